@@ -1,0 +1,1 @@
+"""The command line: verbs; files in, one file out. Knows no maths."""

@@ -1,0 +1,70 @@
+"""`tangram models`: what models there are, and what one weighs."""
+
+from itertools import groupby
+from typing import Any
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.console import print_json, print_table
+
+app = typer.Typer(help="Models: shipped ones, and files of your own.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_models(as_json: shared.AsJson = False) -> None:
+    """List the shipped models."""
+    from tangram_sim.hwdb import load_model, model_names
+
+    found = [load_model(name) for name in model_names()]
+    if as_json:
+        print_json([{"name": m.name, "family": m.family, "parameters": m.parameters, "layers": m.layers} for m in found])
+        return
+    rows = [
+        (m.name, m.family, f"{m.parameters / 1e9:.3g} B", str(m.layers), str(m.hidden), str(m.vocab)) for m in found
+    ]
+    print_table(("model", "family", "parameters", "layers", "hidden", "vocab"), rows, right=(2, 3, 4, 5))
+
+
+@app.command("show")
+def show(model: shared.ModelArgument, as_json: shared.AsJson = False) -> None:
+    """Show one model: parameters, layer kinds, source."""
+    from tangram_sim.hwdb import load_model
+    from tangram_sim.studies.documents import ModelDocument
+    from tangram_sim.studies.planfile import model_to_dict
+
+    found = load_model(model)
+    document = ModelDocument(
+        name=found.name,
+        family=found.family,
+        parameters=found.parameters,
+        active_parameters=found.active_parameters,
+        layers=found.layers,
+        hidden=found.hidden,
+        vocab=found.vocab,
+        tied=found.tied,
+        max_seq=found.max_seq,
+        blocks=model_to_dict(found)["blocks"],
+        source=found.source,
+    )
+    if as_json:
+        print_json(document.model_dump())
+        return
+    rows: list[tuple[str, Any]] = [
+        ("family", found.family),
+        ("parameters", f"{found.parameters:,} ({found.active_parameters:,} active)"),
+        ("layers", " + ".join(f"{len(list(same))} x {_kind(block)}" for block, same in groupby(found.blocks))),
+        ("hidden", found.hidden),
+        ("vocabulary", f"{found.vocab}{' (tied)' if found.tied else ''}"),
+        ("longest sequence", found.max_seq or "not stated"),
+        ("source", found.source),
+    ]
+    print_table((found.name, ""), [(name, str(value)) for name, value in rows])
+
+
+def _kind(block: Any) -> str:
+    part, attention = block.feed_forward, block.attention
+    heads = f"{attention.heads} heads" + (f" ({attention.kv_heads} kv)" if attention.kv_heads != attention.heads else "")
+    if hasattr(part, "experts"):
+        return f"[{heads}, {part.active} of {part.experts} experts of {part.width}]"
+    return f"[{heads}, width {part.width}]"

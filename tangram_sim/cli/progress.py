@@ -1,0 +1,41 @@
+"""A progress bar that appears only when something takes long, on a terminal, beside the output."""
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PATIENCE_S = 2.0
+
+
+class SlowProgress:
+    """Context manager; `report(done, total, what)` draws nothing in the first two seconds."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._begun = what, time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def report(self, done: int, total: int, what: str) -> None:
+        """Say how far things are."""
+        if self._bar is None:
+            if time.monotonic() - self._begun < PATIENCE_S or not sys.stderr.isatty():
+                return
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(self._what, total=total)
+            self._bar.start()
+        if self._task is not None:
+            self._bar.update(self._task, completed=done, total=total, description=f"{self._what}: {what}")
+
+    def __enter__(self) -> "SlowProgress":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,24 @@
+"""`tangram simulate`: replay a plan file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+
+
+def command(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram plan -o`.")],
+    engine: Annotated[str, typer.Option("--engine", help="fast (compiled) or reference (SimPy).")] = "fast",
+    output: shared.Output = None,
+    as_json: shared.AsJson = False,
+    trace: shared.Trace = None,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """Replay a plan file; another hardware database re-prices the same decisions."""
+    from tangram_sim.cli import writing
+    from tangram_sim.studies import api
+
+    result = api.simulate(plan, engine=engine, hwdb=shared.load_hwdb(hwdb))
+    writing.show(result, as_json=as_json, output=output, trace=trace)

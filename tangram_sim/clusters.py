@@ -1,0 +1,172 @@
+"""Nouns of hardware: GPUs, links, nodes, clusters and the islands they are cut into. No I/O, no search.
+
+Every bandwidth is bytes per second in one direction; peaks are dense with fp32 accumulation.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device as software sees it (an MI250X is two). Source of each row: `hwdb/gpus.csv`."""
+
+    name: str
+    vendor: str
+    architecture: str
+    peaks: tuple[tuple[str, float], ...]  # (dtype, flop/s), only the dtypes that have units
+    memory_bytes: float
+    memory_bytes_per_s: float
+    power_w: float = 0.0
+    measured: bool = False  # efficiency rows rest on this device's own measurements
+
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Dense peak of `dtype`, 0.0 where the device has no units for it (never another dtype's)."""
+        return dict(self.peaks).get(dtype, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A class of links. Source: `hwdb/links.csv`."""
+
+    name: str
+    kind: str  # nvlink, nvlink-bridge, xgmi, pcie, network, none
+    bytes_per_s: float  # per GPU (scale-up) or per port (network), one direction
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine: equal GPUs on one intra-node link class, behind some NICs."""
+
+    gpu: Gpu
+    gpus: int
+    intra: Link
+    nic_bytes_per_s: float  # all NICs of the node together
+    nics: int = 1
+    nic_latency_s: float = 10e-6
+    scale_up_nodes: int = 1  # nodes that share one scale-up domain (18 trays of an NVL72 rack)
+    bridges: tuple[tuple[int, int], ...] = ()  # GPU pairs joined by `bridge` beside `intra`
+    bridge: Link | None = None
+    host: str = ""
+    labels: tuple[str, ...] = ()
+    usd_per_hour: float = 0.0  # per node; 0 = not stated
+    power_w: float = 0.0  # per node; 0 = not stated
+    name: str = ""  # the hwdb row it came from, if any
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """`count` equal nodes, as a cluster file lists them. Groups are named g0, g1, ... in file order."""
+
+    name: str
+    count: int
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimit:
+    """A limit on all traffic between two groups."""
+
+    groups: tuple[int, int]
+    bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The network between nodes: NICs, an uplink per group, limits between groups."""
+
+    oversubscription: float = 1.0  # summed NIC rate of a group over its uplink
+    between: tuple[GroupLimit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Groups of equal nodes and the network between them; nodes are numbered in file order."""
+
+    name: str
+    groups: tuple[NodeGroup, ...]
+    network: Network = Network()
+
+    @cached_property
+    def node_group(self) -> tuple[int, ...]:
+        """Index of the group of every node, in node order."""
+        return tuple(index for index, group in enumerate(self.groups) for _ in range(group.count))
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs in the whole cluster."""
+        return sum(group.count * group.node.gpus for group in self.groups)
+
+    def group_limit(self, a: int, b: int) -> tuple[float, float]:
+        """(bytes/s, latency s) that all traffic between groups `a` and `b` shares.
+
+        Between different groups: the slower uplink and any limit stated. Within one group: the
+        uplink does not apply (leaf switch), so the limit is infinite.
+        """
+        latency = max(self.groups[a].node.nic_latency_s, self.groups[b].node.nic_latency_s)
+        if a == b:
+            limits = [limit for limit in self.network.between if limit.groups == (a, a)]
+            rate = float("inf")
+        else:
+            limits = [limit for limit in self.network.between if set(limit.groups) == {a, b}]
+            rate = min(
+                self.groups[index].count * self.groups[index].node.nic_bytes_per_s for index in (a, b)
+            ) / (self.network.oversubscription)
+        for limit in limits:
+            rate, latency = min(rate, limit.bytes_per_s), max(latency, limit.latency_s)
+        return rate, latency
+
+    def node_bandwidth(self, a: int, b: int) -> float:
+        """Bytes/s one node can send another: the slower NIC, uplinks and stated limits."""
+        group_a, group_b = self.node_group[a], self.node_group[b]
+        nics = min(self.groups[group_a].node.nic_bytes_per_s, self.groups[group_b].node.nic_bytes_per_s)
+        return min(nics, self.group_limit(group_a, group_b)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Island:
+    """GPUs equal within tolerance, whole nodes, one class of links; figures are the worst member's.
+
+    Also the unit that a slice is priced on: a part of an island (fewer nodes, or a share of one
+    node's GPUs) is itself an Island, made by `part`.
+    """
+
+    name: str
+    gpu: Gpu  # element-wise worst member
+    nodes: int
+    gpus_per_node: int
+    intra: Link
+    nic_bytes_per_s: float  # per node, for the GPUs of this island
+    nic_latency_s: float
+    network_bytes_per_s: float = float("inf")  # limit of one node-to-node flow inside the island
+    scale_up_nodes: int = 1
+    bridge: Link | None = None  # set when GPUs are joined in pairs inside the node
+    groups: tuple[int, ...] = ()  # indices of the node groups it covers
+    node_indices: tuple[int, ...] = ()
+    reason: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in the island."""
+        return self.nodes * self.gpus_per_node
+
+    def part(self, nodes: int, gpus_per_node: int | None = None) -> "Island":
+        """The first `nodes` nodes of this island, or a share of the GPUs of each, with its NIC share."""
+        share = gpus_per_node or self.gpus_per_node
+        return Island(
+            name=self.name,
+            gpu=self.gpu,
+            nodes=nodes,
+            gpus_per_node=share,
+            intra=self.intra,
+            nic_bytes_per_s=self.nic_bytes_per_s * share / self.gpus_per_node,
+            nic_latency_s=self.nic_latency_s,
+            network_bytes_per_s=self.network_bytes_per_s,
+            scale_up_nodes=self.scale_up_nodes,
+            bridge=self.bridge,
+            groups=self.groups,
+            node_indices=self.node_indices[:nodes],
+            reason=self.reason,
+        )

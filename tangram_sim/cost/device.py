@@ -1,0 +1,46 @@
+"""What one GPU delivers for one precision recipe: effective rates, from the database's efficiency rows."""
+
+from dataclasses import dataclass
+
+from tangram_sim.clusters import Gpu
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Effective rates of one GPU: datasheet peak times the fraction that kernels of a class reach."""
+
+    gemm_flop_per_s: float
+    attention_flop_per_s: float
+    memory_bytes_per_s: float
+    launch_s: float  # fixed cost of a kernel on the device
+    dispatch_s: float  # host time to launch one kernel
+    fused_attention: bool  # a flash kernel exists: scores are never stored
+    usable_memory_bytes: float
+    measured: bool
+
+
+def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -> Rates:
+    """Effective rates of `gpu` under `recipe`.
+
+    Raises InfeasibleError when the device has no units for the recipe's GEMM dtype: a missing dtype
+    is never replaced by another one.
+    """
+    peak = gpu.peak_flop_per_s(recipe.gemm_dtype)
+    vector_peak = gpu.peak_flop_per_s(recipe.vector_dtype)
+    if peak <= 0 or vector_peak <= 0:
+        have = ", ".join(dtype for dtype, _ in gpu.peaks)
+        raise InfeasibleError(f"{gpu.name} has no {recipe.name} units (it has {have}); choose another --dtype")
+    efficiency = hwdb.efficiency(gpu, recipe.gemm_dtype, stack)
+    return Rates(
+        gemm_flop_per_s=peak * efficiency.gemm_efficiency.value,
+        attention_flop_per_s=vector_peak * efficiency.attention_efficiency.value,
+        memory_bytes_per_s=gpu.memory_bytes_per_s * efficiency.memory_efficiency.value,
+        launch_s=efficiency.kernel_launch_s.value,
+        dispatch_s=efficiency.dispatch_s_per_kernel.value,
+        fused_attention=efficiency.fused_attention.value > 0.5,
+        usable_memory_bytes=gpu.memory_bytes * efficiency.usable_memory.value - efficiency.reserved_bytes.value,
+        measured=gpu.measured,
+    )

@@ -1,0 +1,43 @@
+"""Errors a person can act on: what was given, what is known, what to type. The CLI prints them and exits 2."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_SHOWN = 12
+
+
+class TangramError(Exception):
+    """A request that cannot be met, in words meant for the person who made it."""
+
+
+class BadInputError(TangramError):
+    """A file or option says something impossible."""
+
+
+class UnknownNameError(TangramError):
+    """A name that no table holds."""
+
+
+class InfeasibleError(TangramError):
+    """The request is well-formed and has no answer; the message says why, with numbers."""
+
+
+def unknown_name(kind: str, given: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
+    """The error for a name nobody knows: nearest names first, then the others.
+
+    `kind` is what the name should be ("GPU", "model"); `hint` is what to type instead.
+    """
+    names = sorted(set(known))
+    folded = {name.lower(): name for name in names}
+    near = [folded[match] for match in get_close_matches(given.lower(), folded, n=5, cutoff=0.5)]
+    near += [name for name in names if given and given.lower() in name.lower() and name not in near][:5]
+    words = [f"unknown {kind} {given!r}."]
+    if near:
+        words.append(f"Nearest: {', '.join(near)}.")
+    rest = [name for name in names if name not in near]
+    if rest:
+        more = f" and {len(rest) - _SHOWN} more" if len(rest) > _SHOWN else ""
+        words.append(f"{'Others' if near else 'Known'}: {', '.join(rest[:_SHOWN])}{more}.")
+    if hint:
+        words.append(hint)
+    return UnknownNameError(" ".join(words))

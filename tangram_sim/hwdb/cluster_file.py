@@ -1,0 +1,308 @@
+"""Cluster files: reading them by name or path, building a Cluster, and writing one that stands alone."""
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tangram_sim.clusters import Cluster, Gpu, GroupLimit, Link, Network, Node, NodeGroup
+from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.errors import BadInputError, TangramError, unknown_name
+from tangram_sim.hwdb.cluster_schema import MAX_NODES, ClusterIn, GroupIn, parse_cluster
+from tangram_sim.hwdb.database import GENERIC_BRIDGE, Hwdb
+from tangram_sim.hwdb.efficiency import DTYPES
+from tangram_sim.units import BITS_PER_BYTE, GIGA, MEGA, gbps_to_bytes_per_s
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_HINT = "Or give the path of a cluster file (.yaml or .json)."
+Found = TypeVar("Found")
+NO_LINK = Link("none", "none", 0.0, 0.0)
+
+
+def cluster_names(hwdb: Hwdb | None = None) -> tuple[str, ...]:
+    """Names of the shipped clusters (and of those in `hwdb`'s overlays), sorted."""
+    return tuple(sorted(_shipped(hwdb or Hwdb.load())))
+
+
+def _shipped(hwdb: Hwdb) -> dict[str, Path]:
+    files: Iterable[Path] = (path for folder in hwdb.folders for path in (folder / "clusters").glob("*.yaml"))
+    return {path.stem: path for path in files}
+
+
+def load_cluster(name_or_path: str, hwdb: Hwdb | None = None) -> Cluster:
+    """A shipped cluster by name, or a cluster file by path.
+
+    Raises UnknownNameError with the nearest names, or BadInputError naming file and key.
+    """
+    hwdb = hwdb or Hwdb.load()
+    shipped = _shipped(hwdb)
+    given = str(name_or_path)
+    if given in shipped:
+        path = shipped[given]
+    elif "\0" not in given and (given.endswith(_SUFFIXES) or "/" in given or "\\" in given or _exists(given)):
+        path = Path(given)
+    else:
+        raise unknown_name("cluster", given, shipped, _HINT)
+    data = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    return cluster_from_dict(data, hwdb, str(path), path.stem)
+
+
+def _exists(given: str) -> bool:
+    try:
+        return bool(given) and Path(given).exists()
+    except OSError:  # a name too long for a file is no path
+        return False
+
+
+def cluster_from_dict(data: Any, hwdb: Hwdb | None = None, where: str = "cluster", name: str = "") -> Cluster:
+    """A Cluster from the mapping of a cluster file or of a plan file's cluster section.
+
+    `where` names the source in errors, `name` is used when the mapping has none. GPUs and links under
+    `hardware` win over the database. Raises BadInputError or UnknownNameError naming the key.
+    """
+    hwdb = hwdb or Hwdb.load()
+    parsed = parse_cluster(data, where)
+    source = _Hardware(parsed, hwdb)
+    groups = tuple(
+        NodeGroup(f"g{index}", group.count, _node(group, source, f"{where}: nodes[{index}]"))
+        for index, group in enumerate(parsed.nodes)
+    )
+    total = sum(group.count for group in groups)
+    if total > MAX_NODES:
+        raise BadInputError(f"{where}: nodes: {total} nodes in all; {MAX_NODES} or less are allowed")
+    between = []
+    for index, limit in enumerate(parsed.network.between):
+        key = f"{where}: network.between[{index}].groups"
+        for group_index in limit.groups:
+            if not 0 <= group_index < len(groups):
+                raise BadInputError(f"{key}: {group_index} given; groups are numbered 0 to {len(groups) - 1}")
+        a, b = sorted(limit.groups)
+        between.append(GroupLimit((a, b), gbps_to_bytes_per_s(limit.gbps), limit.latency_us / MEGA))
+    network = Network(float(parsed.network.oversubscription), tuple(between))
+    return Cluster(parsed.name or name or "cluster", groups, network)
+
+
+class _Hardware:
+    """GPUs and links by name: those the file brings along, else the database's."""
+
+    def __init__(self, parsed: ClusterIn, hwdb: Hwdb) -> None:
+        self.hwdb = hwdb
+        self._gpus = {
+            name: Gpu(
+                name=name,
+                vendor=given.vendor,
+                architecture=given.architecture,
+                peaks=tuple(
+                    (dtype, float(given.peaks_flop_per_s[dtype]))
+                    for dtype in DTYPES
+                    if dtype in given.peaks_flop_per_s
+                ),
+                memory_bytes=float(given.memory_bytes),
+                memory_bytes_per_s=float(given.memory_bytes_per_s),
+                power_w=float(given.power_w),
+                measured=given.measured,
+            )
+            for name, given in parsed.hardware.gpus.items()
+        }
+        self._links = {
+            name: Link(name, given.kind, float(given.bytes_per_s), float(given.latency_s))
+            for name, given in parsed.hardware.links.items()
+        }
+
+    def gpu(self, name: str, key: str) -> Gpu:
+        if name in self._gpus:
+            # The digest then tells whether the row of that name has changed since the file was written.
+            self.hwdb.note_read("gpus", name)
+            return self._gpus[name]
+        return _located(key, self.hwdb.gpu, name)
+
+    def link(self, name: str, key: str) -> Link:
+        if name in self._links:
+            self.hwdb.note_read("links", name)
+            return self._links[name]
+        return _located(key, self.hwdb.link, name)
+
+    def bridge(self, gpu: Gpu, name: str | None, key: str) -> Link:
+        if name is None:
+            known = gpu.name in self.hwdb.gpu_names()
+            return self.hwdb.bridge_of(gpu.name) if known else self.hwdb.link(GENERIC_BRIDGE)
+        found = self.link(name, f"{key}.bridge")
+        if found.kind in ("network", "none"):
+            raise BadInputError(
+                f"{key}.bridge: {found.name} is of kind {found.kind}; it joins no GPUs of a node"
+            )
+        return found
+
+
+def _located(key: str, find: Callable[[str], Found], name: str) -> Found:
+    try:
+        return find(name)
+    except TangramError as error:
+        raise type(error)(f"{key}: {error}") from None
+
+
+def _node(group: GroupIn, source: _Hardware, key: str) -> Node:
+    if group.node is not None and group.gpu is not None:
+        raise BadInputError(
+            f"{key}: node ({group.node}) and gpu ({group.gpu}) are both given; keep one of them"
+        )
+    if group.node is None and group.gpu is None:
+        raise BadInputError(f"{key}: give gpu (a row of hwdb/gpus.csv) or node (a row of hwdb/nodes.csv)")
+    row = _located(f"{key}.node", source.hwdb.node, group.node) if group.node is not None else None
+    if row is not None:
+        gpu, gpus = row.gpu, group.gpus or row.gpus
+    else:
+        if group.gpus is None:
+            raise BadInputError(f"{key}.gpus is missing (GPUs per node)")
+        gpu, gpus = source.gpu(group.gpu or "", f"{key}.gpu"), group.gpus
+    bridges = _pairs(group, row, gpus, key)
+    bridge = None
+    if bridges:
+        kept = row.bridge if row is not None and group.bridge is None else None
+        bridge = kept or source.bridge(gpu, group.bridge, key)
+    elif group.bridge is not None:
+        raise BadInputError(f"{key}.bridge: {group.bridge} given without links; say which GPU pairs it joins")
+    nic = row.nic_bytes_per_s if row is not None else 0.0
+    if group.nic_gbps is not None:
+        nic = gbps_to_bytes_per_s(group.nic_gbps)
+    if nic <= 0:
+        lacking = f"; row {row.name} of hwdb/nodes.csv does not state it" if row is not None else ""
+        raise BadInputError(f"{key}.nic_gbps is missing (all NICs of a node together, Gbit/s){lacking}")
+    base = row or Node(gpu, gpus, NO_LINK, nic)
+    return Node(
+        gpu=gpu,
+        gpus=gpus,
+        intra=_intra(group, row, gpus, source, key),
+        nic_bytes_per_s=nic,
+        nics=base.nics if group.nics is None else group.nics,
+        nic_latency_s=base.nic_latency_s if group.nic_latency_us is None else group.nic_latency_us / MEGA,
+        scale_up_nodes=base.scale_up_nodes if group.scale_up_nodes is None else group.scale_up_nodes,
+        bridges=bridges,
+        bridge=bridge,
+        host=base.host if group.host is None else group.host,
+        labels=base.labels if group.labels is None else tuple(group.labels),
+        usd_per_hour=base.usd_per_hour if group.usd_per_hour is None else float(group.usd_per_hour),
+        power_w=base.power_w if group.power_w is None else float(group.power_w),
+        name=base.name if group.row is None else group.row,
+    )
+
+
+def _intra(group: GroupIn, row: Node | None, gpus: int, source: _Hardware, key: str) -> Link:
+    """The link between the GPUs of a node; a single GPU needs none."""
+    found = row.intra if row is not None else NO_LINK
+    if group.intra_link is not None:
+        found = source.link(group.intra_link, f"{key}.intra_link")
+    if found.kind == "network":
+        raise BadInputError(
+            f"{key}.intra_link: {found.name} joins nodes (kind network), not the GPUs of one node"
+        )
+    if gpus > 1 and (found.kind == "none" or found.bytes_per_s <= 0):
+        raise BadInputError(f"{key}.intra_link is missing: {gpus} GPUs need a link, like NVLink3 or PCIe4x16")
+    return found
+
+
+def _pairs(group: GroupIn, row: Node | None, gpus: int, key: str) -> tuple[tuple[int, int], ...]:
+    """GPU pairs joined by bridges, each ordered; those of a row follow an overridden GPU count."""
+    if group.links is None:
+        return tuple((first, first + 1) for first in range(0, gpus - 1, 2)) if row and row.bridges else ()
+    taken: set[int] = set()
+    pairs = []
+    for index, pair in enumerate(group.links):
+        a, b = sorted(pair)
+        place = f"{key}.links[{index}]"
+        if a < 0 or b >= gpus:
+            raise BadInputError(f"{place}: {pair} given; GPUs of this node are numbered 0 to {gpus - 1}")
+        if a == b or {a, b} & taken:
+            raise BadInputError(
+                f"{place}: {pair} given; a bridge joins two GPUs, and each GPU has one bridge"
+            )
+        taken |= {a, b}
+        pairs.append((a, b))
+    return tuple(sorted(pairs))
+
+
+def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
+    """A mapping that stands alone: `cluster_from_dict(cluster_to_dict(c)) == c` under any database.
+
+    Rates are written in the units of cluster files, figures of GPUs and links under `hardware` in SI.
+    """
+    gpus: dict[str, Any] = {}
+    links: dict[str, Any] = {}
+    nodes = []
+    for group in cluster.groups:
+        node = group.node
+        _keep(gpus, node.gpu.name, _gpu_figures(node.gpu))
+        entry: dict[str, Any] = {"count": group.count, "gpu": node.gpu.name, "gpus": node.gpus}
+        for key, link in (("intra_link", node.intra), ("bridge", node.bridge)):
+            if link is not None:
+                figures = {"kind": link.kind, "bytes_per_s": link.bytes_per_s, "latency_s": link.latency_s}
+                _keep(links, link.name, figures)
+                entry[key] = link.name
+        if node.bridges:
+            entry["links"] = [list(pair) for pair in node.bridges]
+        entry |= {
+            "nic_gbps": _gbps(node.nic_bytes_per_s),
+            "nics": node.nics,
+            "nic_latency_us": _microseconds(node.nic_latency_s),
+            "scale_up_nodes": node.scale_up_nodes,
+            "host": node.host,
+            "labels": list(node.labels),
+            "usd_per_hour": node.usd_per_hour,
+            "power_w": node.power_w,
+            "row": node.name,
+        }
+        nodes.append(entry)
+    between = [
+        {
+            "groups": list(limit.groups),
+            "gbps": _gbps(limit.bytes_per_s),
+            "latency_us": _microseconds(limit.latency_s),
+        }
+        for limit in cluster.network.between
+    ]
+    return {
+        "name": cluster.name,
+        "nodes": nodes,
+        "network": {"oversubscription": cluster.network.oversubscription, "between": between},
+        "hardware": {"gpus": gpus, "links": links},
+    }
+
+
+def _gpu_figures(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "vendor": gpu.vendor,
+        "architecture": gpu.architecture,
+        "peaks_flop_per_s": dict(gpu.peaks),
+        "memory_bytes": gpu.memory_bytes,
+        "memory_bytes_per_s": gpu.memory_bytes_per_s,
+        "power_w": gpu.power_w,
+        "measured": gpu.measured,
+    }
+
+
+def _keep(kept: dict[str, Any], name: str, figures: dict[str, Any]) -> None:
+    if kept.setdefault(name, figures) != figures:
+        raise BadInputError(f"the cluster holds two different kinds of hardware named {name!r}; rename one")
+
+
+def _gbps(bytes_per_s: float) -> float:
+    return _inverse(gbps_to_bytes_per_s, bytes_per_s, bytes_per_s * BITS_PER_BYTE / GIGA)
+
+
+def _microseconds(seconds: float) -> float:
+    return _inverse(lambda value: value / MEGA, seconds, seconds * MEGA)
+
+
+def _inverse(forward: Callable[[float], float], wanted: float, guess: float) -> float:
+    """The shortest number that `forward` takes to exactly `wanted`: a plan file must replay bit for bit."""
+    for digits in range(1, 18):
+        candidate = float(f"{guess:.{digits}g}")
+        if forward(candidate) == wanted:
+            return candidate
+    below = above = guess
+    for _ in range(4):
+        below, above = math.nextafter(below, -math.inf), math.nextafter(above, math.inf)
+        for candidate in (below, above):
+            if forward(candidate) == wanted:
+                return candidate
+    return guess

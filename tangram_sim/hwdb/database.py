@@ -1,0 +1,173 @@
+"""The hardware database: GPUs, links, nodes and efficiencies by name, and a record of the rows read."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tangram_sim.clusters import Gpu, Link, Node
+from tangram_sim.datafiles import shipped
+from tangram_sim.errors import unknown_name
+from tangram_sim.hwdb.efficiency import DTYPES, Efficiency, Estimate
+from tangram_sim.hwdb.loading import Tables, read_folders
+from tangram_sim.hwdb.tables import Row
+from tangram_sim.units import GIGA, KILO, MEGA, TERA, gbps_to_bytes_per_s
+
+GENERIC_BRIDGE = "NVLink-bridge"  # for bridged pairs of a GPU whose own row names no bridge
+
+
+class Hwdb:
+    """The hardware database as loaded; it never changes, but remembers which rows were read from it.
+
+    `digest` is the fingerprint of those rows. Use `fresh` to start a new record on the same tables.
+    """
+
+    __slots__ = ("_cache", "_tables", "_used", "folders")
+
+    def __init__(self, tables: Tables, folders: tuple[Path, ...]) -> None:
+        self._tables, self.folders = tables, folders
+        self._used: dict[tuple[str, str], Row] = {}
+        self._cache: dict[tuple[str, ...], object] = {}
+
+    @classmethod
+    def load(cls, overlays: Sequence[Path] = ()) -> "Hwdb":
+        """The shipped database with the rows of each overlay folder laid over it, last wins.
+
+        An overlay holds files of the same names with the rows and columns that differ. Raises
+        BadInputError naming file, line and column.
+        """
+        folders = (shipped("hwdb"), *(Path(overlay) for overlay in overlays))
+        return cls(read_folders(folders), folders)
+
+    def fresh(self) -> "Hwdb":
+        """The same tables with an empty record of rows read."""
+        return Hwdb(self._tables, self.folders)
+
+    def gpu_names(self) -> tuple[str, ...]:
+        """Canonical names of all GPUs, in table order."""
+        return tuple(self._tables.rows["gpus"])
+
+    def link_names(self) -> tuple[str, ...]:
+        """Canonical names of all link classes, in table order."""
+        return tuple(self._tables.rows["links"])
+
+    def node_names(self) -> tuple[str, ...]:
+        """Canonical names of all node types, in table order."""
+        return tuple(self._tables.rows["nodes"])
+
+    def row(self, table: str, name: str) -> Row:
+        """The raw row of table `gpus`, `links` or `nodes`, with the file and line of every cell.
+
+        It is not recorded as read. Raises UnknownNameError with the nearest names.
+        """
+        return self._tables.rows[table][self._tables.names[table].resolve(name)]
+
+    def gpu_row(self, name: str) -> Row:
+        """The raw row of a GPU, with the file and line of every cell."""
+        return self.row("gpus", name)
+
+    def gpu(self, name: str) -> Gpu:
+        """A GPU by name or alias, without regard to case and to `-`, `_`, `/`, space."""
+        row = self._read("gpus", name)
+        found = self._cache.get(("gpu", row.name))
+        if not isinstance(found, Gpu):
+            peaks = ((dtype, row.number(f"{dtype}_tflops") * TERA) for dtype in DTYPES)
+            found = Gpu(
+                name=row.name,
+                vendor=row["vendor"],
+                architecture=row["architecture"],
+                peaks=tuple((dtype, peak) for dtype, peak in peaks if peak > 0),
+                memory_bytes=row.number("memory_gb") * GIGA,
+                memory_bytes_per_s=row.number("memory_gb_per_s") * GIGA,
+                power_w=row.number("power_w"),
+                measured=row.name in self._tables.efficiency.measured_gpus(),
+            )
+            self._cache["gpu", row.name] = found
+        return found
+
+    def link(self, name: str) -> Link:
+        """A class of links by name or alias."""
+        row = self._read("links", name)
+        return Link(row.name, row["kind"], row.number("gb_per_s") * GIGA, row.number("latency_us") / MEGA)
+
+    def bridge_of(self, gpu: str) -> Link:
+        """The bridge class of pairs of this GPU: its own link if that is a bridge, else the generic one."""
+        own = self.link(self._read("gpus", gpu)["link"])
+        return own if own.kind == "nvlink-bridge" else self.link(GENERIC_BRIDGE)
+
+    def node(self, name: str) -> Node:
+        """A node type by name or alias; `nic_bytes_per_s` is 0.0 where the row does not state it."""
+        row = self._read("nodes", name)
+        gpus = int(row.number("gpus"))
+        bridged = row["bridged_pairs"] == "yes"
+        nic = self.link(row["nic"]) if row["nic"] else None
+        return Node(
+            gpu=self.gpu(row["gpu"]),
+            gpus=gpus,
+            intra=self.link(row["intra_link"]),
+            nic_bytes_per_s=gbps_to_bytes_per_s(row.number("nic_gbps")),
+            nics=int(row.number("nics", 1)),
+            nic_latency_s=nic.latency_s if nic else 10e-6,
+            scale_up_nodes=int(row.number("scale_up_nodes", 1)),
+            bridges=tuple((first, first + 1) for first in range(0, gpus - 1, 2)) if bridged else (),
+            bridge=self.bridge_of(row["gpu"]) if bridged else None,
+            usd_per_hour=row.number("usd_per_hour"),
+            power_w=row.number("power_kw") * KILO,
+            name=row.name,
+        )
+
+    def efficiency(self, gpu: Gpu, dtype: str, stack: str = "generic") -> Efficiency:
+        """What `gpu` reaches of its datasheet at `dtype` (a peak column of gpus.csv) under `stack`.
+
+        Most specific row first: exact GPU, then its architecture, then any. A mixed GPU ("A+B") gets
+        the worst member's figures. Raises UnknownNameError for an unknown dtype.
+        """
+        key = ("efficiency", gpu.name, gpu.architecture, dtype, stack)
+        found = self._cache.get(key)
+        if not isinstance(found, Efficiency):
+            if dtype not in DTYPES:
+                raise unknown_name("dtype", dtype, DTYPES)
+            known = {name: row["architecture"] for name, row in self._tables.rows["gpus"].items()}
+            found, rows = self._tables.efficiency.of_gpu(gpu, dtype, stack, known)
+            for row in rows:
+                self._used["efficiency", row.name] = row
+            self._cache[key] = found
+        return found
+
+    def link_efficiency(self, link: Link) -> Estimate:
+        """(value, sigma): the fraction of a link's bandwidth that transfers reach."""
+        key = ("link efficiency", link.name, link.kind)
+        found = self._cache.get(key)
+        if not isinstance(found, Estimate):
+            found, row = self._tables.efficiency.of_link(link)
+            self._used["efficiency", row.name] = row
+            self._cache[key] = found
+        return found
+
+    @property
+    def network_efficiency(self) -> Estimate:
+        """(value, sigma): the fraction of a NIC's bandwidth that transfers reach."""
+        return self.link_efficiency(Link("network", "network", 0.0, 0.0))
+
+    def note_read(self, table: str, name: str) -> None:
+        """Record a row as read if there is one of that name (its figures came embedded in a plan file)."""
+        row = self._tables.rows[table].get(name)
+        if row is not None:
+            self._used[table, name] = row
+
+    def rows_read(self) -> tuple[Row, ...]:
+        """Rows read so far, sorted by table and name."""
+        return tuple(row for _, row in sorted(self._used.items()))
+
+    def digest(self) -> str:
+        """Fingerprint of the rows read so far: 16 hex digits of a SHA-256.
+
+        It depends on their figures, not on prose (source, note, dates), order of reading or hash seed.
+        """
+        facts = [[table, name, row.facts()] for (table, name), row in sorted(self._used.items())]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+    def _read(self, table: str, name: str) -> Row:
+        row = self.row(table, name)
+        self._used[table, row.name] = row
+        return row

@@ -1,0 +1,143 @@
+"""Efficiency of GPUs and links: which fraction of a datasheet figure is reached, with its standard error.
+
+Rows are long (`gpu, dtype, kernel, stack, ..., parameter, value, sigma`). `gpu` is a row of gpus.csv,
+`arch:NAME`, `link:NAME` or `kind:NAME` for links, or `*`; `dtype` may be `*`; stack `generic` stands for
+every stack. The most specific row wins, first by gpu, then by dtype, then by stack.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tangram_sim.clusters import Gpu, Link
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb.tables import Row
+
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")  # peak columns of gpus.csv
+ASSUMED = "assumed"  # the source of a row that rests on no measurement
+
+
+class Estimate(NamedTuple):
+    """A value and its standard error, in the same unit."""
+
+    value: float
+    sigma: float
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """What one kind of GPU reaches of its datasheet for one dtype and software stack."""
+
+    gemm_efficiency: Estimate  # fraction of the dtype's dense peak
+    attention_efficiency: Estimate  # fraction of the dtype's dense peak
+    memory_efficiency: Estimate  # fraction of the memory bandwidth
+    kernel_launch_s: Estimate  # fixed cost of one kernel on the device
+    dispatch_s_per_kernel: Estimate  # host time to launch one kernel
+    fused_attention: Estimate  # 1 where a flash kernel exists (scores are never stored), else 0
+    usable_memory: Estimate  # fraction of `Gpu.memory_bytes` that tensors can take
+    reserved_bytes: Estimate  # held by driver context and communication buffers
+
+
+class _Parameter(NamedTuple):
+    attribute: str
+    lowest: float
+    highest: float
+    worst: str  # which of several members' values a mixed island has: "min" or "max"
+
+
+# (kernel, parameter) of a row -> what it sets and the range in which it makes sense.
+PARAMETERS: Mapping[tuple[str, str], _Parameter] = {
+    ("gemm", "efficiency"): _Parameter("gemm_efficiency", 1e-3, 1.0, "min"),
+    ("attention", "efficiency"): _Parameter("attention_efficiency", 1e-3, 1.0, "min"),
+    ("attention", "fused"): _Parameter("fused_attention", 0.0, 1.0, "min"),
+    ("memory", "efficiency"): _Parameter("memory_efficiency", 1e-3, 1.0, "min"),
+    ("memory", "usable"): _Parameter(
+        "usable_memory", 1e-3, 1.1, "min"
+    ),  # 16 "GB" of HBM are 16 GiB: may pass 1
+    ("memory", "reserved_bytes"): _Parameter("reserved_bytes", 0.0, 1e11, "max"),
+    ("launch", "seconds"): _Parameter("kernel_launch_s", 0.0, 1.0, "max"),
+    ("dispatch", "seconds"): _Parameter("dispatch_s_per_kernel", 0.0, 1.0, "max"),
+    ("link", "efficiency"): _Parameter("link_efficiency", 1e-3, 1.0, "min"),
+}
+_GPU_PARAMETERS = {key: known for key, known in PARAMETERS.items() if key[0] != "link"}
+
+
+def check(row: Row, where: str) -> None:
+    """Hold an efficiency row to the known kernels, parameters and ranges (BadInputError otherwise)."""
+    known = PARAMETERS.get((row["kernel"], row["parameter"]))
+    if known is None:
+        options = ", ".join(f"{kernel} {parameter}" for kernel, parameter in sorted(PARAMETERS))
+        raise BadInputError(
+            f"{where}: kernel {row['kernel']!r} has no parameter {row['parameter']!r}; known pairs: {options}"
+        )
+    value = row.number("value")
+    if not known.lowest <= value <= known.highest:
+        raise BadInputError(
+            f"{where}, column value: {row['value']} given; {row['kernel']} {row['parameter']} lies between "
+            f"{known.lowest:g} and {known.highest:g}"
+        )
+
+
+class EfficiencyTable:
+    """Efficiency rows, indexed for lookup.
+
+    Among equally specific rows an overlay beats the database, a measured row an assumed one, a later
+    date an earlier one, a later row an earlier one.
+    """
+
+    __slots__ = ("_best",)
+
+    def __init__(self, rows: Iterable[tuple[int, Row]]) -> None:
+        """`rows` are (layer, row): 0 for the database, 1, 2, ... for overlays."""
+        best: dict[tuple[str, str, str, str, str], tuple[tuple[int, bool, str, int], Row]] = {}
+        for order, (layer, row) in enumerate(rows):
+            key = (row["kernel"], row["parameter"], row["gpu"], row["dtype"], row["stack"])
+            rank = (layer, row["source"] != ASSUMED, row["date"], order)
+            if key not in best or rank > best[key][0]:
+                best[key] = (rank, row)
+        self._best = {key: row for key, (_, row) in best.items()}
+
+    def find(self, kernel: str, parameter: str, gpus: Iterable[str], dtype: str, stack: str) -> Row:
+        """The most specific row; `gpus` are the entries of column gpu that apply, most specific first."""
+        for gpu in gpus:
+            for kind in (dtype, "*"):
+                for software in dict.fromkeys((stack, "generic")):
+                    row = self._best.get((kernel, parameter, gpu, kind, software))
+                    if row is not None:
+                        return row
+        raise BadInputError(
+            f"no efficiency row for {kernel} {parameter}: the hardware database needs one for gpu '*'"
+        )
+
+    def of_gpu(
+        self, gpu: Gpu, dtype: str, stack: str, architectures: Mapping[str, str]
+    ) -> tuple[Efficiency, list[Row]]:
+        """The efficiency of a GPU and the rows it rests on.
+
+        A mixed island's GPU has its members' names joined by "+": each parameter is then the worst
+        member's. `architectures` gives the architecture of each known GPU.
+        """
+        members = [
+            (name, f"arch:{architectures.get(name, gpu.architecture)}", "*") for name in gpu.name.split("+")
+        ]
+        figures, used = {}, []
+        for (kernel, parameter), known in _GPU_PARAMETERS.items():
+            rows = [self.find(kernel, parameter, member, dtype, stack) for member in members]
+            pick = min if known.worst == "min" else max
+            row = pick(rows, key=lambda candidate: candidate.number("value"))
+            figures[known.attribute] = _estimate(row)
+            used += rows
+        return Efficiency(**figures), used
+
+    def of_link(self, link: Link) -> tuple[Estimate, Row]:
+        """The fraction of a link's bandwidth that collectives reach, and the row it rests on."""
+        row = self.find("link", "efficiency", (f"link:{link.name}", f"kind:{link.kind}", "*"), "*", "generic")
+        return _estimate(row), row
+
+    def measured_gpus(self) -> frozenset[str]:
+        """GPUs named in rows that rest on measurements."""
+        return frozenset(key[2] for key, row in self._best.items() if row["source"] != ASSUMED)
+
+
+def _estimate(row: Row) -> Estimate:
+    return Estimate(row.number("value"), row.number("sigma"))

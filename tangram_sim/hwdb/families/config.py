@@ -1,0 +1,146 @@
+"""A config.json being read: typed look-ups whose errors name the file, the key and what was expected."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.models import Block, Model
+
+LARGEST_SIZE = 10**9  # far above any real size; keeps products inside 64-bit integers
+MOST_LAYERS = 10_000
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The facts of one config.json and where they came from.
+
+    Every look-up raises BadInputError. A missing key takes the default given; `null` is an error
+    unless the look-up says what it stands for.
+    """
+
+    facts: Mapping[str, Any]
+    where: str  # file, and section inside it
+    name: str
+
+    def error(self, key: str, expected: str) -> BadInputError:
+        """The error for an impossible value of `key`."""
+        given = shown(self.facts[key]) if key in self.facts else "missing"
+        return BadInputError(f"{self.where}: {key} is {given}; expected {expected}")
+
+    def _present(self, key: str, also: tuple[str, ...]) -> str:
+        """The spelling of a key that the file uses."""
+        return next((name for name in (key, *also) if name in self.facts), key)
+
+    def count(
+        self,
+        key: str,
+        default: int | None,
+        *,
+        null: int | None = None,
+        least: int = 1,
+        most: int = LARGEST_SIZE,
+        also: tuple[str, ...] = (),
+    ) -> int:
+        """A whole number of at least `least`; `also` lists other spellings of the key."""
+        key = self._present(key, also)
+        kind = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
+        if key not in self.facts:
+            if default is None:
+                raise self.error(key, f"{kind}; this family has no default for it")
+            return default
+        value = self.facts[key]
+        if value is None and null is not None:
+            return null
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.error(key, kind)
+        if value > most:
+            raise self.error(key, f"at most {most}")
+        return value
+
+    def _by_default(self, key: str) -> str:
+        return "" if key in self.facts else " by default"
+
+    def layers(self, key: str, default: int, also: tuple[str, ...] = ()) -> int:
+        """The number of blocks."""
+        return self.count(key, default, most=MOST_LAYERS, also=also)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self.facts.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false")
+        return value
+
+    def head_dim(self, hidden: int, heads: int, key: str = "num_attention_heads") -> int:
+        """Size of one head where the family derives it: `head_dim` if stated, else hidden / heads."""
+        stated = self.count("head_dim", 0, null=0)
+        if not stated and hidden % heads:
+            raise BadInputError(
+                f"{self.where}: {key} is {heads}{self._by_default(key)}, which does not divide the hidden "
+                f"size {hidden}; expected a divisor of {hidden}, or state head_dim"
+            )
+        return stated or hidden // heads
+
+    def kv_heads(self, heads: int, default: int | None = None, key: str = "num_key_value_heads") -> int:
+        """Key/value heads; missing without a default, or null, means as many as query heads."""
+        value = self.count(key, heads if default is None else default, null=heads)
+        if heads % value:
+            raise BadInputError(
+                f"{self.where}: {key} is {value}{self._by_default(key)}, which does not divide the "
+                f"{heads} attention heads; "
+                f"expected a divisor of {heads}"
+            )
+        return value
+
+    def active(self, key: str, default: int | None, experts: int) -> int:
+        """Experts one token visits, out of `experts`."""
+        value = self.count(key, default)
+        if value > experts:
+            raise BadInputError(
+                f"{self.where}: {key} is {value}{self._by_default(key)}, but the model has {experts} "
+                f"experts; expected a whole number from 1 to {experts}"
+            )
+        return value
+
+    def windows(self, layers: int, window: int, sliding: list[bool]) -> list[int]:
+        """The attention window of every layer: `layer_types` if stated, else `window` where `sliding`.
+
+        0 is the whole sequence. `sliding` has one entry per layer.
+        """
+        stated = self.facts.get("layer_types")
+        if stated is not None:
+            if not isinstance(stated, list) or len(stated) != layers:
+                raise self.error("layer_types", f"a list of {layers} entries, one per layer")
+            for kind in stated:
+                if kind not in (FULL, SLIDING):
+                    raise self.error("layer_types", f"entries {FULL!r} or {SLIDING!r}, not {shown(kind)}")
+            sliding = [kind == SLIDING for kind in stated]
+        return [window if slides else 0 for slides in sliding]
+
+    def model(self, family: str, hidden: int, vocab: int, blocks: list[Block], **rest: Any) -> Model:
+        """The model of these facts; `source` is carried over when the file states it."""
+        source = self.facts.get("source", self.where)
+        return Model(
+            name=self.name,
+            family=family,
+            hidden=hidden,
+            vocab=vocab,
+            blocks=shared(blocks),
+            source=source if isinstance(source, str) else self.where,
+            **rest,
+        )
+
+
+def shown(value: object) -> str:
+    """A value of a user's file as the file spells it, shortened."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def shared(blocks: list[Block]) -> tuple[Block, ...]:
+    """The same blocks, equal ones being one object (cheap to compare and to keep)."""
+    seen: dict[Block, Block] = {}
+    return tuple(seen.setdefault(block, block) for block in blocks)

@@ -1,0 +1,155 @@
+"""The GPT line with LayerNorm and biases: GPT-2 (and Megatron's GPT-3), GPT-Neo, GPT-NeoX, OPT."""
+
+from tangram_sim.hwdb.families.config import Config
+from tangram_sim.models import Attention, Block, FeedForward, Model
+
+OPT_POSITION_OFFSET = 2  # OPT's position table starts two rows early, for padding
+
+
+def _block(
+    config: Config,
+    hidden: int,
+    heads: int,
+    width: int,
+    *,
+    key: str = "num_attention_heads",
+    window: int = 0,
+    qkv_bias: bool = True,
+    out_bias: bool = True,
+    bias: bool = True,
+    parallel: bool = False,
+    norm_affine: bool = True,
+) -> Block:
+    """A block of multi-head attention and a plain feed-forward."""
+    head_dim = config.head_dim(hidden, heads, key)
+    attention = Attention(
+        heads, heads, head_dim, head_dim, window=window, qkv_bias=qkv_bias, out_bias=out_bias
+    )
+    return Block(
+        attention,
+        FeedForward(width, gated=False, bias=bias),
+        norm_bias=True,
+        parallel=parallel,
+        norm_affine=norm_affine,
+    )
+
+
+def gpt2(config: Config) -> Model:
+    """GPT-2; Megatron-LM's GPT-3 has the same tensors."""
+    hidden = config.count("n_embd", 768, also=("hidden_size",))
+    heads = config.count("n_head", 12, also=("num_attention_heads",))
+    if config.flag("add_cross_attention", False):
+        raise config.error("add_cross_attention", "false: encoder-decoder models are not modelled")
+    width = config.count("n_inner", 4 * hidden, null=4 * hidden)
+    positions = config.count("n_positions", 1024, also=("max_position_embeddings",))
+    return config.model(
+        "gpt2",
+        hidden,
+        config.count("vocab_size", 50257),
+        [_block(config, hidden, heads, width, key="n_head")]
+        * config.layers("n_layer", 12, also=("num_hidden_layers",)),
+        tied=config.flag("tie_word_embeddings", True),
+        positions=positions,
+        max_seq=positions,
+    )
+
+
+def _local_layers(config: Config, layers: int) -> list[bool]:
+    """Which layers of GPT-Neo attend locally: `[[["global", "local"], 12]]` unrolled."""
+    stated = config.facts.get("attention_types")
+    if stated is None:
+        return [layer % 2 == 1 for layer in range(layers)]
+    expected = f'{layers} layers as [[["global", "local"], count], ...]'
+    if not isinstance(stated, list):
+        raise config.error("attention_types", expected)
+    local: list[bool] = []
+    for item in stated:
+        if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], list)):
+            raise config.error("attention_types", expected)
+        kinds, repeats = item
+        if type(repeats) is not int or not 0 < repeats <= layers:
+            raise config.error("attention_types", expected)
+        if not all(kind in ("global", "local") for kind in kinds) or len(kinds) > layers:
+            raise config.error("attention_types", expected)
+        local += [kind == "local" for kind in kinds] * repeats
+    if len(local) != layers:
+        raise config.error("attention_types", f"{expected}; it unrolls to {len(local)}")
+    return local
+
+
+def gpt_neo(config: Config) -> Model:
+    """GPT-Neo: global and local attention in turn; no biases on queries, keys and values."""
+    hidden = config.count("hidden_size", 2048)
+    heads = config.count("num_heads", 16, also=("num_attention_heads",))
+    layers, window = (
+        config.layers("num_layers", 24, also=("num_hidden_layers",)),
+        config.count("window_size", 256),
+    )
+    width = config.count("intermediate_size", 4 * hidden, null=4 * hidden)
+    positions = config.count("max_position_embeddings", 2048)
+    blocks = [
+        _block(config, hidden, heads, width, key="num_heads", window=window if local else 0, qkv_bias=False)
+        for local in _local_layers(config, layers)
+    ]
+    return config.model(
+        "gpt_neo",
+        hidden,
+        config.count("vocab_size", 50257),
+        blocks,
+        tied=config.flag("tie_word_embeddings", True),
+        positions=positions,
+        max_seq=positions,
+    )
+
+
+def gpt_neox(config: Config) -> Model:
+    """GPT-NeoX and Pythia: rotary positions, attention and feed-forward in parallel."""
+    hidden, heads = config.count("hidden_size", 6144), config.count("num_attention_heads", 64)
+    bias = config.flag("attention_bias", True)
+    block = _block(
+        config,
+        hidden,
+        heads,
+        config.count("intermediate_size", 24576),
+        qkv_bias=bias,
+        out_bias=bias,
+        parallel=config.flag("use_parallel_residual", True),
+    )
+    return config.model(
+        "gpt_neox",
+        hidden,
+        config.count("vocab_size", 50432),
+        [block] * config.layers("num_hidden_layers", 44),
+        tied=config.flag("tie_word_embeddings", False),
+        max_seq=config.count("max_position_embeddings", 2048),
+    )
+
+
+def opt(config: Config) -> Model:
+    """OPT; the 350M is post-norm, has no final norm and a narrower vocabulary matrix."""
+    hidden, heads = config.count("hidden_size", 768), config.count("num_attention_heads", 12)
+    bias, affine = config.flag("enable_bias", True), config.flag("layer_norm_elementwise_affine", True)
+    max_seq = config.count("max_position_embeddings", 2048)
+    block = _block(
+        config,
+        hidden,
+        heads,
+        config.count("ffn_dim", 3072),
+        qkv_bias=bias,
+        out_bias=bias,
+        bias=bias,
+        norm_affine=affine,
+    )
+    width = config.count("word_embed_proj_dim", hidden, null=hidden)
+    return config.model(
+        "opt",
+        hidden,
+        config.count("vocab_size", 50272),
+        [block] * config.layers("num_hidden_layers", 12),
+        tied=config.flag("tie_word_embeddings", True),
+        positions=max_seq + OPT_POSITION_OFFSET,
+        max_seq=max_seq,
+        embedding_dim=width if width != hidden else 0,
+        final_norm=config.flag("do_layer_norm_before", True)
+        and not config.flag("_remove_final_layer_norm", False),
+    )

@@ -1,0 +1,99 @@
+"""Finding a model: a shipped name, a Hugging Face config.json, or a model.yaml."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tangram_sim.datafiles import read_json, read_yaml, shipped
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.hwdb.huggingface import from_config
+from tangram_sim.models import Model
+
+_SUFFIXES = (".json", ".yaml", ".yml")
+_IN_FOLDER = ("config.json", "model.yaml", "model.yml")
+_HINT = "Or give the path of a Hugging Face config.json (or its folder), or of a model.yaml."
+
+
+@cache
+def _files() -> dict[str, Path]:
+    """Shipped models by name."""
+    folder = shipped("hwdb") / "models"
+    return {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES}
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    """Other names of shipped models, lower case: ids on the hub and other spellings."""
+    names = {name.lower(): name for name in _files()}
+    for name, path in _files().items():
+        names |= {alias.lower(): name for alias in _facts(path).get("aliases", [])}
+    return names
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    facts = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if not isinstance(facts, dict):
+        raise BadInputError(f"{path}: expected a Hugging Face config.json or a model.yaml, not a plain value")
+    return facts
+
+
+def model_names() -> list[str]:
+    """Names of the shipped models, sorted."""
+    return sorted(_files())
+
+
+def published(name: str) -> dict[str, Any]:
+    """What the publisher of a shipped model says of its size: keys of its file starting with `published_`."""
+    return {key: value for key, value in _facts(_files()[name]).items() if key.startswith("published_")}
+
+
+def _read(path: Path, name: str) -> Model:
+    """Read a file of either format, told apart by its content."""
+    facts = _facts(path)
+    if "model_type" in facts or (path.suffix == ".json" and "layers" not in facts):
+        return from_config(facts, str(path), name)
+    from tangram_sim.hwdb.model_file import from_model_file  # pydantic: 0.1 s most commands need not pay
+
+    return from_model_file(facts, str(path), name)
+
+
+@cache
+def _shipped(name: str) -> Model:
+    return _read(_files()[name], name)
+
+
+def _read_path(path: Path) -> Model:
+    """Read a user's file or folder; a config.json is named after the folder it lies in."""
+    if path.is_dir():
+        found = next((path / name for name in _IN_FOLDER if (path / name).is_file()), None)
+        if found is None:
+            raise BadInputError(f"{path}: a folder with neither config.json nor model.yaml in it")
+        path = found
+    if path.suffix not in _SUFFIXES:
+        raise BadInputError(
+            f"{path}: expected a .json (Hugging Face) or .yaml (model file), not {path.suffix!r}"
+        )
+    return _read(path, path.resolve().parent.name if path.name in _IN_FOLDER else path.stem)
+
+
+def load_model(name_or_path: str) -> Model:
+    """The model of a shipped name (or one of its aliases), or of the file or folder at a path.
+
+    A shipped name wins over a file of that name; write `./name` for the file. Raises BadInputError for
+    a file that makes no sense and UnknownNameError, with the nearest names, otherwise.
+    """
+    if name_or_path in _files():
+        return _shipped(name_or_path)
+    path = Path(name_or_path)
+    try:
+        exists = bool(name_or_path) and path.exists()
+    except (OSError, ValueError):  # too long for a path, or with a NUL in it
+        exists = False
+    if exists:
+        return _read_path(path)
+    alias = _aliases().get(name_or_path.lower())
+    if alias is not None:
+        return _shipped(alias)
+    if path.suffix in _SUFFIXES:
+        raise BadInputError(f"{name_or_path}: no such file. {_HINT}")
+    raise unknown_name("model", name_or_path[:80], _files(), _HINT)

@@ -1,0 +1,41 @@
+"""Noun of a layout: how one slice is spread over the GPUs of one stage."""
+
+from dataclasses import dataclass
+
+RECOMPUTE = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Layout:
+    """Degrees of one stage (or of a run of its layers). GPUs used = pp * tp * cp * dp; ep divides dp * cp.
+
+    `pp` counts inner pipeline stages on the same scale-up domain. Ranks are numbered tp fastest,
+    then cp, dp, pp. Experts are sharded over `ep` ranks of the dp x cp group.
+    """
+
+    tp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    pp: int = 1
+    zero_stage: int = 0
+    recompute: str = "none"
+    sequence_parallel: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """GPUs this layout occupies."""
+        return self.pp * self.tp * self.cp * self.dp
+
+    def sequences_per_rank(self, microbatch: int) -> int:
+        """The largest data-parallel share of a microbatch; it sets the time."""
+        return -(-microbatch // self.dp)
+
+    def __str__(self) -> str:
+        degrees = [f"{name}{value}" for name, value in (("tp", self.tp), ("dp", self.dp), ("cp", self.cp), ("ep", self.ep), ("pp", self.pp)) if value > 1]
+        text = "-".join(degrees) or "1 GPU"
+        if self.zero_stage:
+            text += f" zero{self.zero_stage}"
+        if self.recompute != "none":
+            text += f" recompute={self.recompute}"
+        return text + (" sp" if self.sequence_parallel else "")

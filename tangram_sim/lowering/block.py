@@ -1,0 +1,171 @@
+"""A transformer block as ops: forward, and backward with recomputation and gradient reduction.
+
+Tensor parallelism and its overlap of weight gradients with the input-gradient reduction follow Shoeybi et
+al. (arXiv:1909.08053); sequence parallelism and recomputation Korthikanti et al. (arXiv:2205.05198); ZeRO
+Rajbhandari et al. (arXiv:1910.02054); ring attention Liu et al. (arXiv:2310.01889).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, ring_exchange_s
+from tangram_sim.cost.kernels import Floats, attention_flop, attention_s, streaming_s
+from tangram_sim.lowering import gemms
+from tangram_sim.lowering.gemms import Passes, passes
+from tangram_sim.lowering.program import (
+    BEFORE_PREVIOUS,
+    COMPUTE,
+    DATA,
+    EXCHANGE,
+    HOST,
+    PREVIOUS,
+    TENSOR,
+    Program,
+)
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.lowering.state import gradient_sync_s, sharded_weights_gather_s
+from tangram_sim.models import Block, Experts, FeedForward
+
+# Kernels the host launches per block: norms, projections, attention, activations, residuals, reductions.
+KERNELS_FORWARD, KERNELS_BACKWARD = 14, 26
+SCORE_PASSES = 4.0  # times an unfused kernel streams the score matrix: product, mask, softmax, product
+
+
+class Times(NamedTuple):
+    """Seconds of the parts of one block on one rank. Arrays of K."""
+
+    norm: Floats
+    gather: Floats  # all-gather before a column-parallel product (sequence parallelism)
+    reduce: Floats  # reduction behind a row-parallel product
+    qkv: Passes
+    exchange: Floats  # keys and values around the context-parallel ring
+    attention: Floats
+    out: Passes
+    up: Passes
+    activation: Floats
+    down: Passes
+    route: Passes  # router and shared experts, nothing for dense blocks
+    dispatch: Floats  # all-to-all of tokens to experts
+
+
+def block_times(setting: Setting, block: Block) -> Times:
+    """Price every part of `block` once; forward and backward programs arrange them."""
+    attention, part = block.attention, block.feed_forward
+    model, recipe, rates = setting.model, setting.job.recipe, setting.rates
+    tokens, width = setting.tokens, recipe.activation_bytes
+    residual_bytes = tokens * model.hidden * width
+    sharded = setting.sequence_shards > 1
+    heads = attention.heads / setting.tp
+    context = min(setting.job.seq, attention.window) if attention.window else setting.job.seq
+    # A causal window shorter than the sequence is almost fully used; the whole sequence only by half.
+    causal = attention.causal and context == setting.job.seq
+    flop = attention_flop(tokens, context, heads, attention.head_dim, attention.value_dim, causal)
+    kv_bytes = tokens * gemms.kv_heads(setting, attention) * (attention.head_dim + attention.value_dim) * width
+    zero = np.zeros(len(setting.layouts))
+    nothing = Passes(zero, zero, zero)
+    route, dispatch = nothing, zero
+    if isinstance(part, Experts):
+        up, down = passes(setting, gemms.expert_up(setting, part)), passes(setting, gemms.expert_down(setting, part))
+        extra = [gemms.Gemm(tokens, part.experts, model.hidden)]
+        if part.shared_width:
+            shared = FeedForward(part.shared_width, part.gated)
+            extra += gemms.up_projection(setting, shared) + gemms.down_projection(setting, shared)
+        route = passes(setting, extra)
+        dispatch = all_to_all_s(residual_bytes * part.active / setting.tp, setting.ep_group)
+        inner = part.active * part.width + part.shared_width
+    else:
+        up, down = passes(setting, gemms.up_projection(setting, part)), passes(setting, gemms.down_projection(setting, part))
+        inner = part.width
+    # A parallel block reads one norm and reduces attention and feed-forward in one collective.
+    halves = 0.5 if block.parallel else 1.0
+    return Times(
+        norm=streaming_s(3.0 * residual_bytes / setting.sequence_shards, rates),
+        gather=np.where(sharded, all_gather_s(residual_bytes, setting.tp_group), 0.0) * halves,
+        reduce=np.where(sharded, all_gather_s(residual_bytes, setting.tp_group), all_reduce_s(residual_bytes, setting.tp_group))
+        * halves,
+        qkv=passes(setting, gemms.input_projections(setting, attention)),
+        exchange=ring_exchange_s(kv_bytes, setting.cp_group),
+        attention=attention_s(flop, tokens * context * heads, rates, width, SCORE_PASSES),
+        out=passes(setting, gemms.output_projection(setting, attention)),
+        up=up,
+        activation=streaming_s(tokens * inner / setting.tp * width * (3.0 if part.gated else 2.0), rates),
+        down=down,
+        route=route,
+        dispatch=dispatch,
+    )
+
+
+def _forward_ops(program: Program, times: Times, moe: bool, scale: Floats, start: tuple[int, ...], hosted: tuple[int, ...]) -> int:
+    """Append the forward ops of a block with durations times `scale` (0 or 1) and return the output op."""
+    add = program.add
+    norm = add("norm 1", COMPUTE, "memory", times.norm * scale, *start)
+    gather = add("gather 1", TENSOR, "tensor_parallel", times.gather * scale, norm)
+    qkv = add("qkv", COMPUTE, "gemm", times.qkv.forward * scale, gather)
+    ring = add("kv ring", EXCHANGE, "context_parallel", times.exchange * scale, qkv)
+    core = add("attention", COMPUTE, "attention", times.attention * scale, qkv)
+    out = add("out", COMPUTE, "gemm", times.out.forward * scale, core, ring)
+    reduce = add("reduce 1", TENSOR, "tensor_parallel", times.reduce * scale, out)
+    norm = add("norm 2", COMPUTE, "memory", times.norm * scale, reduce)
+    ready = add("gather 2", TENSOR, "tensor_parallel", times.gather * scale, norm)
+    if moe:
+        sent = add("dispatch", EXCHANGE, "expert_parallel", times.dispatch * scale, ready)
+        add("router and shared experts", COMPUTE, "gemm", times.route.forward * scale, ready)
+        ready = sent
+    up = add("up", COMPUTE, "gemm", times.up.forward * scale, ready)
+    act = add("activation", COMPUTE, "memory", times.activation * scale, up)
+    down = add("down", COMPUTE, "gemm", times.down.forward * scale, act, *hosted)
+    if moe:
+        down = add("combine", EXCHANGE, "expert_parallel", times.dispatch * scale, down)
+    return add("reduce 2", TENSOR, "tensor_parallel", times.reduce * scale, down)
+
+
+def block_forward(setting: Setting, block: Block, times: Times) -> Program:
+    """The forward pass of one block for one microbatch."""
+    program = Program(len(setting.layouts))
+    gather = program.add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
+    host = program.add("launch", HOST, "dispatch", KERNELS_FORWARD * setting.rates.dispatch_s)
+    _forward_ops(program, times, isinstance(block.feed_forward, Experts), np.ones(1), (PREVIOUS, gather), (host,))
+    return program
+
+
+def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> Program:
+    """The backward pass of one block; `last` microbatches also reduce gradients that wait for the step's end."""
+    moe = isinstance(block.feed_forward, Experts)
+    program = Program(len(setting.layouts))
+    add = program.add
+    full, selective = setting.recompute == 2, setting.recompute == 1
+    weights = add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
+    kernels = KERNELS_BACKWARD + np.where(full, KERNELS_FORWARD, 0)
+    host = add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
+    replayed = _forward_ops(program, times, moe, full.astype(np.float64), (weights,), ())
+    start = add("gradient gather 2", TENSOR, "tensor_parallel", times.gather, PREVIOUS, replayed)
+    if moe:
+        start = add("gradient dispatch", EXCHANGE, "expert_parallel", times.dispatch, start)
+    down = add("down dx", COMPUTE, "gemm", times.down.input_gradient, start)
+    program.add_weight_gradient("down dw", times.down.weight_gradient, start)
+    act = add("activation dx", COMPUTE, "memory", 1.5 * times.activation, down)
+    up = add("up dx", COMPUTE, "gemm", times.up.input_gradient, act)
+    done = up
+    if moe:
+        add("router dx", COMPUTE, "gemm", times.route.input_gradient, start)
+        program.add_weight_gradient("router dw", times.route.weight_gradient, start)
+        done = add("gradient combine", EXCHANGE, "expert_parallel", times.dispatch, up)
+    reduced = add("gradient reduce 2", TENSOR, "tensor_parallel", times.reduce, done)
+    program.add_weight_gradient("up dw", times.up.weight_gradient, act)
+    norm = add("norm 2 dx", COMPUTE, "memory", 1.5 * times.norm, reduced)
+    gathered = add("gradient gather 1", TENSOR, "tensor_parallel", times.gather, norm)
+    out = add("out dx", COMPUTE, "gemm", times.out.input_gradient, gathered)
+    program.add_weight_gradient("out dw", times.out.weight_gradient, gathered)
+    scores = add("attention again", COMPUTE, "attention", np.where(selective, times.attention, 0.0), out)
+    # Flash backward does five products where forward does two; the unfused one four.
+    factor = 2.5 if setting.rates.fused_attention else 2.0
+    ring = add("gradient kv ring", EXCHANGE, "context_parallel", 2.0 * times.exchange, out)
+    core = add("attention dx", COMPUTE, "attention", factor * times.attention, scores)
+    qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core, ring)
+    reduced = add("gradient reduce 1", TENSOR, "tensor_parallel", times.reduce, qkv)
+    gradients = program.add_weight_gradient("qkv dw", times.qkv.weight_gradient, core)
+    output = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)
+    add("gradients", DATA, "data_parallel", gradient_sync_s(setting, block, last), gradients, output)
+    program.output = output
+    return program

@@ -1,0 +1,95 @@
+"""The matrix products of a block: shapes under tensor parallelism, and their three passes."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats, Number, gemm_s
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.models import Attention, Experts, FeedForward
+
+
+class Gemm(NamedTuple):
+    """`count` products (rows, k) x (k, n) on one rank."""
+
+    rows: Number
+    n: Number
+    k: Number
+    count: Number = 1.0
+
+
+class Passes(NamedTuple):
+    """Seconds of forward, input gradient and weight gradient. Arrays of K."""
+
+    forward: Floats
+    input_gradient: Floats
+    weight_gradient: Floats
+
+
+def passes(setting: Setting, gemms: Iterable[Gemm]) -> Passes:
+    """The three passes over several products in sequence; each pass has the same arithmetic.
+
+    Weight gradients are written at the recipe's gradient width.
+    """
+    recipe, rates = setting.job.recipe, setting.rates
+    zero = np.zeros(len(setting.layouts))
+    forward, inputs, weights = zero, zero, zero
+    for rows, n, k, count in gemms:
+        forward = forward + gemm_s(rows, n, k, rates, recipe.gemm_bytes, recipe.activation_bytes, count)
+        inputs = inputs + gemm_s(rows, k, n, rates, recipe.gemm_bytes, recipe.activation_bytes, count)
+        weights = weights + gemm_s(n, k, rows, rates, recipe.gemm_bytes, recipe.gradient_bytes, count)
+    return Passes(forward, inputs, weights)
+
+
+def kv_heads(setting: Setting, attention: Attention) -> Floats:
+    """Key/value heads of one rank; replicated where tp exceeds them."""
+    return np.maximum(attention.kv_heads / setting.tp, 1.0)
+
+
+def input_projections(setting: Setting, attention: Attention) -> list[Gemm]:
+    """Query, key and value projections, column-parallel; MLA's down-projections are replicated."""
+    tokens, hidden, heads = setting.tokens, setting.model.hidden, attention.heads / setting.tp
+    if not attention.kv_rank:
+        width = heads * attention.head_dim + kv_heads(setting, attention) * (attention.head_dim + attention.value_dim)
+        return [Gemm(tokens, width, hidden)]
+    query = (
+        [Gemm(tokens, attention.query_rank, hidden), Gemm(tokens, heads * attention.head_dim, attention.query_rank)]
+        if attention.query_rank
+        else [Gemm(tokens, heads * attention.head_dim, hidden)]
+    )
+    expanded = heads * (attention.head_dim - attention.rope_dim + attention.value_dim)
+    return [*query, Gemm(tokens, attention.kv_rank + attention.rope_dim, hidden), Gemm(tokens, expanded, attention.kv_rank)]
+
+
+def output_projection(setting: Setting, attention: Attention) -> list[Gemm]:
+    """The row-parallel projection behind the attention core."""
+    return [Gemm(setting.tokens, setting.model.hidden, attention.heads * attention.value_dim / setting.tp)]
+
+
+def up_projection(setting: Setting, part: FeedForward) -> list[Gemm]:
+    """The column-parallel up-projection(s)."""
+    return [Gemm(setting.tokens, part.width * (2 if part.gated else 1) / setting.tp, setting.model.hidden)]
+
+
+def down_projection(setting: Setting, part: FeedForward) -> list[Gemm]:
+    """The row-parallel down-projection."""
+    return [Gemm(setting.tokens, setting.model.hidden, part.width / setting.tp)]
+
+
+def expert_rows(setting: Setting, part: Experts) -> tuple[Floats, Floats]:
+    """(rows per local expert, local experts) when routing is balanced."""
+    local = part.experts / setting.ep
+    return setting.tokens * part.active / local, local
+
+
+def expert_up(setting: Setting, part: Experts) -> list[Gemm]:
+    """Up-projections of the local experts as one grouped product."""
+    rows, local = expert_rows(setting, part)
+    return [Gemm(rows, part.width * (2 if part.gated else 1) / setting.tp, setting.model.hidden, local)]
+
+
+def expert_down(setting: Setting, part: Experts) -> list[Gemm]:
+    """Down-projections of the local experts as one grouped product."""
+    rows, local = expert_rows(setting, part)
+    return [Gemm(rows, setting.model.hidden, part.width / setting.tp, local)]

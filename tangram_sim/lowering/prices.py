@@ -1,0 +1,54 @@
+"""Scalar prices of single stages, cached by what they depend on: the road of replay, estimate and finalists."""
+
+from dataclasses import dataclass, field
+
+from tangram_sim.clusters import Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering.pricing import Pricer, Prices
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.models import Model
+from tangram_sim.plans import StagePrice
+
+
+def stage_price(prices: Prices, index: int, capacity_bytes: float) -> StagePrice:
+    """Layout `index` of a batch as a scalar noun."""
+    return StagePrice(
+        forward_s=float(prices.forward_s[index]),
+        backward_s=float(prices.backward_s[index]),
+        backward_weight_s=float(prices.backward_weight_s[index]),
+        gradient_sync_s=float(prices.gradient_sync_s[index]),
+        optimizer_s=float(prices.optimizer_s[index]),
+        static_bytes=float(prices.static_bytes[index]),
+        activation_bytes=float(prices.activation_bytes[index]),
+        transient_bytes=float(prices.transient_bytes[index]),
+        capacity_bytes=capacity_bytes,
+    )
+
+
+@dataclass
+class StagePrices:
+    """Prices of stages of one model and job; equal stages are played once."""
+
+    model: Model
+    job: Job
+    hwdb: Hwdb
+    _pricers: dict[tuple[Island, Layout, int], Pricer] = field(default_factory=dict)
+    _prices: dict[tuple[Island, Layout, int, int, int], StagePrice] = field(default_factory=dict)
+
+    def pricer(self, island: Island, layout: Layout, microbatch: int) -> Pricer:
+        """The pricer of one layout on one (part of an) island."""
+        key = (island, layout, microbatch)
+        if key not in self._pricers:
+            setting = Setting(self.model, island, self.job, microbatch, (layout,), self.hwdb)
+            self._pricers[key] = Pricer(setting)
+        return self._pricers[key]
+
+    def price(self, island: Island, layout: Layout, microbatch: int, start: int, stop: int) -> StagePrice:
+        """Atoms [start, stop) as one stage on `island`, which the layout fills."""
+        key = (island, layout, microbatch, start, stop)
+        if key not in self._prices:
+            pricer = self.pricer(island, layout, microbatch)
+            self._prices[key] = stage_price(pricer.price(start, stop), 0, pricer.setting.rates.usable_memory_bytes)
+        return self._prices[key]

@@ -1,0 +1,57 @@
+"""Ops of one atom in one direction, for K layouts at once: a short program that a chain repeats.
+
+Structure (streams, dependencies) is the same for all layouts; what a layout does not do lasts 0 s.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats, Number
+
+COMPUTE, TENSOR, EXCHANGE, DATA, HOST = range(5)
+STREAMS = ("compute", "tensor-parallel link", "context/expert-parallel link", "data-parallel link", "host")
+
+# Predecessors outside the program: the output of the atom played before, and of the one before that.
+PREVIOUS, BEFORE_PREVIOUS = -1, -2
+
+CLASSES = ("gemm", "attention", "memory", "tensor_parallel", "expert_parallel", "context_parallel", "data_parallel", "dispatch")
+
+
+class Op(NamedTuple):
+    """One op of a program."""
+
+    name: str
+    stream: int
+    kind: int  # index into CLASSES
+    seconds: Floats  # K
+    after: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Program:
+    """An atom's ops in issue order; `output` is the op whose end makes the result available."""
+
+    layouts: int
+    ops: list[Op] = field(default_factory=list)
+    weight_gradient: Floats = field(init=False)  # seconds of compute that only weight gradients need
+    output: int = -1
+
+    def __post_init__(self) -> None:
+        self.weight_gradient = np.zeros(self.layouts)
+
+    def add(self, name: str, stream: int, kind: str, seconds: Number, *after: int) -> int:
+        """Append an op and return its index; it also waits for the op before it on its stream."""
+        column = np.broadcast_to(np.asarray(seconds, dtype=np.float64), (self.layouts,))
+        self.ops.append(Op(name, stream, CLASSES.index(kind), column, after))
+        self.output = len(self.ops) - 1
+        return self.output
+
+    def add_weight_gradient(self, name: str, seconds: Floats, *after: int) -> int:
+        """Append a compute op that nothing but the gradient synchronisation waits for."""
+        output = self.output
+        index = self.add(name, COMPUTE, "gemm", seconds, *after)
+        self.weight_gradient = self.weight_gradient + seconds
+        self.output = output
+        return index

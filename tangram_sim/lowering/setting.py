@@ -1,0 +1,115 @@
+"""Everything that the ops of a stage depend on, for K layouts of one slice on one island at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Island
+from tangram_sim.cost.collectives import Group, group
+from tangram_sim.cost.device import Rates, device_rates
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.layouts import RECOMPUTE, Layout
+from tangram_sim.models import Model
+
+
+@dataclass(frozen=True)
+class Setting:
+    """K layouts of stages of `model` on `island` under `job`, with `microbatch` sequences per stage.
+
+    All layouts have `pp == 1`: an inner pipeline is several stages, each with a setting of its own.
+    """
+
+    model: Model
+    island: Island
+    job: Job
+    microbatch: int
+    layouts: tuple[Layout, ...]
+    hwdb: Hwdb
+
+    def _column(self, values: Sequence[int]) -> NDArray[np.int64]:
+        return np.array(values, dtype=np.int64)
+
+    @cached_property
+    def tp(self) -> NDArray[np.int64]:
+        """Tensor-parallel degrees, K."""
+        return self._column([layout.tp for layout in self.layouts])
+
+    @cached_property
+    def cp(self) -> NDArray[np.int64]:
+        """Context-parallel degrees, K."""
+        return self._column([layout.cp for layout in self.layouts])
+
+    @cached_property
+    def dp(self) -> NDArray[np.int64]:
+        """Data-parallel degrees, K."""
+        return self._column([layout.dp for layout in self.layouts])
+
+    @cached_property
+    def ep(self) -> NDArray[np.int64]:
+        """Expert-parallel degrees, K."""
+        return self._column([layout.ep for layout in self.layouts])
+
+    @cached_property
+    def zero(self) -> NDArray[np.int64]:
+        """ZeRO stages, K."""
+        return self._column([layout.zero_stage for layout in self.layouts])
+
+    @cached_property
+    def recompute(self) -> NDArray[np.int64]:
+        """0 none, 1 selective, 2 full; K."""
+        return self._column([RECOMPUTE.index(layout.recompute) for layout in self.layouts])
+
+    @cached_property
+    def sequence_shards(self) -> NDArray[np.int64]:
+        """Ranks that norms and residuals are sharded over: tp with sequence parallelism, else 1."""
+        return self._column([layout.tp if layout.sequence_parallel else 1 for layout in self.layouts])
+
+    @cached_property
+    def sequences(self) -> NDArray[np.int64]:
+        """Sequences of the largest data-parallel share."""
+        return -(-self.microbatch // self.dp)
+
+    @cached_property
+    def tokens(self) -> Floats:
+        """Tokens per rank and microbatch, largest share."""
+        return self.sequences * (self.job.seq / self.cp)
+
+    @cached_property
+    def replicas(self) -> NDArray[np.int64]:
+        """Ranks that hold the same dense weights: dp x cp."""
+        return self.dp * self.cp
+
+    @cached_property
+    def rates(self) -> Rates:
+        """What the island's (worst) GPU delivers."""
+        return device_rates(self.island.gpu, self.job.recipe, self.hwdb)
+
+    @cached_property
+    def tp_group(self) -> Group:
+        """Tensor-parallel groups."""
+        return group(self.island, self.tp, np.ones_like(self.tp), self.hwdb)
+
+    @cached_property
+    def cp_group(self) -> Group:
+        """Context-parallel groups."""
+        return group(self.island, self.cp, self.tp, self.hwdb)
+
+    @cached_property
+    def dp_group(self) -> Group:
+        """Gradient groups of dense weights."""
+        return group(self.island, self.replicas, self.tp, self.hwdb)
+
+    @cached_property
+    def ep_group(self) -> Group:
+        """Expert-parallel groups: neighbouring ranks of the dp x cp group."""
+        return group(self.island, self.ep, self.tp, self.hwdb)
+
+    @cached_property
+    def expert_dp_group(self) -> Group:
+        """Gradient groups of expert weights."""
+        return group(self.island, np.maximum(self.replicas // self.ep, 1), self.tp * self.ep, self.hwdb)

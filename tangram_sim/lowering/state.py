@@ -1,0 +1,142 @@
+"""What a rank holds of an atom and what data parallelism moves for it: weights, gradients, activations.
+
+Activation accounting follows Korthikanti et al. (arXiv:2205.05198, section 4), generalised to grouped
+queries, gated feed-forwards, experts, latent attention and context parallelism.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tangram_sim.cost.collectives import all_gather_s, all_reduce_s
+from tangram_sim.cost.kernels import Floats, Number, streaming_s
+from tangram_sim.lowering.atoms import Atom, Embedding, Head
+from tangram_sim.lowering.gemms import kv_heads
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.models import Block, Experts
+
+MASK_BYTES_PER_ELEMENT = 1.0  # dropout masks of the residual stream
+SCORE_BYTES = 2.5  # activation widths kept per score of an unfused attention: softmax, dropout, mask
+MASKED_FRACTION = 0.16  # tokens a masked language model predicts (BERT's 15 %, padded)
+
+
+class Held(NamedTuple):
+    """Bytes of one atom on one rank. Arrays of K."""
+
+    static: Floats  # weights, gradients, optimizer state, at the layout's ZeRO stage
+    activation: Floats  # kept per microbatch in flight
+    transient: Floats  # extra while the atom itself runs
+
+
+def parameters_per_rank(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
+    """(dense, expert) parameters of an atom on one rank before any ZeRO sharding."""
+    if not isinstance(atom, Block):
+        return atom.parameters / setting.tp, np.zeros(len(setting.layouts))
+    hidden, part = setting.model.hidden, atom.feed_forward
+    total = atom.parameters(hidden)
+    experts = part.expert_parameters(hidden) if isinstance(part, Experts) else 0
+    return (total - experts) / setting.tp, experts / (setting.tp * setting.ep)
+
+
+def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
+    """Parameters of an atom on one rank, sharded over the replicas from ZeRO stage `stage` upward."""
+    dense, expert = parameters_per_rank(setting, atom)
+    on = setting.zero >= stage
+    expert_replicas = np.maximum(setting.replicas // setting.ep, 1)
+    return np.where(on, dense / setting.replicas + expert / expert_replicas, dense + expert)
+
+
+def static_bytes(setting: Setting, atom: Atom) -> Floats:
+    """Weights, gradients and optimizer state of an atom on one rank."""
+    recipe, job = setting.job.recipe, setting.job
+    return (
+        _sharded(setting, atom, 3) * recipe.weight_bytes
+        + _sharded(setting, atom, 2) * recipe.gradient_bytes
+        + _sharded(setting, atom, 1) * job.optimizer_bytes
+    )
+
+
+def optimizer_s(setting: Setting, atom: Atom) -> Floats:
+    """Seconds of the optimizer update: every state read and written once, bound by memory."""
+    recipe = setting.job.recipe
+    moved = 2 * setting.job.optimizer_bytes + recipe.gradient_bytes + recipe.weight_bytes
+    return streaming_s(_sharded(setting, atom, 1) * moved, setting.rates)
+
+
+def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
+    """An all-gather (or, with `reduce`, all-reduce) of an atom's dense and expert parameters over their replicas."""
+    dense, expert = parameters_per_rank(setting, atom)
+    operation = all_reduce_s if reduce else all_gather_s
+    return operation(dense * bytes_per_parameter, setting.dp_group) + operation(
+        expert * bytes_per_parameter, setting.expert_dp_group
+    )
+
+
+def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
+    """ZeRO-3: seconds to gather an atom's weights before it runs; 0 for other stages."""
+    return np.where(setting.zero >= 3, _over_replicas(setting, atom, setting.job.recipe.weight_bytes, False), 0.0)
+
+
+def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
+    """Seconds of gradient reduction that an atom causes in one backward pass.
+
+    ZeRO-2 and -3 reduce-scatter after every microbatch (gradients cannot accumulate unsharded);
+    ZeRO-0 all-reduces and ZeRO-1 reduce-scatters after the last one.
+    """
+    width = setting.job.recipe.gradient_bytes
+    scattered = _over_replicas(setting, atom, width, False)
+    if not last:
+        return np.where(setting.zero >= 2, scattered, 0.0)
+    return np.where(setting.zero >= 1, scattered, _over_replicas(setting, atom, width, True))
+
+
+def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
+    """ZeRO-1 and -2: seconds to gather the updated weights behind the optimizer; 0 otherwise."""
+    gathered = _over_replicas(setting, atom, setting.job.recipe.weight_bytes, False)
+    return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
+
+
+def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
+    """(bytes kept of one block without recomputation, bytes of its unfused score matrix)."""
+    attention, part = block.attention, block.feed_forward
+    hidden, tokens, width = setting.model.hidden, setting.tokens, setting.job.recipe.activation_bytes
+    shards = setting.sequence_shards
+    # Inputs of the norms and of the column-parallel products, and dropout masks.
+    residual = hidden * (4 * width + 2 * MASK_BYTES_PER_ELEMENT) / shards
+    heads = attention.heads / setting.tp
+    projected = heads * (attention.head_dim + attention.value_dim) + kv_heads(setting, attention) * (
+        attention.head_dim + attention.value_dim
+    )
+    kept_per_width: Number = 3.0 if part.gated else 2.0
+    if isinstance(part, Experts):
+        inner = (part.active * part.width + part.shared_width) * kept_per_width / setting.tp + 2.0 * part.active * hidden / setting.tp
+    else:
+        inner = part.width * kept_per_width / setting.tp
+    kept = tokens * (residual + width * (projected + inner))
+    context = min(setting.job.seq, attention.window) if attention.window else setting.job.seq
+    scores = np.zeros_like(kept) if setting.rates.fused_attention else tokens * context * heads * SCORE_BYTES * width
+    return kept, scores
+
+
+def held(setting: Setting, atom: Atom) -> Held:
+    """Memory of one atom on one rank for every layout."""
+    static = static_bytes(setting, atom)
+    width, hidden, tokens = setting.job.recipe.activation_bytes, setting.model.hidden, setting.tokens
+    dense, expert = parameters_per_rank(setting, atom)
+    # The gathered weights of the atom running and of the one prefetched, and its unsharded gradient.
+    recipe = setting.job.recipe
+    zero3 = np.where(setting.zero >= 3, (dense + expert) * (2 * recipe.weight_bytes + recipe.gradient_bytes), 0.0)
+    zero2 = np.where(setting.zero == 2, (dense + expert) * recipe.gradient_bytes, 0.0)
+    transient = zero3 + zero2
+    boundary = tokens * hidden * width / setting.sequence_shards
+    if isinstance(atom, Embedding):
+        return Held(static, boundary, transient)
+    if isinstance(atom, Head):
+        predicted = tokens * (MASKED_FRACTION if setting.model.masked_lm else 1.0)
+        logits = predicted * setting.model.vocab / setting.tp * (width + 4.0)
+        return Held(static, 2 * boundary, transient + logits)
+    kept, scores = _block_activation(setting, atom)
+    activation = np.select(
+        [setting.recompute == 2, setting.recompute == 1], [boundary, kept], default=kept + scores
+    )
+    return Held(static, activation, transient + kept + scores - np.where(setting.recompute == 0, kept + scores, np.where(setting.recompute == 1, kept, 0.0)))

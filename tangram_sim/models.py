@@ -1,0 +1,226 @@
+"""Nouns of models: attention, feed-forward, experts, blocks, and what they weigh. No I/O.
+
+Parameter counts are exact sums over the tensors of the public checkpoints; operation counts belong
+to `tangram_sim.cost`.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Self-attention of one block; `kv_rank > 0` means multi-head latent attention (DeepSeek-V2).
+
+    Under MLA every head has its own keys and values, so `kv_heads` equals `heads`.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int  # of queries and keys, rotary part included
+    value_dim: int  # of values; equals head_dim except with MLA
+    query_rank: int = 0  # MLA query bottleneck, 0 = one dense projection
+    kv_rank: int = 0  # MLA key/value bottleneck, 0 = no MLA
+    rope_dim: int = 0  # MLA: rotary dimensions shared by all heads
+    window: int = 0  # sliding window in tokens, 0 = whole sequence
+    causal: bool = True
+    qkv_bias: bool = False
+    out_bias: bool = False
+    norm_parameters: int = 0  # QK-norm weights, attention sinks and the like; MLA's own norms are implied
+
+    def parameters(self, hidden: int) -> int:
+        """Elements of all projections, biases and norms of this attention."""
+        if self.kv_rank:
+            projections = self._latent_projections(hidden)
+        else:
+            width = self.heads * self.head_dim + self.kv_heads * (self.head_dim + self.value_dim)
+            projections = hidden * width + self.qkv_bias * width
+        output = self.heads * self.value_dim * hidden + self.out_bias * hidden
+        return projections + output + self.norm_parameters
+
+    def _latent_projections(self, hidden: int) -> int:
+        """MLA down- and up-projections with the norms on the bottlenecks (arXiv:2405.04434, appendix C).
+
+        Biases, where a checkpoint has them, sit on the down-projections only.
+        """
+        queries = self.heads * self.head_dim
+        if self.query_rank:
+            query = self.query_rank * (hidden + 1 + queries) + self.qkv_bias * self.query_rank
+        else:
+            query = hidden * queries
+        down = self.kv_rank + self.rope_dim
+        up = self.kv_rank * self.heads * (self.head_dim - self.rope_dim + self.value_dim)
+        return query + hidden * down + self.qkv_bias * down + self.kv_rank + up
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForward:
+    """A dense feed-forward: hidden -> width -> hidden; gated means two up-projections (SwiGLU, GeGLU)."""
+
+    width: int
+    gated: bool = True
+    bias: bool = False
+
+    def parameters(self, hidden: int) -> int:
+        """Elements of the two (gated: three) matrices and their biases."""
+        inputs = 2 if self.gated else 1
+        biases = inputs * self.width + hidden if self.bias else 0
+        return (inputs + 1) * hidden * self.width + biases
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts: `active` of `experts` feed-forwards per token, plus shared ones."""
+
+    experts: int
+    active: int
+    width: int  # of one expert
+    gated: bool = True
+    bias: bool = False  # biases inside the experts
+    shared_width: int = 0  # all shared experts together; always active
+    router_bias: bool = False
+    shared_gate: bool = False
+
+    def _routed(self, hidden: int, experts: int) -> int:
+        return experts * FeedForward(self.width, self.gated, self.bias).parameters(hidden)
+
+    def expert_parameters(self, hidden: int) -> int:
+        """Elements of the routed experts alone: what expert parallelism shards."""
+        return self._routed(hidden, self.experts)
+
+    def common_parameters(self, hidden: int) -> int:
+        """Elements every token meets: the router, the shared experts and their gate."""
+        router = self.experts * (hidden + self.router_bias)
+        shared = (
+            FeedForward(self.shared_width, self.gated, self.bias).parameters(hidden)
+            if self.shared_width
+            else 0
+        )
+        return router + shared + self.shared_gate * hidden
+
+    def parameters(self, hidden: int) -> int:
+        """Elements of the router and all experts."""
+        return self.common_parameters(hidden) + self.expert_parameters(hidden)
+
+    def active_parameters(self, hidden: int) -> int:
+        """Elements one token meets: `active` routed experts beside what is common."""
+        return self.common_parameters(hidden) + self._routed(hidden, self.active)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One transformer block."""
+
+    attention: Attention
+    feed_forward: FeedForward | Experts
+    norms: int = 2  # norm layers over the hidden size
+    norm_bias: bool = False  # LayerNorm (weight and bias) rather than RMSNorm
+    parallel: bool = False  # attention and feed-forward read the same input (GPT-NeoX, Falcon)
+    norm_affine: bool = True  # norms carry learned weights
+
+    def norm_width(self, hidden: int) -> int:
+        """Elements of one norm layer of this block."""
+        return hidden * (1 + self.norm_bias) if self.norm_affine else 0
+
+    def parameters(self, hidden: int) -> int:
+        """Elements of attention, feed-forward (all experts) and norms."""
+        inner = self.attention.parameters(hidden) + self.feed_forward.parameters(hidden)
+        return inner + self.norms * self.norm_width(hidden)
+
+    def active_parameters(self, hidden: int) -> int:
+        """Elements one token meets; differs from `parameters` in blocks with experts only."""
+        if not isinstance(self.feed_forward, Experts):
+            return self.parameters(hidden)
+        idle = self.feed_forward.parameters(hidden) - self.feed_forward.active_parameters(hidden)
+        return self.parameters(hidden) - idle
+
+
+@dataclass(frozen=True)
+class Model:
+    """A language model: embedding, blocks, head. Sizes are element counts, never bytes.
+
+    The norms of embedding and head are of the kind the last block uses.
+    """
+
+    name: str
+    family: str
+    hidden: int
+    vocab: int
+    blocks: tuple[Block, ...]
+    tied: bool = False  # input embedding and head share one matrix
+    positions: int = 0  # rows of a learned position table
+    max_seq: int = 0  # longest sequence it was made for, 0 = not stated
+    embedding_dim: int = 0  # where it differs from hidden (OPT-350M); 0 = hidden
+    token_types: int = 0  # BERT segment embeddings
+    embedding_norm: bool = False
+    final_norm: bool = True
+    head_parameters: int = 0  # beside the vocabulary matrix: biases, transforms
+    masked_lm: bool = False
+    source: str = ""
+    extra_parameters: int = 0  # tensors of the checkpoint that belong to no block (poolers)
+
+    def __hash__(self) -> int:
+        # Hundreds of nested blocks would be hashed on every look-up of a cache; equal models have equal
+        # counts. Numbers only, so that the hash is the same in every process.
+        return hash((self.hidden, self.vocab, self.layers, self.parameters))
+
+    @cached_property
+    def layers(self) -> int:
+        """Transformer blocks."""
+        return len(self.blocks)
+
+    @property
+    def embedding_width(self) -> int:
+        """Columns of the vocabulary matrix."""
+        return self.embedding_dim or self.hidden
+
+    @property
+    def vocabulary_parameters(self) -> int:
+        """Elements of one vocabulary matrix."""
+        return self.vocab * self.embedding_width
+
+    @property
+    def _width_projection(self) -> int:
+        """Elements of the matrix between embedding width and hidden size, one at either end (OPT-350M)."""
+        return self.embedding_width * self.hidden if self.embedding_width != self.hidden else 0
+
+    @cached_property
+    def embedding_parameters(self) -> int:
+        """Elements before the first block: vocabulary, positions, token types, norm, projection."""
+        norm = self.blocks[-1].norm_width(self.hidden) if self.embedding_norm else 0
+        tables = self.vocabulary_parameters + (self.positions + self.token_types) * self.hidden
+        return tables + norm + self._width_projection
+
+    @cached_property
+    def head_only_parameters(self) -> int:
+        """Elements behind the last block beside the vocabulary matrix: norm, projection, biases, poolers."""
+        norm = self.blocks[-1].norm_width(self.hidden) if self.final_norm else 0
+        return norm + self._width_projection + self.head_parameters + self.extra_parameters
+
+    @property
+    def head_parameters_total(self) -> int:
+        """Elements behind the last block with the vocabulary matrix, as a last pipeline stage holds them.
+
+        The matrix is counted here even when it is tied to the embedding.
+        """
+        return self.head_only_parameters + self.vocabulary_parameters
+
+    @cached_property
+    def parameters(self) -> int:
+        """Elements of the whole model; a tied vocabulary matrix counts once, as publishers count it."""
+        blocks = sum(block.parameters(self.hidden) for block in self.blocks)
+        head = self.head_only_parameters if self.tied else self.head_parameters_total
+        return self.embedding_parameters + blocks + head
+
+    @cached_property
+    def active_parameters(self) -> int:
+        """Elements one token meets: everything but the experts that were not chosen.
+
+        The input embedding is included, as Mistral, Qwen and DeepSeek count; OpenAI leaves it out.
+        """
+        idle = sum(
+            block.parameters(self.hidden) - block.active_parameters(self.hidden)
+            for block in self.blocks
+            if isinstance(block.feed_forward, Experts)
+        )
+        return self.parameters - idle

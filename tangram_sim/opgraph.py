@@ -1,0 +1,352 @@
+"""Noun of simulated work: an op graph, a table of ops."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tangram_sim.errors import BadInputError
+
+IntArray = npt.NDArray[np.int32]
+ShortArray = npt.NDArray[np.int16]
+FloatArray = npt.NDArray[np.float64]
+
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLink:
+    """A link that several transfers may cross at once; `bytes_per_s` is its capacity in one direction."""
+
+    name: str
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One row of an op graph with its names filled in, for people. Empty names mean "none"."""
+
+    index: int
+    label: str
+    kind: str
+    resource: str
+    predecessors: tuple[int, ...]
+    duration_s: float
+    bytes: float
+    device: str
+    memory_start_bytes: float
+    memory_end_bytes: float
+    factor: str
+    links: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpGraph:
+    """`n` ops as a structure of arrays. Make one with `op_graph` or `GraphBuilder`, which validate.
+
+    Columns are read-only. Predecessors have smaller indices, and index order is program order on every
+    resource: an op starts when its predecessors and the op before it on its resource have ended, as on a CUDA
+    stream.
+    """
+
+    kind: IntArray  # [n], into `kinds`
+    resource: IntArray  # [n], into `resources`
+    pred_ptr: IntArray  # [n + 1]; op i waits for pred[pred_ptr[i]:pred_ptr[i + 1]]
+    pred: IntArray
+    duration_s: FloatArray  # [n], uncontended
+    bytes: FloatArray  # [n], moved over each shared link the op crosses
+    memory_start_bytes: FloatArray  # [n], change of the memory in use on `device` when the op starts
+    memory_end_bytes: FloatArray  # [n], the same when it ends
+    device: IntArray  # [n], memory account, into `devices`; -1 none
+    factor: ShortArray  # [n], uncertainty factor, into `factors`; -1 none
+    link_ptr: IntArray  # [n + 1], CSR like pred_ptr; a link listed twice is crossed twice
+    link: IntArray
+    resource_previous: (
+        IntArray  # [n], the op before this one on its resource; -1 first. Derived from `resource`
+    )
+    memory_initial_bytes: FloatArray  # [devices], in use before the first op
+    links: tuple[SharedLink, ...]
+    kinds: tuple[str, ...]
+    resources: tuple[str, ...]  # "process/track" groups tracks when the timeline is shown
+    devices: tuple[str, ...]
+    factors: tuple[str, ...]
+    label: Callable[[int], str] | None  # a name for an op; called only to show it
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickling drops numpy's read-only flag, part of the type that the compiled engine is specialised for.
+        return _restore, tuple(getattr(self, field.name) for field in fields(self))
+
+    def with_durations(self, duration_s: FloatArray) -> "OpGraph":
+        """The same graph with other durations, seconds [n]; only these are validated."""
+        durations = column(duration_s, np.float64)
+        _check_shape("duration_s", durations, len(self))
+        _check_amounts("duration_s", durations)
+        return replace(self, duration_s=durations)
+
+    def predecessors(self, index: int) -> IntArray:
+        """Indices of the ops that op `index` waits for, the op before it on its resource not included."""
+        return self.pred[self.pred_ptr[index] : self.pred_ptr[index + 1]]
+
+    def links_of(self, index: int) -> IntArray:
+        """Indices of the shared links that op `index` crosses."""
+        return self.link[self.link_ptr[index] : self.link_ptr[index + 1]]
+
+    def label_of(self, index: int) -> str:
+        """What to call op `index` on a screen."""
+        return self.label(index) if self.label else f"{self.kinds[self.kind[index]]} {index}"
+
+    def op(self, index: int) -> Op:
+        """Op `index` for people."""
+        device, factor = int(self.device[index]), int(self.factor[index])
+        return Op(
+            index=index,
+            label=self.label_of(index),
+            kind=self.kinds[self.kind[index]],
+            resource=self.resources[self.resource[index]],
+            predecessors=tuple(self.predecessors(index).tolist()),
+            duration_s=float(self.duration_s[index]),
+            bytes=float(self.bytes[index]),
+            device="" if device == _NONE else self.devices[device],
+            memory_start_bytes=float(self.memory_start_bytes[index]),
+            memory_end_bytes=float(self.memory_end_bytes[index]),
+            factor="" if factor == _NONE else self.factors[factor],
+            links=tuple(self.links[link].name for link in self.links_of(index).tolist()),
+        )
+
+
+def op_graph(
+    *,
+    resource: npt.ArrayLike,
+    duration_s: npt.ArrayLike,
+    pred_ptr: npt.ArrayLike,
+    pred: npt.ArrayLike,
+    resources: Sequence[str],
+    kind: npt.ArrayLike | None = None,
+    kinds: Sequence[str] = ("op",),
+    bytes: npt.ArrayLike | None = None,  # noqa: A002 - the column's name
+    device: npt.ArrayLike | None = None,
+    devices: Sequence[str] = (),
+    memory_start_bytes: npt.ArrayLike | None = None,
+    memory_end_bytes: npt.ArrayLike | None = None,
+    memory_initial_bytes: npt.ArrayLike | None = None,
+    factor: npt.ArrayLike | None = None,
+    factors: Sequence[str] = (),
+    link_ptr: npt.ArrayLike | None = None,
+    link: npt.ArrayLike | None = None,
+    links: Sequence[SharedLink] = (),
+    label: Callable[[int], str] | None = None,
+) -> OpGraph:
+    """A validated op graph from columns; those left out are zero or "none". Shapes and units: see `OpGraph`.
+
+    Arrays of the right type are kept, not copied. Raises `BadInputError` for a row that makes no sense.
+    """
+    resource_column = column(resource, np.int32)
+    n = len(resource_column)
+
+    def ints(values: npt.ArrayLike | None, default: int) -> IntArray:
+        return column(np.full(n, default, np.int32) if values is None else values, np.int32)
+
+    def floats(values: npt.ArrayLike | None, size: int) -> FloatArray:
+        return column(np.zeros(size) if values is None else values, np.float64)
+
+    graph = OpGraph(
+        kind=ints(kind, 0),
+        resource=resource_column,
+        pred_ptr=column(pred_ptr, np.int32),
+        pred=column(pred, np.int32),
+        duration_s=column(duration_s, np.float64),
+        bytes=floats(bytes, n),
+        memory_start_bytes=floats(memory_start_bytes, n),
+        memory_end_bytes=floats(memory_end_bytes, n),
+        device=ints(device, _NONE),
+        factor=column(np.full(n, _NONE, np.int16) if factor is None else factor, np.int16),
+        link_ptr=column(np.zeros(n + 1, np.int32) if link_ptr is None else link_ptr, np.int32),
+        link=column(np.zeros(0, np.int32) if link is None else link, np.int32),
+        resource_previous=previous_on_resource(resource_column),
+        memory_initial_bytes=floats(memory_initial_bytes, len(devices)),
+        links=tuple(links),
+        kinds=tuple(kinds),
+        resources=tuple(resources),
+        devices=tuple(devices),
+        factors=tuple(factors),
+        label=label,
+    )
+    _check(graph)
+    return graph
+
+
+def previous_on_resource(resource: IntArray) -> IntArray:
+    """For each op the op before it on its resource, -1 for the first: int32 [n]."""
+    previous = np.full(len(resource), _NONE, np.int32)
+    order = np.argsort(resource, kind="stable").astype(np.int32)
+    same = resource[order[1:]] == resource[order[:-1]]
+    previous[order[1:][same]] = order[:-1][same]
+    return column(previous, np.int32)
+
+
+def column(values: npt.ArrayLike, dtype: type[Any]) -> npt.NDArray[Any]:
+    """`values` as the one kind of array the engines take: contiguous, of `dtype`, read-only."""
+    view = np.ascontiguousarray(values, dtype=dtype).view()
+    view.flags.writeable = False
+    return view
+
+
+def _restore(*columns: Any) -> OpGraph:
+    arguments: list[Any] = [column(c, c.dtype.type) if isinstance(c, np.ndarray) else c for c in columns]
+    return OpGraph(*arguments)
+
+
+def _check(graph: OpGraph) -> None:
+    n = len(graph)
+    per_op = ("duration_s", "bytes", "memory_start_bytes", "memory_end_bytes", "kind", "device", "factor")
+    for name in per_op:
+        _check_shape(name, getattr(graph, name), n)
+    _check_shape("memory_initial_bytes", graph.memory_initial_bytes, len(graph.devices))
+    for name in ("duration_s", "bytes"):
+        _check_amounts(name, getattr(graph, name))
+    for name in ("memory_start_bytes", "memory_end_bytes", "memory_initial_bytes"):
+        if not np.isfinite(getattr(graph, name)).all():
+            raise BadInputError(f"op graph: {name} has a value that is not finite; give bytes as numbers.")
+    _check_csr("pred", graph.pred_ptr, graph.pred, n)
+    _check_csr("link", graph.link_ptr, graph.link, n)
+    for name, low, table in (
+        ("kind", 0, graph.kinds),
+        ("resource", 0, graph.resources),
+        ("device", _NONE, graph.devices),
+        ("factor", _NONE, graph.factors),
+        ("link", 0, graph.links),
+    ):
+        indices = getattr(graph, name)
+        if indices.size and (indices.min() < low or indices.max() >= len(table)):
+            raise BadInputError(
+                f"op graph: column {name!r} holds {indices.min()} to {indices.max()}, but its table has "
+                f"{len(table)} rows; use {low} to {len(table) - 1}."
+            )
+    owner = np.repeat(np.arange(n, dtype=np.int32), np.diff(graph.pred_ptr))
+    wrong = np.flatnonzero((graph.pred >= owner) | (graph.pred < 0))
+    if wrong.size:
+        raise BadInputError(
+            f"op graph: op {owner[wrong[0]]} waits for op {graph.pred[wrong[0]]}; predecessors need smaller "
+            "indices, so append an op after everything it waits for."
+        )
+    for shared in graph.links:
+        if not (shared.bytes_per_s > 0 and np.isfinite(shared.bytes_per_s)):
+            raise BadInputError(
+                f"op graph: link {shared.name!r} has {shared.bytes_per_s} bytes/s; give a positive capacity."
+            )
+
+
+def _check_shape(name: str, values: npt.NDArray[Any], size: int) -> None:
+    if values.shape != (size,):
+        raise BadInputError(f"op graph: column {name!r} has shape {values.shape}; give ({size},).")
+
+
+def _check_amounts(name: str, values: FloatArray) -> None:
+    # Written so that NaN fails too.
+    if values.size and not (values.min() >= 0 and values.max() < np.inf):
+        row = int(np.flatnonzero(~((values >= 0) & (values < np.inf)))[0])
+        raise BadInputError(
+            f"op graph: {name} of op {row} is {values[row]}; give a finite number, zero or more."
+        )
+
+
+def _check_csr(name: str, ptr: IntArray, index: IntArray, n: int) -> None:
+    _check_shape(f"{name}_ptr", ptr, n + 1)
+    if ptr[0] != 0 or ptr[-1] != len(index) or (np.diff(ptr) < 0).any():
+        raise BadInputError(
+            f"op graph: {name}_ptr must rise from 0 to len({name}) = {len(index)}, got {ptr[0]} to {ptr[-1]}."
+        )
+
+
+class GraphBuilder:
+    """Collects ops one by one, by name, and freezes them into an `OpGraph`."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, float, float, int, float, float, int]] = []
+        self._labels: list[str] = []
+        self._pred_ptr, self._pred = [0], list[int]()
+        self._link_ptr, self._link = [0], list[int]()
+        self._links: list[SharedLink] = []
+        self._initial: list[float] = []
+        self._kinds: dict[str, int] = {}
+        self._resources: dict[str, int] = {}
+        self._devices: dict[str, int] = {}
+        self._factors: dict[str, int] = {}
+
+    def link(self, name: str, bytes_per_s: float) -> int:
+        """Add a shared link; returns its index for `op(links=...)`."""
+        self._links.append(SharedLink(name, bytes_per_s))
+        return len(self._links) - 1
+
+    def device(self, name: str, initial_bytes: float = 0.0) -> int:
+        """Add a memory account with `initial_bytes` in use before the first op; returns its index."""
+        index = _index(self._devices, name)
+        if index == len(self._initial):
+            self._initial.append(0.0)
+        self._initial[index] += initial_bytes
+        return index
+
+    def op(
+        self,
+        kind: str,
+        resource: str,
+        duration_s: float,
+        after: Iterable[int] = (),
+        *,
+        label: str = "",
+        bytes: float = 0.0,  # noqa: A002 - the column's name
+        links: Iterable[int] = (),
+        device: str = "",
+        memory_start_bytes: float = 0.0,
+        memory_end_bytes: float = 0.0,
+        factor: str = "",
+    ) -> int:
+        """Append an op that waits for `after` and for the op before it on `resource`; returns its index."""
+        account = self.device(device) if device else _NONE
+        cause = _index(self._factors, factor) if factor else _NONE
+        row = (_index(self._kinds, kind), _index(self._resources, resource), duration_s, bytes)
+        self._rows.append((*row, account, memory_start_bytes, memory_end_bytes, cause))
+        self._labels.append(label or f"{kind} {len(self._labels)}")
+        self._pred.extend(after)
+        self._pred_ptr.append(len(self._pred))
+        self._link.extend(links)
+        self._link_ptr.append(len(self._link))
+        return len(self._rows) - 1
+
+    def freeze(self) -> OpGraph:
+        """The validated graph of everything added so far."""
+        names = (
+            "kind",
+            "resource",
+            "duration_s",
+            "bytes",
+            "device",
+            "memory_start_bytes",
+            "memory_end_bytes",
+            "factor",
+        )
+        columns = zip(*self._rows, strict=True) if self._rows else ((),) * len(names)
+        table: dict[str, Any] = dict(zip(names, columns, strict=True))
+        return op_graph(
+            **table,
+            pred_ptr=self._pred_ptr,
+            pred=self._pred,
+            link_ptr=self._link_ptr,
+            link=self._link,
+            links=self._links,
+            kinds=tuple(self._kinds),
+            resources=tuple(self._resources),
+            devices=tuple(self._devices),
+            factors=tuple(self._factors),
+            memory_initial_bytes=self._initial,
+            label=tuple(self._labels).__getitem__,
+        )
+
+
+def _index(table: dict[str, int], name: str) -> int:
+    return table.setdefault(name, len(table))

@@ -1,0 +1,120 @@
+"""The narrow API: what a homogeneous parallelizer is asked and what it answers.
+
+Tangram (arXiv:2606.16907) asks four functions of a parallelizer: slice_model, concatenate, profile and
+parallelize. The first three are the same for everybody (the model is cut at its atoms, the simulator
+profiles), so a plug-in implements `parallelize` and `price`. Entry-point group: `tangram_sim.parallelizers`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from tangram_sim.clusters import Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering.atoms import Slice
+from tangram_sim.models import Model
+from tangram_sim.plans import PartialPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What the user has fixed; a parallelizer proposes nothing else."""
+
+    fixed: tuple[tuple[str, int], ...] = ()  # degrees by name: tp, dp, cp, ep, pp, zero_stage
+    recompute: tuple[str, ...] = ("none", "selective", "full")
+    microbatch_per_rank: int = 0  # 0 = free
+    sequence_parallel: bool | None = None  # None = free
+
+    def allows(self, layout: Layout, microbatch: int) -> bool:
+        """Whether a layout respects everything that is fixed."""
+        return (
+            all(getattr(layout, name) == value for name, value in self.fixed)
+            and layout.recompute in self.recompute
+            and (not self.microbatch_per_rank or layout.sequences_per_rank(microbatch) == self.microbatch_per_rank)
+            and (self.sequence_parallel is None or layout.sequence_parallel == self.sequence_parallel)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question: `slice` on all GPUs of `island`, `microbatch` sequences entering the stage.
+
+    `microbatches` is their number per step; a schedule never holds more than that in flight.
+    """
+
+    slice: Slice
+    island: Island
+    job: Job
+    microbatch: int
+    microbatches: int
+    hwdb: Hwdb
+    constraints: Constraints = Constraints()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A layout that is not in the answer, and why, with numbers."""
+
+    layout: Layout
+    reason: str
+    needed_bytes: float = 0.0
+    capacity_bytes: float = 0.0
+
+
+class Rejections(Sequence[Rejection]):
+    """Rejections made on demand: an enumeration rejects hundreds of thousands and shows a few."""
+
+    def __init__(self, count: int, make: Callable[[], list[Rejection]]) -> None:
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Rejection: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Rejection]: ...
+    def __getitem__(self, index: int | slice) -> Rejection | list[Rejection]:
+        return self._make()[index]
+
+    def __iter__(self) -> Iterator[Rejection]:
+        return iter(self._make())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A Pareto set of partial plans (fast ones, and slower ones that need less memory), and all the rest.
+
+    Empty `partials` means infeasible; `rejected` then holds the reasons.
+    """
+
+    partials: tuple[PartialPlan, ...]
+    rejected: Sequence[Rejection]
+    considered: int  # layouts looked at
+    dominated: int  # feasible, but another one is no worse in everything
+    exact: bool = True  # nothing outside `partials` could be part of a better plan in this layout space
+
+
+class Parallelizer(ABC):
+    """A homogeneous parallelizer. Implementations are deterministic and hold no state but caches."""
+
+    name: str
+
+    def slice_model(self, model: Model) -> tuple[Slice, ...]:
+        """The atoms: the smallest parts this parallelizer can place."""
+        return tuple(Slice(model, index, index + 1) for index in range(model.layers + 2))
+
+    def concatenate(self, first: Slice, second: Slice) -> Slice:
+        """A longer slice from two that touch."""
+        return first.concatenate(second)
+
+    @abstractmethod
+    def parallelize(self, request: Request) -> Answer:
+        """Partial plans for one slice on one island. Infeasible is an answer, never an exception."""
+
+    @abstractmethod
+    def price(self, request: Request, layout: Layout) -> PartialPlan:
+        """Price one layout (`profile` of the paper). Raises InfeasibleError for one the island cannot hold."""

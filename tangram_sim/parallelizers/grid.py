@@ -1,0 +1,286 @@
+"""The `grid` parallelizer: every layout the slice and the island allow, priced and filtered to a Pareto set.
+
+Degrees TP x DP x CP x EP, ZeRO 0-3, recompute none/selective/full, sequence parallelism, and inner pipelines
+inside one scale-up domain. All layouts of an island are priced together (`Pricer`), so a further slice on
+the same island costs microseconds.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Island
+from tangram_sim.cost.collectives import transfer_s
+from tangram_sim.cost.device import device_rates
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.jobs import Job
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering.pricing import Pricer, Prices
+from tangram_sim.lowering.prices import stage_price
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Rejection, Rejections, Request
+from tangram_sim.parallelizers.layouts import divisors, layouts, objection
+from tangram_sim.plans import UNLIMITED, PartialPlan
+from tangram_sim.schedules import in_flight
+from tangram_sim.units import show_bytes
+
+_MENUS = 4096  # (island part, microbatch) pairs whose layouts stay priced
+
+
+@dataclass
+class _Family:
+    """Layouts of one inner pipeline depth, and the pricer of one of its stages."""
+
+    depth: int
+    layouts: tuple[Layout, ...]
+    pricer: Pricer
+    hop_s: float
+
+
+@dataclass
+class _Menu:
+    """What one (part of an) island offers for one microbatch, whatever the slice."""
+
+    families: list[_Family]
+    objections: list[tuple[Layout, str]]
+    capacity_bytes: float
+    answers: dict[tuple[object, ...], "_Priced"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """All layouts of a menu on one slice signature; columns over (family, layout)."""
+
+    rows: list[tuple[int, int]]  # (family, index in family)
+    inner: list[list[Prices]]  # per family, per inner stage
+    cuts: list[tuple[int, ...]]  # per family, atoms relative to the slice's start
+    behind: NDArray[np.int64]  # most stages behind, -1 never
+    needed: NDArray[np.float64]  # least bytes at the best position
+    kept: NDArray[np.bool_]
+
+
+class Grid(Parallelizer):
+    """Exhaustive over its layout space; exact."""
+
+    name = "grid"
+
+    def __init__(self) -> None:
+        self._menus: OrderedDict[tuple[object, ...], _Menu] = OrderedDict()
+
+    def parallelize(self, request: Request) -> Answer:
+        """The Pareto set over (seconds, forward seconds, tail, stages behind); rejections carry numbers."""
+        try:
+            menu = self._menu(request)
+        except InfeasibleError as error:
+            reason = str(error)
+            return Answer((), Rejections(1, lambda: [Rejection(Layout(dp=request.island.gpus), reason)]), 1, 0)
+        priced = self._priced(request, menu)
+        partials = tuple(self._partial(request, menu, priced, row) for row in np.flatnonzero(priced.kept))
+        feasible = int((priced.behind >= 0).sum())
+        considered = len(priced.rows) + len(menu.objections)
+        return Answer(
+            partials=partials,
+            rejected=Rejections(considered - feasible, lambda: self._rejections(menu, priced)),
+            considered=considered,
+            dominated=feasible - len(partials),
+        )
+
+    def price(self, request: Request, layout: Layout) -> PartialPlan:
+        """Price one layout, dominated or not; `stages_behind` is -1 when it does not fit."""
+        menu = self._menu(request)
+        for rejected, reason in menu.objections:
+            if rejected == layout:
+                raise InfeasibleError(f"{layout}: {reason}")
+        priced = self._priced(request, menu)
+        for index, (family, column) in enumerate(priced.rows):
+            if menu.families[family].layouts[column] == layout:
+                return self._partial(request, menu, priced, index)
+        raise InfeasibleError(
+            f"{layout} occupies {layout.gpus} GPUs or cuts the slice in a way that {request.island.name} "
+            f"({request.island.gpus} GPUs, {len(request.slice)} atoms) does not allow"
+        )
+
+    def _menu(self, request: Request) -> _Menu:
+        key = (request.slice.model, request.island, request.job, request.microbatch, request.constraints, id(request.hwdb))
+        if key not in self._menus:
+            self._menus[key] = self._build(request)
+            if len(self._menus) > _MENUS:
+                self._menus.popitem(last=False)
+        return self._menus[key]
+
+    def _build(self, request: Request) -> _Menu:
+        island, model, job = request.island, request.slice.model, request.job
+        rates = device_rates(island.gpu, job.recipe, request.hwdb)
+        menu = _Menu([], [], rates.usable_memory_bytes)
+        admitted: dict[int, list[Layout]] = {}
+        for layout in layouts(model, island.gpus, _inner_depths(island)):
+            if not request.constraints.allows(layout, request.microbatch):
+                continue
+            reason = objection(model, job, layout, request.microbatch, rates.fused_attention)
+            if reason:
+                menu.objections.append((layout, reason))
+            else:
+                admitted.setdefault(layout.pp, []).append(layout)
+        for depth, found in sorted(admitted.items()):
+            part = island if depth == 1 else island.part(island.nodes, island.gpus_per_node // depth)
+            single = tuple(_without_pipeline(layout) for layout in found)
+            pricer = Pricer(Setting(model, part, job, request.microbatch, single, request.hwdb))
+            ranks = island.gpus // depth
+            rate = island.intra.bytes_per_s * request.hwdb.link_efficiency(island.intra).value * ranks
+            hop = transfer_s(_boundary_bytes(request), rate, island.intra.latency_s) if depth > 1 else 0.0
+            menu.families.append(_Family(depth, tuple(found), pricer, hop))
+        return menu
+
+    def _priced(self, request: Request, menu: _Menu) -> _Priced:
+        schedule, microbatches = request.job.schedule, request.microbatches
+        key = (request.slice.signature, schedule, microbatches)
+        if key not in menu.answers:
+            menu.answers[key] = self._price_all(request, menu)
+        return menu.answers[key]
+
+    def _price_all(self, request: Request, menu: _Menu) -> _Priced:
+        start, stop = request.slice.start, request.slice.stop
+        rows: list[tuple[int, int]] = []
+        inner: list[list[Prices]] = []
+        cuts: list[tuple[int, ...]] = []
+        columns: list[NDArray[np.float64]] = []
+        behind: list[NDArray[np.int64]] = []
+        needed: list[NDArray[np.float64]] = []
+        for number, family in enumerate(menu.families):
+            bounds = balanced_cuts(family.pricer, start, stop, family.depth)
+            cuts.append(tuple(bound - start for bound in bounds))
+            stages = [family.pricer.price(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+            inner.append(stages)
+            if len(stages) < family.depth:  # fewer atoms than inner stages
+                continue
+            rows += [(number, column) for column in range(len(family.layouts))]
+            columns.append(_criteria(stages))
+            fits = [
+                _most_behind(request, stage, menu.capacity_bytes, family.depth - 1 - place)
+                for place, stage in enumerate(stages)
+            ]
+            behind.append(np.min(fits, axis=0))
+            needed.append(np.max([stage.static_bytes + stage.activation_bytes + stage.transient_bytes for stage in stages], axis=0))
+        if not rows:
+            empty = np.zeros(0)
+            return _Priced([], inner, cuts, empty.astype(np.int64), empty, empty.astype(bool))
+        from tangram_sim.parallelizers.kernels import pareto
+
+        limit = np.concatenate(behind)
+        depth = np.array([menu.families[number].depth for number, _ in rows], dtype=np.float64)
+        costs = np.column_stack([np.concatenate(columns), depth, -limit.astype(np.float64)])
+        return _Priced(rows, inner, cuts, limit, np.concatenate(needed), pareto(costs, limit >= 0))
+
+    def _partial(self, request: Request, menu: _Menu, priced: _Priced, index: int) -> PartialPlan:
+        number, column = priced.rows[index]
+        family, start = menu.families[number], request.slice.start
+        return PartialPlan(
+            start=start,
+            stop=request.slice.stop,
+            island=request.island.name,
+            nodes=request.island.nodes,
+            layout=family.layouts[column],
+            microbatch=request.microbatch,
+            cuts=tuple(start + cut for cut in priced.cuts[number]),
+            stages=tuple(stage_price(stage, column, menu.capacity_bytes) for stage in priced.inner[number]),
+            hop_s=family.hop_s,
+            stages_behind=int(priced.behind[index]),
+            boundary_bytes=_boundary_bytes(request),
+            measured=request.island.gpu.measured,
+        )
+
+    def _rejections(self, menu: _Menu, priced: _Priced) -> list[Rejection]:
+        found = [Rejection(layout, reason) for layout, reason in menu.objections]
+        for index in np.flatnonzero(priced.behind < 0):
+            number, column = priced.rows[index]
+            needed = float(priced.needed[index])
+            found.append(
+                Rejection(
+                    menu.families[number].layouts[column],
+                    f"needs {show_bytes(needed)} per GPU, {show_bytes(menu.capacity_bytes)} usable",
+                    needed,
+                    menu.capacity_bytes,
+                )
+            )
+        return found
+
+
+def _inner_depths(island: Island) -> tuple[int, ...]:
+    """Inner pipeline depths: divisors of a node's GPUs, on a single node only, so nothing is counted twice."""
+    return divisors(island.gpus_per_node) if island.nodes == 1 else (1,)
+
+
+def _without_pipeline(layout: Layout) -> Layout:
+    return Layout(
+        layout.tp, layout.dp, layout.cp, layout.ep, 1, layout.zero_stage, layout.recompute, layout.sequence_parallel
+    )
+
+
+def _boundary_bytes(request: Request) -> float:
+    """Activations of one microbatch between two stages, each element sent once (scatter/gather over tp)."""
+    return request.microbatch * request.job.seq * request.slice.model.hidden * request.job.recipe.activation_bytes
+
+
+def _criteria(stages: Iterable[Prices]) -> NDArray[np.float64]:
+    """What the composition compares: slowest stage, latency forward and in all, tail. (K, 4)."""
+    total = [stage.forward_s + stage.backward_s for stage in stages]
+    return np.column_stack(
+        [
+            np.max(total, axis=0),
+            np.sum(total, axis=0),
+            np.sum([stage.forward_s for stage in stages], axis=0),
+            np.max([stage.gradient_sync_s + stage.optimizer_s for stage in stages], axis=0),
+        ]
+    )
+
+
+def _most_behind(request: Request, stage: Prices, capacity: float, inner_behind: int) -> NDArray[np.int64]:
+    """Per layout, the most stages behind the whole partial plan at which this inner stage fits; -1 never."""
+    free = capacity - stage.static_bytes - stage.transient_bytes
+    limit = np.floor(np.where(free > 0, free, 0.0) / np.maximum(stage.activation_bytes, 1.0))
+    limit = np.minimum(limit, UNLIMITED).astype(np.int64)
+    schedule, microbatches = request.job.schedule, request.microbatches
+    everywhere = in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches)
+    at_back = in_flight(schedule, inner_behind, inner_behind + 1, 1, microbatches)
+    # 1F1B and ZB-H1 hold one more microbatch per stage behind, until all of them are in flight.
+    return np.where(limit >= everywhere, UNLIMITED, np.where(limit >= at_back, limit - 1 - inner_behind, -1))
+
+
+def balanced_cuts(pricer: Pricer, start: int, stop: int, depth: int) -> tuple[int, ...]:
+    """Cut atoms [start, stop) into `depth` runs whose slowest is as fast as possible (first layout's times).
+
+    Returns the boundaries, start and stop included; fewer runs when there are fewer atoms.
+    """
+    depth = min(depth, stop - start)
+    if depth == 1:
+        return (start, stop)
+    weights = pricer.atom_seconds[start:stop]
+    low, high = float(weights.max()), float(weights.sum())
+    best = _greedy(weights, high, depth)
+    for _ in range(30):
+        middle = (low + high) / 2
+        found = _greedy(weights, middle, depth)
+        if found is None:
+            low = middle
+        else:
+            best, high = found, middle
+    assert best is not None  # one run of everything always fits the sum
+    return tuple(start + cut for cut in best)
+
+
+def _greedy(weights: NDArray[np.float64], limit: float, depth: int) -> tuple[int, ...] | None:
+    """Fill runs from the back up to `limit`, leaving one atom for each run in front; None if it takes more runs."""
+    cuts = [len(weights)]
+    for runs_in_front in range(depth - 1, -1, -1):
+        stop, total = cuts[-1], 0.0
+        begin = stop
+        while begin > runs_in_front and total + weights[begin - 1] <= limit:
+            begin -= 1
+            total += weights[begin]
+        if begin == stop:
+            return None
+        cuts.append(begin)
+    return tuple(reversed(cuts)) if cuts[-1] == 0 else None

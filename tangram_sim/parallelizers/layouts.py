@@ -1,0 +1,64 @@
+"""Which layouts a model and a number of GPUs allow: every factorisation, not only powers of two."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from tangram_sim.jobs import Job
+from tangram_sim.layouts import RECOMPUTE, Layout
+from tangram_sim.models import Experts, Model
+
+
+@lru_cache(maxsize=4096)
+def divisors(number: int) -> tuple[int, ...]:
+    """Divisors of a positive number, ascending."""
+    return tuple(candidate for candidate in range(1, number + 1) if number % candidate == 0)
+
+
+def degrees(gpus: int, inner: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
+    """Every (pp, tp, cp, dp) whose product is `gpus`, with pp out of `inner`."""
+    for pp in inner:
+        if gpus % pp:
+            continue
+        for tp in divisors(gpus // pp):
+            for cp in divisors(gpus // pp // tp):
+                yield pp, tp, cp, gpus // pp // tp // cp
+
+
+def expert_degrees(model: Model, replicas: int) -> tuple[int, ...]:
+    """Expert-parallel degrees: divisors of the dp x cp group that share the experts evenly."""
+    experts = [block.feed_forward.experts for block in model.blocks if isinstance(block.feed_forward, Experts)]
+    if not experts:
+        return (1,)
+    return tuple(degree for degree in divisors(replicas) if all(count % degree == 0 for count in experts))
+
+
+def objection(model: Model, job: Job, layout: Layout, microbatch: int, fused_attention: bool) -> str:
+    """Why a layout makes no sense for this model and job whatever the memory; empty when it does."""
+    for block in model.blocks[:1]:
+        if block.attention.heads % layout.tp:
+            return f"tp={layout.tp} does not divide {block.attention.heads} attention heads"
+    if job.seq % layout.cp:
+        return f"cp={layout.cp} does not divide the sequence of {job.seq} tokens"
+    if layout.sequence_parallel and (job.seq // layout.cp) % layout.tp:
+        return f"sequence parallelism: tp={layout.tp} does not divide {job.seq // layout.cp} tokens per rank"
+    if layout.dp > microbatch:
+        return f"dp={layout.dp} ranks share a microbatch of {microbatch} sequences: some would be idle"
+    if layout.recompute == "selective" and fused_attention:
+        return "selective recompute saves nothing: the fused attention kernel stores no scores"
+    return ""
+
+
+def choices(layout_replicas: int, tp: int) -> Iterator[tuple[int, str, bool]]:
+    """(ZeRO stage, recompute, sequence parallel) worth distinguishing for given degrees."""
+    for zero in range(4) if layout_replicas > 1 else (0,):
+        for recompute in RECOMPUTE:
+            for sequence_parallel in (False, True) if tp > 1 else (False,):
+                yield zero, recompute, sequence_parallel
+
+
+def layouts(model: Model, gpus: int, inner: tuple[int, ...]) -> Iterator[Layout]:
+    """Every layout of `gpus` GPUs: TP x DP x CP x EP x ZeRO x recompute x sequence parallelism x inner PP."""
+    for pp, tp, cp, dp in degrees(gpus, inner):
+        for ep in expert_degrees(model, dp * cp):
+            for zero, recompute, sequence_parallel in choices(dp * cp, tp):
+                yield Layout(tp, dp, cp, ep, pp, zero, recompute, sequence_parallel)

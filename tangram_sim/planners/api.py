@@ -1,0 +1,69 @@
+"""What a whole-cluster planner is asked, and what it answers."""
+
+from dataclasses import dataclass, field
+
+from tangram_sim.lowering.step import LoweredStep
+from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.plans import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user fixes or asks for beyond model, cluster and job."""
+
+    constraints: Constraints = Constraints()
+    order: tuple[str, ...] = ()  # islands front to back; others are not used
+    exclude: tuple[str, ...] = ()
+    top: int = 1
+    parallelizer: str = "grid"
+    sub_islands: bool = True  # islands may be cut into groups of whole nodes
+    every_candidate: bool = False  # keep a record of all partial plans
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened to the (slice, part of an island, microbatch) pairs, and to the partial plans found."""
+
+    asked: int = 0
+    redundant: int = 0
+    imbalanced: int = 0
+    infeasible: int = 0
+    dominated: int = 0
+    composed: int = 0  # complete pipelines that the composition handed over
+    played: int = 0  # plans simulated whole
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A plan and the simulated step of its pipeline."""
+
+    plan: Plan
+    step: LoweredStep
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One partial plan that was considered, for `--candidates`."""
+
+    start: int
+    stop: int
+    island: str
+    nodes: int
+    microbatch: int
+    layout: str
+    seconds: float
+    stages_behind: int
+    peak_bytes: float
+    capacity_bytes: float
+
+
+@dataclass(slots=True)
+class Found:
+    """The answer: best plans first, the bound, and how the search went."""
+
+    ranked: list[Scored]
+    lower_bound_step_s: float
+    counts: Counts
+    notes: list[str] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)

@@ -1,0 +1,52 @@
+"""A bound below which no plan on a cluster can get, under the same cost model.
+
+Let w[a, k] be the least GPU-seconds of atom `a` per sequence on kind `k` (`ideal_seconds`) and n[k] the GPUs
+of that kind. Any plan splits the B sequences of every atom over kinds, and a step lasts at least as long
+as every GPU's busy time: T >= min over splits x of max_k sum_a B x[a, k] w[a, k] / n[k]. For any prices
+y[k] >= 0 with sum_k n[k] y[k] = 1, weak duality gives T >= B sum_a min_k w[a, k] y[k]. We take y[k]
+proportional to the speed of kind k on the whole model, which is optimal when kinds differ by one factor.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.lowering.ideal import ideal_seconds
+from tangram_sim.models import Model
+
+
+class WorkBound:
+    """Ideal work of every atom on every island, and the bounds that follow from it."""
+
+    def __init__(self, model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb) -> None:
+        self.batch = job.global_batch
+        self.seconds: NDArray[np.float64] = np.array(  # (kinds, atoms), GPU-seconds per sequence
+            [ideal_seconds(model, island.gpu, job, hwdb) for island in islands]
+        )
+        self.gpus = np.array([island.gpus for island in islands], dtype=np.float64)
+        speed = 1.0 / self.seconds.sum(axis=1)
+        self._value = speed / (self.gpus * speed).sum()  # y[k]
+        cheapest = (self.seconds * self._value[:, None]).min(axis=0)  # per atom, share of the step
+        self._prefix = np.concatenate([[0.0], np.cumsum(cheapest)])
+        self._own = np.concatenate([np.zeros((len(islands), 1)), np.cumsum(self.seconds, axis=1)], axis=1)
+
+    def step_s(self) -> float:
+        """The bound for the whole model on all islands."""
+        return float(self.batch * self._prefix[-1])
+
+    def slice_s(self, start: int, stop: int, kind: int, gpus: int) -> float:
+        """Seconds of a step in which atoms [start, stop) run on `gpus` GPUs of one kind: at least this.
+
+        The larger of the slice's own time (over-subscription) and that of the rest of the model on the
+        rest of the cluster (under-subscription).
+        """
+        own = self.batch * (self._own[kind, stop] - self._own[kind, start]) / gpus
+        rest = self._prefix[-1] - (self._prefix[stop] - self._prefix[start])
+        left = 1.0 - gpus * self._value[kind]  # share of the cluster's value that the rest may use
+        if rest > 1e-15 * self._prefix[-1]:
+            own = max(own, self.batch * rest / left if left > 1e-12 else float("inf"))
+        return float(own)

@@ -1,0 +1,313 @@
+"""Cutting nodes into islands: the three constraints of Tangram on plain arrays, no clusters, no names.
+
+An island S is a set of nodes such that (arXiv:2606.16907, section on GPU islands)
+1. all nodes have the same shape (GPUs per node, ...), and over the whole set max/min of compute and of memory
+   stay within the tolerances;
+2. max/min of intra-node bandwidth stays within its tolerance;
+3. for a, b in S and c outside S: e(a, b) >= e(a, c): no node has a faster link leaving S than to any member.
+   For a single node this holds vacuously: it has no link inside.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """Allowed spread over a whole island: max/min <= 1 + tolerance.
+
+    Compute 10 %: device to device and job to job variation of one GPU kind is a few percent, neighbouring
+    kinds differ by 1.3 times and more (A100 and V100 by 3, H100-SXM and H100-PCIe by 1.3). Memory 5 %: plans
+    use most of it, and sizes on sale differ by a third or more, except near twins (141 and 144 GB). Intra
+    10 %: generations of links differ by 1.5 times and more. The cut of every shipped cluster is the same for
+    half and for twice these values (tests/test_islands.py).
+    """
+
+    compute: float = 0.10
+    memory: float = 0.05
+    intra: float = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMetrics:
+    """What decides whether nodes are alike, one entry per node; zero means "has none of it"."""
+
+    shape: Ints  # (nodes, shapes): exact properties, like GPUs per node
+    compute: Floats  # (nodes,) flop/s of one GPU
+    memory: Floats  # (nodes,) bytes of one GPU
+    intra: Floats  # (nodes, links) bytes/s between GPUs of the node
+
+    @property
+    def columns(self) -> Floats:
+        """(nodes, 2 + links): all metrics that have a tolerance."""
+        return np.column_stack([self.compute, self.memory, self.intra])
+
+    def limits(self, tolerances: Tolerances) -> Floats:
+        """(2 + links,): the largest allowed max/min of each column, with room for rounding."""
+        each = (tolerances.compute, tolerances.memory, *[tolerances.intra] * self.intra.shape[1])
+        return (1.0 + np.array(each)) * (1.0 + 1e-12)
+
+
+class Obstacle(NamedTuple):
+    """Why two islands are not one: the constraint, and the two numbers that clash."""
+
+    constraint: str  # shape, compute, memory, intra or network
+    column: int  # which shape or link
+    high: float
+    low: float
+    outside: int = -1  # network: the node outside to which a member has the faster link
+
+
+class _Cutter:
+    """The state of one cut: metrics, matrix, and cached tests of node sets."""
+
+    def __init__(self, metrics: NodeMetrics, bandwidth: Floats, tolerances: Tolerances) -> None:
+        self.shape = metrics.shape
+        self.columns = metrics.columns
+        self.limits = metrics.limits(tolerances)
+        self.bandwidth = bandwidth
+        self.n = len(bandwidth)
+
+    def spread(self, nodes: Sequence[int] | Ints) -> Obstacle | None:
+        """The first violation of constraints 1 and 2 by a set of nodes."""
+        members = np.asarray(nodes)
+        shapes = self.shape[members]
+        for column in range(shapes.shape[1]):
+            low, high = int(shapes[:, column].min()), int(shapes[:, column].max())
+            if low != high:
+                return Obstacle("shape", column, high, low)
+        lows, highs = self.columns[members].min(axis=0), self.columns[members].max(axis=0)
+        for column in np.flatnonzero(highs > lows * self.limits).tolist():
+            kind = ("compute", "memory")[column] if column < 2 else "intra"
+            return Obstacle(kind, max(column - 2, 0), float(highs[column]), float(lows[column]))
+        return None
+
+    def network(self, nodes: Sequence[int] | Ints) -> Obstacle | None:
+        """The first violation of constraint 3 by a set of nodes."""
+        members = np.asarray(nodes)
+        if len(members) in (1, self.n):
+            return None
+        inside = np.zeros(self.n, dtype=bool)
+        inside[members] = True
+        links = self.bandwidth[members]
+        own = np.where(inside, links, np.inf)
+        own[np.arange(len(members)), members] = np.inf
+        leaving = np.where(inside, -np.inf, links)
+        low, high = own.min(axis=1), leaving.max(axis=1)
+        worst = int(np.argmax(high - low))
+        if high[worst] <= low[worst]:
+            return None
+        return Obstacle("network", 0, float(high[worst]), float(low[worst]), int(np.argmax(leaving[worst])))
+
+    def valid(self, nodes: Sequence[int] | Ints) -> bool:
+        """Whether a set of nodes is an island."""
+        return self.spread(nodes) is None and self.network(nodes) is None
+
+
+def obstacle(
+    metrics: NodeMetrics, bandwidth: Floats, tolerances: Tolerances, nodes: Sequence[int]
+) -> Obstacle | None:
+    """The first constraint that `nodes`, taken as one island, would violate; None if they are one."""
+    cutter = _Cutter(metrics, bandwidth, tolerances)
+    return cutter.spread(nodes) or cutter.network(nodes)
+
+
+def cut(metrics: NodeMetrics, bandwidth: Floats, tolerances: Tolerances) -> list[list[int]]:
+    """Islands as sorted lists of nodes, in the order of their first nodes.
+
+    `bandwidth` is the symmetric (nodes, nodes) matrix of bytes/s; its diagonal is ignored.
+
+    Agglomerative clustering from the fastest links down. A set that satisfies constraint 3 is, at the moment
+    the first link leaving it is reached, one connected component of the links so far: so the components of
+    each distinct bandwidth (single linkage) contain every candidate, and where no two bandwidths tie the
+    largest valid components are the fewest islands possible. Ties (a uniform network) let any union of the
+    joined components satisfy constraint 3; these are grouped by shape, compute, memory and intra-node
+    bandwidth; there, one island more than the fewest is possible (in 1 of 100 random matrices full of ties).
+    At the end no two islands can be merged. The answer does not depend on the order of nodes, except for
+    which of several mirror-image answers is given.
+    """
+    order = _canonical_order(metrics, bandwidth)
+    ordered = NodeMetrics(
+        metrics.shape[order], metrics.compute[order], metrics.memory[order], metrics.intra[order]
+    )
+    cutter = _Cutter(ordered, bandwidth[np.ix_(order, order)], tolerances)
+    islands = _merge_pairs(cutter, _agglomerate(cutter))
+    return sorted(sorted(int(order[node]) for node in island) for island in islands)
+
+
+def _canonical_order(metrics: NodeMetrics, bandwidth: Floats) -> Ints:
+    """Nodes sorted by what they are, best first, so that file order decides nothing but mirror images.
+
+    Colour refinement (Weisfeiler and Leman): a node's colour starts as its figures and takes in, round by
+    round, the colours of all others together with the bandwidth to them, until no colour splits further.
+    """
+    n = len(bandwidth)
+    figures = np.column_stack([metrics.shape.astype(np.float64), metrics.columns])
+    colour = np.unique(-figures, axis=0, return_inverse=True)[1].reshape(-1)
+    linked = np.where(np.eye(n, dtype=bool), np.inf, bandwidth)
+    rank = np.unique(-linked, return_inverse=True)[1].reshape(n, n)
+    colours = 0
+    while colours < int(colour.max()) + 1 < n:
+        colours = int(colour.max()) + 1
+        seen = np.sort(colour * (int(rank.max()) + 1) + rank, axis=1)
+        colour = np.unique(np.column_stack([colour, seen]), axis=0, return_inverse=True)[1].reshape(-1)
+    return np.argsort(colour, kind="stable").astype(np.int64)
+
+
+def _agglomerate(cutter: _Cutter) -> list[list[int]]:
+    """The best islands found among components of the links, fastest links first."""
+    n = cutter.n
+    component = np.arange(n)
+    best: dict[int, list[list[int]]] = {node: [[node]] for node in range(n)}
+    members: dict[int, list[int]] = {node: [node] for node in range(n)}
+    upper = np.triu(np.ones((n, n), dtype=bool), 1)
+    for level in np.unique(cutter.bandwidth[upper])[::-1]:
+        rows, columns = np.nonzero((cutter.bandwidth == level) & upper)
+        linked = np.unique(np.column_stack([component[rows], component[columns]]), axis=0)
+        for joined in _connected(linked[linked[:, 0] != linked[:, 1]]):
+            union = sorted(node for child in joined for node in members[child])
+            islands = _join(cutter, joined, members, best, level)
+            first = joined[0]
+            for child in joined:
+                component[members[child]] = first
+                del members[child], best[child]
+            members[first], best[first] = union, islands
+        if len(members) == 1:
+            break
+    return [island for islands in best.values() for island in islands]
+
+
+def _connected(edges: Ints) -> list[list[int]]:
+    """Connected components (of two and more) of a graph given by its edges (edges, 2)."""
+    root: dict[int, int] = {}
+
+    def find(node: int) -> int:
+        root.setdefault(node, node)
+        while root[node] != node:
+            root[node] = root[root[node]]
+            node = root[node]
+        return node
+
+    for a, b in edges.tolist():
+        low, high = sorted((find(a), find(b)))
+        root[high] = low
+    components: dict[int, list[int]] = {}
+    for node in sorted(root):
+        components.setdefault(find(node), []).append(node)
+    return list(components.values())
+
+
+def _join(
+    cutter: _Cutter,
+    joined: list[int],
+    members: dict[int, list[int]],
+    best: dict[int, list[list[int]]],
+    level: float,
+) -> list[list[int]]:
+    """Islands of the union of components that links of one bandwidth join, the fewest found."""
+    union = sorted(node for child in joined for node in members[child])
+    if cutter.valid(union):
+        return [union]
+    uniform = [child for child in joined if cutter.spread(members[child]) is None]
+    islands = [island for child in joined if child not in uniform for island in best[child]]
+    for alike in _alike(cutter, uniform, members):
+        # Alike components that only a stranger links are no island together: take them as they are linked.
+        for part in _linked_parts(cutter, alike, members, level):
+            nodes = sorted(node for child in part for node in members[child])
+            if len(part) > 1 and cutter.valid(nodes):
+                islands.append(nodes)
+            else:
+                islands += [island for child in part for island in best[child]]
+    return islands
+
+
+def _linked_parts(
+    cutter: _Cutter, alike: list[int], members: dict[int, list[int]], level: float
+) -> list[list[int]]:
+    edges = [
+        (a, b)
+        for position, a in enumerate(alike)
+        for b in alike[position + 1 :]
+        if cutter.bandwidth[np.ix_(members[a], members[b])].max() >= level
+    ]
+    parts = _connected(np.array(edges, dtype=np.int64).reshape(-1, 2))
+    linked = {child for part in parts for child in part}
+    return parts + [[child] for child in alike if child not in linked]
+
+
+def _alike(cutter: _Cutter, children: list[int], members: dict[int, list[int]]) -> Iterator[list[int]]:
+    """Children grouped by shape, then by each metric: from the largest down, a group as wide as allowed.
+
+    One metric at a time this is the fewest groups; no child is compared with a neighbour only.
+    """
+    groups: list[list[int]] = []
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for child in children:
+        by_shape.setdefault(tuple(cutter.shape[members[child][0]].tolist()), []).append(child)
+    groups = [by_shape[shape] for shape in sorted(by_shape)]
+    for column in range(cutter.columns.shape[1]):
+        finer: list[list[int]] = []
+        for group in groups:
+            ranges = {
+                child: (
+                    float(cutter.columns[members[child], column].max()),
+                    float(cutter.columns[members[child], column].min()),
+                )
+                for child in group
+            }
+            top = 0.0
+            current: list[int] = []
+            for child in sorted(group, key=lambda child: (-ranges[child][0], child)):
+                if current and top > ranges[child][1] * cutter.limits[column]:
+                    finer.append(current)
+                    current = []
+                top = top if current else ranges[child][0]
+                current.append(child)
+            finer.append(current)
+        groups = finer
+    yield from groups
+
+
+def _merge_pairs(cutter: _Cutter, islands: list[list[int]]) -> list[list[int]]:
+    """Merge pairs of islands that may be one, fastest links between them first, until none is left."""
+    islands = sorted(sorted(island) for island in islands)
+    while True:
+        pair = next(
+            (pair for pair in _candidates(cutter, islands) if cutter.network(_union(islands, pair)) is None),
+            None,
+        )
+        if pair is None:
+            return islands
+        merged = sorted(_union(islands, pair))
+        islands = sorted([*(island for index, island in enumerate(islands) if index not in pair), merged])
+
+
+def _union(islands: list[list[int]], pair: tuple[int, int]) -> list[int]:
+    return islands[pair[0]] + islands[pair[1]]
+
+
+def _candidates(cutter: _Cutter, islands: list[list[int]]) -> list[tuple[int, int]]:
+    """Pairs that are alike, and each holds a fastest link that leaves the other (3 needs it)."""
+    count = len(islands)
+    lows = np.array([cutter.columns[island].min(axis=0) for island in islands])
+    highs = np.array([cutter.columns[island].max(axis=0) for island in islands])
+    shapes = np.array([cutter.shape[island[0]] for island in islands])
+    alike = (np.maximum(highs[:, None], highs) <= np.minimum(lows[:, None], lows) * cutter.limits).all(axis=2)
+    alike &= (shapes[:, None] == shapes).all(axis=2)
+    member = np.empty(cutter.n, dtype=np.int64)
+    for index, island in enumerate(islands):
+        member[island] = index
+    reach = np.zeros((count, count), dtype=bool)
+    for index, island in enumerate(islands):
+        links = np.where(member == index, -np.inf, cutter.bandwidth[island[0]])
+        reach[index, member[links == links.max()]] = True
+    pairs = [(int(a), int(b)) for a, b in np.argwhere(alike & reach & reach.T) if a < b]
+    speed = {(a, b): float(cutter.bandwidth[np.ix_(islands[a], islands[b])].min()) for a, b in pairs}
+    return sorted(pairs, key=lambda pair: (-speed[pair], pair))

@@ -1,0 +1,213 @@
+"""Asks a parallelizer about every (slice, part of an island) that can matter, and tabulates the answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.lowering.atoms import Slice, atom_kinds, atoms_of
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Request
+from tangram_sim.planners.api import Candidate, Counts
+from tangram_sim.planners.bound import WorkBound
+from tangram_sim.plans import PartialPlan
+
+
+@dataclass(frozen=True)
+class Table:
+    """Partial plans for one microbatch, as the composition reads them."""
+
+    microbatch: int
+    microbatches: int
+    slice_class: NDArray[np.int64]  # (atoms + 1, atoms + 1)
+    option_ptr: NDArray[np.int64]
+    floats: NDArray[np.float64]  # (options, 4): slowest, latency, forward, closing
+    ints: NDArray[np.int64]  # (options, 4): kind, nodes (in units), depth, most stages behind
+    partials: list[PartialPlan]  # of the class's first slice
+
+
+@lru_cache(maxsize=64)
+def slice_classes(model: Model) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
+    """Slices with equal signatures, once: (first slice of every class, class of atoms [start, stop) or -1)."""
+    ids = atom_kinds(model)
+    seen: dict[tuple[int, ...], int] = {}
+    firsts: list[tuple[int, int]] = []
+    table = [[-1] * (len(ids) + 1) for _ in range(len(ids) + 1)]
+    for start in range(len(ids)):
+        for stop in range(start + 1, len(ids) + 1):
+            signature = ids[start:stop]
+            if signature not in seen:
+                seen[signature] = len(firsts)
+                firsts.append((start, stop))
+            table[start][stop] = seen[signature]
+    return tuple(firsts), tuple(map(tuple, table))
+
+
+@dataclass
+class Enumeration:
+    """Asks about every slice class on every number of nodes of every island, unless a policy prunes it.
+
+    Policies: redundancy (equal signature on an equivalent island: asked once), infeasibility (the slice's
+    weights alone exceed the part's memory), imbalance (no plan with this pair can beat the best known
+    one: a valid bound, so the winner never changes), dominance (inside the parallelizer's answer).
+    """
+
+    model: Model
+    job: Job
+    islands: Sequence[Island]
+    parallelizer: Parallelizer
+    constraints: Constraints
+    hwdb: Hwdb
+    bound: WorkBound
+    counts: Counts
+    record: list[Candidate] | None = None
+    tied_s: float = 0.0
+    _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
+    _answers: dict[tuple[int, int, int], Answer] = field(default_factory=dict)  # (part, class, microbatch)
+    _pruned: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    _visited: set[tuple[int, int, int]] = field(default_factory=set)  # (part, kind, microbatch)
+
+    def table(self, microbatch: int, limit_s: float, units: Sequence[int]) -> Table:
+        """Partial plans for one microbatch size; pairs that cannot beat `limit_s` are not asked about.
+
+        Islands are taken `units[kind]` nodes at a time.
+        """
+        firsts, classes = slice_classes(self.model)
+        pairs = sum(entry >= 0 for row in classes for entry in row)
+        options: list[list[tuple[int, PartialPlan]]] = [[] for _ in firsts]
+        for kind, island in enumerate(self.islands):
+            for nodes in range(units[kind], island.nodes + 1, units[kind]):
+                part = _anonymous(island.part(nodes))
+                number = self._parts.setdefault(part, len(self._parts))
+                if (number, kind, microbatch) not in self._visited:
+                    known = any((number, other, microbatch) in self._visited for other in range(len(self.islands)))
+                    self.counts.redundant += pairs if known else pairs - len(firsts)
+                    self._visited.add((number, kind, microbatch))
+                for group, (start, stop) in enumerate(firsts):
+                    key = (number, group, microbatch)
+                    answer = self._answer(key, kind, part, start, stop, limit_s)
+                    options[group] += [(kind, partial) for partial in answer.partials] if answer else []
+        return self._tabulate(microbatch, classes, options, units)
+
+    def _answer(
+        self, key: tuple[int, int, int], kind: int, part: Island, start: int, stop: int, limit_s: float
+    ) -> Answer | None:
+        """The answer about one (part, class, microbatch), asked at most once; None when a policy prunes it."""
+        if key in self._answers:
+            return self._answers[key]
+        reason = ""
+        if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
+            reason = "infeasible"
+        elif self.bound.slice_s(start, stop, kind, part.gpus) >= limit_s:
+            reason = "imbalanced"
+        if reason:
+            self._pruned[key] = reason
+            return None
+        self._pruned.pop(key, None)
+        self._answers[key] = answer = self._ask(kind, part, start, stop, key[2])
+        return answer
+
+    def count_pruned(self) -> None:
+        """Put the pairs that were never asked about into the counts."""
+        reasons = list(self._pruned.values())
+        self.counts.imbalanced += reasons.count("imbalanced")
+        self.counts.infeasible += reasons.count("infeasible")
+
+    def _ask(self, kind: int, part: Island, start: int, stop: int, microbatch: int) -> Answer:
+        request = Request(
+            Slice(self.model, start, stop), part, self.job, microbatch, self.job.global_batch // microbatch, self.hwdb, self.constraints
+        )
+        answer = self.parallelizer.parallelize(request)
+        self.counts.asked += 1
+        self.counts.dominated += answer.dominated
+        if not answer.partials:
+            self.counts.infeasible += 1
+        if self.record is not None:
+            self.record += [_candidate(partial, self.islands[kind].name) for partial in answer.partials]
+        return answer
+
+    def _weights_bytes(self, start: int, stop: int) -> float:
+        """Weights, gradients and optimizer state of a slice, held once: no layout needs less."""
+        if not hasattr(self, "_weight_prefix"):
+            hidden = self.model.hidden
+            counts = [
+                atom.parameters if isinstance(atom.parameters, int) else atom.parameters(hidden)
+                for atom in atoms_of(self.model)
+            ]
+            self._weight_prefix = np.concatenate([[0.0], np.cumsum(np.array(counts, dtype=np.float64))])
+        recipe = self.job.recipe
+        per_parameter = recipe.weight_bytes + recipe.gradient_bytes + self.job.optimizer_bytes
+        return float((self._weight_prefix[stop] - self._weight_prefix[start]) * per_parameter)
+
+    def _tabulate(
+        self,
+        microbatch: int,
+        classes: tuple[tuple[int, ...], ...],
+        options: list[list[tuple[int, PartialPlan]]],
+        units: Sequence[int],
+    ) -> Table:
+        flat = [pair for group in options for pair in group]
+        floats = np.array([_quantities(partial, self._extra_tail(partial)) for _, partial in flat]).reshape(-1, 4)
+        ints = np.array(
+            [
+                (kind, partial.nodes // units[kind], len(partial.stages), partial.stages_behind)
+                for kind, partial in flat
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 4)
+        pointers = np.concatenate([[0], np.cumsum([len(group) for group in options])]).astype(np.int64)
+        return Table(
+            microbatch,
+            self.job.global_batch // microbatch,
+            np.array(classes, dtype=np.int64),
+            pointers,
+            np.ascontiguousarray(floats),
+            ints,
+            [partial for _, partial in flat],
+        )
+
+    def _extra_tail(self, partial: PartialPlan) -> float:
+        """A head without the embedding it is tied to all-reduces that gradient after its last backward."""
+        return self.tied_s if partial.stop == self.model.layers + 2 and partial.start > 0 else 0.0
+
+
+def _anonymous(part: Island) -> Island:
+    """The part without its name and place: equal parts of different islands are asked about once."""
+    return replace(part, name=part.gpu.name, groups=(), node_indices=(), reason="")
+
+
+def _quantities(partial: PartialPlan, extra_tail: float) -> tuple[float, float, float, float]:
+    """(slowest, latency, forward, closing) of a partial plan: see docs/models/composition.md for `closing`."""
+    latency = forward = 0.0
+    closing = 0.0
+    hops = partial.hop_s
+    for place, stage in enumerate(reversed(partial.stages)):
+        hop = hops if place else 0.0
+        total = stage.forward_s + stage.backward_s
+        closing = max(
+            closing + stage.forward_s + hop if place else 0.0,
+            latency + total + 2 * hop + stage.gradient_sync_s + stage.optimizer_s + extra_tail,
+        )
+        latency += total + 2 * hop
+        forward += stage.forward_s + hop
+    return partial.slowest_s, latency, forward, closing
+
+
+def _candidate(partial: PartialPlan, island: str) -> Candidate:
+    return Candidate(
+        partial.start,
+        partial.stop,
+        island,
+        partial.nodes,
+        partial.microbatch,
+        str(partial.layout),
+        partial.slowest_s,
+        partial.stages_behind,
+        max(stage.peak_bytes(1) for stage in partial.stages),
+        partial.stages[0].capacity_bytes,
+    )

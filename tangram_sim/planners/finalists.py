@@ -1,0 +1,121 @@
+"""From composed pipelines to real plans: ranks are assigned, steps are played whole, boundaries refined."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.errors import TangramError
+from tangram_sim.jobs import Job
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering.placement import Placement
+from tangram_sim.lowering.step import LoweredStep, Lowering
+from tangram_sim.models import Model
+from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.compose import Composed
+from tangram_sim.plans import LayerLayout, Part, Pipeline, Plan, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One stage to be: atoms [start, stop) on some ranks under one layout."""
+
+    island: str
+    ranks: tuple[int, ...]
+    layout: Layout
+    start: int
+    stop: int
+
+
+def seats_of(composed: Composed, islands: Sequence[Island], placement: Placement) -> tuple[Seat, ...]:
+    """Give every place of a composed pipeline its ranks: nodes of an island in order, front to back."""
+    next_node = [0] * len(islands)
+    seats: list[Seat] = []
+    first = placement.first_rank
+    for place in composed.places:
+        island, partial = islands[place.kind], place.partial
+        taken = island.node_indices[next_node[place.kind] : next_node[place.kind] + partial.nodes]
+        next_node[place.kind] += partial.nodes
+        ranks = [rank for node in taken for rank in range(first[node], first[node + 1])]
+        depth = len(partial.stages)
+        share, shift = len(ranks) // depth, place.start - partial.start
+        layout = replace(partial.layout, pp=1)
+        for inner in range(depth):
+            seats.append(
+                Seat(
+                    island.name,
+                    tuple(ranks[inner * share : (inner + 1) * share]),
+                    layout,
+                    partial.cuts[inner] + shift,
+                    partial.cuts[inner + 1] + shift,
+                )
+            )
+    return tuple(seats)
+
+
+def pipeline_of(seats: Iterable[Seat], layers: int, microbatch: int, microbatches: int) -> Pipeline:
+    """The pipeline noun for stages that hold one chunk, one part and one layout each."""
+    stages = []
+    for seat in seats:
+        blocks = (min(max(seat.start - 1, 0), layers), min(max(seat.stop - 1, 0), layers))
+        part = Part(seat.island, seat.ranks, microbatch, (LayerLayout(blocks, seat.layout),))
+        chunks = (blocks,) if blocks[1] > blocks[0] else ()
+        stages.append(Stage(chunks, seat.start == 0, seat.stop == layers + 2, (part,)))
+    return Pipeline(microbatches, microbatch, tuple(stages))
+
+
+class Referee:
+    """Plays whole plans of one model, cluster and job; equal seats are played once."""
+
+    def __init__(self, model: Model, cluster: Cluster, job: Job, lowering: Lowering, counts: Counts) -> None:
+        self.model, self.cluster, self.job = model, cluster, job
+        self.lowering, self.counts = lowering, counts
+        self._played: dict[tuple[tuple[Seat, ...], int], tuple[float, Pipeline, LoweredStep]] = {}
+
+    def play(self, seats: tuple[Seat, ...], microbatch: int) -> tuple[float, Pipeline, LoweredStep]:
+        """Simulated seconds of the step (inf where it does not fit), and what was played."""
+        from tangram_sim.sim.fast import play_steps
+
+        key = (seats, microbatch)
+        if key not in self._played:
+            pipeline = pipeline_of(seats, self.model.layers, microbatch, self.job.global_batch // microbatch)
+            step = self.lowering.lower(pipeline)
+            seconds = float("inf")
+            if step.fits():
+                seconds = float(play_steps(step.template, step.template.durations(step.times)[None, :])[0])
+            self.counts.played += 1
+            self._played[key] = (seconds, pipeline, step)
+        return self._played[key]
+
+    def scored(self, seats: tuple[Seat, ...], microbatch: int) -> Scored:
+        """The plan with its simulated step. Raises TangramError when it does not fit."""
+        seconds, pipeline, step = self.play(seats, microbatch)
+        if seconds == float("inf"):
+            raise TangramError("a plan that does not fit its memory was to be scored")
+        return Scored(Plan(self.model, self.cluster, self.job, (pipeline,)), step, seconds)
+
+    def refine(self, seats: tuple[Seat, ...], microbatch: int, rounds: int = 40) -> tuple[Seat, ...]:
+        """Move single atoms over stage boundaries while that shortens the played step."""
+        best = self.play(seats, microbatch)[0]
+        for _ in range(rounds):
+            improved = False
+            for index in range(len(seats) - 1):
+                for move in (1, -1):
+                    moved = _moved(seats, index, move)
+                    if moved is None:
+                        continue
+                    seconds = self.play(moved, microbatch)[0]
+                    if seconds < best * (1 - 1e-9):
+                        best, seats, improved = seconds, moved, True
+            if not improved:
+                break
+        return seats
+
+
+def _moved(seats: tuple[Seat, ...], index: int, move: int) -> tuple[Seat, ...] | None:
+    """The boundary behind stage `index` moved by one atom; None when a stage would be empty."""
+    before, after = seats[index], seats[index + 1]
+    boundary = before.stop + move
+    if boundary <= before.start or boundary >= after.stop:
+        return None
+    changed = (replace(before, stop=boundary), replace(after, start=boundary))
+    return (*seats[:index], *changed, *seats[index + 2 :])

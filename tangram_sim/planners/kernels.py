@@ -1,0 +1,182 @@
+"""Compiled loops of the composition: label-setting over (atoms placed, nodes used, stages behind)."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+# Columns of the label tables.
+L, G, SLOWEST = 0, 1, 2
+DEPTH, KIND, PARENT, OPTION = 0, 1, 2, 3
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _grow_floats(table: Floats) -> Floats:
+    larger = np.empty((2 * table.shape[0], table.shape[1]), np.float64)
+    larger[: table.shape[0]] = table
+    return larger
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _grow_ints(table: Ints) -> Ints:
+    larger = np.empty((2 * table.shape[0], table.shape[1]), np.int64)
+    larger[: table.shape[0]] = table
+    return larger
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def compose(
+    slice_class: Ints,  # (atoms + 1, atoms + 1): class of atoms [start, stop), -1 none
+    option_ptr: Ints,  # (classes + 1): options of a class
+    option_floats: Floats,  # (options, 4): slowest, latency, forward, closing
+    option_ints: Ints,  # (options, 4): kind, nodes, depth, most stages behind
+    counts: Ints,  # (kinds): nodes of each kind
+    hop_s: Floats,  # (kinds, kinds): transfer between neighbouring stages, inf where the order forbids it
+    work: Floats,  # (atoms + 1): work of atoms [0, i)
+    repeats: float,  # microbatches - 1
+    limit_s: float,  # pipelines that do not end below this are of no interest
+) -> Any:
+    """Non-dominated ways to place every atom that end below `limit_s`.
+
+    Suffixes of the pipeline are extended to the front (prepending), so the number of stages behind is
+    known. A label is (latency L, latency-with-tails G, slowest stage, depth); the objective is
+    G + repeats * slowest. A label is dropped when even the best continuation misses the limit: what is left
+    needs at least `work / rate` per period on the nodes left, and latency at the rate of the fastest
+    option that the nodes left allow. Both bounds are valid, so nothing below the limit is lost.
+    Returns label floats (n, 3), label ints (n, 4) and the indices of labels that place everything.
+    """
+    atoms, kinds = slice_class.shape[0] - 1, len(counts)
+    strides = np.ones(kinds, np.int64)
+    for kind in range(1, kinds):
+        strides[kind] = strides[kind - 1] * (counts[kind - 1] + 1)
+    used_states = strides[kinds - 1] * (counts[kinds - 1] + 1)
+    # G is at least the slowest stage, so every stage of a pipeline below the limit is faster than this.
+    bound_s = limit_s / (repeats + 1.0)
+    most_nodes = 0
+    for kind in range(kinds):
+        most_nodes = max(most_nodes, counts[kind])
+    period_rate = np.zeros(kinds)  # work per node and second of the slowest stage
+    latency_cost = np.full((kinds, most_nodes + 1), np.inf)  # least seconds per work with at most n nodes
+    forward_cost = np.full((kinds, most_nodes + 1), np.inf)
+    for start in range(atoms):
+        for stop in range(start + 1, atoms + 1):
+            group = slice_class[start, stop]
+            if group < 0:
+                continue
+            amount = work[stop] - work[start]
+            for option in range(option_ptr[group], option_ptr[group + 1]):
+                slowest = option_floats[option, 0]
+                if slowest >= bound_s:
+                    continue
+                kind, nodes = option_ints[option, 0], option_ints[option, 1]
+                period_rate[kind] = max(period_rate[kind], amount / (nodes * slowest))
+                latency_cost[kind, nodes] = min(latency_cost[kind, nodes], option_floats[option, 1] / amount)
+                forward_cost[kind, nodes] = min(forward_cost[kind, nodes], option_floats[option, 2] / amount)
+    for kind in range(kinds):
+        for nodes in range(1, most_nodes + 1):
+            latency_cost[kind, nodes] = min(latency_cost[kind, nodes], latency_cost[kind, nodes - 1])
+            forward_cost[kind, nodes] = min(forward_cost[kind, nodes], forward_cost[kind, nodes - 1])
+    floats = np.empty((4096, 3), np.float64)
+    ints = np.empty((4096, 4), np.int64)
+    first = np.zeros((atoms + 1, used_states), np.int64)
+    last = np.zeros((atoms + 1, used_states), np.int64)
+    floats[0, L], floats[0, G], floats[0, SLOWEST] = 0.0, 0.0, 0.0
+    ints[0, DEPTH], ints[0, KIND], ints[0, PARENT], ints[0, OPTION] = 0, -1, -1, -1
+    last[atoms, 0] = 1
+    size = 1
+    for start in range(atoms - 1, -1, -1):
+        for used in range(1, used_states):
+            rate, latency_left, forward_left = 0.0, np.inf, np.inf
+            for kind in range(kinds):
+                left = counts[kind] - (used // strides[kind]) % (counts[kind] + 1)
+                rate += left * period_rate[kind]
+                latency_left = min(latency_left, latency_cost[kind, left])
+                forward_left = min(forward_left, forward_cost[kind, left])
+            if start == 0:
+                least_s, latency_left, forward_left = 0.0, 0.0, 0.0
+            elif rate <= 0.0:
+                continue  # no node left for the atoms left
+            else:
+                least_s = work[start] / rate * (1 - 1e-9)
+                latency_left *= work[start] * (1 - 1e-9)
+                forward_left *= work[start] * (1 - 1e-9)
+            if least_s >= bound_s or latency_left + repeats * least_s >= limit_s:
+                continue
+            begin = size
+            for stop in range(start + 1, atoms + 1):
+                group = slice_class[start, stop]
+                if group < 0:
+                    continue
+                for option in range(option_ptr[group], option_ptr[group + 1]):
+                    slowest = option_floats[option, 0]
+                    if slowest >= bound_s:
+                        continue
+                    kind, nodes = option_ints[option, 0], option_ints[option, 1]
+                    if (used // strides[kind]) % (counts[kind] + 1) < nodes:
+                        continue
+                    before = used - nodes * strides[kind]
+                    for label in range(first[stop, before], last[stop, before]):
+                        behind = ints[label, DEPTH]
+                        if behind > option_ints[option, 3]:
+                            continue
+                        hop = 0.0
+                        if ints[label, KIND] >= 0:
+                            hop = hop_s[kind, ints[label, KIND]]
+                            if hop == np.inf:
+                                continue
+                        new_l = floats[label, L] + option_floats[option, 1] + 2 * hop
+                        new_g = max(
+                            floats[label, G] + option_floats[option, 2] + hop,
+                            floats[label, L] + option_floats[option, 3] + 2 * hop,
+                        )
+                        new_slowest = max(floats[label, SLOWEST], slowest)
+                        at_least = max(new_g + forward_left, new_l + latency_left)
+                        if at_least + repeats * max(least_s, new_slowest) >= limit_s:
+                            continue
+                        new_depth = behind + option_ints[option, 2]
+                        dominated = False
+                        other = begin
+                        while other < size:
+                            if ints[other, KIND] == kind:
+                                if (
+                                    floats[other, L] <= new_l
+                                    and floats[other, G] <= new_g
+                                    and ints[other, DEPTH] <= new_depth
+                                    and floats[other, SLOWEST] <= max(new_slowest, least_s)
+                                ):
+                                    dominated = True
+                                    break
+                                if (
+                                    floats[other, L] >= new_l
+                                    and floats[other, G] >= new_g
+                                    and ints[other, DEPTH] >= new_depth
+                                    and max(floats[other, SLOWEST], least_s) >= new_slowest
+                                ):
+                                    size -= 1
+                                    floats[other] = floats[size]
+                                    ints[other] = ints[size]
+                                    continue
+                            other += 1
+                        if dominated:
+                            continue
+                        if size == len(floats):
+                            floats, ints = _grow_floats(floats), _grow_ints(ints)
+                        floats[size, L], floats[size, G], floats[size, SLOWEST] = new_l, new_g, new_slowest
+                        ints[size, DEPTH], ints[size, KIND] = new_depth, kind
+                        ints[size, PARENT], ints[size, OPTION] = label, option
+                        size += 1
+            first[start, used], last[start, used] = begin, size
+    finals = 0
+    for used in range(used_states):
+        finals += last[0, used] - first[0, used]
+    complete = np.empty(finals, np.int64)
+    position = 0
+    for used in range(used_states):
+        for label in range(first[0, used], last[0, used]):
+            complete[position] = label
+            position += 1
+    return floats[:size], ints[:size], complete

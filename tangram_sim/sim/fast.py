@@ -1,0 +1,83 @@
+"""The fast engine: longest paths over the op graph, compiled. Shared links are taken as uncontended."""
+
+import numpy as np
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.opgraph import FloatArray, IntArray, OpGraph, column
+from tangram_sim.schedules.step import StepTemplate
+from tangram_sim.sim.timeline import Timeline
+
+
+def play(graph: OpGraph) -> Timeline:
+    """Play every op at its uncontended duration. Exact where no shared link is saturated."""
+    from tangram_sim.sim.kernels import longest_path
+
+    start, end = np.empty(len(graph)), np.empty(len(graph))
+    longest_path(graph.pred_ptr, graph.pred, graph.resource_previous, graph.duration_s, start, end)
+    return Timeline(graph, start, end)
+
+
+def makespan(graph: OpGraph) -> float:
+    """Seconds from 0 to the end of the last op, without keeping the timeline."""
+    return float(makespans(graph, graph.duration_s.reshape(1, -1))[0])
+
+
+def play_many(graph: OpGraph, durations: FloatArray) -> FloatArray:
+    """Ends [K, n] of the ops for K duration vectors [K, n] on one structure; starts are ends - durations."""
+    from tangram_sim.sim.kernels import longest_paths
+
+    rows = _rows(graph, durations)
+    ends = np.empty(rows.shape)
+    longest_paths(graph.pred_ptr, graph.pred, graph.resource_previous, rows, ends)
+    return ends
+
+
+def makespans(graph: OpGraph, durations: FloatArray) -> FloatArray:
+    """Makespans [K] for K duration vectors [K, n] on one structure; values are not validated (hot path)."""
+    from tangram_sim.sim import kernels
+
+    rows = _rows(graph, durations)
+    longest = np.empty(len(rows))
+    kernels.makespans(
+        graph.pred_ptr, graph.pred, graph.resource_previous, rows, np.empty(len(graph)), longest
+    )
+    return longest
+
+
+def latest_ends(
+    graph: OpGraph, source: IntArray, durations: FloatArray, group: IntArray, groups: int, marks: IntArray
+) -> FloatArray:
+    """Latest ends [K, groups, marks] of each group of ops among the ops up to each mark (an op index, ascending).
+
+    For K plays of a graph that repeats a few ops many times: op i lasts durations[:, source[i]], with
+    durations [K, m] of the m distinct ops. Ops of group -1 are played but not recorded.
+    """
+    from tangram_sim.sim import kernels
+
+    rows = column(durations, np.float64)
+    latest = np.zeros((len(rows), groups, len(marks)))
+    kernels.latest_ends(
+        graph.pred_ptr,
+        graph.pred,
+        graph.resource_previous,
+        column(source, np.int32),
+        rows,
+        column(group, np.int32),
+        column(marks, np.int32),
+        np.empty(len(graph)),
+        latest,
+    )
+    return latest
+
+
+def play_steps(template: StepTemplate, durations: FloatArray) -> FloatArray:
+    """Seconds [K] of K pipeline steps of one template; durations [K, n] come from `template.durations`."""
+    return makespans(template.graph, durations)
+
+
+def _rows(graph: OpGraph, durations: FloatArray) -> FloatArray:
+    rows = column(durations, np.float64)
+    # The compiled loops do not check bounds.
+    if rows.ndim != 2 or rows.shape[1] != len(graph):
+        raise BadInputError(f"durations have shape {rows.shape}; give (K, {len(graph)}), one row per play.")
+    return rows

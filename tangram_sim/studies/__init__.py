@@ -1,0 +1,1 @@
+"""Questions people ask: plan this, estimate that layout, replay a plan, explain it."""

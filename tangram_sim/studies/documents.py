@@ -1,0 +1,190 @@
+"""The one JSON vocabulary of all commands: pydantic models, from which `docs/schema/` is generated.
+
+Keys are added, never renamed. Seconds, bytes, and rates are SI; counts are integers.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = "1.0"
+
+
+class Document(BaseModel):
+    """Base of everything written or read: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class JobDocument(Document):
+    """What one step trains."""
+
+    global_batch: int = Field(ge=1, description="sequences per optimizer step")
+    seq: int = Field(ge=1, description="tokens per sequence")
+    dtype: str = Field(description="precision recipe")
+    optimizer: str
+    schedule: str
+
+
+class LayoutDocument(Document):
+    """A layout of a run of transformer blocks."""
+
+    layers: tuple[int, int] = Field(description="transformer blocks [start, stop)")
+    tp: int = Field(ge=1)
+    cp: int = Field(ge=1)
+    ep: int = Field(ge=1)
+    dp: int = Field(ge=1)
+    zero_stage: int = Field(ge=0, le=3)
+    recompute: str
+    sequence_parallel: bool
+
+
+class PartDocument(Document):
+    """The ranks of one GPU kind in a stage."""
+
+    island: str
+    ranks: list[int] = Field(min_length=1, description="global ranks, numbered node by node in file order")
+    sequences_per_microbatch: int = Field(ge=1)
+    layouts: list[LayoutDocument] = Field(min_length=1)
+
+
+class StageDocument(Document):
+    """One pipeline place: decisions only."""
+
+    chunks: list[tuple[int, int]] = Field(description="runs of transformer blocks [start, stop)")
+    embedding: bool
+    head: bool
+    parts: list[PartDocument] = Field(min_length=1)
+
+
+class PipelineDocument(Document):
+    """Stages in forward order and their share of the step."""
+
+    microbatches: int = Field(ge=1)
+    microbatch: int = Field(ge=1, description="sequences per pipeline pass, whole stage")
+    stages: list[StageDocument] = Field(min_length=1)
+
+
+class StageForecast(Document):
+    """The flat view of one stage: decisions of the simple case, and predictions."""
+
+    layers: tuple[int, int] = Field(description="transformer blocks [start, stop)")
+    embedding: bool
+    head: bool
+    island: str
+    gpu: str
+    gpus: int
+    nodes: int
+    tp: int
+    dp: int
+    cp: int
+    ep: int
+    zero_stage: int
+    recompute: str
+    sequence_parallel: bool
+    microbatch_per_rank: int
+    forward_s: float = Field(description="seconds per microbatch")
+    backward_s: float
+    gradient_sync_s: float = Field(description="per step, not hidden by the backward pass")
+    optimizer_s: float
+    send_s: float = Field(description="seconds to hand one microbatch to the next stage")
+    idle_fraction: float = Field(description="share of the step its compute stream waits")
+    in_flight: int = Field(description="microbatches whose activations are held at peak")
+    peak_memory_bytes: float
+    memory_capacity_bytes: float
+    measured: bool = Field(description="times rest on measurements of this GPU kind, not on its family")
+
+
+class PartialPlanCounts(Document):
+    """What the search looked at."""
+
+    asked: int
+    redundant: int
+    imbalanced: int
+    infeasible: int
+    dominated: int
+    composed: int = 0
+    played: int = 0
+
+
+class Alternative(Document):
+    """Another good plan, and what it trades."""
+
+    step_s: float
+    gpus_used: int
+    microbatch: int
+    peak_memory_fraction: float = Field(description="fullest stage: peak over capacity")
+    summary: str
+
+
+class PlanDocument(Document):
+    """What `plan --json`, `estimate --json` and plan files hold."""
+
+    schema_version: str = SCHEMA_VERSION
+    package_version: str
+    hwdb_hash: str = Field(description="digest of the database rows read")
+    model: dict[str, Any]
+    cluster: dict[str, Any]
+    job: JobDocument
+    feasible: bool
+    step_s: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    mfu: float = Field(description="model FLOPs over the dense peak of the GPUs used")
+    mfu_cluster: float = Field(description="the same over all GPUs")
+    schedule: str
+    microbatch: int
+    microbatch_per_rank: int = Field(description="largest share of any stage")
+    microbatches: int
+    gpus_used: int
+    gpus_total: int
+    bubble_fraction: float = Field(description="idle share of the GPUs used")
+    peak_memory_bytes: float = Field(description="of the fullest GPU, relative to its capacity")
+    lower_bound_step_s: float = Field(description="no plan on this cluster can beat this under the same cost model")
+    planning_s: float | None = None
+    planning_cpu_s: float | None = None
+    partial_plans: PartialPlanCounts | None = None
+    pipelines: list[PipelineDocument]
+    stages: list[StageForecast]
+    alternatives: list[Alternative] = []
+    notes: list[str] = []
+
+
+class IslandDocument(Document):
+    """One island of `islands --json`."""
+
+    name: str
+    gpu: str
+    nodes: int
+    gpus: int
+    reason: str
+    compute_flop_per_s: float
+    memory_bytes: float
+    memory_bytes_per_s: float
+    intra_link: str
+    intra_bytes_per_s: float
+    nic_bytes_per_s: float
+
+
+class IslandsDocument(Document):
+    """`islands --json`."""
+
+    cluster: str
+    dtype: str
+    islands: list[IslandDocument]
+
+
+class ModelDocument(Document):
+    """`models show --json`."""
+
+    name: str
+    family: str
+    parameters: int
+    active_parameters: int
+    layers: int
+    hidden: int
+    vocab: int
+    tied: bool
+    max_seq: int
+    blocks: list[dict[str, Any]]
+    source: str

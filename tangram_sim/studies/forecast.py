@@ -1,0 +1,136 @@
+"""Predictions of a whole plan: play it, and say in one document what it achieves and where time and memory go."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tangram_sim import __version__
+from tangram_sim.clusters import Island
+from tangram_sim.hwdb import Hwdb, cluster_to_dict
+from tangram_sim.lowering.ideal import model_flop
+from tangram_sim.lowering.step import LoweredStep, Lowering, single_layout
+from tangram_sim.plans import Plan
+from tangram_sim.sim.timeline import Timeline
+from tangram_sim.studies.documents import PlanDocument, StageForecast
+from tangram_sim.studies.planfile import job_document, model_to_dict, pipeline_documents
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A plan, lowered and played."""
+
+    plan: Plan
+    step: LoweredStep
+    timeline: Timeline
+    islands: tuple[Island, ...]  # what each stage's ranks form
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of one optimizer step."""
+        return self.timeline.makespan_s
+
+
+def forecast(plan: Plan, hwdb: Hwdb, engine: str = "fast", lowering: Lowering | None = None) -> Forecast:
+    """Play `plan` (one pipeline) with the `fast` or the `reference` engine."""
+    lowering = lowering or Lowering.of(plan, hwdb)
+    step = lowering.lower(plan.pipelines[0])
+    graph = step.graph()
+    if engine == "reference":
+        from tangram_sim.sim import reference
+
+        timeline = reference.play(graph)
+    else:
+        from tangram_sim.sim import fast
+
+        timeline = fast.play(graph)
+    islands = tuple(lowering.placement.island(stage.ranks) for stage in plan.pipelines[0].stages)
+    return Forecast(plan, step, timeline, islands)
+
+
+def stage_forecasts(result: Forecast) -> list[StageForecast]:
+    """The flat view of every stage."""
+    pipeline, step = result.plan.pipelines[0], result.step
+    busy = result.timeline.busy_s()[: len(pipeline.stages)]  # compute streams come first
+    rows = []
+    for number, stage in enumerate(pipeline.stages):
+        layout, chunks = single_layout(stage), step.prices[number]
+        layers = (stage.chunks[0][0], stage.chunks[-1][1]) if stage.chunks else stage.parts[0].layouts[0].layers
+        island = result.islands[number]
+        rows.append(
+            StageForecast(
+                layers=layers,
+                embedding=stage.embedding,
+                head=stage.head,
+                island=stage.parts[0].island,
+                gpu=island.gpu.name,
+                gpus=len(stage.ranks),
+                nodes=len(island.node_indices),
+                tp=layout.tp,
+                dp=layout.dp,
+                cp=layout.cp,
+                ep=layout.ep,
+                zero_stage=layout.zero_stage,
+                recompute=layout.recompute,
+                sequence_parallel=layout.sequence_parallel,
+                microbatch_per_rank=layout.sequences_per_rank(pipeline.microbatch),
+                forward_s=sum(chunk.forward_s for chunk in chunks),
+                backward_s=sum(chunk.backward_s for chunk in chunks),
+                gradient_sync_s=sum(chunk.gradient_sync_s for chunk in chunks),
+                optimizer_s=sum(chunk.optimizer_s for chunk in chunks),
+                send_s=float(step.times.send_forward_s[number]),
+                idle_fraction=float(1 - busy[number] / result.step_s),
+                in_flight=step.in_flight[number],
+                peak_memory_bytes=step.peak_bytes(number),
+                memory_capacity_bytes=step.capacity_bytes(number),
+                measured=island.gpu.measured,
+            )
+        )
+    return rows
+
+
+def document(result: Forecast, hwdb: Hwdb, lower_bound_step_s: float, notes: list[str] | None = None) -> PlanDocument:
+    """The full document of a played plan (timings of the search and alternatives are the caller's)."""
+    plan, pipeline = result.plan, result.plan.pipelines[0]
+    stages = stage_forecasts(result)
+    sizes = np.array([stage.gpus for stage in stages], dtype=np.float64)
+    idle = np.array([stage.idle_fraction for stage in stages])
+    flop = model_flop(plan.model, plan.job, result.islands[0].gpu, hwdb)
+    dtype = plan.job.recipe.gemm_dtype
+    used_peak = sum(_rank_peaks(plan, dtype)[rank] for stage in pipeline.stages for rank in stage.ranks)
+    all_peak = sum(_rank_peaks(plan, dtype))
+    fullest = max(stages, key=lambda stage: stage.peak_memory_bytes / stage.memory_capacity_bytes)
+    tokens = plan.job.tokens / result.step_s
+    return PlanDocument(
+        package_version=__version__,
+        hwdb_hash=hwdb.digest(),
+        model=model_to_dict(plan.model),
+        cluster=cluster_to_dict(plan.cluster),
+        job=job_document(plan.job),
+        feasible=result.step.fits(),
+        step_s=result.step_s,
+        tokens_per_s=tokens,
+        tokens_per_s_per_gpu=tokens / plan.gpus_used,
+        mfu=flop / (result.step_s * used_peak),
+        mfu_cluster=flop / (result.step_s * all_peak),
+        schedule=plan.job.schedule,
+        microbatch=pipeline.microbatch,
+        microbatch_per_rank=max(stage.microbatch_per_rank for stage in stages),
+        microbatches=pipeline.microbatches,
+        gpus_used=plan.gpus_used,
+        gpus_total=plan.cluster.gpus,
+        bubble_fraction=float((idle * sizes).sum() / sizes.sum()),
+        peak_memory_bytes=fullest.peak_memory_bytes,
+        lower_bound_step_s=lower_bound_step_s,
+        pipelines=pipeline_documents(plan),
+        stages=stages,
+        notes=notes or [],
+    )
+
+
+def _rank_peaks(plan: Plan, dtype: str) -> list[float]:
+    """Dense peak of every rank of the cluster, flop/s."""
+    return [
+        group.node.gpu.peak_flop_per_s(dtype)
+        for group in plan.cluster.groups
+        for _ in range(group.count * group.node.gpus)
+    ]

@@ -1,0 +1,32 @@
+"""Units: SI floats everywhere inside; here are the factors and the way numbers are shown to people."""
+
+KIB, MIB, GIB = 1024.0, 1024.0**2, 1024.0**3
+KILO, MEGA, GIGA, TERA = 1e3, 1e6, 1e9, 1e12
+BITS_PER_BYTE = 8.0
+MICRO = 1e-6
+
+
+def gbps_to_bytes_per_s(gbps: float) -> float:
+    """Network vendors count gigabits per second in one direction; we count bytes per second."""
+    return gbps * GIGA / BITS_PER_BYTE
+
+
+def show_seconds(seconds: float) -> str:
+    """A duration with three significant digits: `1.23 s`, `45.6 ms`, `7.89 us`."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.3g} {unit}" if seconds < 1000 * scale else f"{seconds / scale:.0f} {unit}"
+    return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
+
+
+def show_bytes(count: float) -> str:
+    """A size in binary units, as memory is sold and reported by drivers: `14.3 GiB`."""
+    for scale, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(count) >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def show_rate(bytes_per_s: float) -> str:
+    """A bandwidth in one direction, decimal: `12.5 GB/s`."""
+    return f"{bytes_per_s / GIGA:.4g} GB/s"
