@@ -1,41 +1,66 @@
-# Every target works on a fresh machine: it makes .venv with what it needs.
+# Every target works on a fresh machine with Python 3.11 or later: it makes .venv and installs there what it needs,
+# once, and again when pyproject.toml changes. Another interpreter: make PYTHON=python3.12 plan
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: plan test test-all lint bench docs clean
+.PHONY: help plan test test-all lint bench docs clean
+# One pip at a time in one environment, also under `make -j`; pytest spreads over the cores by itself.
+.NOTPARALLEL:
 
-$(STAMP)-%: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
-	touch $@
+help:
+	@echo "make plan      a first plan: GPT-3 6.7B on the 32 GPUs of azure-c1"
+	@echo "make test      the test suite"
+	@echo "make test-all  the test suite and what needs torch"
+	@echo "make lint      ruff, mypy, import-linter"
+	@echo "make bench     speeds and sizes beside their targets"
+	@echo "make docs      the JSON Schemas in docs/schema"
+	@echo "make clean     remove what these targets made"
 
-$(STAMP): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	touch $@
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "tangram-sim needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another interpreter: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "making $(VENV) (once)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@touch $@
 
-plan: $(STAMP)
-	$(BIN)/tangram plan gpt3-6.7b azure-c1
+$(VENV)/.installed: $(VENV)/.made pyproject.toml
+	@echo "installing tangram-sim into $(VENV) (once)"
+	@$(INSTALL) .
+	@touch $@
 
-test: $(STAMP)-test
+$(VENV)/.installed-test: $(VENV)/.installed
+	@echo "installing what the tests need (once)"
+	@$(INSTALL) ".[test]"
+	@touch $@
+
+$(VENV)/.installed-lint: $(VENV)/.installed-test
+	@echo "installing what the linters need (once)"
+	@$(INSTALL) ".[test,lint]"
+	@touch $@
+
+plan: $(VENV)/.installed
+	@$(BIN)/tangram plan gpt3-6.7b azure-c1
+
+test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto
 
-# With torch: nothing needs it yet.
+# What needs torch joins here; nothing does yet.
 test-all: test
 
-lint: $(STAMP)-test $(STAMP)-lint
+lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP)
+bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
 
-docs: $(STAMP)
+docs: $(VENV)/.installed
 	$(BIN)/python -m tangram_sim.studies.schema docs/schema
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

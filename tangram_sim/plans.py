@@ -66,7 +66,9 @@ class PartialPlan:
     @property
     def latency_s(self) -> float:
         """Seconds one microbatch spends in it, forward and backward, inner hops included."""
-        return sum(stage.forward_s + stage.backward_s for stage in self.stages) + 2 * self.hop_s * (len(self.stages) - 1)
+        return sum(stage.forward_s + stage.backward_s for stage in self.stages) + 2 * self.hop_s * (
+            len(self.stages) - 1
+        )
 
     @property
     def tail_s(self) -> float:
@@ -94,7 +96,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One pipeline place. `chunks` are runs of blocks (several when interleaved, none for embedding or head only)."""
+    """One pipeline place; `chunks` are runs of blocks (several when interleaved, none: embedding or head)."""
 
     chunks: tuple[tuple[int, int], ...]
     embedding: bool

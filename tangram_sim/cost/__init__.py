@@ -1,4 +1,4 @@
-"""Physics of one operation: seconds of a kernel or a collective, bytes of state and activations. Pure functions.
+"""Physics of one operation: seconds of a kernel, seconds of a collective. Pure functions.
 
 All functions accept numpy arrays and broadcast, so that one call prices many layouts.
 """

@@ -23,19 +23,21 @@ class Group:
     inside: Floats  # ranks of the group within one scale-up domain
     bytes_per_s: Floats  # bus bandwidth, one direction
     latency_s: Floats  # of one trip around (ring inside, tree between)
-    inside_bytes_per_s: float
+    inside_bytes_per_s: Floats  # of one rank, to members in its scale-up domain
     outside_bytes_per_s: float  # network share of one rank
 
 
 def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], hwdb: Hwdb) -> Group:
     """Groups of `ranks` members spaced `stride` apart on `island`, for K layouts at once.
 
-    Groups that do not tile the scale-up domain evenly straddle it and are priced as crossing.
+    Groups that do not tile the scale-up domain evenly straddle its borders: they are priced as crossing,
+    with the fewest members that any of them can have on one side.
     """
     domain = island.gpus_per_node * min(island.scale_up_nodes, island.nodes)
     span = ranks * stride
     within = (span <= domain) & (domain % np.maximum(span, 1) == 0)
-    inside = np.where(within, ranks, np.minimum(ranks, np.maximum(domain // stride, 1))).astype(np.float64)
+    # Groups start at multiples of their span, so a border cuts them at multiples of the common divisor.
+    inside = np.clip(np.gcd(span, domain) // stride, 1, ranks).astype(np.float64)
     link_rate = island.intra.bytes_per_s * hwdb.link_efficiency(island.intra).value
     paired = np.zeros(len(ranks), dtype=bool)
     if island.bridge is not None:  # only groups of one bridged pair stay off the slower link
@@ -45,16 +47,18 @@ def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], h
     else:
         scale_up = np.full(len(ranks), link_rate)
     network = network_rate(island, hwdb)
-    crossing = network * np.minimum(inside / island.gpus_per_node, 1.0) * max(1, min(island.scale_up_nodes, island.nodes))
+    crossing = network * inside / island.gpus_per_node
     outer = np.ceil(ranks / inside)
-    latency = island.intra.latency_s * (inside - 1) + island.nic_latency_s * np.ceil(np.log2(np.maximum(outer, 1)))
+    latency = island.intra.latency_s * (inside - 1) + island.nic_latency_s * np.ceil(
+        np.log2(np.maximum(outer, 1))
+    )
     bandwidth = np.where(within, scale_up, np.where(inside > 1, np.minimum(scale_up, crossing), crossing))
     return Group(
         ranks=ranks.astype(np.float64),
         inside=inside,
         bytes_per_s=np.maximum(bandwidth, 1.0),
         latency_s=latency,
-        inside_bytes_per_s=max(float(link_rate), 1.0),
+        inside_bytes_per_s=np.maximum(scale_up, 1.0),
         outside_bytes_per_s=max(network / island.gpus_per_node, 1.0),
     )
 
@@ -67,7 +71,9 @@ def network_rate(island: Island, hwdb: Hwdb) -> float:
 def all_gather_s(total_bytes: Number, over: Group) -> Floats:
     """Seconds of an all-gather (or a reduce-scatter) whose full buffer is `total_bytes`; 0 for one rank."""
     share = (over.ranks - 1) / over.ranks
-    return np.where((over.ranks > 1) & (total_bytes > 0), share * total_bytes / over.bytes_per_s + over.latency_s, 0.0)
+    return np.where(
+        (over.ranks > 1) & (total_bytes > 0), share * total_bytes / over.bytes_per_s + over.latency_s, 0.0
+    )
 
 
 def all_reduce_s(total_bytes: Number, over: Group) -> Floats:
@@ -87,7 +93,11 @@ def all_to_all_s(rank_bytes: Number, over: Group) -> Floats:
 
 def ring_exchange_s(block_bytes: Number, over: Group) -> Floats:
     """Seconds to pass one block of `block_bytes` per rank around the whole group (ring attention)."""
-    return np.where((over.ranks > 1) & (block_bytes > 0), (over.ranks - 1) * block_bytes / over.bytes_per_s + over.latency_s, 0.0)
+    return np.where(
+        (over.ranks > 1) & (block_bytes > 0),
+        (over.ranks - 1) * block_bytes / over.bytes_per_s + over.latency_s,
+        0.0,
+    )
 
 
 def transfer_s(total_bytes: float, bytes_per_s: float, latency_s: float) -> float:

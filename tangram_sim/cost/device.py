@@ -32,7 +32,9 @@ def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -
     vector_peak = gpu.peak_flop_per_s(recipe.vector_dtype)
     if peak <= 0 or vector_peak <= 0:
         have = ", ".join(dtype for dtype, _ in gpu.peaks)
-        raise InfeasibleError(f"{gpu.name} has no {recipe.name} units (it has {have}); choose another --dtype")
+        raise InfeasibleError(
+            f"{gpu.name} has no {recipe.name} units (it has {have}); choose another --dtype"
+        )
     efficiency = hwdb.efficiency(gpu, recipe.gemm_dtype, stack)
     return Rates(
         gemm_flop_per_s=peak * efficiency.gemm_efficiency.value,
@@ -41,6 +43,7 @@ def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -
         launch_s=efficiency.kernel_launch_s.value,
         dispatch_s=efficiency.dispatch_s_per_kernel.value,
         fused_attention=efficiency.fused_attention.value > 0.5,
-        usable_memory_bytes=gpu.memory_bytes * efficiency.usable_memory.value - efficiency.reserved_bytes.value,
+        usable_memory_bytes=gpu.memory_bytes * efficiency.usable_memory.value
+        - efficiency.reserved_bytes.value,
         measured=gpu.measured,
     )

@@ -16,7 +16,16 @@ Floats: TypeAlias = NDArray[np.float64]
 Number: TypeAlias = float | Floats
 
 
-def gemm_s(m: Number, n: Number, k: Number, rates: Rates, operand_bytes: float, output_bytes: float, count: Number = 1.0) -> Floats:
+def gemm_s(
+    m: Number,
+    n: Number,
+    k: Number,
+    rates: Rates,
+    *,
+    operand_bytes: float,
+    output_bytes: float,
+    count: Number = 1.0,
+) -> Floats:
     """Seconds of `count` equal GEMMs of shape (m, k) x (k, n) run as one kernel.
 
     `operand_bytes` and `output_bytes` are bytes per element.
@@ -31,16 +40,27 @@ def streaming_s(moved_bytes: Number, rates: Rates) -> Floats:
     return rates.launch_s + np.asarray(moved_bytes / rates.memory_bytes_per_s)
 
 
-def attention_flop(tokens: Number, context: Number, heads: Number, qk_dim: Number, value_dim: Number, causal: bool) -> Floats:
-    """Floating-point operations of the two attention products, forward.
+def visible_keys(seq: int, window: int, causal: bool) -> float:
+    """Keys that a query sees, on average over a sequence of `seq` tokens; `window` 0 is the whole sequence.
 
-    `context` is the number of keys a token may see at most; a causal mask halves the work, which
-    fused kernels do exploit.
+    A causal mask leaves half of a whole sequence; of a window, all but what sticks out in front of the
+    first token.
     """
-    return np.asarray(2.0 * tokens * context * heads * (qk_dim + value_dim) * (0.5 if causal else 1.0))
+    context = min(seq, window) if window else seq
+    return context * (1.0 - 0.5 * context / seq) if causal else float(context)
 
 
-def attention_s(flop: Number, score_elements: Number, rates: Rates, activation_bytes: float, passes: float) -> Floats:
+def attention_flop(tokens: Number, keys: Number, heads: Number, qk_dim: Number, value_dim: Number) -> Floats:
+    """Floating-point operations of the two attention products, forward; `keys` per query.
+
+    Fused kernels skip what the mask hides (`visible_keys`); unfused ones multiply by every key.
+    """
+    return np.asarray(2.0 * tokens * keys * heads * (qk_dim + value_dim))
+
+
+def attention_s(
+    flop: Number, score_elements: Number, rates: Rates, activation_bytes: float, passes: float
+) -> Floats:
     """Seconds of the attention core.
 
     Unfused kernels (no flash attention on the device) stream the score matrix `passes` times through
@@ -49,4 +69,5 @@ def attention_s(flop: Number, score_elements: Number, rates: Rates, activation_b
     arithmetic = flop / rates.attention_flop_per_s
     if rates.fused_attention:
         return rates.launch_s + np.asarray(arithmetic)
-    return 3 * rates.launch_s + arithmetic + score_elements * passes * activation_bytes / rates.memory_bytes_per_s
+    streamed = score_elements * passes * activation_bytes / rates.memory_bytes_per_s
+    return np.asarray(3 * rates.launch_s + arithmetic + streamed)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, ring_exchange_s
-from tangram_sim.cost.kernels import Floats, attention_flop, attention_s, streaming_s
+from tangram_sim.cost.kernels import Floats, attention_flop, attention_s, streaming_s, visible_keys
 from tangram_sim.lowering import gemms
 from tangram_sim.lowering.gemms import Passes, passes
 from tangram_sim.lowering.program import (
@@ -57,16 +57,20 @@ def block_times(setting: Setting, block: Block) -> Times:
     residual_bytes = tokens * model.hidden * width
     sharded = setting.sequence_shards > 1
     heads = attention.heads / setting.tp
-    context = min(setting.job.seq, attention.window) if attention.window else setting.job.seq
-    # A causal window shorter than the sequence is almost fully used; the whole sequence only by half.
-    causal = attention.causal and context == setting.job.seq
-    flop = attention_flop(tokens, context, heads, attention.head_dim, attention.value_dim, causal)
-    kv_bytes = tokens * gemms.kv_heads(setting, attention) * (attention.head_dim + attention.value_dim) * width
+    seq = setting.job.seq
+    seen = visible_keys(seq, attention.window, attention.causal) if rates.fused_attention else seq
+    flop = attention_flop(tokens, seen, heads, attention.head_dim, attention.value_dim)
+    kv_bytes = (
+        tokens * gemms.kv_heads(setting, attention) * (attention.head_dim + attention.value_dim) * width
+    )
     zero = np.zeros(len(setting.layouts))
     nothing = Passes(zero, zero, zero)
     route, dispatch = nothing, zero
     if isinstance(part, Experts):
-        up, down = passes(setting, gemms.expert_up(setting, part)), passes(setting, gemms.expert_down(setting, part))
+        up, down = (
+            passes(setting, gemms.expert_up(setting, part)),
+            passes(setting, gemms.expert_down(setting, part)),
+        )
         extra = [gemms.Gemm(tokens, part.experts, model.hidden)]
         if part.shared_width:
             shared = FeedForward(part.shared_width, part.gated)
@@ -75,18 +79,25 @@ def block_times(setting: Setting, block: Block) -> Times:
         dispatch = all_to_all_s(residual_bytes * part.active / setting.tp, setting.ep_group)
         inner = part.active * part.width + part.shared_width
     else:
-        up, down = passes(setting, gemms.up_projection(setting, part)), passes(setting, gemms.down_projection(setting, part))
+        up, down = (
+            passes(setting, gemms.up_projection(setting, part)),
+            passes(setting, gemms.down_projection(setting, part)),
+        )
         inner = part.width
     # A parallel block reads one norm and reduces attention and feed-forward in one collective.
     halves = 0.5 if block.parallel else 1.0
     return Times(
         norm=streaming_s(3.0 * residual_bytes / setting.sequence_shards, rates),
         gather=np.where(sharded, all_gather_s(residual_bytes, setting.tp_group), 0.0) * halves,
-        reduce=np.where(sharded, all_gather_s(residual_bytes, setting.tp_group), all_reduce_s(residual_bytes, setting.tp_group))
+        reduce=np.where(
+            sharded,
+            all_gather_s(residual_bytes, setting.tp_group),
+            all_reduce_s(residual_bytes, setting.tp_group),
+        )
         * halves,
         qkv=passes(setting, gemms.input_projections(setting, attention)),
         exchange=ring_exchange_s(kv_bytes, setting.cp_group),
-        attention=attention_s(flop, tokens * context * heads, rates, width, SCORE_PASSES),
+        attention=attention_s(flop, tokens * seq * heads, rates, width, SCORE_PASSES),
         out=passes(setting, gemms.output_projection(setting, attention)),
         up=up,
         activation=streaming_s(tokens * inner / setting.tp * width * (3.0 if part.gated else 2.0), rates),
@@ -96,8 +107,13 @@ def block_times(setting: Setting, block: Block) -> Times:
     )
 
 
-def _forward_ops(program: Program, times: Times, moe: bool, scale: Floats, start: tuple[int, ...], hosted: tuple[int, ...]) -> int:
-    """Append the forward ops of a block with durations times `scale` (0 or 1) and return the output op."""
+def _forward_ops(
+    program: Program, times: Times, moe: bool, scale: Floats, *start: int, hosted: tuple[int, ...] = ()
+) -> int:
+    """Append the forward ops of a block with durations times `scale` (0 or 1) and return the output op.
+
+    They wait for `start`; the last product also for `hosted`, by which the host has launched them all.
+    """
     add = program.add
     norm = add("norm 1", COMPUTE, "memory", times.norm * scale, *start)
     gather = add("gather 1", TENSOR, "tensor_parallel", times.gather * scale, norm)
@@ -123,14 +139,17 @@ def _forward_ops(program: Program, times: Times, moe: bool, scale: Floats, start
 def block_forward(setting: Setting, block: Block, times: Times) -> Program:
     """The forward pass of one block for one microbatch."""
     program = Program(len(setting.layouts))
-    gather = program.add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
+    gather = program.add(
+        "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS
+    )
     host = program.add("launch", HOST, "dispatch", KERNELS_FORWARD * setting.rates.dispatch_s)
-    _forward_ops(program, times, isinstance(block.feed_forward, Experts), np.ones(1), (PREVIOUS, gather), (host,))
+    moe = isinstance(block.feed_forward, Experts)
+    _forward_ops(program, times, moe, np.ones(1), PREVIOUS, gather, hosted=(host,))
     return program
 
 
 def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> Program:
-    """The backward pass of one block; `last` microbatches also reduce gradients that wait for the step's end."""
+    """The backward pass of one block; the `last` one also reduces the gradients that waited for it."""
     moe = isinstance(block.feed_forward, Experts)
     program = Program(len(setting.layouts))
     add = program.add
@@ -138,7 +157,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     weights = add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
     kernels = KERNELS_BACKWARD + np.where(full, KERNELS_FORWARD, 0)
     host = add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
-    replayed = _forward_ops(program, times, moe, full.astype(np.float64), (weights,), ())
+    replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights)
     start = add("gradient gather 2", TENSOR, "tensor_parallel", times.gather, PREVIOUS, replayed)
     if moe:
         start = add("gradient dispatch", EXCHANGE, "expert_parallel", times.dispatch, start)
@@ -166,6 +185,6 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     reduced = add("gradient reduce 1", TENSOR, "tensor_parallel", times.reduce, qkv)
     gradients = program.add_weight_gradient("qkv dw", times.qkv.weight_gradient, core)
     output = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)
-    add("gradients", DATA, "data_parallel", gradient_sync_s(setting, block, last), gradients, output)
     program.output = output
+    program.add_gradients(gradient_sync_s(setting, block, last), setting.zero == 3, gradients, output)
     return program

@@ -5,23 +5,34 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+
 from tangram_sim.cost.kernels import Floats
-from tangram_sim.lowering.program import BEFORE_PREVIOUS, CLASSES, DATA, HOST, PREVIOUS, STREAMS, Program
+from tangram_sim.lowering.program import (
+    BEFORE_PREVIOUS,
+    CLASSES,
+    DATA,
+    GRADIENTS,
+    HOST,
+    PREVIOUS,
+    REDUCTION,
+    STREAMS,
+    Program,
+)
 from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
 
-GRADIENTS = "gradients"  # the op that synchronises an atom's gradients; nothing inside the pass waits for it
-
-# What of a program decides the structure of a chain: (stream, kind, predecessors, is gradients) of every op, and the output.
+# What of a program decides the structure of a chain: (stream, kind, predecessors, is gradients) of every
+# op, and the output.
 Shape: TypeAlias = tuple[tuple[tuple[int, int, tuple[int, ...], bool], ...], int]
 
-_PASS, _GRADIENTS, _BACKGROUND = 0, 1, -1  # groups of ops: what a pass waits for, gradient synchronisation, the rest
+# Groups of ops: what a pass waits for, gradient synchronisation, the rest.
+_PASS, _GRADIENTS, _BACKGROUND = 0, 1, -1
 
 
 class Played(NamedTuple):
     """Ends of a played chain behind each atom, in the order played. Arrays of (K, atoms)."""
 
     done: Floats  # the pass itself
-    synced: Floats  # gradient synchronisation so far; 0 where there is none
+    synced: Floats  # the pass and its gradient synchronisation, were this the last atom; 0 where none has any
 
 
 class _Structure(NamedTuple):
@@ -29,6 +40,7 @@ class _Structure(NamedTuple):
     source: IntArray  # which of the distinct programs' ops, counted through, each op is
     group: IntArray
     last: IntArray  # index of each atom's last op
+    atom: IntArray  # place of each op's atom in the chain
 
 
 def _shape(program: Program) -> Shape:
@@ -39,31 +51,28 @@ def _shape(program: Program) -> Shape:
 def _structure(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> _Structure:
     """Programs number `order` of the distinct `shapes` joined one after another."""
     offsets = np.concatenate([[0], np.cumsum([len(ops) for ops, _ in shapes])])
+    placed = _issue_order(shapes, order)
+    index_of = {op: index for index, op in enumerate(placed)}
     resource: list[int] = []
     kind: list[int] = []
     group: list[int] = []
     source: list[int] = []
     pointers, predecessors = [0], list[int]()
-    outputs: list[int] = []
-    last: list[int] = []
-    for number in order:
-        ops, output = shapes[number]
-        base = len(resource)
-        for index, (stream, op_kind, after, gradients) in enumerate(ops):
-            resource.append(stream)
-            kind.append(op_kind)
-            group.append(_GRADIENTS if gradients else _BACKGROUND if stream in (DATA, HOST) else _PASS)
-            source.append(int(offsets[number]) + index)
-            for other in after:
-                if other >= 0:
-                    predecessors.append(base + other)
-                elif other == PREVIOUS and outputs:
-                    predecessors.append(outputs[-1])
-                elif other == BEFORE_PREVIOUS and len(outputs) > 1:
-                    predecessors.append(outputs[-2])
-            pointers.append(len(predecessors))
-        outputs.append(base + output)
-        last.append(len(resource) - 1)
+    last = [0] * len(order)
+    for place, number in placed:
+        stream, op_kind, after, gradients = shapes[order[place]][0][number]
+        last[place] = len(resource)
+        resource.append(stream)
+        kind.append(op_kind)
+        waited_for = stream not in (DATA, HOST, REDUCTION)
+        group.append(_GRADIENTS if gradients else _PASS if waited_for else _BACKGROUND)
+        source.append(int(offsets[order[place]]) + number)
+        for other in after:
+            back = {PREVIOUS: 1, BEFORE_PREVIOUS: 2}.get(other, 0)
+            if place >= back:
+                target = shapes[order[place - back]][1] if back else other
+                predecessors.append(index_of[place - back, target])
+        pointers.append(len(predecessors))
     graph = op_graph(
         resource=resource,
         duration_s=np.zeros(len(resource)),
@@ -73,7 +82,26 @@ def _structure(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> _Structure:
         kind=kind,
         kinds=CLASSES,
     )
-    return _Structure(graph, *(column(values, np.int32) for values in (source, group, last)))
+    atoms = [place for place, _ in placed]
+    return _Structure(graph, *(column(values, np.int32) for values in (source, group, last, atoms)))
+
+
+def _issue_order(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(place, op of its program) of every op, as the streams get them.
+
+    Program after program, but the gathering of an atom's weights is issued before the gradients of the
+    atom in front of it are reduced: prefetching, without which a ZeRO-3 backward would overlap nothing.
+    """
+    placed: list[tuple[int, int]] = []
+    for place, number in enumerate(order):
+        ops = shapes[number][0]
+        ahead = [index for index, op in enumerate(ops) if op[0] == DATA and op[2] == (BEFORE_PREVIOUS,)]
+        cut = len(placed)
+        while cut and placed[cut - 1][0] == place - 1 and shapes[order[place - 1]][0][placed[cut - 1][1]][3]:
+            cut -= 1
+        placed[cut:cut] = [(place, index) for index in ahead]
+        placed += [(place, index) for index in range(len(ops)) if index not in ahead]
+    return placed
 
 
 def _join(programs: Sequence[Program]) -> tuple[_Structure, Floats]:
@@ -81,7 +109,8 @@ def _join(programs: Sequence[Program]) -> tuple[_Structure, Floats]:
     distinct = {id(program): program for program in programs}
     numbers = {key: number for number, key in enumerate(distinct)}
     structure = _structure(
-        tuple(_shape(program) for program in distinct.values()), tuple(numbers[id(program)] for program in programs)
+        tuple(_shape(program) for program in distinct.values()),
+        tuple(numbers[id(program)] for program in programs),
     )
     durations = np.stack([op.seconds for program in distinct.values() for op in program.ops], axis=1)
     return structure, durations
@@ -93,13 +122,23 @@ def play_chain(programs: Sequence[Program]) -> Played:
 
     structure, durations = _join(programs)
     ends = latest_ends(structure.graph, structure.source, durations, structure.group, 2, structure.last)
-    return Played(ends[:, _PASS], ends[:, _GRADIENTS])
+    done, reduced = ends[:, _PASS], ends[:, _GRADIENTS]
+    if not any(op.name == GRADIENTS for program in programs for op in program.ops):
+        return Played(done, reduced)
+    # Behind the last atom nothing is prefetched, so its gradients wait only for itself and those before.
+    before = np.concatenate([np.zeros((len(done), 1)), reduced[:, :-1]], axis=1)
+    gradients = np.stack([program.gradients for program in programs], axis=1)
+    return Played(done, np.maximum(done, before) + gradients)
 
 
 def chain_graph(programs: Sequence[Program], names: Sequence[str], layout: int = 0) -> OpGraph:
     """The op graph of one layout of the chain, labelled for people: what a slice looks like inside."""
     structure, durations = _join(programs)
-    labels = [f"{name}: {op.name}" for name, program in zip(names, programs, strict=True) for op in program.ops]
+    distinct = {id(program): program for program in programs}
+    ops = [op.name for program in distinct.values() for op in program.ops]
+    labels = [
+        f"{names[atom]}: {ops[source]}" for atom, source in zip(structure.atom, structure.source, strict=True)
+    ]
     graph = structure.graph
     return op_graph(
         resource=graph.resource,

@@ -22,16 +22,28 @@ def _reduce_s(setting: Setting) -> Floats:
     """The reduction behind a vocabulary- or row-parallel op: reduce-scatter under sequence parallelism."""
     size = _residual_bytes(setting)
     return np.where(
-        setting.sequence_shards > 1, all_gather_s(size, setting.tp_group), all_reduce_s(size, setting.tp_group)
+        setting.sequence_shards > 1,
+        all_gather_s(size, setting.tp_group),
+        all_reduce_s(size, setting.tp_group),
     )
 
 
 def embedding_forward(setting: Setting, atom: Embedding) -> Program:
     """Look up the vocabulary shard of this rank and add the shards."""
     program = Program(len(setting.layouts))
-    gather = program.add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS)
+    gather = program.add(
+        "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
+    )
     host = program.add("launch", HOST, "dispatch", KERNELS_EMBEDDING * setting.rates.dispatch_s)
-    lookup = program.add("lookup", COMPUTE, "memory", streaming_s(2.0 * _residual_bytes(setting), setting.rates), PREVIOUS, gather, host)
+    lookup = program.add(
+        "lookup",
+        COMPUTE,
+        "memory",
+        streaming_s(2.0 * _residual_bytes(setting), setting.rates),
+        PREVIOUS,
+        gather,
+        host,
+    )
     program.add("reduce", TENSOR, "tensor_parallel", _reduce_s(setting), lookup)
     return program
 
@@ -40,15 +52,19 @@ def embedding_backward(setting: Setting, atom: Embedding, last: bool) -> Program
     """Scatter gradients into the table (fp32 read-modify-write of the rows touched)."""
     program = Program(len(setting.layouts))
     gather = all_gather_s(_residual_bytes(setting), setting.tp_group)
-    start = program.add("gather", TENSOR, "tensor_parallel", np.where(setting.sequence_shards > 1, gather, 0.0), PREVIOUS)
-    output = program.add("scatter", COMPUTE, "memory", streaming_s(3.0 * _residual_bytes(setting), setting.rates), start)
-    program.add("gradients", DATA, "data_parallel", gradient_sync_s(setting, atom, last), output)
+    start = program.add(
+        "gather", TENSOR, "tensor_parallel", np.where(setting.sequence_shards > 1, gather, 0.0), PREVIOUS
+    )
+    output = program.add(
+        "scatter", COMPUTE, "memory", streaming_s(3.0 * _residual_bytes(setting), setting.rates), start
+    )
     program.output = output
+    program.add_gradients(gradient_sync_s(setting, atom, last), setting.zero == 3, output)
     return program
 
 
 def logit_gemms(setting: Setting) -> list[Gemm]:
-    """The vocabulary projection, and the projection before it where embeddings are narrower than the model."""
+    """The vocabulary projection, and the one before it where embeddings are narrower than the model."""
     predicted = MASKED_FRACTION if setting.model.masked_lm else 1.0
     model = setting.model
     width = model.embedding_dim or model.hidden
@@ -61,7 +77,9 @@ def logit_gemms(setting: Setting) -> list[Gemm]:
 def loss_s(setting: Setting) -> Floats:
     """Seconds of the cross-entropy over this rank's vocabulary shard."""
     predicted = MASKED_FRACTION if setting.model.masked_lm else 1.0
-    return streaming_s(setting.tokens * predicted * setting.model.vocab / setting.tp * 4.0 * LOSS_PASSES, setting.rates)
+    return streaming_s(
+        setting.tokens * predicted * setting.model.vocab / setting.tp * 4.0 * LOSS_PASSES, setting.rates
+    )
 
 
 def _loss_reduce_s(setting: Setting) -> Floats:
@@ -74,13 +92,21 @@ def head_forward(setting: Setting, atom: Head) -> Program:
     program = Program(len(setting.layouts))
     residual = _residual_bytes(setting)
     gather_s = np.where(setting.sequence_shards > 1, all_gather_s(residual, setting.tp_group), 0.0)
-    weights = program.add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS)
+    weights = program.add(
+        "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
+    )
     host = program.add("launch", HOST, "dispatch", KERNELS_HEAD * setting.rates.dispatch_s)
     norm = program.add(
-        "final norm", COMPUTE, "memory", streaming_s(3.0 * residual / setting.sequence_shards, setting.rates), PREVIOUS
+        "final norm",
+        COMPUTE,
+        "memory",
+        streaming_s(3.0 * residual / setting.sequence_shards, setting.rates),
+        PREVIOUS,
     )
     gather = program.add("gather", TENSOR, "tensor_parallel", gather_s, norm)
-    logits = program.add("logits", COMPUTE, "gemm", passes(setting, logit_gemms(setting)).forward, gather, weights)
+    logits = program.add(
+        "logits", COMPUTE, "gemm", passes(setting, logit_gemms(setting)).forward, gather, weights
+    )
     loss = program.add("loss", COMPUTE, "memory", loss_s(setting), logits, host)
     program.add("loss reduce", TENSOR, "tensor_parallel", _loss_reduce_s(setting), loss)
     return program
@@ -91,14 +117,20 @@ def head_backward(setting: Setting, atom: Head, last: bool) -> Program:
     program = Program(len(setting.layouts))
     residual = _residual_bytes(setting)
     logits = passes(setting, logit_gemms(setting))
-    weights = program.add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS)
+    weights = program.add(
+        "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
+    )
     start = program.add("loss dx", COMPUTE, "memory", loss_s(setting) * (2.0 / 3.0), PREVIOUS)
     inputs = program.add("logits dx", COMPUTE, "gemm", logits.input_gradient, start, weights)
     reduced = program.add("gradient reduce", TENSOR, "tensor_parallel", _reduce_s(setting), inputs)
     gradients = program.add_weight_gradient("logits dw", logits.weight_gradient, start)
     output = program.add(
-        "final norm dx", COMPUTE, "memory", streaming_s(4.5 * residual / setting.sequence_shards, setting.rates), reduced
+        "final norm dx",
+        COMPUTE,
+        "memory",
+        streaming_s(4.5 * residual / setting.sequence_shards, setting.rates),
+        reduced,
     )
-    program.add("gradients", DATA, "data_parallel", gradient_sync_s(setting, atom, last), gradients, output)
     program.output = output
+    program.add_gradients(gradient_sync_s(setting, atom, last), setting.zero == 3, gradients, output)
     return program

@@ -1,6 +1,7 @@
 """The matrix products of a block: shapes under tensor parallelism, and their three passes."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ class Gemm(NamedTuple):
     rows: Number
     n: Number
     k: Number
-    count: Number = 1.0
+    count: Number = 1.0  # type: ignore[assignment]  # hides tuple.count, which nobody calls
 
 
 class Passes(NamedTuple):
@@ -33,12 +34,18 @@ def passes(setting: Setting, gemms: Iterable[Gemm]) -> Passes:
     Weight gradients are written at the recipe's gradient width.
     """
     recipe, rates = setting.job.recipe, setting.rates
+    activations = partial(
+        gemm_s, rates=rates, operand_bytes=recipe.gemm_bytes, output_bytes=recipe.activation_bytes
+    )
+    gradients = partial(
+        gemm_s, rates=rates, operand_bytes=recipe.gemm_bytes, output_bytes=recipe.gradient_bytes
+    )
     zero = np.zeros(len(setting.layouts))
     forward, inputs, weights = zero, zero, zero
     for rows, n, k, count in gemms:
-        forward = forward + gemm_s(rows, n, k, rates, recipe.gemm_bytes, recipe.activation_bytes, count)
-        inputs = inputs + gemm_s(rows, k, n, rates, recipe.gemm_bytes, recipe.activation_bytes, count)
-        weights = weights + gemm_s(n, k, rows, rates, recipe.gemm_bytes, recipe.gradient_bytes, count)
+        forward = forward + activations(rows, n, k, count=count)
+        inputs = inputs + activations(rows, k, n, count=count)
+        weights = weights + gradients(n, k, rows, count=count)
     return Passes(forward, inputs, weights)
 
 
@@ -51,15 +58,24 @@ def input_projections(setting: Setting, attention: Attention) -> list[Gemm]:
     """Query, key and value projections, column-parallel; MLA's down-projections are replicated."""
     tokens, hidden, heads = setting.tokens, setting.model.hidden, attention.heads / setting.tp
     if not attention.kv_rank:
-        width = heads * attention.head_dim + kv_heads(setting, attention) * (attention.head_dim + attention.value_dim)
+        width = heads * attention.head_dim + kv_heads(setting, attention) * (
+            attention.head_dim + attention.value_dim
+        )
         return [Gemm(tokens, width, hidden)]
     query = (
-        [Gemm(tokens, attention.query_rank, hidden), Gemm(tokens, heads * attention.head_dim, attention.query_rank)]
+        [
+            Gemm(tokens, attention.query_rank, hidden),
+            Gemm(tokens, heads * attention.head_dim, attention.query_rank),
+        ]
         if attention.query_rank
         else [Gemm(tokens, heads * attention.head_dim, hidden)]
     )
     expanded = heads * (attention.head_dim - attention.rope_dim + attention.value_dim)
-    return [*query, Gemm(tokens, attention.kv_rank + attention.rope_dim, hidden), Gemm(tokens, expanded, attention.kv_rank)]
+    return [
+        *query,
+        Gemm(tokens, attention.kv_rank + attention.rope_dim, hidden),
+        Gemm(tokens, expanded, attention.kv_rank),
+    ]
 
 
 def output_projection(setting: Setting, attention: Attention) -> list[Gemm]:

@@ -2,8 +2,10 @@
 
 from functools import lru_cache
 
+import numpy as np
+
 from tangram_sim.clusters import Gpu, Island, Link
-from tangram_sim.cost.kernels import attention_flop
+from tangram_sim.cost.kernels import attention_flop, visible_keys
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
@@ -27,7 +29,9 @@ def _gemms(setting: Setting, atom: Atom) -> list[Gemm]:
         return []
     if isinstance(atom, Head):
         return logit_gemms(setting)
-    found = gemms.input_projections(setting, atom.attention) + gemms.output_projection(setting, atom.attention)
+    found = gemms.input_projections(setting, atom.attention) + gemms.output_projection(
+        setting, atom.attention
+    )
     part = atom.feed_forward
     if isinstance(part, FeedForward):
         return found + gemms.up_projection(setting, part) + gemms.down_projection(setting, part)
@@ -43,14 +47,15 @@ def _attention_flop(setting: Setting, atom: Atom) -> float:
     if not isinstance(atom, Block):
         return 0.0
     attention, seq = atom.attention, setting.job.seq
-    context = min(seq, attention.window) if attention.window else seq
-    causal = attention.causal and context == seq
-    flop = attention_flop(setting.tokens, context, attention.heads, attention.head_dim, attention.value_dim, causal)
+    seen = visible_keys(seq, attention.window, attention.causal)
+    flop = attention_flop(setting.tokens, seen, attention.heads, attention.head_dim, attention.value_dim)
     return float(flop[0])
 
 
 def _gemm_flop(setting: Setting, atom: Atom) -> float:
-    return float(sum((2.0 * gemm.rows * gemm.n * gemm.k * gemm.count for gemm in _gemms(setting, atom)), setting.tokens * 0.0)[0])
+    return sum(
+        float(np.sum(2.0 * gemm.rows * gemm.n * gemm.k * gemm.count)) for gemm in _gemms(setting, atom)
+    )
 
 
 def model_flop(model: Model, job: Job, gpu: Gpu, hwdb: Hwdb) -> float:
@@ -60,7 +65,9 @@ def model_flop(model: Model, job: Job, gpu: Gpu, hwdb: Hwdb) -> float:
     convention of MFU in Chowdhery et al. (arXiv:2204.02311) with the causal half left out.
     """
     setting = lone_setting(model, gpu, job, hwdb)
-    forward = {atom: _gemm_flop(setting, atom) + _attention_flop(setting, atom) for atom in set(atoms_of(model))}
+    forward = {
+        atom: _gemm_flop(setting, atom) + _attention_flop(setting, atom) for atom in set(atoms_of(model))
+    }
     return 3.0 * job.global_batch * sum(forward[atom] for atom in atoms_of(model))
 
 
@@ -90,6 +97,3 @@ def ideal_seconds(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, 
     weight traffic, no communication. Every layout's ranks together spend at least this.
     """
     return _ideal(model, gpu, job, hwdb)
-
-
-

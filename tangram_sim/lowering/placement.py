@@ -1,7 +1,7 @@
 """Where ranks sit: the island that the ranks of a stage form, and the road between two stages."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
@@ -27,6 +27,16 @@ def worst_gpu(gpus: Sequence[Gpu]) -> Gpu:
         power_w=max(gpu.power_w for gpu in kinds),
         measured=all(gpu.measured for gpu in kinds),
     )
+
+
+def _common(ranks: Mapping[tuple[int, int], int]) -> int:
+    """Ranks of one scale-up domain when the ranks of a stage spread over several, so many in each.
+
+    The first domain's, if the others are as full and only the last is less so; else the common divisor.
+    """
+    counts = [ranks[domain] for domain in sorted(ranks)]
+    aligned = all(count == counts[0] for count in counts[:-1]) and counts[-1] <= counts[0]
+    return counts[0] if aligned else gcd(*counts)
 
 
 @dataclass
@@ -87,12 +97,14 @@ class Placement:
             intra=slowest.intra,
             nic_bytes_per_s=min(node.nic_bytes_per_s * share / node.gpus for node in nodes),
             nic_latency_s=max(
-                max(node.nic_latency_s for node in nodes),
-                max(self.cluster.group_limit(a, b)[1] for a in groups for b in groups),
+                *(node.nic_latency_s for node in nodes),
+                *(self.cluster.group_limit(a, b)[1] for a in groups for b in groups),
             ),
             network_bytes_per_s=between,
-            scale_up_nodes=min(node.scale_up_nodes for node in nodes) if len(groups) == 1 else 1,
-            bridge=min((node.bridge for node in nodes if node.bridge), key=lambda link: link.bytes_per_s) if bridged else None,
+            scale_up_nodes=_common(Counter(self._domain(self.node_of[rank]) for rank in ranks)) // share,
+            bridge=min((node.bridge for node in nodes if node.bridge), key=lambda link: link.bytes_per_s)
+            if bridged
+            else None,
             groups=groups,
             node_indices=indices,
         )
@@ -112,7 +124,10 @@ class Placement:
             pairs = min(len(source), len(target))
             return intra.bytes_per_s * self.hwdb.link_efficiency(intra).value * pairs, intra.latency_s
         rates = [
-            sum(self._node(node).nic_bytes_per_s * count / self._node(node).gpus for node, count in side.items())
+            sum(
+                self._node(node).nic_bytes_per_s * count / self._node(node).gpus
+                for node, count in side.items()
+            )
             for side in sides
         ]
         groups = [{self.cluster.node_group[node] for node in side} for side in sides]
@@ -125,6 +140,14 @@ class Placement:
         group = self.cluster.node_group[node]
         first = self.cluster.node_group.index(group)
         return group, (node - first) // self.cluster.groups[group].node.scale_up_nodes
+
+    def same_domain(self, source: tuple[int, ...], target: tuple[int, ...]) -> bool:
+        """Whether all these ranks sit in one scale-up domain."""
+        return len({self._domain(self.node_of[rank]) for ranks in (source, target) for rank in ranks}) == 1
+
+    def nic_rate(self, nodes: tuple[int, ...]) -> float:
+        """Bytes/s that all NICs of some nodes move together, one direction."""
+        return sum(self._node(node).nic_bytes_per_s for node in nodes) * self.hwdb.network_efficiency.value
 
     def transfer_s(self, source: tuple[int, ...], target: tuple[int, ...], total_bytes: float) -> float:
         """Seconds to hand `total_bytes` from one stage to the next."""

@@ -1,4 +1,4 @@
-"""Scalar prices of single stages, cached by what they depend on: the road of replay, estimate and finalists."""
+"""Scalar prices of single stages, cached by what they depend on: for replay, estimate and finalists."""
 
 from dataclasses import dataclass, field
 
@@ -50,5 +50,7 @@ class StagePrices:
         key = (island, layout, microbatch, start, stop)
         if key not in self._prices:
             pricer = self.pricer(island, layout, microbatch)
-            self._prices[key] = stage_price(pricer.price(start, stop), 0, pricer.setting.rates.usable_memory_bytes)
+            self._prices[key] = stage_price(
+                pricer.price(start, stop), 0, pricer.setting.rates.usable_memory_bytes
+            )
         return self._prices[key]

@@ -24,7 +24,7 @@ WINDOW = 4
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """One slice under K layouts, each as a single stage. Arrays of K; seconds per microbatch, bytes per rank."""
+    """One slice as a single stage under K layouts; arrays of K: seconds per microbatch, bytes per rank."""
 
     forward_s: Floats
     backward_s: Floats  # input and weight gradients, and what ZeRO-2/3 reduce per microbatch
@@ -82,7 +82,11 @@ class Pricer:
                 return ends.embedding_forward(setting, atom)
             return ends.embedding_backward(setting, atom, last)
         if isinstance(atom, Head):
-            return ends.head_forward(setting, atom) if direction == "forward" else ends.head_backward(setting, atom, last)
+            return (
+                ends.head_forward(setting, atom)
+                if direction == "forward"
+                else ends.head_backward(setting, atom, last)
+            )
         if atom not in self._times:
             self._times[atom] = block.block_times(setting, atom)
         times = self._times[atom]
@@ -113,15 +117,15 @@ class Pricer:
             self._plays[key] = self.play(ordered, direction)
         return self._plays[key], start
 
-    def _margin(self, direction: str, before: tuple[Atom, ...], end: Atom) -> tuple[Floats, Floats]:
-        """Extra (compute end, gradient end) that the end atom adds behind the atoms played before it."""
+    def _margin(self, direction: str, before: tuple[Atom, ...], end: Atom) -> Floats:
+        """Seconds that the end atom adds to a pass behind the atoms played before it."""
         window = before[-WINDOW:]
         key = (direction, window)
         if key not in self._plays_with_end:
             self._plays_with_end[key] = self.play((*window, end), direction)
         played = self._plays_with_end[key]
         previous = played.done[:, -2] if window else np.zeros(len(self.setting.layouts))
-        return played.done[:, -1] - previous, played.synced[:, -1] - previous
+        return played.done[:, -1] - previous
 
     @cached_property
     def _plays_with_end(self) -> dict[tuple[str, tuple[Atom, ...]], Played]:
@@ -141,8 +145,8 @@ class Pricer:
             done = synced = np.zeros(len(self.setting.layouts))
         if not closing:
             return done, synced
-        more, more_synced = self._margin(direction, body, ordered[-1])
-        return done + more, np.maximum(synced, done + more_synced)
+        done = done + self._margin(direction, body, ordered[-1])
+        return done, np.maximum(synced, done) + self.program(ordered[-1], direction).gradients
 
     @cached_property
     def _sums(self) -> tuple[Floats, ...]:
@@ -168,7 +172,9 @@ class Pricer:
     def atom_seconds(self) -> Floats:
         """Forward and backward seconds of every atom alone, under the first layout. Array of atoms."""
         alone = {
-            atom: float(self.play((atom,), "forward").done[0, -1] + self.play((atom,), "backward").done[0, -1])
+            atom: float(
+                self.play((atom,), "forward").done[0, -1] + self.play((atom,), "backward").done[0, -1]
+            )
             for atom in dict.fromkeys(self.atoms)
         }
         return np.array([alone[atom] for atom in self.atoms])
@@ -182,7 +188,14 @@ class Pricer:
         forward, _ = self._pass("forward", start, stop)
         middle, middle_synced = self._pass("backward", start, stop)
         last, last_synced = self._pass("last", start, stop)
-        weight, gather, optimizer, static, activation = (column[:, stop] - column[:, start] for column in self._sums)
+        weight, gather, optimizer, static, activation = (
+            column[:, stop] - column[:, start] for column in self._sums
+        )
+        if self.setting.model.tied and stop - start == len(self.atoms):
+            # Both ends on the same ranks hold the shared matrix once.
+            shared = Embedding(self.setting.model.vocabulary_parameters)
+            static = static - state.static_bytes(self.setting, shared)
+            optimizer = optimizer - (state.optimizer_s(self.setting, shared) - self.setting.rates.launch_s)
         backward = np.maximum(middle, middle_synced)
         transient = np.max([self._transients[atom] for atom in dict.fromkeys(self.atoms[start:stop])], axis=0)
         return Prices(

@@ -7,16 +7,36 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.cost.kernels import Floats, Number
 
-COMPUTE, TENSOR, EXCHANGE, DATA, HOST = range(5)
-STREAMS = ("compute", "tensor-parallel link", "context/expert-parallel link", "data-parallel link", "host")
+# Gradients that wait for nobody (ZeRO 0 to 2) have a stream of their own; ZeRO-3 reduces and gathers in turn.
+COMPUTE, TENSOR, EXCHANGE, DATA, HOST, REDUCTION = range(6)
+STREAMS = (
+    "compute",
+    "tensor-parallel link",
+    "context/expert-parallel link",
+    "data-parallel link",
+    "host",
+    "data-parallel link (gradients)",
+)
 
 # Predecessors outside the program: the output of the atom played before, and of the one before that.
 PREVIOUS, BEFORE_PREVIOUS = -1, -2
 
-CLASSES = ("gemm", "attention", "memory", "tensor_parallel", "expert_parallel", "context_parallel", "data_parallel", "dispatch")
+GRADIENTS = "gradients"  # ops that synchronise an atom's gradients; nothing inside the pass waits for them
+
+CLASSES = (
+    "gemm",
+    "attention",
+    "memory",
+    "tensor_parallel",
+    "expert_parallel",
+    "context_parallel",
+    "data_parallel",
+    "dispatch",
+)
 
 
 class Op(NamedTuple):
@@ -36,10 +56,12 @@ class Program:
     layouts: int
     ops: list[Op] = field(default_factory=list)
     weight_gradient: Floats = field(init=False)  # seconds of compute that only weight gradients need
+    gradients: Floats = field(init=False)  # seconds of gradient synchronisation
     output: int = -1
 
     def __post_init__(self) -> None:
         self.weight_gradient = np.zeros(self.layouts)
+        self.gradients = np.zeros(self.layouts)
 
     def add(self, name: str, stream: int, kind: str, seconds: Number, *after: int) -> int:
         """Append an op and return its index; it also waits for the op before it on its stream."""
@@ -47,6 +69,18 @@ class Program:
         self.ops.append(Op(name, stream, CLASSES.index(kind), column, after))
         self.output = len(self.ops) - 1
         return self.output
+
+    def add_gradients(self, seconds: Floats, shares_link: NDArray[np.bool_], *after: int) -> None:
+        """Append the synchronisation of the atom's gradients, the last ops of a backward program.
+
+        Where `shares_link` (ZeRO-3), it takes turns with the gathering of weights on the data-parallel
+        link; elsewhere it runs beside whatever comes, so that no later atom waits for it.
+        """
+        output = self.output
+        self.add(GRADIENTS, DATA, "data_parallel", np.where(shares_link, seconds, 0.0), *after)
+        self.add(GRADIENTS, REDUCTION, "data_parallel", np.where(shares_link, 0.0, seconds), *after)
+        self.gradients = seconds
+        self.output = output
 
     def add_weight_gradient(self, name: str, seconds: Floats, *after: int) -> int:
         """Append a compute op that nothing but the gradient synchronisation waits for."""

@@ -64,7 +64,7 @@ def optimizer_s(setting: Setting, atom: Atom) -> Floats:
 
 
 def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
-    """An all-gather (or, with `reduce`, all-reduce) of an atom's dense and expert parameters over their replicas."""
+    """All-gather (with `reduce`, all-reduce) of an atom's dense and expert parameters over their replicas."""
     dense, expert = parameters_per_rank(setting, atom)
     operation = all_reduce_s if reduce else all_gather_s
     return operation(dense * bytes_per_parameter, setting.dp_group) + operation(
@@ -74,7 +74,9 @@ def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, red
 
 def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     """ZeRO-3: seconds to gather an atom's weights before it runs; 0 for other stages."""
-    return np.where(setting.zero >= 3, _over_replicas(setting, atom, setting.job.recipe.weight_bytes, False), 0.0)
+    return np.where(
+        setting.zero >= 3, _over_replicas(setting, atom, setting.job.recipe.weight_bytes, False), 0.0
+    )
 
 
 def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
@@ -109,13 +111,15 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     )
     kept_per_width: Number = 3.0 if part.gated else 2.0
     if isinstance(part, Experts):
-        inner = (part.active * part.width + part.shared_width) * kept_per_width / setting.tp + 2.0 * part.active * hidden / setting.tp
+        inner = (
+            part.active * part.width + part.shared_width
+        ) * kept_per_width / setting.tp + 2.0 * part.active * hidden / setting.tp
     else:
         inner = part.width * kept_per_width / setting.tp
     kept = tokens * (residual + width * (projected + inner))
-    context = min(setting.job.seq, attention.window) if attention.window else setting.job.seq
-    scores = np.zeros_like(kept) if setting.rates.fused_attention else tokens * context * heads * SCORE_BYTES * width
-    return kept, scores
+    # Unfused kernels keep the whole matrix, whatever the mask hides.
+    scores = tokens * setting.job.seq * heads * SCORE_BYTES * width
+    return kept, np.zeros_like(kept) if setting.rates.fused_attention else scores
 
 
 def held(setting: Setting, atom: Atom) -> Held:
@@ -125,7 +129,9 @@ def held(setting: Setting, atom: Atom) -> Held:
     dense, expert = parameters_per_rank(setting, atom)
     # The gathered weights of the atom running and of the one prefetched, and its unsharded gradient.
     recipe = setting.job.recipe
-    zero3 = np.where(setting.zero >= 3, (dense + expert) * (2 * recipe.weight_bytes + recipe.gradient_bytes), 0.0)
+    zero3 = np.where(
+        setting.zero >= 3, (dense + expert) * (2 * recipe.weight_bytes + recipe.gradient_bytes), 0.0
+    )
     zero2 = np.where(setting.zero == 2, (dense + expert) * recipe.gradient_bytes, 0.0)
     transient = zero3 + zero2
     boundary = tokens * hidden * width / setting.sequence_shards
@@ -136,7 +142,9 @@ def held(setting: Setting, atom: Atom) -> Held:
         logits = predicted * setting.model.vocab / setting.tp * (width + 4.0)
         return Held(static, 2 * boundary, transient + logits)
     kept, scores = _block_activation(setting, atom)
+    everything = kept + scores
     activation = np.select(
-        [setting.recompute == 2, setting.recompute == 1], [boundary, kept], default=kept + scores
+        [setting.recompute == 2, setting.recompute == 1], [boundary, kept], default=everything
     )
-    return Held(static, activation, transient + kept + scores - np.where(setting.recompute == 0, kept + scores, np.where(setting.recompute == 1, kept, 0.0)))
+    # What was not kept comes back while the block's own backward runs (its input is never recomputed).
+    return Held(static, activation, transient + everything - activation)

@@ -1,6 +1,6 @@
 """A whole plan lowered to the op graph of one training step, and what playing it forecasts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import Layout
+from tangram_sim.lowering.links import with_links
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.prices import StagePrices
 from tangram_sim.opgraph import OpGraph
@@ -19,8 +20,11 @@ from tangram_sim.schedules import StageTimes, StepTemplate, in_flight, step_temp
 class LoweredStep:
     """One pipeline of a plan, ready to be played."""
 
+    pipeline: Pipeline
+    placement: Placement
     template: StepTemplate
     times: StageTimes
+    boundary_bytes: float  # activations of one microbatch between two stages
     prices: tuple[tuple[StagePrice, ...], ...]  # per stage, per chunk
     in_flight: tuple[int, ...]  # activation sets held at peak, per stage
 
@@ -40,16 +44,15 @@ class LoweredStep:
         return all(self.peak_bytes(stage) <= self.capacity_bytes(stage) for stage in range(len(self.prices)))
 
     def graph(self) -> OpGraph:
-        """The op graph with durations and memory, for timelines and the reference engine."""
-        from dataclasses import replace
-
+        """The op graph with durations, memory and shared links: what timelines show and the reference engine plays."""
         static = [
             sum(chunk.static_bytes for chunk in chunks) + max(chunk.transient_bytes for chunk in chunks)
             for chunks in self.prices
         ]
         activation = [[chunk.activation_bytes for chunk in chunks] for chunks in self.prices]
         graph = self.template.with_memory(np.array(static), np.array(activation))
-        return replace(graph, duration_s=self.template.with_durations(self.times).duration_s)
+        graph = replace(graph, duration_s=self.template.with_durations(self.times).duration_s)
+        return with_links(graph, self.template, self.pipeline, self.placement, self.boundary_bytes)
 
 
 @dataclass
@@ -58,7 +61,6 @@ class Lowering:
 
     placement: Placement
     prices: StagePrices
-    _boundaries: dict[int, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, hwdb: Hwdb) -> "Lowering":
@@ -98,7 +100,7 @@ class Lowering:
         held = tuple(
             in_flight(job.schedule, depth - 1 - place, depth, chunks, pipeline.microbatches) for place in range(depth)
         )
-        return LoweredStep(template, times, prices, held)
+        return LoweredStep(pipeline, self.placement, template, times, size, prices, held)
 
     def _stage(self, stage: Stage, microbatch: int, layers: int) -> tuple[StagePrice, ...]:
         if len(stage.parts) != 1 or len(stage.parts[0].layouts) > 1:

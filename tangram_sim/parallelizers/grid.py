@@ -6,8 +6,9 @@ the same island costs microseconds.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,11 @@ from tangram_sim.clusters import Island
 from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.cost.device import device_rates
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.pricing import Pricer, Prices
 from tangram_sim.lowering.prices import stage_price
+from tangram_sim.lowering.pricing import Pricer, Prices
 from tangram_sim.lowering.setting import Setting
-from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Rejection, Rejections, Request
+from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
 from tangram_sim.parallelizers.layouts import divisors, layouts, objection
 from tangram_sim.plans import UNLIMITED, PartialPlan
 from tangram_sim.schedules import in_flight
@@ -58,8 +58,9 @@ class _Priced:
     inner: list[list[Prices]]  # per family, per inner stage
     cuts: list[tuple[int, ...]]  # per family, atoms relative to the slice's start
     behind: NDArray[np.int64]  # most stages behind, -1 never
-    needed: NDArray[np.float64]  # least bytes at the best position
+    needed: NDArray[np.float64]  # bytes of the fullest inner stage with nothing behind the slice
     kept: NDArray[np.bool_]
+    short: list[int]  # families with more inner stages than the slice has atoms
 
 
 class Grid(Parallelizer):
@@ -76,11 +77,16 @@ class Grid(Parallelizer):
             menu = self._menu(request)
         except InfeasibleError as error:
             reason = str(error)
-            return Answer((), Rejections(1, lambda: [Rejection(Layout(dp=request.island.gpus), reason)]), 1, 0)
+            return Answer(
+                (), Rejections(1, lambda: [Rejection(Layout(dp=request.island.gpus), reason)]), 1, 0
+            )
         priced = self._priced(request, menu)
-        partials = tuple(self._partial(request, menu, priced, row) for row in np.flatnonzero(priced.kept))
+        partials = tuple(
+            self._partial(request, menu, priced, row) for row in np.flatnonzero(priced.kept).tolist()
+        )
         feasible = int((priced.behind >= 0).sum())
-        considered = len(priced.rows) + len(menu.objections)
+        short = sum(len(menu.families[number].layouts) for number in priced.short)
+        considered = len(priced.rows) + short + len(menu.objections)
         return Answer(
             partials=partials,
             rejected=Rejections(considered - feasible, lambda: self._rejections(menu, priced)),
@@ -104,7 +110,14 @@ class Grid(Parallelizer):
         )
 
     def _menu(self, request: Request) -> _Menu:
-        key = (request.slice.model, request.island, request.job, request.microbatch, request.constraints, id(request.hwdb))
+        key = (
+            request.slice.model,
+            request.island,
+            request.job,
+            request.microbatch,
+            request.constraints,
+            request.hwdb,
+        )
         if key not in self._menus:
             self._menus[key] = self._build(request)
             if len(self._menus) > _MENUS:
@@ -149,30 +162,34 @@ class Grid(Parallelizer):
         columns: list[NDArray[np.float64]] = []
         behind: list[NDArray[np.int64]] = []
         needed: list[NDArray[np.float64]] = []
+        short: list[int] = []
         for number, family in enumerate(menu.families):
             bounds = balanced_cuts(family.pricer, start, stop, family.depth)
             cuts.append(tuple(bound - start for bound in bounds))
-            stages = [family.pricer.price(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+            stages = [family.pricer.price(low, high) for low, high in pairwise(bounds)]
             inner.append(stages)
-            if len(stages) < family.depth:  # fewer atoms than inner stages
+            if len(stages) < family.depth:
+                short.append(number)
                 continue
             rows += [(number, column) for column in range(len(family.layouts))]
-            columns.append(_criteria(stages))
+            columns.append(_criteria(stages, family.hop_s))
+            last = family.depth - 1
             fits = [
-                _most_behind(request, stage, menu.capacity_bytes, family.depth - 1 - place)
+                _most_behind(request, stage, menu.capacity_bytes, last - place)
                 for place, stage in enumerate(stages)
             ]
             behind.append(np.min(fits, axis=0))
-            needed.append(np.max([stage.static_bytes + stage.activation_bytes + stage.transient_bytes for stage in stages], axis=0))
+            least = [_least_bytes(request, stage, last - place) for place, stage in enumerate(stages)]
+            needed.append(np.max(least, axis=0))
         if not rows:
             empty = np.zeros(0)
-            return _Priced([], inner, cuts, empty.astype(np.int64), empty, empty.astype(bool))
+            return _Priced([], inner, cuts, empty.astype(np.int64), empty, empty.astype(bool), short)
         from tangram_sim.parallelizers.kernels import pareto
 
         limit = np.concatenate(behind)
         depth = np.array([menu.families[number].depth for number, _ in rows], dtype=np.float64)
         costs = np.column_stack([np.concatenate(columns), depth, -limit.astype(np.float64)])
-        return _Priced(rows, inner, cuts, limit, np.concatenate(needed), pareto(costs, limit >= 0))
+        return _Priced(rows, inner, cuts, limit, np.concatenate(needed), pareto(costs, limit >= 0), short)
 
     def _partial(self, request: Request, menu: _Menu, priced: _Priced, index: int) -> PartialPlan:
         number, column = priced.rows[index]
@@ -205,33 +222,50 @@ class Grid(Parallelizer):
                     menu.capacity_bytes,
                 )
             )
+        for number in priced.short:
+            family, atoms = menu.families[number], priced.cuts[number][-1]
+            reason = f"pp={family.depth} inner stages, but the slice has only {atoms} atoms to cut"
+            found += [Rejection(layout, reason) for layout in family.layouts]
         return found
 
 
 def _inner_depths(island: Island) -> tuple[int, ...]:
-    """Inner pipeline depths: divisors of a node's GPUs, on a single node only, so nothing is counted twice."""
+    """Inner pipeline depths: divisors of a node's GPUs, on one node only, so nothing is counted twice."""
     return divisors(island.gpus_per_node) if island.nodes == 1 else (1,)
 
 
 def _without_pipeline(layout: Layout) -> Layout:
     return Layout(
-        layout.tp, layout.dp, layout.cp, layout.ep, 1, layout.zero_stage, layout.recompute, layout.sequence_parallel
+        layout.tp,
+        layout.dp,
+        layout.cp,
+        layout.ep,
+        1,
+        layout.zero_stage,
+        layout.recompute,
+        layout.sequence_parallel,
     )
 
 
 def _boundary_bytes(request: Request) -> float:
     """Activations of one microbatch between two stages, each element sent once (scatter/gather over tp)."""
-    return request.microbatch * request.job.seq * request.slice.model.hidden * request.job.recipe.activation_bytes
+    return (
+        request.microbatch
+        * request.job.seq
+        * request.slice.model.hidden
+        * request.job.recipe.activation_bytes
+    )
 
 
-def _criteria(stages: Iterable[Prices]) -> NDArray[np.float64]:
-    """What the composition compares: slowest stage, latency forward and in all, tail. (K, 4)."""
+def _criteria(stages: Sequence[Prices], hop_s: float) -> NDArray[np.float64]:
+    """What the composition compares: slowest stage, latency in all and forward, tail. (K, 4)."""
     total = [stage.forward_s + stage.backward_s for stage in stages]
+    hops = hop_s * (len(stages) - 1)
     return np.column_stack(
         [
             np.max(total, axis=0),
-            np.sum(total, axis=0),
-            np.sum([stage.forward_s for stage in stages], axis=0),
+            np.sum(total, axis=0) + 2 * hops,
+            np.sum([stage.forward_s for stage in stages], axis=0) + hops,
             np.max([stage.gradient_sync_s + stage.optimizer_s for stage in stages], axis=0),
         ]
     )
@@ -245,8 +279,15 @@ def _most_behind(request: Request, stage: Prices, capacity: float, inner_behind:
     schedule, microbatches = request.job.schedule, request.microbatches
     everywhere = in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches)
     at_back = in_flight(schedule, inner_behind, inner_behind + 1, 1, microbatches)
-    # 1F1B and ZB-H1 hold one more microbatch per stage behind, until all of them are in flight.
+    # 1F1B holds one more microbatch per stage behind, until all are in flight. ZB-H1 holds as many as the
+    # pipeline is deep, so this is its least; whole plans are checked when they are played.
     return np.where(limit >= everywhere, UNLIMITED, np.where(limit >= at_back, limit - 1 - inner_behind, -1))
+
+
+def _least_bytes(request: Request, stage: Prices, inner_behind: int) -> NDArray[np.float64]:
+    """Per layout, bytes of an inner stage when no other stage stands behind the slice."""
+    held = in_flight(request.job.schedule, inner_behind, inner_behind + 1, 1, request.microbatches)
+    return stage.static_bytes + held * stage.activation_bytes + stage.transient_bytes
 
 
 def balanced_cuts(pricer: Pricer, start: int, stop: int, depth: int) -> tuple[int, ...]:
@@ -272,7 +313,7 @@ def balanced_cuts(pricer: Pricer, start: int, stop: int, depth: int) -> tuple[in
 
 
 def _greedy(weights: NDArray[np.float64], limit: float, depth: int) -> tuple[int, ...] | None:
-    """Fill runs from the back up to `limit`, leaving one atom for each run in front; None if it takes more runs."""
+    """Fill runs from the back up to `limit`, one atom left for each run in front; None if it takes more."""
     cuts = [len(weights)]
     for runs_in_front in range(depth - 1, -1, -1):
         stop, total = cuts[-1], 0.0

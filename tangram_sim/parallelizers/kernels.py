@@ -5,9 +5,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def pareto(costs: NDArray[np.float64], feasible: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows of `costs` (n, criteria), less is better, that no other feasible row dominates; of equals the first."""
+    """Rows of `costs` (n, criteria), less is better, that no other feasible row dominates.
+
+    Of equal rows the first is kept.
+    """
     rows, criteria = costs.shape
     kept = feasible.copy()
     for i in range(rows):

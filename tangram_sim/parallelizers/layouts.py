@@ -24,9 +24,22 @@ def degrees(gpus: int, inner: tuple[int, ...]) -> Iterator[tuple[int, int, int, 
                 yield pp, tp, cp, gpus // pp // tp // cp
 
 
+@lru_cache(maxsize=64)
+def _head_counts(model: Model) -> tuple[int, ...]:
+    """Attention heads of the blocks, every count once."""
+    return tuple(dict.fromkeys(block.attention.heads for block in model.blocks))
+
+
+@lru_cache(maxsize=64)
+def _expert_counts(model: Model) -> tuple[int, ...]:
+    """Experts of the blocks that have any, every count once."""
+    parts = (block.feed_forward for block in model.blocks)
+    return tuple(dict.fromkeys(part.experts for part in parts if isinstance(part, Experts)))
+
+
 def expert_degrees(model: Model, replicas: int) -> tuple[int, ...]:
     """Expert-parallel degrees: divisors of the dp x cp group that share the experts evenly."""
-    experts = [block.feed_forward.experts for block in model.blocks if isinstance(block.feed_forward, Experts)]
+    experts = _expert_counts(model)
     if not experts:
         return (1,)
     return tuple(degree for degree in divisors(replicas) if all(count % degree == 0 for count in experts))
@@ -34,9 +47,9 @@ def expert_degrees(model: Model, replicas: int) -> tuple[int, ...]:
 
 def objection(model: Model, job: Job, layout: Layout, microbatch: int, fused_attention: bool) -> str:
     """Why a layout makes no sense for this model and job whatever the memory; empty when it does."""
-    for block in model.blocks[:1]:
-        if block.attention.heads % layout.tp:
-            return f"tp={layout.tp} does not divide {block.attention.heads} attention heads"
+    for heads in _head_counts(model):
+        if heads % layout.tp:
+            return f"tp={layout.tp} does not divide {heads} attention heads"
     if job.seq % layout.cp:
         return f"cp={layout.cp} does not divide the sequence of {job.seq} tokens"
     if layout.sequence_parallel and (job.seq // layout.cp) % layout.tp:

@@ -1,0 +1,1 @@
+"""Speeds and sizes of tangram-sim beside their targets; nothing in the package or the tests imports this."""

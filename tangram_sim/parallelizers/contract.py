@@ -1,0 +1,263 @@
+"""What every parallelizer owes its callers, as a check that third parties run on their own.
+
+In a plug-in's tests, with any test runner:
+
+    from tangram_sim.parallelizers.contract import check_parallelizer
+
+    def test_contract():
+        check_parallelizer(MyParallelizer(), [request, another_request])
+
+Give requests of several kinds: a part of a node, several nodes, one that fits easily, one that fits barely,
+one that does not fit. See `tangram_sim.parallelizers.api.Request`.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.jobs import RECIPES
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering.atoms import Slice
+from tangram_sim.parallelizers.api import Answer, Parallelizer, Request
+from tangram_sim.plans import UNLIMITED, PartialPlan
+from tangram_sim.schedules import in_flight
+
+_ROUNDING = 1e-9
+_REJECTIONS_READ = 200
+
+
+def check_parallelizer(parallelizer: Parallelizer, requests: Iterable[Request]) -> None:
+    """Hold a parallelizer to the contract on each request; raises AssertionError naming the broken clause.
+
+    1. Equal questions get equal answers, also from a new instance (made by calling the class with nothing).
+    2. A partial plan covers the slice asked about, keeps to the user's constraints, and occupies at most
+       the island's GPUs; `price` of its layout gives the same partial plan.
+    3. `stages_behind` is the largest number at which every inner stage fits its memory.
+    4. No partial plan is dominated by another; no layout is given twice.
+    5. Every layout looked at is in the answer, dominated, or rejected with a reason (and its numbers,
+       when memory is the reason); pricing a rejected layout says that it does not fit.
+    6. Infeasible is an answer: a GPU without the dtype gives a rejection, not an exception.
+    7. Prices follow the question: longer sequences, larger microbatches and longer slices are not
+       cheaper; fewer microbatches per step never fit worse.
+    """
+    asked = 0
+    for request in requests:
+        asked += 1
+        answer = parallelizer.parallelize(request)
+        _check_repeatable(parallelizer, request, answer)
+        for partial in answer.partials:
+            _check_partial(parallelizer, request, partial)
+            _check_stages_behind(request, partial)
+        _check_pareto(request, answer)
+        _check_accounted(parallelizer, request, answer)
+        _check_missing_dtype(parallelizer, request)
+        for partial in answer.partials:
+            _check_follows_question(parallelizer, request, partial)
+    _require(asked > 0, "no request given: nothing was checked")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise AssertionError(f"parallelizer contract: {message}")
+
+
+def _where(request: Request) -> str:
+    return (
+        f"{request.slice.model.name}[{request.slice.start}:{request.slice.stop}] on "
+        f"{request.island.nodes} x {request.island.gpus_per_node} {request.island.gpu.name}, "
+        f"microbatch {request.microbatch}"
+    )
+
+
+def _check_repeatable(parallelizer: Parallelizer, request: Request, answer: Answer) -> None:
+    again, elsewhere = parallelizer.parallelize(request), type(parallelizer)().parallelize(request)
+    for other, who in ((again, "the same instance"), (elsewhere, "a new instance")):
+        _require(
+            other.partials == answer.partials
+            and (other.considered, other.dominated) == (answer.considered, answer.dominated)
+            and len(other.rejected) == len(answer.rejected),
+            f"{who} answers the same question differently ({_where(request)})",
+        )
+
+
+def _check_partial(parallelizer: Parallelizer, request: Request, partial: PartialPlan) -> None:
+    layout, island = partial.layout, request.island
+    what = f"{layout} for {_where(request)}"
+    _require(
+        (partial.start, partial.stop) == (request.slice.start, request.slice.stop),
+        f"{what} covers atoms [{partial.start}, {partial.stop})",
+    )
+    _require(layout.gpus <= island.gpus, f"{what} occupies {layout.gpus} GPUs of {island.gpus}")
+    _require(partial.nodes <= island.nodes, f"{what} occupies {partial.nodes} nodes of {island.nodes}")
+    _require(
+        (partial.island, partial.microbatch) == (island.name, request.microbatch),
+        f"{what} names island {partial.island!r} and microbatch {partial.microbatch}",
+    )
+    _require(request.constraints.allows(layout, request.microbatch), f"{what} breaks {request.constraints}")
+    _require(
+        len(partial.stages) == layout.pp == len(partial.cuts) - 1
+        and (partial.cuts[0], partial.cuts[-1]) == (partial.start, partial.stop)
+        and all(low < high for low, high in pairwise(partial.cuts)),
+        f"{what} has pp={layout.pp}, {len(partial.stages)} inner stages and cuts {partial.cuts}",
+    )
+    for stage in partial.stages:
+        figures = (
+            stage.backward_weight_s,
+            stage.gradient_sync_s,
+            stage.optimizer_s,
+            stage.static_bytes,
+            stage.activation_bytes,
+            stage.transient_bytes,
+        )
+        _require(
+            all(math.isfinite(figure) and figure >= 0 for figure in figures)
+            and 0 < stage.forward_s < math.inf
+            and stage.backward_weight_s <= stage.backward_s < math.inf,
+            f"{what} has a negative or infinite price, or more weight gradient than backward: {stage}",
+        )
+    _require(partial.hop_s >= 0 and partial.boundary_bytes > 0, f"{what} has no boundary: {partial}")
+    priced = parallelizer.price(request, layout)
+    _require(priced == partial, f"price({what}) is {priced}, the answer holds {partial}")
+
+
+def _fits(request: Request, partial: PartialPlan, behind: int) -> bool:
+    last = len(partial.stages) - 1
+    for place, stage in enumerate(partial.stages):
+        later = behind + last - place
+        held = in_flight(request.job.schedule, later, later + 1, 1, request.microbatches)
+        if stage.peak_bytes(held) > stage.capacity_bytes * (1 + _ROUNDING):
+            return False
+    return True
+
+
+def _check_stages_behind(request: Request, partial: PartialPlan) -> None:
+    behind, what = partial.stages_behind, f"{partial.layout} for {_where(request)}"
+    _require(behind >= 0, f"{what} is in the answer with stages_behind={behind}: it never fits")
+    most = min(behind, request.microbatches)  # nothing changes once all microbatches are in flight
+    _require(_fits(request, partial, most), f"{what} does not fit with {behind} stages behind")
+    if behind < UNLIMITED:
+        _require(
+            not _fits(request, partial, behind + 1), f"{what} still fits with {behind + 1} stages behind"
+        )
+
+
+def _criteria(partial: PartialPlan) -> tuple[float, ...]:
+    forward = sum(stage.forward_s for stage in partial.stages) + partial.hop_s * (len(partial.stages) - 1)
+    return (
+        partial.slowest_s,
+        partial.latency_s,
+        forward,
+        partial.tail_s,
+        len(partial.stages),
+        -partial.stages_behind,
+    )
+
+
+def _check_pareto(request: Request, answer: Answer) -> None:
+    found = [(partial.layout, _criteria(partial)) for partial in answer.partials]
+    _require(
+        len({layout for layout, _ in found}) == len(found),
+        f"a layout is answered twice for {_where(request)}",
+    )
+    for layout, costs in found:
+        for other, others in found:
+            worse = all(
+                mine >= theirs * (1 + _ROUNDING) for mine, theirs in zip(costs[:4], others[:4], strict=True)
+            )
+            worse = worse and costs[4] >= others[4] and costs[5] >= others[5]
+            _require(
+                other == layout or not worse,
+                f"{layout} is in the answer for {_where(request)}, though {other} beats it in everything",
+            )
+
+
+def _check_accounted(parallelizer: Parallelizer, request: Request, answer: Answer) -> None:
+    total = len(answer.partials) + answer.dominated + len(answer.rejected)
+    _require(
+        answer.considered == total,
+        f"{answer.considered} layouts considered for {_where(request)}, but {len(answer.partials)} answered, "
+        f"{answer.dominated} dominated and {len(answer.rejected)} rejected",
+    )
+    _require(
+        bool(answer.partials) or len(answer.rejected) > 0,
+        f"no partial plan and no reason for {_where(request)}",
+    )
+    answered = {partial.layout for partial in answer.partials}
+    for rejection in answer.rejected[:_REJECTIONS_READ]:
+        what = f"{rejection.layout} for {_where(request)}"
+        _require(bool(rejection.reason.strip()), f"{what} is rejected without a reason")
+        _require(rejection.layout not in answered, f"{what} is both answered and rejected")
+        _require(
+            rejection.needed_bytes == 0 or rejection.needed_bytes > rejection.capacity_bytes,
+            f"{what} is rejected for {rejection.needed_bytes:.0f} bytes of {rejection.capacity_bytes:.0f}",
+        )
+        _require(
+            not _priced(parallelizer, request, rejection.layout), f"{what} is rejected, yet price() fits it"
+        )
+    larger = Layout(dp=2 * request.island.gpus)
+    _require(
+        not _priced(parallelizer, request, larger),
+        f"price() accepts {larger.gpus} GPUs on {request.island.gpus} ({_where(request)})",
+    )
+
+
+def _priced(parallelizer: Parallelizer, request: Request, layout: Layout) -> PartialPlan | None:
+    """The partial plan of a layout that fits somewhere, else None."""
+    try:
+        partial = parallelizer.price(request, layout)
+    except InfeasibleError:
+        return None
+    return partial if partial.stages_behind >= 0 else None
+
+
+def _check_missing_dtype(parallelizer: Parallelizer, request: Request) -> None:
+    gpu = request.island.gpu
+    for recipe in RECIPES.values():
+        if gpu.peak_flop_per_s(recipe.gemm_dtype) and gpu.peak_flop_per_s(recipe.vector_dtype):
+            continue
+        answer = parallelizer.parallelize(replace(request, job=replace(request.job, dtype=recipe.name)))
+        _require(
+            not answer.partials and len(answer.rejected) > 0,
+            f"{gpu.name} has no {recipe.name} units: the answer must be empty, with a reason",
+        )
+        return
+
+
+def _check_follows_question(parallelizer: Parallelizer, request: Request, partial: PartialPlan) -> None:
+    layout, job, part = partial.layout, request.job, request.slice
+    if layout.pp > 1:  # inner stages are cut anew for another question, so single stages do not compare
+        return
+    now, what = partial.stages[0], f"{layout} for {_where(request)}"
+
+    def first_stage(**changes: object) -> PartialPlan | None:
+        return _priced(parallelizer, replace(request, **changes), layout)  # type: ignore[arg-type]  # fields by name
+
+    longer = first_stage(job=replace(job, seq=2 * job.seq))
+    _require(
+        longer is None or longer.stages[0].forward_s > now.forward_s,
+        f"{what}: sequences of {2 * job.seq} tokens are no slower than of {job.seq}",
+    )
+    larger = first_stage(microbatch=2 * request.microbatch)
+    _require(
+        larger is None
+        or (
+            larger.stages[0].forward_s >= now.forward_s
+            and larger.stages[0].activation_bytes >= now.activation_bytes
+        ),
+        f"{what}: a microbatch of {2 * request.microbatch} is cheaper than one of {request.microbatch}",
+    )
+    if len(part) > 1:
+        shorter = first_stage(slice=Slice(part.model, part.start, part.stop - 1))
+        _require(
+            shorter is not None
+            and shorter.stages[0].forward_s <= now.forward_s * (1 + _ROUNDING)
+            and shorter.stages[0].static_bytes <= now.static_bytes * (1 + _ROUNDING),
+            f"{what}: the slice without its last atom is not cheaper",
+        )
+    fewer = first_stage(microbatches=1)
+    _require(
+        fewer is not None and fewer.stages_behind >= partial.stages_behind,
+        f"{what}: fits worse with one microbatch per step than with {request.microbatches}",
+    )

@@ -1,0 +1,148 @@
+"""Small planning instances and their brute force: shared by the tests of the planner."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim.clusters import Cluster, GroupLimit, Island, Network, Node, NodeGroup
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.lowering.placement import Placement
+from tangram_sim.lowering.prices import StagePrices
+from tangram_sim.lowering.step import Lowering
+from tangram_sim.models import Attention, Block, FeedForward, Model
+from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.parallelizers.grid import Grid
+from tangram_sim.planners.api import Counts
+from tangram_sim.planners.bound import WorkBound
+from tangram_sim.planners.compose import Composed, Placed
+from tangram_sim.planners.enumerate import Enumeration, Table
+from tangram_sim.planners.finalists import Referee, seats_of
+from tangram_sim.planners.tangram import hop_seconds
+from tangram_sim.planners.islands import find_islands
+
+HWDB = Hwdb.load()
+GPUS = ("T4", "RTX-3090", "V100-PCIe-16GB", "V100-SXM2-32GB", "A100-PCIe-80GB", "H100-NVL-94GB")  # by speed
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A problem small enough for brute force."""
+
+    model: Model
+    cluster: Cluster
+    job: Job
+    constraints: Constraints
+
+
+def random_instance(seed: int, most_nodes: int = 2) -> Instance:
+    """Two or three GPU kinds, one or two nodes each, a model of four to six layers, memory often tight."""
+    rng = random.Random(seed)
+    # Neighbours in speed: with very unequal kinds the fastest alone is best and any habit finds it.
+    size, first = rng.choice((2, 2, 3)), rng.randrange(len(GPUS) - 2)
+    kinds = rng.sample(GPUS[first : first + size], size)
+    groups = []
+    for index, name in enumerate(kinds):
+        gpu = HWDB.gpu(name)
+        shrunk = replace(gpu, memory_bytes=gpu.memory_bytes * rng.choice((1.0, 0.6, 0.4)))
+        node = Node(
+            shrunk, rng.choice((1, 2)), HWDB.link(rng.choice(("PCIe3x16", "PCIe4x16"))), rng.choice((6e9, 12.5e9, 25e9))
+        )
+        groups.append(NodeGroup(f"g{index}", rng.randint(1, most_nodes if len(kinds) == 2 else 1), node))
+    between = (GroupLimit((0, 1), rng.choice((1.25e9, 3e9)), 50e-6),) if rng.random() < 0.3 else ()
+    hidden = rng.choice((2048, 2048, 4096))
+    width = FeedForward(4 * hidden, gated=False, bias=True)
+    block = Block(Attention(16, 16, hidden // 16, hidden // 16), width, norm_bias=True)
+    wide = Block(block.attention, FeedForward(8 * hidden, gated=True))
+    blocks = [wide if rng.random() < 0.25 else block for _ in range(rng.randint(4, 6))]
+    model = Model("random", "gpt2", hidden, rng.choice((8192, 51200)), tuple(blocks), tied=rng.random() < 0.5)
+    job = Job(rng.choice((16, 32)), 1024, "fp16", "adamw", "1f1b")
+    constraints = Constraints(fixed=(("cp", 1), ("zero_stage", 1)), recompute=("none", "full"), sequence_parallel=False)
+    if rng.random() < 0.5:
+        constraints = Constraints(fixed=(("cp", 1), ("zero_stage", 0)), recompute=("none", "full"), sequence_parallel=False)
+    return Instance(model, Cluster(f"random-{seed}", tuple(groups), Network(1.0, between)), job, constraints)
+
+
+class Workshop:
+    """What the planner builds for an instance, opened up for tests."""
+
+    def __init__(self, instance: Instance) -> None:
+        model, cluster, job = instance.model, instance.cluster, instance.job
+        self.instance = instance
+        self.islands: tuple[Island, ...] = find_islands(cluster, "fp16", hwdb=HWDB)
+        self.bound = WorkBound(model, job, self.islands, HWDB)
+        self.work = np.concatenate([[0.0], np.cumsum(self.bound.seconds.min(axis=0))])
+        lowering = Lowering(Placement(cluster, HWDB), StagePrices(model, job, HWDB))
+        self.referee = Referee(model, cluster, job, lowering, Counts())
+        self.grid = Grid()
+        self.counts = [island.nodes for island in self.islands]
+
+    def enumeration(self, parallelizer: Grid | None = None) -> Enumeration:
+        instance = self.instance
+        return Enumeration(
+            instance.model, instance.job, self.islands, parallelizer or self.grid, instance.constraints, HWDB, self.bound, Counts()
+        )
+
+    def table(self, microbatch: int, parallelizer: Grid | None = None) -> Table:
+        return self.enumeration(parallelizer).table(microbatch, float("inf"), [1] * len(self.islands))
+
+    def hops(self, microbatch: int) -> np.ndarray:
+        model, job = self.instance.model, self.instance.job
+        size = microbatch * job.seq * model.hidden * job.recipe.activation_bytes
+        return hop_seconds(self.islands, self.instance.cluster, HWDB, size, ())
+
+    def played(self, composed: Composed) -> float:
+        seats = seats_of(composed, self.islands, self.referee.lowering.placement)
+        return self.referee.play(seats, composed.microbatch)[0]
+
+
+def pipelines(table: Table, counts: list[int]) -> Iterator[tuple[tuple[int, int, int], ...]]:
+    """Every complete pipeline of a table: (option, start, stop) front to back, memory and node counts respected."""
+    atoms = table.slice_class.shape[0] - 1
+
+    def extend(stop: int, left: list[int], behind: int) -> Iterator[tuple[tuple[int, int, int], ...]]:
+        if stop == 0:
+            yield ()
+            return
+        for start in range(stop):
+            group = int(table.slice_class[start, stop])
+            for option in range(int(table.option_ptr[group]), int(table.option_ptr[group + 1])):
+                kind, nodes, depth, most = (int(value) for value in table.ints[option])
+                if nodes > left[kind] or behind > most:
+                    continue
+                rest = list(left)
+                rest[kind] -= nodes
+                for front in extend(start, rest, behind + depth):
+                    yield (*front, (option, start, stop))
+
+    yield from extend(atoms, list(counts), 0)
+
+
+def objective_s(table: Table, pipeline: tuple[tuple[int, int, int], ...], hops: np.ndarray) -> float:
+    """The composition's objective from first principles: the latest end of any inner stage's tail, plus the repeats."""
+    stages = []  # (forward, total, tail, hop to the next stage), front to back
+    for position, (option, _, _) in enumerate(pipeline):
+        partial = table.partials[option]
+        kind = int(table.ints[option, 0])
+        for place, stage in enumerate(partial.stages):
+            if place + 1 < len(partial.stages):
+                hop = partial.hop_s
+            elif position + 1 < len(pipeline):
+                hop = float(hops[kind, int(table.ints[pipeline[position + 1][0], 0])])
+            else:
+                hop = 0.0
+            stages.append((stage.forward_s, stage.forward_s + stage.backward_s, stage.gradient_sync_s + stage.optimizer_s, hop))
+    ends = []
+    for number, (_, _, tail, _) in enumerate(stages):
+        before = sum(forward + hop for forward, _, _, hop in stages[:number])
+        behind = sum(total + 2 * hop for _, total, _, hop in stages[number:])
+        ends.append(before + behind + tail)
+    slowest = max(total for _, total, _, _ in stages)
+    return max(ends) + (table.microbatches - 1) * slowest
+
+
+def composed_of(table: Table, pipeline: tuple[tuple[int, int, int], ...], value: float) -> Composed:
+    places = tuple(Placed(int(table.ints[option, 0]), start, stop, table.partials[option]) for option, start, stop in pipeline)
+    return Composed(value, places, table.microbatch, table.microbatches)

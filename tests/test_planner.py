@@ -1,0 +1,230 @@
+"""The planner as a whole: pruning is lossless, wishes are respected, the bound is a bound, answers are stable."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tangram_sim.errors import InfeasibleError, TangramError, UnknownNameError
+from tangram_sim.hwdb import load_cluster, load_model
+from tangram_sim.jobs import Job
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering.placement import Placement
+from tangram_sim.lowering.prices import StagePrices
+from tangram_sim.lowering.step import Lowering
+from tangram_sim.parallelizers.api import Answer, Constraints, Rejections, Request
+from tangram_sim.parallelizers.grid import Grid
+from tangram_sim.parallelizers.layouts import layouts
+from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.bound import WorkBound
+from tangram_sim.planners.compose import compose_table
+from tangram_sim.planners.enumerate import slice_classes
+from tangram_sim.planners.islands import find_islands
+from tangram_sim.planners.tangram import microbatch_sizes, node_units, tangram
+from tangram_sim.planners.uniform import Uniform, uniform_plan
+from tangram_sim.plans import PartialPlan
+from tangram_sim.sim import fast, reference
+from tangram_sim.studies import api
+from tests.planning import HWDB, Workshop, random_instance
+
+JOB = Job(16, 1024, "fp16")
+
+
+class Undominated(Grid):
+    """The grid without dominance pruning: every feasible layout is handed over."""
+
+    def parallelize(self, request: Request) -> Answer:
+        partials: list[PartialPlan] = []
+        inner = tuple(range(1, request.island.gpus_per_node + 1)) if request.island.nodes == 1 else (1,)
+        for layout in layouts(request.slice.model, request.island.gpus, inner):
+            if not request.constraints.allows(layout, request.microbatch):
+                continue
+            try:
+                partial = self.price(request, layout)
+            except InfeasibleError:
+                continue
+            if partial.stages_behind >= 0:
+                partials.append(partial)
+        return Answer(tuple(partials), Rejections(0, list), len(partials), 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_dominance_pruning_never_changes_the_winner(seed: int) -> None:
+    """The Pareto set of the grid composes to the same optimum as all feasible layouts."""
+    workshop = Workshop(random_instance(seed))
+    for microbatch in (1, 4):
+        hops = workshop.hops(microbatch)
+        pruned = compose_table(workshop.table(microbatch), workshop.counts, hops, workshop.work)
+        everything = compose_table(workshop.table(microbatch, Undominated()), workshop.counts, hops, workshop.work)
+        assert bool(pruned) == bool(everything)
+        if pruned:
+            assert pruned[0].objective_s == pytest.approx(everything[0].objective_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_imbalance_and_infeasibility_pruning_never_change_the_winner(seed: int) -> None:
+    """Tables asked under a limit just above the optimum still hold the optimum; fewer questions were asked."""
+    workshop = Workshop(random_instance(seed))
+    free, hops = workshop.table(2), workshop.hops(2)
+    best = compose_table(free, workshop.counts, hops, workshop.work)
+    if not best:
+        pytest.skip("nothing fits this instance")
+    limit_s = best[0].objective_s * (1 + 1e-6)
+    tight = workshop.enumeration().table(2, limit_s, [1] * len(workshop.islands))
+    found = compose_table(tight, workshop.counts, hops, workshop.work, limit_s)
+    assert found[0].objective_s == pytest.approx(best[0].objective_s, rel=1e-12)
+    assert len(tight.partials) <= len(free.partials)
+
+
+def test_redundancy_asks_once_for_equal_slices_on_equal_islands() -> None:
+    """Two groups of the same hardware that cannot be one island double the pairs but not the questions."""
+    model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
+    group = cluster.groups[1]
+    doubled = replace(cluster, groups=(*cluster.groups, replace(group, name="g2")))
+    apart = [island.part(1) for island in find_islands(doubled, "fp16", hwdb=HWDB)]
+    workshop = Workshop(random_instance(0))
+    enumeration = workshop.enumeration()
+    enumeration.model, enumeration.job = model, Job(16, 1024, "fp16")
+    twice = (apart[1], replace(apart[1], name="again"))
+    enumeration.islands, enumeration.bound = twice, WorkBound(model, enumeration.job, twice, HWDB)
+    enumeration.table(4, float("inf"), [1, 1])
+    classes, table = slice_classes(model)
+    pairs = sum(entry >= 0 for row in table for entry in row)
+    assert enumeration.counts.asked <= len(classes)
+    assert enumeration.counts.redundant == 2 * pairs - len(classes)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_plan_beats_the_lower_bound(seed: int) -> None:
+    """The bound holds for what the planner finds and for uniform layouts, under the same cost model."""
+    instance = random_instance(seed)
+    model, cluster, job = instance.model, instance.cluster, instance.job
+    bound_s = WorkBound(model, job, find_islands(cluster, "fp16", hwdb=HWDB), HWDB).step_s()
+    lowering = Lowering(Placement(cluster, HWDB), StagePrices(model, job, HWDB))
+    steps = []
+    for pp in (1, 2):
+        for tp in (1, 2):
+            for recompute in ("none", "full"):
+                try:
+                    plan = uniform_plan(model, cluster, job, Uniform(tp=tp, pp=pp, recompute=recompute))
+                except TangramError:
+                    continue
+                step = lowering.lower(plan.pipelines[0])
+                steps.append(fast.makespan(step.template.with_durations(step.times)))
+    try:
+        steps.append(tangram(model, cluster, job, HWDB).ranked[0].step_s)
+    except InfeasibleError:
+        pass
+    assert all(step >= bound_s * (1 - 1e-9) for step in steps)
+
+
+def test_order_and_exclude_are_respected() -> None:
+    """Stages follow --order front to back; an excluded island is not used, and the document says so."""
+    model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
+    for order in (("g0", "g1"), ("g1", "g0")):
+        result = api.plan(model, cluster, JOB, wishes=Wishes(order=order), hwdb=HWDB.fresh())
+        islands = [stage.island for stage in result.document.stages]
+        assert sorted(islands, key=order.index) == islands
+    alone = api.plan(model, cluster, JOB, wishes=Wishes(exclude=("g0",)), hwdb=HWDB.fresh())
+    assert {stage.island for stage in alone.document.stages} == {"g1"}
+    assert any("g0" in note for note in alone.document.notes)
+    with pytest.raises(UnknownNameError, match="g7"):
+        api.plan(model, cluster, JOB, wishes=Wishes(exclude=("g7",)), hwdb=HWDB.fresh())
+
+
+def test_constraints_are_respected() -> None:
+    """Fixed degrees, recompute and microbatch per rank hold in every stage."""
+    model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
+    wishes = Wishes(constraints=Constraints(fixed=(("tp", 2),), recompute=("full",), microbatch_per_rank=1))
+    result = api.plan(model, cluster, JOB, wishes=wishes, hwdb=HWDB.fresh())
+    for stage in result.document.stages:
+        assert (stage.tp, stage.recompute, stage.microbatch_per_rank) == (2, "full", 1)
+
+
+def test_top_lists_different_plans_best_first() -> None:
+    """Alternatives differ in islands, GPUs, layouts or microbatch, and are no faster than the answer."""
+    model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
+    result = api.plan(model, cluster, JOB, wishes=Wishes(top=4), hwdb=HWDB.fresh())
+    steps = [result.document.step_s, *(one.step_s for one in result.document.alternatives)]
+    assert len(steps) == 4
+    assert steps == sorted(steps)
+    assert len({one.summary.split(": ", 1)[1] for one in result.document.alternatives}) == 3
+
+
+def test_whole_islands_are_kept_whole() -> None:
+    """With sub-islands off every island used is one partial plan on all its nodes."""
+    model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x8-v100x8", HWDB)
+    result = api.plan(model, cluster, JOB, wishes=Wishes(sub_islands=False), hwdb=HWDB.fresh())
+    islands = [stage.island for stage in result.document.stages]
+    assert len(islands) == len(set(islands))
+    assert all(stage.gpus == 8 for stage in result.document.stages)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1"])
+def test_every_composed_schedule_gives_a_plan_that_fits(schedule: str) -> None:
+    """Memory is checked at the schedule's own in-flight microbatches; played peaks stay below capacity."""
+    from tangram_sim.sim.memory import peak_memory
+
+    model, cluster = load_model("gpt3-2.7b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
+    result = api.plan(model, cluster, replace(JOB, schedule=schedule), hwdb=HWDB.fresh())
+    peaks = peak_memory(result.forecast.timeline)
+    for stage, peak in zip(result.document.stages, peaks, strict=True):
+        assert stage.peak_memory_bytes <= stage.memory_capacity_bytes
+        assert peak <= stage.peak_memory_bytes * (1 + 1e-9)
+
+
+def test_zero_bubble_beats_1f1b_and_1f1b_beats_gpipe_on_the_same_stages() -> None:
+    """One plan, three schedules: splitting the backward fills bubbles, GPipe gains nothing in time."""
+    model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
+    steps = {
+        schedule: api.estimate(model, cluster, replace(JOB, schedule=schedule), Uniform(pp=4, dp=2), hwdb=HWDB).document.step_s
+        for schedule in ("zb-h1", "1f1b", "gpipe")
+    }
+    assert steps["zb-h1"] < steps["1f1b"]
+    assert steps["1f1b"] <= steps["gpipe"] * 1.05
+
+
+def test_engines_agree_on_a_plan_and_contention_only_slows() -> None:
+    """Both engines play the same graph: equal without contention; with it, the reference is no faster."""
+    model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
+    plan = api.plan(model, cluster, JOB, hwdb=HWDB.fresh()).forecast.plan
+    graph = Lowering.of(plan, HWDB).lower(plan.pipelines[0]).graph()
+    quick, slow = fast.play(graph), reference.play(graph, contention=False)
+    np.testing.assert_allclose(quick.end_s, slow.end_s, rtol=1e-9)
+    assert reference.play(graph).makespan_s >= quick.makespan_s * (1 - 1e-9)
+
+
+def test_two_way_traffic_through_one_nic_contends_in_the_reference_engine() -> None:
+    """A middle stage sends activations and gradients through the same NIC: a slow network shows the difference."""
+    model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-v100x16", HWDB)
+    slow = replace(cluster, groups=tuple(replace(g, node=replace(g.node, nic_bytes_per_s=0.05e9)) for g in cluster.groups))
+    plan = uniform_plan(model, slow, Job(32, 1024, "fp16"), Uniform(tp=1, pp=4, dp=4))
+    graph = Lowering.of(plan, HWDB).lower(plan.pipelines[0]).graph()
+    assert graph.links
+    assert reference.play(graph).makespan_s > fast.play(graph).makespan_s * 1.01
+
+
+def test_microbatch_sizes_are_the_divisors_of_the_batch() -> None:
+    """The planner chooses size and count; their product is the global batch."""
+    assert sorted(microbatch_sizes(Job(12))) == [1, 2, 3, 4, 6, 12]
+
+
+def test_large_islands_are_taken_in_groups_of_nodes_and_that_is_said() -> None:
+    """Beyond MAX_STATES count combinations the search is coarser, never silently."""
+    cluster = load_cluster("sailor-a512-v512", HWDB)
+    islands = find_islands(cluster, "fp16", hwdb=HWDB)
+    units = node_units(islands)
+    assert max(units) > 1
+    assert np.prod([island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)]) <= 1500
+
+
+def test_a_model_that_fits_nowhere_says_what_is_missing() -> None:
+    """Needed against usable memory, and what was tried."""
+    with pytest.raises(InfeasibleError, match=r"need .*GiB.*hold .*GiB.*Tried: ZeRO"):
+        api.plan(load_model("gpt3-175b"), load_cluster("azure-c1", HWDB), Job(dtype="fp16"), hwdb=HWDB.fresh())
+
+
+def test_uneven_data_parallel_shares_are_used_when_gpus_do_not_divide_the_microbatch() -> None:
+    """Three GPUs share a microbatch of four sequences: shares differ by one, the largest sets the time."""
+    assert Layout(dp=3).sequences_per_rank(4) == 2
+    assert Layout(dp=4).sequences_per_rank(4) == 1
