@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: help plan test test-all lint bench docs clean
+.PHONY: help plan test test-all lint bench docs examples clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads over the cores by itself.
 .NOTPARALLEL:
 
@@ -16,6 +16,7 @@ help:
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
 	@echo "make docs      the JSON Schemas in docs/schema"
+	@echo "make examples  what the examples print, into examples/*.out"
 	@echo "make clean     remove what these targets made"
 
 $(VENV)/.made:
@@ -61,6 +62,9 @@ bench: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m tangram_sim.studies.schema docs/schema
+
+examples: $(VENV)/.installed
+	for example in examples/*.py; do $(BIN)/python $$example > $${example%.py}.out || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

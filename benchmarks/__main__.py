@@ -28,12 +28,16 @@ def main() -> None:
         parser.error(f"unknown group {', '.join(unknown)}; known: {', '.join(GROUPS)}")
 
     sys.stdout.write(line(TITLES) + "\n" + "-" * (sum(WIDTHS) + 2 * len(WIDTHS)) + "\n")
-    rows: list[Row] = []
+    rows, broken = list[Row](), list[str]()
     with TemporaryDirectory() as folder:  # compiled code: the first case to need some makes it
         for name in given.groups or GROUPS:
-            for row in GROUPS[name](Path(folder)):
-                show(row)
-                rows.append(row)
+            try:
+                for row in GROUPS[name](Path(folder)):
+                    show(row)
+                    rows.append(row)
+            except RuntimeError as error:  # a case that breaks does not take the others with it
+                broken.append(name)
+                sys.stdout.write(f"{name} broke: {error}\n")
     missed = [row.case for row in rows if row.verdict == "missed"]
     sys.stdout.write(f"{len(missed)} of {sum(bool(row.verdict) for row in rows)} targets missed\n")
     if given.json:
@@ -45,6 +49,7 @@ def main() -> None:
         given.json.write_text(
             json.dumps(written | {"rows": [row.as_dict() for row in rows]}, indent=1) + "\n"
         )
+    sys.exit(1 if broken else 0)
 
 
 def show(row: Row) -> None:

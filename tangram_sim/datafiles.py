@@ -1,4 +1,4 @@
-"""Files: finding the shipped data, reading text formats with errors that name file and line, writing whole."""
+"""Files: finding the shipped data, reading text with errors that name file and line, writing whole."""
 
 import csv
 import json
@@ -18,7 +18,9 @@ def shipped(folder: str) -> Path:
     for candidate in (package / "_data" / folder, package.parent / folder):
         if candidate.is_dir():
             return candidate
-    raise BadInputError(f"the data folder {folder!r} is missing from this installation of tangram-sim; reinstall it")
+    raise BadInputError(
+        f"the data folder {folder!r} is missing from this installation of tangram-sim; reinstall it"
+    )
 
 
 def read_text(path: Path) -> str:
@@ -44,7 +46,8 @@ def read_csv(path: Path) -> list[dict[str, str]]:
             continue
         if len(cells) != len(header):
             raise BadInputError(
-                f"{path}, line {reader.line_num}: {len(cells)} cells where the header has {len(header)} columns"
+                f"{path}, line {reader.line_num}: {len(cells)} cells where the header has {len(header)} "
+                "columns"
             )
         rows.append({column: cell.strip() for column, cell in zip(header, cells, strict=True)})
     return rows
@@ -55,7 +58,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise BadInputError(f"{path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
+        raise BadInputError(
+            f"{path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
+        ) from None
     except (RecursionError, ValueError) as error:  # nested too deeply; an integer of thousands of digits
         raise BadInputError(f"{path}: not readable as JSON: {error}") from None
 
@@ -74,14 +79,16 @@ def read_yaml(path: Path) -> Any:
             if not isinstance(key, str | int | float | bool):
                 raise BadInputError(f"{path}, line {key_node.start_mark.line + 1}: a key must be plain text")
             if key in seen:
-                raise BadInputError(f"{path}, line {key_node.start_mark.line + 1}: key {key!r} is given twice")
+                raise BadInputError(
+                    f"{path}, line {key_node.start_mark.line + 1}: key {key!r} is given twice"
+                )
             seen.add(key)
         return yaml.SafeLoader.construct_mapping(loader, node, deep=deep)
 
     Unique.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     text = read_text(path)
     try:
-        return yaml.load(text, Loader=Unique)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, Loader=Unique)  # a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
@@ -92,19 +99,30 @@ def read_yaml(path: Path) -> Any:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file completely or leave what was there untouched (a temporary sibling, then a rename)."""
+    """Write a file completely or leave what was there untouched (a temporary sibling, then a rename).
+
+    Devices and pipes (`/dev/stdout`) are written to, never replaced; a symbolic link keeps its place.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+            return
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
                 stream.write(text)
             umask = os.umask(0)
             os.umask(umask)
             Path(temporary).chmod(0o666 & ~umask)
-            Path(temporary).replace(path)
+            Path(temporary).replace(target)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    except BrokenPipeError:
+        raise  # a reader that has left is no error of the file
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
+        reason = getattr(error, "strerror", None) or error
+        raise BadInputError(f"{path}: cannot be written: {reason}") from None

@@ -1,6 +1,6 @@
 """Nouns of work: what is to be trained in one step, and with how many bytes per number."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,25 @@ class Job:
     dtype: str = "auto"
     optimizer: str = "adamw"
     schedule: str = "1f1b"
+    trainable: float = 1.0  # share of the parameters that get gradients and optimizer state (adapters: far below 1)
+    gradient_bytes: float = 0.0  # width of gradients where the software departs from the recipe; 0 = the recipe's
+    flash_attention: bool = True  # False: the software has no fused attention kernel, whatever the GPU could run
 
     @property
     def recipe(self) -> Recipe:
         """The precision recipe; `auto` must have been resolved before."""
-        return RECIPES[self.dtype]
+        recipe = RECIPES[self.dtype]
+        return replace(recipe, gradient_bytes=self.gradient_bytes) if self.gradient_bytes else recipe
 
     @property
     def optimizer_bytes(self) -> float:
         """Optimizer state and master copy, bytes per parameter."""
         return self.recipe.master_bytes + OPTIMIZER_STATE_BYTES[self.optimizer]
+
+    @property
+    def bytes_per_parameter(self) -> float:
+        """Weights, gradients and optimizer state, bytes per parameter held once."""
+        return self.recipe.weight_bytes + self.recipe.gradient_bytes + self.optimizer_bytes
 
     @property
     def tokens(self) -> int:

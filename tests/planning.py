@@ -20,8 +20,8 @@ from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.compose import Composed, Placed
 from tangram_sim.planners.enumerate import Enumeration, Table
 from tangram_sim.planners.finalists import Referee, seats_of
-from tangram_sim.planners.tangram import hop_seconds
 from tangram_sim.planners.islands import find_islands
+from tangram_sim.planners.search import hop_seconds
 
 HWDB = Hwdb.load()
 GPUS = ("T4", "RTX-3090", "V100-PCIe-16GB", "V100-SXM2-32GB", "A100-PCIe-80GB", "H100-NVL-94GB")  # by speed
@@ -48,7 +48,10 @@ def random_instance(seed: int, most_nodes: int = 2) -> Instance:
         gpu = HWDB.gpu(name)
         shrunk = replace(gpu, memory_bytes=gpu.memory_bytes * rng.choice((1.0, 0.6, 0.4)))
         node = Node(
-            shrunk, rng.choice((1, 2)), HWDB.link(rng.choice(("PCIe3x16", "PCIe4x16"))), rng.choice((6e9, 12.5e9, 25e9))
+            shrunk,
+            rng.choice((1, 2)),
+            HWDB.link(rng.choice(("PCIe3x16", "PCIe4x16"))),
+            rng.choice((6e9, 12.5e9, 25e9)),
         )
         groups.append(NodeGroup(f"g{index}", rng.randint(1, most_nodes if len(kinds) == 2 else 1), node))
     between = (GroupLimit((0, 1), rng.choice((1.25e9, 3e9)), 50e-6),) if rng.random() < 0.3 else ()
@@ -59,9 +62,13 @@ def random_instance(seed: int, most_nodes: int = 2) -> Instance:
     blocks = [wide if rng.random() < 0.25 else block for _ in range(rng.randint(4, 6))]
     model = Model("random", "gpt2", hidden, rng.choice((8192, 51200)), tuple(blocks), tied=rng.random() < 0.5)
     job = Job(rng.choice((16, 32)), 1024, "fp16", "adamw", "1f1b")
-    constraints = Constraints(fixed=(("cp", 1), ("zero_stage", 1)), recompute=("none", "full"), sequence_parallel=False)
+    constraints = Constraints(
+        fixed=(("cp", 1), ("zero_stage", 1)), recompute=("none", "full"), sequence_parallel=False
+    )
     if rng.random() < 0.5:
-        constraints = Constraints(fixed=(("cp", 1), ("zero_stage", 0)), recompute=("none", "full"), sequence_parallel=False)
+        constraints = Constraints(
+            fixed=(("cp", 1), ("zero_stage", 0)), recompute=("none", "full"), sequence_parallel=False
+        )
     return Instance(model, Cluster(f"random-{seed}", tuple(groups), Network(1.0, between)), job, constraints)
 
 
@@ -82,7 +89,14 @@ class Workshop:
     def enumeration(self, parallelizer: Grid | None = None) -> Enumeration:
         instance = self.instance
         return Enumeration(
-            instance.model, instance.job, self.islands, parallelizer or self.grid, instance.constraints, HWDB, self.bound, Counts()
+            instance.model,
+            instance.job,
+            self.islands,
+            parallelizer or self.grid,
+            instance.constraints,
+            HWDB,
+            self.bound,
+            Counts(),
         )
 
     def table(self, microbatch: int, parallelizer: Grid | None = None) -> Table:
@@ -99,7 +113,7 @@ class Workshop:
 
 
 def pipelines(table: Table, counts: list[int]) -> Iterator[tuple[tuple[int, int, int], ...]]:
-    """Every complete pipeline of a table: (option, start, stop) front to back, memory and node counts respected."""
+    """Every complete pipeline: (option, start, stop) front to back, memory and node counts respected."""
     atoms = table.slice_class.shape[0] - 1
 
     def extend(stop: int, left: list[int], behind: int) -> Iterator[tuple[tuple[int, int, int], ...]]:
@@ -121,7 +135,7 @@ def pipelines(table: Table, counts: list[int]) -> Iterator[tuple[tuple[int, int,
 
 
 def objective_s(table: Table, pipeline: tuple[tuple[int, int, int], ...], hops: np.ndarray) -> float:
-    """The composition's objective from first principles: the latest end of any inner stage's tail, plus the repeats."""
+    """The objective from first principles: the latest end of any stage's tail, plus the repeats."""
     stages = []  # (forward, total, tail, hop to the next stage), front to back
     for position, (option, _, _) in enumerate(pipeline):
         partial = table.partials[option]
@@ -133,7 +147,14 @@ def objective_s(table: Table, pipeline: tuple[tuple[int, int, int], ...], hops: 
                 hop = float(hops[kind, int(table.ints[pipeline[position + 1][0], 0])])
             else:
                 hop = 0.0
-            stages.append((stage.forward_s, stage.forward_s + stage.backward_s, stage.gradient_sync_s + stage.optimizer_s, hop))
+            stages.append(
+                (
+                    stage.forward_s,
+                    stage.forward_s + stage.backward_s,
+                    stage.gradient_sync_s + stage.optimizer_s,
+                    hop,
+                )
+            )
     ends = []
     for number, (_, _, tail, _) in enumerate(stages):
         before = sum(forward + hop for forward, _, _, hop in stages[:number])
@@ -144,5 +165,8 @@ def objective_s(table: Table, pipeline: tuple[tuple[int, int, int], ...], hops: 
 
 
 def composed_of(table: Table, pipeline: tuple[tuple[int, int, int], ...], value: float) -> Composed:
-    places = tuple(Placed(int(table.ints[option, 0]), start, stop, table.partials[option]) for option, start, stop in pipeline)
+    places = tuple(
+        Placed(int(table.ints[option, 0]), start, stop, table.partials[option])
+        for option, start, stop in pipeline
+    )
     return Composed(value, places, table.microbatch, table.microbatches)

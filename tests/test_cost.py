@@ -103,7 +103,7 @@ def test_visible_keys_match_counting_them(window):
 
 
 def test_attention_flop_is_the_textbook_count():
-    """4 s^2 h per sequence for both products, half of it under a causal mask (arXiv:2205.05198, appendix A)."""
+    """4 s^2 h per sequence for both products (arXiv:2205.05198, appendix A), half under a causal mask."""
     seq, heads, dim = 2048, 16, 128
     assert (
         float(attention_flop(seq, visible_keys(seq, 0, False), heads, dim, dim)) == 4 * seq**2 * heads * dim
@@ -146,7 +146,7 @@ def test_bus_bandwidth_of_a_large_all_reduce_is_the_link_rate(ranks):
 @given(ranks=st.integers(1, 64), nodes=st.integers(1, 8), gpus=st.integers(1, 8), size=sizes)
 @settings(max_examples=60)
 def test_all_reduce_is_reduce_scatter_and_all_gather(ranks, nodes, gpus, size):
-    """The identity by which ZeRO-1 costs what plain data parallelism does (with gradients as wide as weights)."""
+    """Why ZeRO-1 moves what plain data parallelism does, where gradients are as wide as weights."""
     over = one_group(island(nodes, gpus), min(ranks, nodes * gpus))
     assert all_reduce_s(size, over)[0] == 2 * all_gather_s(size, over)[0]
 
@@ -201,7 +201,10 @@ def test_a_limit_between_nodes_binds_the_nics():
     ],
 )
 def test_straddling_groups_are_priced_at_their_worst(gpus, ranks, stride, fewest):
-    """Groups of 4 on nodes of 6 split 4 | 2+2 | 4: the split one has 2 members on a side. Brute force beside."""
+    """Groups of 4 on nodes of 6 split 4 | 2+2 | 4.
+
+    The split one has 2 members on a side. Brute force beside.
+    """
     where = island(nodes=12, gpus=gpus)
     span, worst = ranks * stride, ranks
     for first in range(0, gpus * 12 - span + 1, span):

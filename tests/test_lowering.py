@@ -80,7 +80,10 @@ class TestOperations:
         ],
     )
     def test_six_flop_per_active_parameter_and_token(self, name):
-        """6 N per token for every matrix a token meets (N active, input embedding left out), plus attention."""
+        """6 N per token for every matrix a token meets.
+
+        N counts active parameters without the input embedding; attention comes on top.
+        """
         model, seq = load_model(name), 2048
         attention = sum(
             6 * (seq / 2) * block.attention.heads * (block.attention.head_dim + block.attention.value_dim)
@@ -92,7 +95,10 @@ class TestOperations:
         assert model_flop(model, work, HWDB.gpu("H100-SXM5-80GB"), HWDB) == pytest.approx(expected, rel=0.01)
 
     def test_windows_cut_attention(self):
-        """gemma2 at 8192 tokens: every other block sees 4096 keys at most, 3072 on average instead of 4096."""
+        """gemma2 at 8192 tokens.
+
+        Every other block sees 4096 keys at most, 3072 on average instead of 4096.
+        """
         model, gpu = load_model("gemma2-9b"), HWDB.gpu("H100-SXM5-80GB")
         wide = replace(
             model,
@@ -258,7 +264,10 @@ class TestOverlap:
         assert found.gradient_sync_s[0] == pytest.approx(one, rel=1e-6)
 
     def test_gradients_on_a_slow_network_are_what_remains(self):
-        """Bound by communication the step's end is the link's: all reductions in a row behind the first block's."""
+        """Bound by communication the step's end is the link's.
+
+        All reductions in a row behind the first block's.
+        """
         where = Setting(
             load_model("gpt3-6.7b"),
             island(nodes=4, gpus=8, nic=5e9),
@@ -274,7 +283,10 @@ class TestOverlap:
         assert found.backward_s[0] + found.gradient_sync_s[0] == pytest.approx(first + 32 * one, rel=1e-6)
 
     def test_zero_3_prefetches_in_both_directions(self):
-        """On a fast network gathered weights cost little; without prefetching each block would pay them in full."""
+        """On a fast network gathered weights cost little.
+
+        Without prefetching each block would pay them in full.
+        """
         plain, sharded = Layout(dp=32), Layout(dp=32, zero_stage=3)
         found = self.price(plain, sharded, nic=400e9)
         assert found.forward_s[1] < 1.05 * found.forward_s[0]
@@ -295,10 +307,13 @@ class TestOverlap:
         program = prices.program(prices.atoms[1], "backward")
         weights = next(float(op.seconds[0]) for op in program.ops if op.name == "weights")
         moved = 32 * (weights + float(program.gradients[0]))
-        assert moved < prices.price(1, 33).backward_s[0] < 1.05 * moved
+        assert moved * (1 - 1e-9) <= prices.price(1, 33).backward_s[0] < 1.05 * moved
 
     def test_weight_gradients_cover_the_tensor_parallel_reduction(self):
-        """The reduction of an input gradient runs beside the weight gradient (arXiv:1909.08053, Megatron-LM)."""
+        """The reduction of an input gradient runs beside the weight gradient.
+
+        As Megatron-LM does (arXiv:1909.08053).
+        """
         found = self.price(Layout(tp=8, dp=4))
         where = Setting(
             load_model("gpt3-6.7b"),
@@ -319,6 +334,20 @@ class TestOverlap:
         """All-gather and reduce-scatter instead of all-reduce; norms on a share of the tokens."""
         found = self.price(Layout(tp=8, dp=4), Layout(tp=8, dp=4, sequence_parallel=True))
         assert 0.85 * found.forward_s[0] < found.forward_s[1] < found.forward_s[0]
+
+    def test_tensor_parallel_experts_gather_every_copy_of_a_token(self):
+        """With expert and tensor parallelism the tp collective moves `active` copies, else one."""
+        model, where = load_model("mixtral-8x7b"), island(nodes=1, gpus=8)
+        layouts = (
+            Layout(tp=4, dp=2, sequence_parallel=True),
+            Layout(tp=4, dp=2, ep=2, sequence_parallel=True),
+        )
+        prices = Pricer(Setting(model, where, job(where, 2048), 4, layouts, HWDB))
+        seconds = {op.name: op.seconds for op in prices.program(model.blocks[0], "forward").ops}
+        assert seconds["gather 2"][0] == seconds["gather 1"][0]
+        latency = prices.setting.tp_group.latency_s[1]
+        assert seconds["gather 2"][1] - latency == pytest.approx(2 * (seconds["gather 1"][1] - latency))
+        assert seconds["reduce 2"][1] == seconds["gather 2"][1]
 
     def test_full_recomputation_adds_about_one_forward(self):
         """A replayed forward is a third more work (arXiv:2205.05198), seen in the backward alone."""
@@ -462,6 +491,7 @@ class TestPlacement:
             (range(36), 18),
             (range(9, 27), 9),
             (range(16, 20), 2),
+            (range(17, 21), 1),
             (range(2), 2),
             (range(20), 18),
         ],

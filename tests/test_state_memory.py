@@ -1,4 +1,7 @@
-"""Bytes of a rank against the literature: activations (Korthikanti et al.), ZeRO states (Rajbhandari et al.)."""
+"""Bytes of a rank against the literature.
+
+Activations (Korthikanti et al.), ZeRO states (Rajbhandari et al.).
+"""
 
 import numpy as np
 import pytest
@@ -44,7 +47,10 @@ class TestActivationsOfAGptLayer:
         return 5 * HEADS * SEQ / HIDDEN
 
     def test_tensor_parallel(self, b, t):
-        """sbh (10 + 24/t + 5as/(ht)): norms, dropout masks and block inputs are on every rank. t = 1: eq. 1."""
+        """sbh (10 + 24/t + 5as/(ht)).
+
+        Norms, dropout masks and block inputs are on every rank. t = 1: eq. 1.
+        """
         expected = self.sbh(b) * (10 + 24 / t + self.scores() / t)
         assert activation(Layout(tp=t), b) == pytest.approx(expected, rel=1e-12)
 
@@ -67,7 +73,10 @@ class TestActivationsOfAGptLayer:
 
 
 def test_the_papers_example_saves_what_it_says():
-    """Section 5 of arXiv:2205.05198: selective recomputation saves 70 % for GPT-3 and 65 % for MT-NLG 530B."""
+    """Section 5 of arXiv:2205.05198.
+
+    Selective recomputation saves 70 % for GPT-3 and 65 % for MT-NLG 530B.
+    """
     for name, saved in (("gpt3-175b", 0.70), ("gpt3-530b", 0.65)):
         model = load_model(name)
         job = Job(seq=2048, dtype="fp16")
@@ -77,7 +86,10 @@ def test_the_papers_example_saves_what_it_says():
 
 
 def test_recomputed_bytes_come_back_while_the_block_runs():
-    """What recomputation does not keep is the transient of one block: full and none peak alike on one layer."""
+    """What recomputation does not keep is the transient of one block.
+
+    Full and none peak alike on one layer.
+    """
     layouts = (Layout(), Layout(recompute="selective"), Layout(recompute="full"))
     found = held(setting(*layouts), BLOCK)
     assert np.ptp(found.activation + found.transient) == 0
@@ -85,7 +97,10 @@ def test_recomputed_bytes_come_back_while_the_block_runs():
 
 
 def test_fused_attention_keeps_no_scores():
-    """On a GPU with a flash kernel a layer keeps 34 sbh without recomputation, and selective saves nothing."""
+    """On a GPU with a flash kernel a layer keeps 34 sbh without recomputation.
+
+    And selective saves nothing.
+    """
     both = setting(Layout(), Layout(recompute="selective"), gpu="A100-SXM4-80GB")
     everything, selective = held(both, BLOCK).activation
     assert everything == selective == 34 * SEQ * HIDDEN
@@ -112,7 +127,10 @@ def test_data_parallel_shares_may_be_uneven_and_the_largest_counts():
 
 
 def test_gated_and_grouped_blocks_are_generalised():
-    """Llama: 2 norm inputs and 2 block inputs, 2 masks, q and output, k and v of few heads, gate, up, product."""
+    """What a layer of Llama keeps, counted by hand.
+
+    2 norm inputs and 2 block inputs, 2 masks, q and output, k and v of few heads, gate, up, product.
+    """
     model = load_model("llama3-8b")
     block, width = model.blocks[0], 2
     attention, inner = block.attention, block.feed_forward.width
@@ -198,7 +216,7 @@ def test_expert_states_shard_over_their_own_replicas():
 
 
 def test_logits_are_the_heads_transient():
-    """16-bit logits and their fp32 copy, sharded over tp; a masked language model predicts few of its tokens."""
+    """16-bit logits and their fp32 copy, sharded over tp."""
     head = atoms_of(GPT)[-1]
     assert isinstance(head, Head)
     found = held(setting(Layout(), Layout(tp=4)), head).transient

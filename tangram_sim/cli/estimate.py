@@ -5,7 +5,29 @@ from typing import Annotated
 import typer
 
 from tangram_sim.cli import options as shared
-from tangram_sim.errors import BadInputError
+from tangram_sim.errors import BadInputError, unknown_name
+
+Tp = Annotated[int, typer.Option("--tp", help="Tensor-parallel degree.")]
+Pp = Annotated[int, typer.Option("--pp", help="Pipeline stages.")]
+Dp = Annotated[
+    int, typer.Option("--dp", help="Data-parallel degree; 0: as many replicas as the cluster's GPUs hold.")
+]
+Cp = Annotated[int, typer.Option("--cp", help="Context-parallel degree.")]
+Ep = Annotated[int, typer.Option("--ep", help="Expert-parallel degree; divides dp x cp.")]
+Vpp = Annotated[int, typer.Option("--vpp", help="Chunks per stage; 2 or more means --schedule interleaved.")]
+Zero = Annotated[int, typer.Option("--zero", help="ZeRO stage, 0 to 3.")]
+MicroBatch = Annotated[int, typer.Option("--micro-batch", help="Sequences per data-parallel rank.")]
+Recompute = Annotated[str, typer.Option("--recompute", help="none, selective or full.")]
+SequenceParallel = Annotated[
+    bool,
+    typer.Option("--sequence-parallel/--no-sequence-parallel", help="Split norms over the tp ranks too."),
+]
+Layers = Annotated[
+    str | None, typer.Option("--layers", help="Blocks per stage, e.g. 10,10,6,6.  [default: even]")
+]
+Order = Annotated[
+    str | None, typer.Option("--order", help="Node groups in the order stages take them, e.g. g1,g0.")
+]
 
 
 def command(
@@ -16,25 +38,25 @@ def command(
     dtype: shared.Dtype = "auto",
     optimizer: shared.Optimizer = "adamw",
     schedule: shared.Schedule = "1f1b",
-    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel degree.")] = 1,
-    pp: Annotated[int, typer.Option("--pp", help="Pipeline stages.")] = 1,
-    dp: Annotated[int, typer.Option("--dp", help="Data-parallel degree; 0 takes all GPUs that are left.")] = 0,
-    cp: Annotated[int, typer.Option("--cp", help="Context-parallel degree.")] = 1,
-    ep: Annotated[int, typer.Option("--ep", help="Expert-parallel degree; divides dp x cp.")] = 1,
-    vpp: Annotated[int, typer.Option("--vpp", help="Chunks per stage (interleaved schedule).")] = 1,
-    zero: Annotated[int, typer.Option("--zero", min=0, max=3, help="ZeRO stage.")] = 0,
-    micro_batch: Annotated[int, typer.Option("--micro-batch", help="Sequences per data-parallel rank.")] = 1,
-    recompute: Annotated[str, typer.Option("--recompute", help="none, selective or full.")] = "none",
-    sequence_parallel: Annotated[bool, typer.Option("--sequence-parallel/--no-sequence-parallel")] = False,
-    layers: Annotated[str | None, typer.Option("--layers", help="Blocks per stage, e.g. 10,10,6,6.")] = None,
-    order: Annotated[str | None, typer.Option("--order", help="Node groups in the order stages take them.")] = None,
+    tp: Tp = 1,
+    pp: Pp = 1,
+    dp: Dp = 0,
+    cp: Cp = 1,
+    ep: Ep = 1,
+    vpp: Vpp = 1,
+    zero: Zero = 0,
+    micro_batch: MicroBatch = 1,
+    recompute: Recompute = "none",
+    sequence_parallel: SequenceParallel = False,
+    layers: Layers = None,
+    order: Order = None,
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """Predict one uniform layout of MODEL on CLUSTER; ranks are numbered node by node, tp fastest, then cp, dp, pp."""
-    from tangram_sim.errors import unknown_name
+    """Predict one uniform layout of MODEL on CLUSTER; ranks go node by node, tp fastest, then cp, dp, pp."""
+    from tangram_sim.cli import writing
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.jobs import Job
     from tangram_sim.layouts import RECOMPUTE
@@ -43,20 +65,29 @@ def command(
 
     if recompute not in RECOMPUTE:
         raise unknown_name("recompute kind", recompute, RECOMPUTE)
-    database = shared.load_hwdb(hwdb)
     wanted = Uniform(
-        tp, pp, dp, cp, ep, vpp, zero, micro_batch, recompute, sequence_parallel, _layers(layers), shared.names(order)
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        ep=ep,
+        vpp=vpp,
+        zero_stage=zero,
+        micro_batch=micro_batch,
+        recompute=recompute,
+        sequence_parallel=sequence_parallel,
+        layers=_layers(layers),
+        order=shared.names("--order", order),
     )
+    writing.require_writable(output=output, trace=trace)
+    database = shared.load_hwdb(hwdb)
     job = Job(global_batch, seq, dtype, optimizer, schedule)
     result = api.estimate(load_model(model), load_cluster(cluster, database), job, wanted, hwdb=database)
-
-    from tangram_sim.cli import writing
-
     writing.show(result, as_json=as_json, output=output, trace=trace)
 
 
 def _layers(text: str | None) -> tuple[int, ...]:
-    parts = shared.names(text)
-    if not all(part.isdigit() for part in parts):
+    parts = shared.names("--layers", text)
+    if not all(part.isascii() and part.isdigit() and len(part) < 9 for part in parts):
         raise BadInputError(f"--layers {text}: give whole numbers separated by commas, e.g. 10,10,6,6")
     return tuple(int(part) for part in parts)

@@ -1,12 +1,29 @@
 """`tangram hw` and `tangram islands`: what hardware is known, and how a cluster is cut."""
 
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.console import print_json, print_table
+from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.units import show_bytes, show_rate
 
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
+
 app = typer.Typer(help="The hardware database: GPUs, links, nodes, clusters.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A GPU, link, node or cluster.")]
+ComputeTolerance = Annotated[
+    float,
+    typer.Option("--compute-tolerance", help="Largest spread of compute inside an island: max/min - 1."),
+]
+MemoryTolerance = Annotated[
+    float, typer.Option("--memory-tolerance", help="Largest spread of memory inside an island.")
+]
+LinkTolerance = Annotated[
+    float, typer.Option("--link-tolerance", help="Largest spread of intra-node bandwidth inside an island.")
+]
 
 
 @app.command("list")
@@ -15,32 +32,38 @@ def list_hardware(hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = Fals
     from tangram_sim.hwdb import cluster_names
 
     database = shared.load_hwdb(hwdb)
+    names = {
+        "gpus": list(database.gpu_names()),
+        "links": list(database.link_names()),
+        "nodes": list(database.node_names()),
+        "clusters": list(cluster_names(database)),
+    }
     if as_json:
-        print_json(
-            {
-                "gpus": database.gpu_names(),
-                "links": database.link_names(),
-                "nodes": database.node_names(),
-                "clusters": cluster_names(),
-            }
-        )
+        print_json(names)
         return
     rows = []
-    for name in database.gpu_names():
+    for name in names["gpus"]:
         gpu = database.gpu(name)
         best = max(gpu.peak_flop_per_s("bf16"), gpu.peak_flop_per_s("fp16"))
-        dtypes = " ".join(dtype for dtype, _ in gpu.peaks)
         rows.append(
-            (name, gpu.architecture, f"{best / 1e12:.4g}", f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.memory_bytes_per_s / 1e9:.0f}", dtypes)
+            (
+                name,
+                gpu.architecture,
+                f"{best / 1e12:.4g}" if best else "-",
+                f"{gpu.memory_bytes / 1e9:.0f}",
+                f"{gpu.memory_bytes_per_s / 1e9:.0f}",
+                " ".join(dtype for dtype, _ in gpu.peaks),
+            )
         )
-    print_table(("GPU", "architecture", "bf16/fp16 TFLOP/s", "GB", "GB/s", "dtypes"), rows, right=(2, 3, 4))
-    for kind, names in (("links", database.link_names()), ("nodes", database.node_names()), ("clusters", cluster_names())):
-        typer.echo(f"{kind}: {', '.join(names)}\n")
+    columns = ("GPU", "architecture", "16-bit TFLOP/s", "GB", "GB/s", "dtypes")
+    print_table(columns, rows, right=(2, 3, 4))
+    for kind in ("links", "nodes", "clusters"):
+        print_line(f"{kind}: {', '.join(names[kind])}")
 
 
 @app.command("show")
-def show(name: str, hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False) -> None:
-    """Show one GPU, link or node with its source, or one cluster."""
+def show(name: NameArgument, hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False) -> None:
+    """Show one GPU, link or node with its source, or the islands of one cluster."""
     from tangram_sim.errors import UnknownNameError, unknown_name
     from tangram_sim.hwdb import cluster_names
 
@@ -50,17 +73,57 @@ def show(name: str, hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = Fa
             row = database.row(table, name)
         except UnknownNameError:
             continue
-        facts = {"name": row.name, **row.facts(), "table": table, "read_from": str(row.where)}
+        efficiencies = _efficiencies(database, row.name) if table == "gpus" else []
+        facts = {column: cell for column, cell in row.cells.items() if cell}
         if as_json:
-            print_json(facts)
-        else:
-            print_table((row.name, ""), [(key, str(value)) for key, value in facts.items() if value and key != "name"])
+            figures = {column: _figure(cell) for column, cell in facts.items()}
+            print_json(
+                {"table": table, **figures, "read_from": row.origins["name"], "efficiency": efficiencies}
+            )
+            return
+        shown = [(column, cell) for column, cell in facts.items() if column != "name"]
+        print_table((row.name, ""), [*shown, ("read from", row.origins["name"])])
+        if efficiencies:
+            keys = ("kernel", "parameter", "value", "sigma", "source")
+            values = [
+                tuple(f"{e[key]:g}" if key in ("value", "sigma") else str(e[key]) for key in keys)
+                for e in efficiencies
+            ]
+            print_table(keys, values, right=(2, 3))
         return
-    if name in cluster_names():
-        islands(name, "auto", hwdb, as_json)
+    if name in cluster_names(database):
+        islands(name, hwdb=hwdb, as_json=as_json)
         return
-    known = [*database.gpu_names(), *database.link_names(), *database.node_names(), *cluster_names()]
-    raise unknown_name("hardware", name, known, "See `tangram hw list`.")
+    known = [*database.gpu_names(), *database.link_names(), *database.node_names(), *cluster_names(database)]
+    raise unknown_name("hardware", name, known, "`tangram hw list` prints all of it.")
+
+
+def _figure(cell: str) -> str | float:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def _efficiencies(database: "Hwdb", gpu: str) -> list[dict[str, str | float]]:
+    """The efficiency rows a GPU is priced with at its best 16-bit type."""
+    fresh = database.fresh()
+    found = fresh.gpu(gpu)
+    dtype = next((d for d in ("bf16", "fp16", "fp32") if found.peak_flop_per_s(d)), "fp32")
+    fresh.efficiency(found, dtype)
+    return [
+        {
+            "dtype": row["dtype"] if row["dtype"] != "*" else "any",
+            "kernel": row["kernel"],
+            "parameter": row["parameter"],
+            "value": row.number("value"),
+            "sigma": row.number("sigma"),
+            "source": row["source"],
+            "of": row["gpu"],
+        }
+        for row in fresh.rows_read()
+        if row.table == "efficiency"
+    ]
 
 
 def islands(
@@ -68,11 +131,18 @@ def islands(
     dtype: shared.Dtype = "auto",
     hwdb: shared.HwdbFolders = None,
     as_json: shared.AsJson = False,
-    compute_tolerance: float = typer.Option(0.10, help="Largest spread of compute inside an island, max/min - 1."),
-    memory_tolerance: float = typer.Option(0.05, help="Largest spread of memory."),
-    link_tolerance: float = typer.Option(0.10, help="Largest spread of intra-node bandwidth."),
+    compute_tolerance: ComputeTolerance = 0.10,
+    memory_tolerance: MemoryTolerance = 0.05,
+    link_tolerance: LinkTolerance = 0.10,
 ) -> None:
     """Cut CLUSTER into islands of equal GPUs and say why each cut is made."""
+    for option, value in (
+        ("compute", compute_tolerance),
+        ("memory", memory_tolerance),
+        ("link", link_tolerance),
+    ):
+        shared.require_fraction(f"--{option}-tolerance", value)
+
     from tangram_sim.hwdb import load_cluster
     from tangram_sim.jobs import Job
     from tangram_sim.planners.islands import Tolerances, find_islands
@@ -111,14 +181,14 @@ def islands(
         (
             one.name,
             f"{one.nodes} x {one.gpus // one.nodes} {one.gpu}",
-            f"{one.compute_flop_per_s / 1e12:.4g}",
+            f"{one.compute_flop_per_s / 1e12:.4g}" if one.compute_flop_per_s else "none",
             show_bytes(one.memory_bytes),
             f"{one.intra_link} {show_rate(one.intra_bytes_per_s)}",
             show_rate(one.nic_bytes_per_s),
-            one.reason,
         )
         for one in document.islands
     ]
-    print_table(
-        ("island", "GPUs", f"TFLOP/s {document.dtype}", "memory", "inside a node", "NIC", "reason"), rows, right=(2, 3, 5)
-    )
+    columns = ("island", "GPUs", f"{document.dtype} TFLOP/s", "memory", "inside a node", "NICs of a node")
+    print_table(columns, rows, right=(2, 3, 5))
+    for one in document.islands:
+        print_line(f"{one.name}: {one.reason}")

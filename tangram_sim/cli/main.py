@@ -1,5 +1,6 @@
 """The `tangram` command: collects the verbs and turns errors into one message and exit code 2."""
 
+import errno
 import os
 import sys
 
@@ -40,21 +41,36 @@ def root(
 def main() -> None:
     """Run a command. Exit 2 with one message for requests that cannot be met; `| head` ends quietly."""
     try:
-        app(standalone_mode=True)
+        code = _run()
         sys.stdout.flush()
-    except TangramError as error:
-        _leave(f"error: {error}", 2)
     except BrokenPipeError:
-        # The reader has what it wanted; keep the interpreter from complaining when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except KeyboardInterrupt:
-        _leave("interrupted; nothing was written", 130)
-
-
-def _leave(message: str, code: int) -> None:
-    sys.stderr.write(message.rstrip() + "\n")
+        code = _reader_left()
+    except OSError as error:  # standard output is a full disk
+        sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
+        code = _reader_left() or 2
     sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command; its exit code."""
+    try:
+        app()
+    except TangramError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except SystemExit as leave:
+        # Typer ends a command whose reader has left with exit code 1; for us that is a good end.
+        cause = leave.__context__
+        if isinstance(cause, OSError) and cause.errno == errno.EPIPE:
+            return _reader_left()
+        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+    return 0
+
+
+def _reader_left() -> int:
+    """Keep the interpreter from complaining when it closes a standard output that nobody reads."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    return 0
 
 
 if __name__ == "__main__":

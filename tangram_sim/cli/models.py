@@ -18,10 +18,16 @@ def list_models(as_json: shared.AsJson = False) -> None:
 
     found = [load_model(name) for name in model_names()]
     if as_json:
-        print_json([{"name": m.name, "family": m.family, "parameters": m.parameters, "layers": m.layers} for m in found])
+        print_json(
+            [
+                {"name": m.name, "family": m.family, "parameters": m.parameters, "layers": m.layers}
+                for m in found
+            ]
+        )
         return
     rows = [
-        (m.name, m.family, f"{m.parameters / 1e9:.3g} B", str(m.layers), str(m.hidden), str(m.vocab)) for m in found
+        (m.name, m.family, f"{m.parameters / 1e9:.3g} B", str(m.layers), str(m.hidden), str(m.vocab))
+        for m in found
     ]
     print_table(("model", "family", "parameters", "layers", "hidden", "vocab"), rows, right=(2, 3, 4, 5))
 
@@ -53,7 +59,10 @@ def show(model: shared.ModelArgument, as_json: shared.AsJson = False) -> None:
     rows: list[tuple[str, Any]] = [
         ("family", found.family),
         ("parameters", f"{found.parameters:,} ({found.active_parameters:,} active)"),
-        ("layers", " + ".join(f"{len(list(same))} x {_kind(block)}" for block, same in groupby(found.blocks))),
+        (
+            "layers",
+            " + ".join(f"{len(list(same))} x {_kind(block)}" for block, same in groupby(found.blocks)),
+        ),
         ("hidden", found.hidden),
         ("vocabulary", f"{found.vocab}{' (tied)' if found.tied else ''}"),
         ("longest sequence", found.max_seq or "not stated"),
@@ -64,7 +73,9 @@ def show(model: shared.ModelArgument, as_json: shared.AsJson = False) -> None:
 
 def _kind(block: Any) -> str:
     part, attention = block.feed_forward, block.attention
-    heads = f"{attention.heads} heads" + (f" ({attention.kv_heads} kv)" if attention.kv_heads != attention.heads else "")
+    heads = f"{attention.heads} heads" + (
+        f" ({attention.kv_heads} kv)" if attention.kv_heads != attention.heads else ""
+    )
     if hasattr(part, "experts"):
         return f"[{heads}, {part.active} of {part.experts} experts of {part.width}]"
     return f"[{heads}, width {part.width}]"

@@ -1,19 +1,23 @@
 """Options that several verbs share, so that they are spelled and explained once."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from tangram_sim.errors import BadInputError
+from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.parallelizers.api import Constraints
 
 ModelArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A shipped name (`tangram models list`), a config.json or a model.yaml.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A shipped name (`tangram models list`), a config.json or a model.yaml."
+    ),
 ]
 ClusterArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="A shipped name or a cluster YAML file.")
@@ -23,18 +27,33 @@ Seq: TypeAlias = Annotated[int, typer.Option("--seq", help="Tokens per sequence.
 Dtype: TypeAlias = Annotated[
     str, typer.Option("--dtype", help="auto, bf16, fp16, fp32, tf32, fp8, mxfp8 or nvfp4.")
 ]
-Optimizer: TypeAlias = Annotated[str, typer.Option("--optimizer", help="adamw, lamb, sgd, lion, ...")]
+Optimizer: TypeAlias = Annotated[
+    str, typer.Option("--optimizer", help="adamw, adam, lamb, sgd, momentum, lion or adafactor.")
+]
 Schedule: TypeAlias = Annotated[str, typer.Option("--schedule", help="1f1b, gpipe, zb-h1 or interleaved.")]
 HwdbFolders: TypeAlias = Annotated[
-    list[Path] | None, typer.Option("--hwdb", help="Folder with rows of your own; may be given several times, last wins.")
+    list[Path] | None,
+    typer.Option("--hwdb", help="Folder with rows of your own; may be given several times, last wins."),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Trace: TypeAlias = Annotated[
     Path | None, typer.Option("--trace", help="Write a timeline for chrome://tracing or Perfetto.")
 ]
-Output: TypeAlias = Annotated[Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")]
+Output: TypeAlias = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")
+]
 
-DEGREES = {"tp": "tp", "dp": "dp", "cp": "cp", "ep": "ep", "pp": "pp", "zero": "zero_stage", "zero_stage": "zero_stage"}
+DEGREES = {
+    "tp": "tp",
+    "dp": "dp",
+    "cp": "cp",
+    "ep": "ep",
+    "pp": "pp",
+    "zero": "zero_stage",
+    "zero_stage": "zero_stage",
+}
+MOST_SHOWN = 1000  # plans under --top
+_DIGITS = 9  # of a degree; more would be no number of GPUs
 
 
 def load_hwdb(folders: Sequence[Path] | None) -> "Hwdb":
@@ -44,31 +63,59 @@ def load_hwdb(folders: Sequence[Path] | None) -> "Hwdb":
     return Hwdb.load(tuple(folders or ()))
 
 
-def names(text: str | None) -> tuple[str, ...]:
-    """A comma-separated list of names."""
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+def require_fraction(option: str, value: float) -> None:
+    """Raise BadInputError unless `value` is a finite number, zero or more."""
+    if not math.isfinite(value) or value < 0:
+        raise BadInputError(f"{option} {value:g}: give a finite number, zero or more, e.g. 0.1")
 
 
-def constraints(fix: Sequence[str], microbatch_per_rank: int, recompute: str | None, sequence_parallel: bool | None) -> "Constraints":
+def names(option: str, text: str | None) -> tuple[str, ...]:
+    """A comma-separated list of names; () where the option was not given.
+
+    Raises BadInputError for an option that was given without any name.
+    """
+    found = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not found:
+        raise BadInputError(f"{option} {text!r}: give names separated by commas, or leave the option out")
+    return found
+
+
+def constraints(
+    fix: Sequence[str],
+    microbatch_per_rank: int | None,
+    recompute: str | None,
+    sequence_parallel: bool | None = None,
+) -> "Constraints":
     """What --fix, --microbatch-per-rank and --recompute say. Raises BadInputError for contradictions."""
     from tangram_sim.layouts import RECOMPUTE
     from tangram_sim.parallelizers.api import Constraints
 
     fixed: dict[str, int] = {}
-    for item in (part for text in fix for part in names(text)):
-        name, _, value = item.partition("=")
-        if name not in DEGREES or not value.isdigit():
-            raise BadInputError(f"--fix {item}: give NAME=NUMBER with a name out of {', '.join(DEGREES)}")
-        key, number = DEGREES[name], int(value)
-        if (key == "zero_stage" and number > 3) or (key != "zero_stage" and number < 1):
-            raise BadInputError(f"--fix {item}: {'zero is 0 to 3' if key == 'zero_stage' else 'a degree is 1 or more'}")
+    for item in (part for text in fix for part in names("--fix", text)):
+        name, _, value = (part.strip() for part in item.partition("="))
+        if name not in DEGREES or not (value.isascii() and value.isdigit()):
+            raise BadInputError(
+                f"--fix {item}: give NAME=NUMBER with a name out of {', '.join(DEGREES)}, e.g. --fix tp=4"
+            )
+        key, number = DEGREES[name], int(value[:_DIGITS])
+        if key == "zero_stage" and number > 3:
+            raise BadInputError(f"--fix {item}: ZeRO stages are 0 to 3")
+        if key != "zero_stage" and number < 1:
+            raise BadInputError(f"--fix {item}: a degree is 1 or more")
         if fixed.get(key, number) != number:
             raise BadInputError(f"--fix gives {name} two values, {fixed[key]} and {number}; keep one")
         fixed[key] = number
-    kinds = names(recompute) or RECOMPUTE
+    kinds = names("--recompute", recompute) or RECOMPUTE
     for kind in kinds:
         if kind not in RECOMPUTE:
-            raise BadInputError(f"--recompute {kind}: known are {', '.join(RECOMPUTE)}")
-    if microbatch_per_rank < 0:
-        raise BadInputError(f"--microbatch-per-rank {microbatch_per_rank}: give 1 or more")
-    return Constraints(tuple(sorted(fixed.items())), tuple(kinds), microbatch_per_rank, sequence_parallel)
+            raise unknown_name("recompute kind", kind, RECOMPUTE)
+    if microbatch_per_rank is not None and microbatch_per_rank < 1:
+        raise BadInputError(
+            f"--microbatch-per-rank {microbatch_per_rank}: give 1 or more, or leave the option out"
+        )
+    return Constraints(
+        tuple(sorted(fixed.items())),
+        tuple(kind for kind in RECOMPUTE if kind in kinds),
+        microbatch_per_rank or 0,
+        sequence_parallel,
+    )

@@ -8,10 +8,41 @@ import typer
 from tangram_sim.cli import options as shared
 from tangram_sim.errors import BadInputError, unknown_name
 
-PRESETS = {
-    "tangram-paper": "microbatch 1 per rank and no ZeRO, as in arXiv:2606.16907 for dense models",
-    "tangram-paper-moe": "microbatch 4 per rank, as in arXiv:2606.16907 for Mixtral and Qwen3",
-}
+# Sequences per rank that arXiv:2606.16907 uses: 1 for dense models, 4 for Mixtral and Qwen3; without ZeRO.
+PRESETS = {"tangram-paper": 1, "tangram-paper-moe": 4}
+
+Parallelizer = Annotated[str, typer.Option("--parallelizer", help="Who plans one slice on one island.")]
+Objective = Annotated[str, typer.Option("--objective", help="What is best: throughput.")]
+Fix = Annotated[
+    list[str] | None,
+    typer.Option("--fix", help="Fix degrees of every stage: tp=4, dp, cp, ep, pp (inner), zero."),
+]
+PerRank = Annotated[
+    int | None,
+    typer.Option(
+        "--microbatch-per-rank", help="Sequences of a microbatch per data-parallel rank.  [default: free]"
+    ),
+]
+Recompute = Annotated[
+    str | None, typer.Option("--recompute", help="Allow only these: none, selective, full.  [default: all]")
+]
+Order = Annotated[
+    str | None, typer.Option("--order", help="Islands front to back, e.g. g1,g0; others stay idle.")
+]
+Exclude = Annotated[str | None, typer.Option("--exclude", help="Islands not to use, e.g. g2.")]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset", help="tangram-paper or tangram-paper-moe: microbatch per rank 1 or 4, and no ZeRO."
+    ),
+]
+Top = Annotated[int, typer.Option("--top", help="Show this many plans, and what they trade.")]
+Candidates = Annotated[
+    Path | None, typer.Option("--candidates", help="Write every partial plan considered to this CSV file.")
+]
+SubIslands = Annotated[
+    bool, typer.Option("--sub-islands/--whole-islands", help="Whether islands may be split.")
+]
 
 
 def command(
@@ -21,18 +52,18 @@ def command(
     seq: shared.Seq = 2048,
     dtype: shared.Dtype = "auto",
     optimizer: shared.Optimizer = "adamw",
-    parallelizer: Annotated[str, typer.Option("--parallelizer", help="Who plans one slice on one island.")] = "grid",
+    parallelizer: Parallelizer = "grid",
     schedule: shared.Schedule = "1f1b",
-    objective: Annotated[str, typer.Option("--objective", help="throughput")] = "throughput",
-    fix: Annotated[list[str] | None, typer.Option("--fix", help="Fix degrees: tp=4, dp=2, cp, ep, pp (inner), zero.")] = None,
-    microbatch_per_rank: Annotated[int, typer.Option("--microbatch-per-rank", help="Sequences per data-parallel rank.")] = 0,
-    recompute: Annotated[str | None, typer.Option("--recompute", help="Allow only these: none, selective, full.")] = None,
-    order: Annotated[str | None, typer.Option("--order", help="Islands front to back, e.g. g1,g0; others stay idle.")] = None,
-    exclude: Annotated[str | None, typer.Option("--exclude", help="Islands not to use, e.g. g2.")] = None,
-    preset: Annotated[str | None, typer.Option("--preset", help="tangram-paper or tangram-paper-moe.")] = None,
-    top: Annotated[int, typer.Option("--top", help="Show this many plans and what they trade.")] = 1,
-    candidates: Annotated[Path | None, typer.Option("--candidates", help="Write every partial plan considered to a CSV.")] = None,
-    sub_islands: Annotated[bool, typer.Option("--sub-islands/--whole-islands", help="Whether islands may be split.")] = True,
+    objective: Objective = "throughput",
+    fix: Fix = None,
+    microbatch_per_rank: PerRank = None,
+    recompute: Recompute = None,
+    order: Order = None,
+    exclude: Exclude = None,
+    preset: Preset = None,
+    top: Top = 1,
+    candidates: Candidates = None,
+    sub_islands: SubIslands = True,
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
@@ -41,26 +72,28 @@ def command(
     """Find the fastest plan for MODEL on CLUSTER and predict what it achieves."""
     if objective != "throughput":
         raise unknown_name("objective", objective, ["throughput"])
-    if top < 1:
-        raise BadInputError(f"--top {top}: give 1 or more")
-    fixes, recompute, microbatch_per_rank = _preset(preset, fix, recompute, microbatch_per_rank)
+    if not 1 <= top <= shared.MOST_SHOWN:
+        raise BadInputError(f"--top {top}: give 1 to {shared.MOST_SHOWN}")
+    fixes, microbatch_per_rank = _preset(preset, list(fix or []), microbatch_per_rank)
 
+    from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.jobs import Job
     from tangram_sim.planners.api import Wishes
     from tangram_sim.studies import api
 
-    database = shared.load_hwdb(hwdb)
+    writing.require_writable(output=output, trace=trace, candidates=candidates)
     wishes = Wishes(
-        constraints=shared.constraints(fixes, microbatch_per_rank, recompute, None),
-        order=shared.names(order),
-        exclude=shared.names(exclude),
+        constraints=shared.constraints(fixes, microbatch_per_rank, recompute),
+        order=shared.names("--order", order),
+        exclude=shared.names("--exclude", exclude),
         top=top,
         parallelizer=parallelizer,
         sub_islands=sub_islands,
         every_candidate=candidates is not None,
     )
+    database = shared.load_hwdb(hwdb)
     with SlowProgress("planning") as progress:
         result = api.plan(
             load_model(model),
@@ -70,22 +103,19 @@ def command(
             hwdb=database,
             progress=progress.report,
         )
-    from tangram_sim.cli import writing
-
-    writing.show(result, as_json=as_json, output=output, trace=trace)
-    if candidates is not None:
-        writing.write_candidates(result.candidates, candidates)
+    writing.show(result, as_json=as_json, output=output, trace=trace, candidates=candidates)
 
 
 def _preset(
-    preset: str | None, fix: list[str] | None, recompute: str | None, microbatch_per_rank: int
-) -> tuple[list[str], str | None, int]:
-    fixes = list(fix or [])
+    preset: str | None, fixes: list[str], microbatch_per_rank: int | None
+) -> tuple[list[str], int | None]:
+    """(--fix, --microbatch-per-rank) with what a preset adds; what the user fixes besides must agree."""
     if preset is None:
-        return fixes, recompute, microbatch_per_rank
+        return fixes, microbatch_per_rank
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
-    size = 4 if preset.endswith("moe") else 1
-    if microbatch_per_rank not in (0, size):
+    size = PRESETS[preset]
+    if microbatch_per_rank not in (None, size):
         raise BadInputError(f"--preset {preset} means --microbatch-per-rank {size}; drop one of the two")
-    return [*fixes, "zero=0"] if not any("zero" in item for item in fixes) else fixes, recompute, size
+    zero = [item for item in fixes if "zero" in item]
+    return fixes if zero else [*fixes, "zero=0"], size

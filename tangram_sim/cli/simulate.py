@@ -16,9 +16,10 @@ def command(
     trace: shared.Trace = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """Replay a plan file; another hardware database re-prices the same decisions."""
+    """Replay a plan file; rows under --hwdb win over the figures in the file and re-price the decisions."""
     from tangram_sim.cli import writing
     from tangram_sim.studies import api
 
+    writing.require_writable(output=output, trace=trace)
     result = api.simulate(plan, engine=engine, hwdb=shared.load_hwdb(hwdb))
     writing.show(result, as_json=as_json, output=output, trace=trace)

@@ -3,117 +3,194 @@
 import csv
 import io
 import json
+import os
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from tangram_sim.cli.console import print_table
+from tangram_sim.cli.console import Table, print_json, print_line, print_widest
 from tangram_sim.datafiles import write_whole
-from tangram_sim.planners.api import Candidate
-from tangram_sim.studies.documents import PlanDocument, StageForecast
+from tangram_sim.errors import BadInputError
 from tangram_sim.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
+    from tangram_sim.planners.api import Candidate
     from tangram_sim.studies.api import Result
+    from tangram_sim.studies.documents import PlanDocument, StageForecast
 
 _BAR = 10
 
 
-def show(result: "Result", *, as_json: bool, output: Path | None, trace: Path | None) -> None:
+def require_writable(**files: Path | None) -> None:
+    """Refuse impossible output files before any work is done; keys are the options that name them.
+
+    Raises BadInputError for a folder, a place that cannot be written, or one file named twice.
+    """
+    seen: dict[Path, str] = {}
+    for name, path in files.items():
+        if path is None:
+            continue
+        option = f"--{name} {path}"
+        if path.is_dir():
+            raise BadInputError(f"{option}: is a folder; name a file in it, e.g. {path / (name + '.json')}")
+        place = next(folder for folder in path.absolute().parents if folder.exists())
+        if not place.is_dir():
+            raise BadInputError(f"{option}: {place} is a file, not a folder; name another place")
+        if not os.access(path if path.exists() else place, os.W_OK):
+            raise BadInputError(f"{option}: no permission to write in {place}; name another place")
+        if path.absolute() in seen and (path.is_file() or not path.exists()):
+            raise BadInputError(f"--{seen[path.absolute()]} and {option} name one file; name two")
+        seen[path.absolute()] = name
+
+
+def show(
+    result: "Result",
+    *,
+    as_json: bool,
+    output: Path | None,
+    trace: Path | None,
+    candidates: Path | None = None,
+) -> None:
     """Write the files asked for, then print the table or the JSON object."""
+    written = []
     if trace is not None:
         from tangram_sim.sim.perfetto import trace_json
 
         write_whole(trace, trace_json(result.forecast.timeline))
+        written.append(f"timeline written to {trace} (open it in https://ui.perfetto.dev)")
+    if candidates is not None:
+        write_whole(candidates, candidates_text(result.candidates))
+        written.append(f"{count(len(result.candidates), 'partial plan')} written to {candidates}")
     if output is not None:
         write_whole(output, plan_text(result.document))
+        written.append(f"plan written to {output} (`tangram explain {output}` takes it apart)")
     if as_json:
-        typer.echo(json.dumps(result.document.model_dump(), indent=2))
+        print_json(result.document.model_dump())
         return
     print_document(result.document)
-    for path, what in ((output, "plan"), (trace, "timeline")):
-        if path is not None:
-            typer.echo(f"{what} written to {path}")
+    for line in written:
+        print_line(line)
 
 
-def plan_text(document: PlanDocument) -> str:
+def plan_text(document: "PlanDocument") -> str:
     """The text of a plan file. The search's own seconds stay out: the same input gives the same bytes."""
-    return json.dumps(document.model_dump(exclude={"planning_s", "planning_cpu_s"}), indent=1) + "\n"
+    seconds = {"planning_s", "planning_cpu_s"}
+    return json.dumps(document.model_dump(exclude=seconds), indent=1, allow_nan=False) + "\n"
 
 
-def print_document(document: PlanDocument) -> None:
+def count(number: int, what: str) -> str:
+    """A number with its noun: `1 microbatch`, `2 microbatches`."""
+    plural = f"{what}es" if what.endswith(("ch", "s", "x")) else f"{what}s"
+    return f"{number:,} {what if number == 1 else plural}"
+
+
+def print_document(document: "PlanDocument") -> None:
     """Headline, stages, what limits the step, alternatives, notes."""
     job = document.job
     verdict = "" if document.feasible else "   DOES NOT FIT"
-    typer.echo(
-        f"{document.model['name']} on {document.cluster['name']}: {job.global_batch} sequences of {job.seq} tokens, "
-        f"{job.dtype}, {job.optimizer}, {document.schedule}{verdict}"
+    print_line(
+        f"{document.model['name']} on {document.cluster['name']}: {count(job.global_batch, 'sequence')} of "
+        f"{count(job.seq, 'token')}, {job.dtype}, {job.optimizer}, {document.schedule}{verdict}"
     )
-    typer.echo(
+    print_line(
         f"step {show_seconds(document.step_s)}   {document.tokens_per_s:,.0f} tokens/s   "
         f"MFU {document.mfu * 100:.1f} % of the GPUs used ({document.mfu_cluster * 100:.1f} % of all)   "
         f"{document.gpus_used} of {document.gpus_total} GPUs"
     )
-    gap = document.step_s / document.lower_bound_step_s - 1 if document.lower_bound_step_s else 0.0
-    typer.echo(
-        f"{document.microbatches} microbatches of {document.microbatch} sequences ({document.microbatch_per_rank} per rank at most)   "
-        f"bubble and waits {document.bubble_fraction * 100:.1f} %   no plan below {show_seconds(document.lower_bound_step_s)} "
-        f"(gap {gap * 100:.0f} %)"
+    bound = document.lower_bound_step_s
+    gap = f" (gap {(document.step_s / bound - 1) * 100:.0f} %)" if bound else ""
+    print_line(
+        f"{count(document.microbatches, 'microbatch')} of {count(document.microbatch, 'sequence')} "
+        f"({document.microbatch_per_rank} per rank at most)   "
+        f"bubble and waits {document.bubble_fraction * 100:.1f} %   no plan below {show_seconds(bound)}{gap}"
     )
-    slowest = max(document.stages, key=lambda stage: stage.forward_s + stage.backward_s)
-    rows = [_row(number, stage, stage is slowest) for number, stage in enumerate(document.stages)]
-    columns = ("stage", "layers", "island", "GPUs", "layout", "forward", "backward", "sync", "to next", "idle", "memory", "")
-    print_table(columns, rows, right=(0, 5, 6, 7, 8, 9))
-    kinds = {stage.gpu: stage.measured for stage in document.stages}
+    _print_stages(document.stages)
+    kinds = {name: stage.measured for stage in document.stages for name in stage.gpu.split("+")}
     assumed = [gpu for gpu, measured in kinds.items() if not measured]
     if assumed:
-        typer.echo(f"Efficiencies of {', '.join(assumed)} are assumed, not measured: see `tangram hw show NAME`.")
+        print_line(
+            f"Efficiencies of {', '.join(assumed)} are assumed, not measured: "
+            f"see `tangram hw show {assumed[0]}`."
+        )
     for note in document.notes:
-        typer.echo(f"note: {note}")
+        print_line(f"note: {note}")
     if document.partial_plans is not None:
         counts = document.partial_plans
-        typer.echo(
-            f"searched: {counts.asked} questions asked, {counts.redundant} redundant, {counts.imbalanced} imbalanced, "
-            f"{counts.infeasible} infeasible, {counts.dominated} layouts dominated; {counts.played} plans simulated "
+        print_line(
+            f"searched: {count(counts.asked, 'question')} asked, {counts.redundant:,} redundant, "
+            f"{counts.imbalanced:,} imbalanced, {counts.infeasible:,} infeasible, "
+            f"{count(counts.dominated, 'layout')} dominated; {count(counts.played, 'plan')} simulated "
             f"in {document.planning_s or 0:.1f} s ({document.planning_cpu_s or 0:.1f} CPU-s)"
         )
     for alternative in document.alternatives:
-        typer.echo(f"alternative {show_seconds(alternative.step_s)}: {alternative.summary}")
+        print_line(f"alternative {show_seconds(alternative.step_s)}: {alternative.summary}")
 
 
-def _row(number: int, stage: StageForecast, slowest: bool) -> tuple[str, ...]:
-    start, stop = stage.layers
-    layers = f"{start}-{stop - 1}" if stop > start else ""
-    layers = "+".join(part for part in ("embedding" if stage.embedding else "", layers, "head" if stage.head else "") if part)
-    used = stage.peak_memory_bytes / stage.memory_capacity_bytes
-    filled = min(_BAR, round(used * _BAR))
-    bar = "#" * filled + "." * (_BAR - filled)
-    limits = "slowest" if slowest else ""
-    if used > 1:
-        limits = "too full"
-    elif used > 0.95:
-        limits = f"{limits}, nearly full".strip(", ")
-    return (
-        str(number),
-        layers,
-        stage.island,
-        f"{stage.gpus} x {stage.gpu}",
-        layout_words(stage),
-        show_seconds(stage.forward_s),
-        show_seconds(stage.backward_s),
-        show_seconds(stage.gradient_sync_s),
-        show_seconds(stage.send_s),
-        f"{stage.idle_fraction * 100:.0f} %",
-        f"{bar} {show_bytes(stage.peak_memory_bytes)} of {show_bytes(stage.memory_capacity_bytes)}",
-        limits,
+def _print_stages(stages: Sequence["StageForecast"]) -> None:
+    """One row per stage: every column where there is room, times and places merged where there is not."""
+    paces = [stage.forward_s + stage.backward_s for stage in stages]
+    slowest = paces.index(max(paces))
+    wide, narrow = [], []
+    for number, stage in enumerate(stages):
+        layers, layout = _layers(stage), layout_words(stage)
+        idle, limits = f"{stage.idle_fraction * 100:.0f} %", _limits(stage, number == slowest)
+        used = stage.peak_memory_bytes / stage.memory_capacity_bytes
+        filled = min(_BAR, round(used * _BAR))
+        bar = "#" * filled + "." * (_BAR - filled)
+        sizes = f"{show_bytes(stage.peak_memory_bytes)} of {show_bytes(stage.memory_capacity_bytes)}"
+        gpus = f"{stage.gpus} x {stage.gpu}"
+        sync, send = show_seconds(stage.gradient_sync_s), show_seconds(stage.send_s)
+        times = (show_seconds(stage.forward_s), show_seconds(stage.backward_s), sync, send, idle)
+        wide.append((str(number), layers, stage.island, gpus, layout, *times, f"{bar} {sizes}", limits))
+        pace, place = show_seconds(paces[number]), f"{stage.island}: {gpus}"
+        memory = f"{bar[::2]} {used * 100:.0f} %"
+        narrow.append((str(number), layers, place, layout, pace, sync, idle, memory, limits))
+    full = ("stage", "layers", "island", "GPUs", "layout", "forward", "backward", "sync", "to next", "idle")
+    print_widest(
+        [
+            Table((*full, "memory", "limited by"), wide, right=(0, 5, 6, 7, 8, 9)),
+            Table(
+                ("stage", "layers", "GPUs", "layout", "fwd+bwd", "sync", "idle", "memory", "limited by"),
+                narrow,
+                right=(0, 4, 5, 6),
+            ),
+            Table(
+                ("#", "layers", "GPUs, layout, limited by", "fwd+bwd", "idle", "memory"),
+                [
+                    (row[0], row[1], f"{row[2]}\n{row[3]}\n{row[8]}", row[4], row[6], row[7].split(" ", 1)[1])
+                    for row in narrow
+                ],
+                right=(0, 3, 4, 5),
+            ),
+        ]
     )
 
 
-def layout_words(stage: StageForecast) -> str:
+def _layers(stage: "StageForecast") -> str:
+    """The blocks of a stage, first and last, and the ends it holds."""
+    start, stop = stage.layers
+    blocks = "" if stop == start else f"{start}-{stop - 1}" if stop - start > 1 else f"{start}"
+    ends = ("embedding" if stage.embedding else "", blocks, "head" if stage.head else "")
+    return "+".join(part for part in ends if part)
+
+
+def _limits(stage: "StageForecast", slowest: bool) -> str:
+    """What a stage spends its time on, and whether it sets the pace or its memory is short."""
+    words = ["slowest"] if slowest else []
+    used = stage.peak_memory_bytes / stage.memory_capacity_bytes
+    if used > 1:
+        words.append("too full")
+    elif used > 0.95:
+        words.append("nearly full")
+    words.append(f"{stage.limited_by} {stage.limited_by_share * 100:.0f} %")
+    return ", ".join(words)
+
+
+def layout_words(stage: "StageForecast") -> str:
     """The layout of a stage in one cell."""
-    words = [f"{name}{value}" for name, value in (("tp", stage.tp), ("dp", stage.dp), ("cp", stage.cp), ("ep", stage.ep)) if value > 1]
+    degrees = (("tp", stage.tp), ("dp", stage.dp), ("cp", stage.cp), ("ep", stage.ep))
+    words = [f"{name}{value}" for name, value in degrees if value > 1]
     if stage.zero_stage:
         words.append(f"zero{stage.zero_stage}")
     if stage.recompute != "none":
@@ -123,13 +200,13 @@ def layout_words(stage: StageForecast) -> str:
     return " ".join(words) or "-"
 
 
-def write_candidates(candidates: Sequence[Candidate], path: Path) -> None:
-    """Every partial plan considered, one row each; `start` and `stop` count atoms (0 is the embedding)."""
+def candidates_text(candidates: Sequence["Candidate"]) -> str:
+    """A CSV of every partial plan considered; `start` and `stop` count atoms (0 is the embedding)."""
+    from tangram_sim.planners.api import Candidate
+
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    fields = [name for name in Candidate.__dataclass_fields__]
-    writer.writerow(fields)
-    for candidate in candidates:
-        writer.writerow([getattr(candidate, name) for name in fields])
-    write_whole(path, text.getvalue())
-    typer.echo(f"{len(candidates)} partial plans written to {path}", err=True)
+    names = [field.name for field in fields(Candidate)]
+    writer.writerow(names)
+    writer.writerows([getattr(candidate, name) for name in names] for candidate in candidates)
+    return text.getvalue()

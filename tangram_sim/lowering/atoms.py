@@ -58,7 +58,7 @@ class Slice:
 
     @property
     def signature(self) -> tuple[int, ...]:
-        """Kinds of the atoms, numbered within the model. Equal signatures cost the same and are asked about once."""
+        """Kinds of the atoms, numbered within the model; equal signatures cost the same."""
         return atom_kinds(self.model)[self.start : self.stop]
 
     @property
@@ -86,7 +86,9 @@ class Slice:
         Raises ValueError when the two do not touch.
         """
         if after.model != self.model or after.start != self.stop:
-            raise ValueError(f"slices [{self.start}, {self.stop}) and [{after.start}, {after.stop}) do not touch")
+            raise ValueError(
+                f"slices [{self.start}, {self.stop}) and [{after.start}, {after.stop}) do not touch"
+            )
         return Slice(self.model, self.start, after.stop)
 
 

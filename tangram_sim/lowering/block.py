@@ -38,6 +38,8 @@ class Times(NamedTuple):
     norm: Floats
     gather: Floats  # all-gather before a column-parallel product (sequence parallelism)
     reduce: Floats  # reduction behind a row-parallel product
+    gather_inner: Floats  # the same two around the feed-forward or the experts
+    reduce_inner: Floats
     qkv: Passes
     exchange: Floats  # keys and values around the context-parallel ring
     attention: Floats
@@ -65,7 +67,7 @@ def block_times(setting: Setting, block: Block) -> Times:
     )
     zero = np.zeros(len(setting.layouts))
     nothing = Passes(zero, zero, zero)
-    route, dispatch = nothing, zero
+    route, dispatch, copies = nothing, zero, np.ones(1)
     if isinstance(part, Experts):
         up, down = (
             passes(setting, gemms.expert_up(setting, part)),
@@ -77,6 +79,8 @@ def block_times(setting: Setting, block: Block) -> Times:
             extra += gemms.up_projection(setting, shared) + gemms.down_projection(setting, shared)
         route = passes(setting, extra)
         dispatch = all_to_all_s(residual_bytes * part.active / setting.tp, setting.ep_group)
+        # Behind the dispatch a token is there once for each of its experts, each copy on tp ranks.
+        copies = np.where(setting.ep > 1, part.active, 1)
         inner = part.active * part.width + part.shared_width
     else:
         up, down = (
@@ -86,15 +90,20 @@ def block_times(setting: Setting, block: Block) -> Times:
         inner = part.width
     # A parallel block reads one norm and reduces attention and feed-forward in one collective.
     halves = 0.5 if block.parallel else 1.0
+
+    def gather_s(size: Floats) -> Floats:
+        return np.where(sharded, all_gather_s(size, setting.tp_group), 0.0) * halves
+
+    def reduce_s(size: Floats) -> Floats:
+        whole = all_reduce_s(size, setting.tp_group)
+        return np.where(sharded, all_gather_s(size, setting.tp_group), whole) * halves
+
     return Times(
         norm=streaming_s(3.0 * residual_bytes / setting.sequence_shards, rates),
-        gather=np.where(sharded, all_gather_s(residual_bytes, setting.tp_group), 0.0) * halves,
-        reduce=np.where(
-            sharded,
-            all_gather_s(residual_bytes, setting.tp_group),
-            all_reduce_s(residual_bytes, setting.tp_group),
-        )
-        * halves,
+        gather=gather_s(residual_bytes),
+        reduce=reduce_s(residual_bytes),
+        gather_inner=gather_s(residual_bytes * copies),
+        reduce_inner=reduce_s(residual_bytes * copies),
         qkv=passes(setting, gemms.input_projections(setting, attention)),
         exchange=ring_exchange_s(kv_bytes, setting.cp_group),
         attention=attention_s(flop, tokens * seq * heads, rates, width, SCORE_PASSES),
@@ -123,7 +132,7 @@ def _forward_ops(
     out = add("out", COMPUTE, "gemm", times.out.forward * scale, core, ring)
     reduce = add("reduce 1", TENSOR, "tensor_parallel", times.reduce * scale, out)
     norm = add("norm 2", COMPUTE, "memory", times.norm * scale, reduce)
-    ready = add("gather 2", TENSOR, "tensor_parallel", times.gather * scale, norm)
+    ready = add("gather 2", TENSOR, "tensor_parallel", times.gather_inner * scale, norm)
     if moe:
         sent = add("dispatch", EXCHANGE, "expert_parallel", times.dispatch * scale, ready)
         add("router and shared experts", COMPUTE, "gemm", times.route.forward * scale, ready)
@@ -133,7 +142,7 @@ def _forward_ops(
     down = add("down", COMPUTE, "gemm", times.down.forward * scale, act, *hosted)
     if moe:
         down = add("combine", EXCHANGE, "expert_parallel", times.dispatch * scale, down)
-    return add("reduce 2", TENSOR, "tensor_parallel", times.reduce * scale, down)
+    return add("reduce 2", TENSOR, "tensor_parallel", times.reduce_inner * scale, down)
 
 
 def block_forward(setting: Setting, block: Block, times: Times) -> Program:
@@ -158,7 +167,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     kernels = KERNELS_BACKWARD + np.where(full, KERNELS_FORWARD, 0)
     host = add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
     replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights)
-    start = add("gradient gather 2", TENSOR, "tensor_parallel", times.gather, PREVIOUS, replayed)
+    start = add("gradient gather 2", TENSOR, "tensor_parallel", times.gather_inner, PREVIOUS, replayed)
     if moe:
         start = add("gradient dispatch", EXCHANGE, "expert_parallel", times.dispatch, start)
     down = add("down dx", COMPUTE, "gemm", times.down.input_gradient, start)
@@ -170,7 +179,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
         add("router dx", COMPUTE, "gemm", times.route.input_gradient, start)
         program.add_weight_gradient("router dw", times.route.weight_gradient, start)
         done = add("gradient combine", EXCHANGE, "expert_parallel", times.dispatch, up)
-    reduced = add("gradient reduce 2", TENSOR, "tensor_parallel", times.reduce, done)
+    reduced = add("gradient reduce 2", TENSOR, "tensor_parallel", times.reduce_inner, done)
     program.add_weight_gradient("up dw", times.up.weight_gradient, act)
     norm = add("norm 2 dx", COMPUTE, "memory", 1.5 * times.norm, reduced)
     gathered = add("gradient gather 1", TENSOR, "tensor_parallel", times.gather, norm)

@@ -31,7 +31,7 @@ class Passes(NamedTuple):
 def passes(setting: Setting, gemms: Iterable[Gemm]) -> Passes:
     """The three passes over several products in sequence; each pass has the same arithmetic.
 
-    Weight gradients are written at the recipe's gradient width.
+    Weight gradients are written at the recipe's gradient width; frozen weights (adapters) have none.
     """
     recipe, rates = setting.job.recipe, setting.rates
     activations = partial(
@@ -45,7 +45,7 @@ def passes(setting: Setting, gemms: Iterable[Gemm]) -> Passes:
     for rows, n, k, count in gemms:
         forward = forward + activations(rows, n, k, count=count)
         inputs = inputs + activations(rows, k, n, count=count)
-        weights = weights + gradients(n, k, rows, count=count)
+        weights = weights + setting.job.trainable * gradients(n, k, rows, count=count)
     return Passes(forward, inputs, weights)
 
 

@@ -40,7 +40,9 @@ class _Links:
     def between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
         """Limits on the traffic between the groups of two stages, where there are any."""
         groups, efficiency = self.placement.cluster.node_group, self.placement.hwdb.network_efficiency.value
-        sides = [sorted({groups[self.placement.node_of[rank]] for rank in ranks}) for ranks in (source, target)]
+        sides = [
+            sorted({groups[self.placement.node_of[rank]] for rank in ranks}) for ranks in (source, target)
+        ]
         found = []
         for a in sides[0]:
             for b in sides[1]:
@@ -50,7 +52,9 @@ class _Links:
         return found
 
 
-def with_links(graph: OpGraph, template: StepTemplate, pipeline: Pipeline, placement: Placement, size: float) -> OpGraph:
+def with_links(
+    graph: OpGraph, template: StepTemplate, pipeline: Pipeline, placement: Placement, size: float
+) -> OpGraph:
     """The step's graph with bytes and shared links on every transfer that leaves a scale-up domain.
 
     `size` is the bytes of one boundary transfer; gradient synchronisation over several nodes fills their
@@ -65,10 +69,16 @@ def with_links(graph: OpGraph, template: StepTemplate, pipeline: Pipeline, place
         for kind, step in (("SEND_F", 1), ("SEND_B", -1)):
             other = stages[(stage + step) % depth].ranks
             if not placement.same_domain(ranks, other):
-                routes[kind, stage] = ([links.nics(ranks, "out"), links.nics(other, "in"), *links.between(ranks, other)], size)
+                routes[kind, stage] = (
+                    [links.nics(ranks, "out"), links.nics(other, "in"), *links.between(ranks, other)],
+                    size,
+                )
         if len({placement.node_of[rank] for rank in ranks}) > 1 and not placement.same_domain(ranks, ranks):
             routes["SYNC", stage] = ([links.nics(ranks, "out")], float("nan"))
-    crossed = [routes.get((kinds[kind], int(stage)), ([], 0.0)) for kind, stage in zip(graph.kind, template.stage, strict=True)]
+    crossed = [
+        routes.get((kinds[kind], int(stage)), ([], 0.0))
+        for kind, stage in zip(graph.kind, template.stage, strict=True)
+    ]
     moved = np.array([amount for _, amount in crossed])
     for op in np.flatnonzero(np.isnan(moved)):
         moved[op] = graph.duration_s[op] * links.links[crossed[op][0][0]].bytes_per_s / _HEADROOM

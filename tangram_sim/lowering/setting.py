@@ -1,7 +1,7 @@
 """Everything that the ops of a stage depend on, for K layouts of one slice on one island at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -87,7 +87,8 @@ class Setting:
     @cached_property
     def rates(self) -> Rates:
         """What the island's (worst) GPU delivers."""
-        return device_rates(self.island.gpu, self.job.recipe, self.hwdb)
+        rates = device_rates(self.island.gpu, self.job.recipe, self.hwdb)
+        return rates if self.job.flash_attention else replace(rates, fused_attention=False)
 
     @cached_property
     def tp_group(self) -> Group:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s
 from tangram_sim.cost.kernels import Floats, Number, streaming_s
+from tangram_sim.jobs import Job
 from tangram_sim.lowering.atoms import Atom, Embedding, Head
 from tangram_sim.lowering.gemms import kv_heads
 from tangram_sim.lowering.setting import Setting
@@ -46,13 +47,20 @@ def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
     return np.where(on, dense / setting.replicas + expert / expert_replicas, dense + expert)
 
 
+def _weight_bytes(job: Job) -> float:
+    """Bytes of one weight: frozen ones (adapters) need no more than the type that GEMMs read."""
+    recipe = job.recipe
+    frozen = min(recipe.weight_bytes, recipe.gemm_bytes)
+    return job.trainable * recipe.weight_bytes + (1.0 - job.trainable) * frozen
+
+
 def static_bytes(setting: Setting, atom: Atom) -> Floats:
     """Weights, gradients and optimizer state of an atom on one rank."""
     recipe, job = setting.job.recipe, setting.job
     return (
-        _sharded(setting, atom, 3) * recipe.weight_bytes
-        + _sharded(setting, atom, 2) * recipe.gradient_bytes
-        + _sharded(setting, atom, 1) * job.optimizer_bytes
+        _sharded(setting, atom, 3) * _weight_bytes(job)
+        + _sharded(setting, atom, 2) * recipe.gradient_bytes * job.trainable
+        + _sharded(setting, atom, 1) * job.optimizer_bytes * job.trainable
     )
 
 
@@ -60,7 +68,7 @@ def optimizer_s(setting: Setting, atom: Atom) -> Floats:
     """Seconds of the optimizer update: every state read and written once, bound by memory."""
     recipe = setting.job.recipe
     moved = 2 * setting.job.optimizer_bytes + recipe.gradient_bytes + recipe.weight_bytes
-    return streaming_s(_sharded(setting, atom, 1) * moved, setting.rates)
+    return streaming_s(_sharded(setting, atom, 1) * moved * setting.job.trainable, setting.rates)
 
 
 def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
@@ -75,7 +83,7 @@ def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, red
 def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     """ZeRO-3: seconds to gather an atom's weights before it runs; 0 for other stages."""
     return np.where(
-        setting.zero >= 3, _over_replicas(setting, atom, setting.job.recipe.weight_bytes, False), 0.0
+        setting.zero >= 3, _over_replicas(setting, atom, _weight_bytes(setting.job), False), 0.0
     )
 
 
@@ -85,7 +93,7 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
     ZeRO-2 and -3 reduce-scatter after every microbatch (gradients cannot accumulate unsharded);
     ZeRO-0 all-reduces and ZeRO-1 reduce-scatters after the last one.
     """
-    width = setting.job.recipe.gradient_bytes
+    width = setting.job.recipe.gradient_bytes * setting.job.trainable
     scattered = _over_replicas(setting, atom, width, False)
     if not last:
         return np.where(setting.zero >= 2, scattered, 0.0)
@@ -94,7 +102,8 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
 
 def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     """ZeRO-1 and -2: seconds to gather the updated weights behind the optimizer; 0 otherwise."""
-    gathered = _over_replicas(setting, atom, setting.job.recipe.weight_bytes, False)
+    updated = setting.job.recipe.weight_bytes * setting.job.trainable
+    gathered = _over_replicas(setting, atom, updated, False)
     return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
 
 
@@ -128,11 +137,11 @@ def held(setting: Setting, atom: Atom) -> Held:
     width, hidden, tokens = setting.job.recipe.activation_bytes, setting.model.hidden, setting.tokens
     dense, expert = parameters_per_rank(setting, atom)
     # The gathered weights of the atom running and of the one prefetched, and its unsharded gradient.
-    recipe = setting.job.recipe
+    job, recipe = setting.job, setting.job.recipe
     zero3 = np.where(
-        setting.zero >= 3, (dense + expert) * (2 * recipe.weight_bytes + recipe.gradient_bytes), 0.0
+        setting.zero >= 3, (dense + expert) * (2 * _weight_bytes(job) + recipe.gradient_bytes * job.trainable), 0.0
     )
-    zero2 = np.where(setting.zero == 2, (dense + expert) * recipe.gradient_bytes, 0.0)
+    zero2 = np.where(setting.zero == 2, (dense + expert) * recipe.gradient_bytes * job.trainable, 0.0)
     transient = zero3 + zero2
     boundary = tokens * hidden * width / setting.sequence_shards
     if isinstance(atom, Embedding):

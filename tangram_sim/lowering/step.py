@@ -44,7 +44,7 @@ class LoweredStep:
         return all(self.peak_bytes(stage) <= self.capacity_bytes(stage) for stage in range(len(self.prices)))
 
     def graph(self) -> OpGraph:
-        """The op graph with durations, memory and shared links: what timelines show and the reference engine plays."""
+        """The op graph with durations, memory and shared links, for timelines and the reference engine."""
         static = [
             sum(chunk.static_bytes for chunk in chunks) + max(chunk.transient_bytes for chunk in chunks)
             for chunks in self.prices
@@ -74,7 +74,7 @@ class Lowering:
         """
         job, model = self.prices.job, self.prices.model
         stages = pipeline.stages
-        depth, chunks = len(stages), max(1, max(len(stage.chunks) for stage in stages))
+        depth, chunks = len(stages), max(1, *(len(stage.chunks) for stage in stages))
         prices = tuple(self._stage(stage, pipeline.microbatch, model.layers) for stage in stages)
         if any(len(row) != chunks for row in prices):
             raise BadInputError(f"stages of one pipeline need the same number of chunks, up to {chunks} here")
@@ -89,7 +89,9 @@ class Lowering:
         )
         times = StageTimes(
             forward_s=np.array([[chunk.forward_s for chunk in row] for row in prices]),
-            backward_input_s=np.array([[chunk.backward_s - chunk.backward_weight_s for chunk in row] for row in prices]),
+            backward_input_s=np.array(
+                [[chunk.backward_s - chunk.backward_weight_s for chunk in row] for row in prices]
+            ),
             backward_weight_s=np.array([[chunk.backward_weight_s for chunk in row] for row in prices]),
             send_forward_s=sends,
             send_backward_s=sends,
@@ -98,16 +100,21 @@ class Lowering:
             tied_s=self._tied_s(stages),
         )
         held = tuple(
-            in_flight(job.schedule, depth - 1 - place, depth, chunks, pipeline.microbatches) for place in range(depth)
+            in_flight(job.schedule, depth - 1 - place, depth, chunks, pipeline.microbatches)
+            for place in range(depth)
         )
         return LoweredStep(pipeline, self.placement, template, times, size, prices, held)
 
     def _stage(self, stage: Stage, microbatch: int, layers: int) -> tuple[StagePrice, ...]:
         if len(stage.parts) != 1 or len(stage.parts[0].layouts) > 1:
-            raise BadInputError("a stage with several parts or layouts cannot be priced yet; give it one part, one layout")
+            raise BadInputError(
+                "a stage with several parts or layouts cannot be priced yet; give it one of each"
+            )
         island, layout = self.placement.island(stage.ranks), stage.layout
         if layout.gpus != len(stage.ranks):
-            raise BadInputError(f"layout {layout} occupies {layout.gpus} GPUs, the stage has {len(stage.ranks)} ranks")
+            raise BadInputError(
+                f"layout {layout} occupies {layout.gpus} GPUs, the stage has {len(stage.ranks)} ranks"
+            )
         runs = atom_runs(stage, layers)
         return tuple(self.prices.price(island, layout, microbatch, start, stop) for start, stop in runs)
 
@@ -122,7 +129,7 @@ class Lowering:
 
 
 def atom_runs(stage: Stage, layers: int) -> list[tuple[int, int]]:
-    """The atoms [start, stop) of each chunk: block i is atom i + 1, the ends belong to first and last chunk."""
+    """The atoms [start, stop) of each chunk: block i is atom i + 1, the ends go to first and last."""
     runs = [(start + 1, stop + 1) for start, stop in stage.chunks]
     if not runs:
         return [(0, 1)] if stage.embedding else [(layers + 1, layers + 2)]

@@ -33,7 +33,10 @@ class Constraints:
         return (
             all(getattr(layout, name) == value for name, value in self.fixed)
             and layout.recompute in self.recompute
-            and (not self.microbatch_per_rank or layout.sequences_per_rank(microbatch) == self.microbatch_per_rank)
+            and (
+                not self.microbatch_per_rank
+                or layout.sequences_per_rank(microbatch) == self.microbatch_per_rank
+            )
             and (self.sequence_parallel is None or layout.sequence_parallel == self.sequence_parallel)
         )
 
@@ -42,7 +45,9 @@ class Constraints:
 class Request:
     """One question: `slice` on all GPUs of `island`, `microbatch` sequences entering the stage.
 
-    `microbatches` is their number per step; a schedule never holds more than that in flight.
+    `microbatches` is their number per step; a schedule never holds more than that in flight. `pace_s` is a
+    hint: partial plans whose slowest stage takes longer per microbatch cannot matter to whoever asks
+    and may be left out.
     """
 
     slice: Slice
@@ -52,6 +57,7 @@ class Request:
     microbatches: int
     hwdb: Hwdb
     constraints: Constraints = Constraints()
+    pace_s: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +123,4 @@ class Parallelizer(ABC):
 
     @abstractmethod
     def price(self, request: Request, layout: Layout) -> PartialPlan:
-        """Price one layout (`profile` of the paper). Raises InfeasibleError for one the island cannot hold."""
+        """Price one layout (`profile` of the paper). Raises InfeasibleError for one that makes no sense."""

@@ -7,7 +7,7 @@ the same island costs microseconds.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +18,7 @@ from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.cost.device import device_rates
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.layouts import Layout
+from tangram_sim.lowering import state
 from tangram_sim.lowering.prices import stage_price
 from tangram_sim.lowering.pricing import Pricer, Prices
 from tangram_sim.lowering.setting import Setting
@@ -32,12 +33,17 @@ _MENUS = 4096  # (island part, microbatch) pairs whose layouts stay priced
 
 @dataclass
 class _Family:
-    """Layouts of one inner pipeline depth, and the pricer of one of its stages."""
+    """Layouts of one inner pipeline depth, and the pricer of one of its stages.
+
+    `block_bytes` is set for layouts that cannot hold even the lightest block: slices with blocks need
+    not be played under them, and on models much larger than a GPU that is most layouts.
+    """
 
     depth: int
     layouts: tuple[Layout, ...]
     pricer: Pricer
     hop_s: float
+    block_bytes: NDArray[np.float64] | None
 
 
 @dataclass
@@ -55,11 +61,11 @@ class _Priced:
     """All layouts of a menu on one slice signature; columns over (family, layout)."""
 
     rows: list[tuple[int, int]]  # (family, index in family)
-    inner: list[list[Prices]]  # per family, per inner stage
+    inner: list[list[Prices]]  # per family, per inner stage; empty where the family holds no block
     cuts: list[tuple[int, ...]]  # per family, atoms relative to the slice's start
     behind: NDArray[np.int64]  # most stages behind, -1 never
     needed: NDArray[np.float64]  # bytes of the fullest inner stage with nothing behind the slice
-    kept: NDArray[np.bool_]
+    costs: NDArray[np.float64]  # (rows, criteria): slowest stage first
     short: list[int]  # families with more inner stages than the slice has atoms
 
 
@@ -81,9 +87,7 @@ class Grid(Parallelizer):
                 (), Rejections(1, lambda: [Rejection(Layout(dp=request.island.gpus), reason)]), 1, 0
             )
         priced = self._priced(request, menu)
-        partials = tuple(
-            self._partial(request, menu, priced, row) for row in np.flatnonzero(priced.kept).tolist()
-        )
+        partials = tuple(self._partial(request, menu, priced, row) for row in _best(priced, request.pace_s))
         feasible = int((priced.behind >= 0).sum())
         short = sum(len(menu.families[number].layouts) for number in priced.short)
         considered = len(priced.rows) + short + len(menu.objections)
@@ -140,11 +144,19 @@ class Grid(Parallelizer):
         for depth, found in sorted(admitted.items()):
             part = island if depth == 1 else island.part(island.nodes, island.gpus_per_node // depth)
             single = tuple(_without_pipeline(layout) for layout in found)
-            pricer = Pricer(Setting(model, part, job, request.microbatch, single, request.hwdb))
+            setting = Setting(model, part, job, request.microbatch, single, request.hwdb)
             ranks = island.gpus // depth
             rate = island.intra.bytes_per_s * request.hwdb.link_efficiency(island.intra).value * ranks
             hop = transfer_s(_boundary_bytes(request), rate, island.intra.latency_s) if depth > 1 else 0.0
-            menu.families.append(_Family(depth, tuple(found), pricer, hop))
+            block = _lightest_block_bytes(setting)
+            for able in (True, False):
+                chosen = np.flatnonzero((block <= menu.capacity_bytes) == able).tolist()
+                if chosen:
+                    some = replace(setting, layouts=tuple(single[column] for column in chosen))
+                    kept = tuple(found[column] for column in chosen)
+                    menu.families.append(
+                        _Family(depth, kept, Pricer(some), hop, None if able else block[chosen])
+                    )
         return menu
 
     def _priced(self, request: Request, menu: _Menu) -> _Priced:
@@ -164,6 +176,15 @@ class Grid(Parallelizer):
         needed: list[NDArray[np.float64]] = []
         short: list[int] = []
         for number, family in enumerate(menu.families):
+            if family.block_bytes is not None and request.slice.layers[0] < request.slice.layers[1]:
+                hopeless = np.full(len(family.layouts), -1)
+                cuts.append(())
+                inner.append([])
+                rows += [(number, column) for column in range(len(family.layouts))]
+                columns.append(np.zeros((len(hopeless), 4)))
+                behind.append(hopeless)
+                needed.append(family.block_bytes)
+                continue
             bounds = balanced_cuts(family.pricer, start, stop, family.depth)
             cuts.append(tuple(bound - start for bound in bounds))
             stages = [family.pricer.price(low, high) for low, high in pairwise(bounds)]
@@ -183,17 +204,19 @@ class Grid(Parallelizer):
             needed.append(np.max(least, axis=0))
         if not rows:
             empty = np.zeros(0)
-            return _Priced([], inner, cuts, empty.astype(np.int64), empty, empty.astype(bool), short)
-        from tangram_sim.parallelizers.kernels import pareto
-
+            return _Priced([], inner, cuts, empty.astype(np.int64), empty, np.zeros((0, 6)), short)
         limit = np.concatenate(behind)
         depth = np.array([menu.families[number].depth for number, _ in rows], dtype=np.float64)
         costs = np.column_stack([np.concatenate(columns), depth, -limit.astype(np.float64)])
-        return _Priced(rows, inner, cuts, limit, np.concatenate(needed), pareto(costs, limit >= 0), short)
+        return _Priced(rows, inner, cuts, limit, np.concatenate(needed), costs, short)
 
     def _partial(self, request: Request, menu: _Menu, priced: _Priced, index: int) -> PartialPlan:
         number, column = priced.rows[index]
         family, start = menu.families[number], request.slice.start
+        cuts, inner = tuple(start + cut for cut in priced.cuts[number]), priced.inner[number]
+        if not inner:  # somebody wants to see the price of what cannot fit
+            cuts = balanced_cuts(family.pricer, start, request.slice.stop, family.depth)
+            inner = [family.pricer.price(low, high) for low, high in pairwise(cuts)]
         return PartialPlan(
             start=start,
             stop=request.slice.stop,
@@ -201,8 +224,8 @@ class Grid(Parallelizer):
             nodes=request.island.nodes,
             layout=family.layouts[column],
             microbatch=request.microbatch,
-            cuts=tuple(start + cut for cut in priced.cuts[number]),
-            stages=tuple(stage_price(stage, column, menu.capacity_bytes) for stage in priced.inner[number]),
+            cuts=cuts,
+            stages=tuple(stage_price(stage, column, menu.capacity_bytes) for stage in inner),
             hop_s=family.hop_s,
             stages_behind=int(priced.behind[index]),
             boundary_bytes=_boundary_bytes(request),
@@ -223,10 +246,28 @@ class Grid(Parallelizer):
                 )
             )
         for number in priced.short:
-            family, atoms = menu.families[number], priced.cuts[number][-1]
+            family, atoms = menu.families[number], len(priced.inner[number])
             reason = f"pp={family.depth} inner stages, but the slice has only {atoms} atoms to cut"
             found += [Rejection(layout, reason) for layout in family.layouts]
         return found
+
+
+def _best(priced: _Priced, pace_s: float) -> list[int]:
+    """Rows that fit, keep the pace, and are dominated by no other such row."""
+    from tangram_sim.parallelizers.kernels import pareto
+
+    able = np.flatnonzero((priced.behind >= 0) & (priced.costs[:, 0] <= pace_s))
+    costs = priced.costs[able]
+    kept: list[int] = able[pareto(costs, np.ones(len(able), dtype=bool))].tolist()
+    return kept
+
+
+def _lightest_block_bytes(setting: Setting) -> NDArray[np.float64]:
+    """Per layout, bytes that the lightest block of the model takes with one microbatch in flight."""
+    held = [state.held(setting, block) for block in dict.fromkeys(setting.model.blocks)]
+    bytes_of = np.stack([block.static + block.activation + block.transient for block in held])
+    lightest: NDArray[np.float64] = bytes_of.min(axis=0)
+    return lightest
 
 
 def _inner_depths(island: Island) -> tuple[int, ...]:

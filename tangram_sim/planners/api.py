@@ -11,7 +11,7 @@ from tangram_sim.plans import Plan
 class Wishes:
     """What the user fixes or asks for beyond model, cluster and job."""
 
-    constraints: Constraints = Constraints()
+    constraints: Constraints = field(default_factory=Constraints)
     order: tuple[str, ...] = ()  # islands front to back; others are not used
     exclude: tuple[str, ...] = ()
     top: int = 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from tangram_sim.clusters import Island
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.lowering.atoms import Slice, atom_kinds, atoms_of
-from tangram_sim.models import Model
+from tangram_sim.models import Block, Model
 from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Request
 from tangram_sim.planners.api import Candidate, Counts
 from tangram_sim.planners.bound import WorkBound
@@ -33,7 +33,7 @@ class Table:
 
 @lru_cache(maxsize=64)
 def slice_classes(model: Model) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
-    """Slices with equal signatures, once: (first slice of every class, class of atoms [start, stop) or -1)."""
+    """(First slice of every class of equal signatures, class of atoms [start, stop) or -1)."""
     ids = atom_kinds(model)
     seen: dict[tuple[int, ...], int] = {}
     firsts: list[tuple[int, int]] = []
@@ -68,7 +68,8 @@ class Enumeration:
     record: list[Candidate] | None = None
     tied_s: float = 0.0
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
-    _answers: dict[tuple[int, int, int], Answer] = field(default_factory=dict)  # (part, class, microbatch)
+    # By (part, class, microbatch): the pace asked with, and the answer.
+    _answers: dict[tuple[int, int, int], tuple[float, Answer]] = field(default_factory=dict)
     _pruned: dict[tuple[int, int, int], str] = field(default_factory=dict)
     _visited: set[tuple[int, int, int]] = field(default_factory=set)  # (part, kind, microbatch)
 
@@ -85,7 +86,9 @@ class Enumeration:
                 part = _anonymous(island.part(nodes))
                 number = self._parts.setdefault(part, len(self._parts))
                 if (number, kind, microbatch) not in self._visited:
-                    known = any((number, other, microbatch) in self._visited for other in range(len(self.islands)))
+                    known = any(
+                        (number, other, microbatch) in self._visited for other in range(len(self.islands))
+                    )
                     self.counts.redundant += pairs if known else pairs - len(firsts)
                     self._visited.add((number, kind, microbatch))
                 for group, (start, stop) in enumerate(firsts):
@@ -97,9 +100,11 @@ class Enumeration:
     def _answer(
         self, key: tuple[int, int, int], kind: int, part: Island, start: int, stop: int, limit_s: float
     ) -> Answer | None:
-        """The answer about one (part, class, microbatch), asked at most once; None when a policy prunes it."""
-        if key in self._answers:
-            return self._answers[key]
+        """The answer about one (part, class, microbatch); None when a policy prunes it."""
+        # A plan below the limit has no stage slower than its share of the microbatches.
+        pace_s = limit_s / (self.job.global_batch // key[2])
+        if key in self._answers and self._answers[key][0] >= pace_s:
+            return self._answers[key][1]
         reason = ""
         if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
             reason = "infeasible"
@@ -109,7 +114,8 @@ class Enumeration:
             self._pruned[key] = reason
             return None
         self._pruned.pop(key, None)
-        self._answers[key] = answer = self._ask(kind, part, start, stop, key[2])
+        answer = self._ask(kind, part, start, stop, key[2], pace_s)
+        self._answers[key] = (pace_s, answer)
         return answer
 
     def count_pruned(self) -> None:
@@ -118,31 +124,42 @@ class Enumeration:
         self.counts.imbalanced += reasons.count("imbalanced")
         self.counts.infeasible += reasons.count("infeasible")
 
-    def _ask(self, kind: int, part: Island, start: int, stop: int, microbatch: int) -> Answer:
+    def _ask(self, kind: int, part: Island, start: int, stop: int, microbatch: int, pace_s: float) -> Answer:
         request = Request(
-            Slice(self.model, start, stop), part, self.job, microbatch, self.job.global_batch // microbatch, self.hwdb, self.constraints
+            Slice(self.model, start, stop),
+            part,
+            self.job,
+            microbatch,
+            self.job.global_batch // microbatch,
+            self.hwdb,
+            self.constraints,
+            pace_s,
         )
         answer = self.parallelizer.parallelize(request)
         self.counts.asked += 1
         self.counts.dominated += answer.dominated
-        if not answer.partials:
+        if not answer.partials and not answer.dominated:
             self.counts.infeasible += 1
         if self.record is not None:
             self.record += [_candidate(partial, self.islands[kind].name) for partial in answer.partials]
         return answer
 
+    @cached_property
+    def _parameters(self) -> NDArray[np.float64]:
+        """Parameters of atoms [0, i), a prefix sum."""
+        hidden = self.model.hidden
+        counts = [
+            atom.parameters(hidden) if isinstance(atom, Block) else atom.parameters
+            for atom in atoms_of(self.model)
+        ]
+        return np.concatenate([[0.0], np.cumsum(np.array(counts, dtype=np.float64))])
+
     def _weights_bytes(self, start: int, stop: int) -> float:
         """Weights, gradients and optimizer state of a slice, held once: no layout needs less."""
-        if not hasattr(self, "_weight_prefix"):
-            hidden = self.model.hidden
-            counts = [
-                atom.parameters if isinstance(atom.parameters, int) else atom.parameters(hidden)
-                for atom in atoms_of(self.model)
-            ]
-            self._weight_prefix = np.concatenate([[0.0], np.cumsum(np.array(counts, dtype=np.float64))])
-        recipe = self.job.recipe
-        per_parameter = recipe.weight_bytes + recipe.gradient_bytes + self.job.optimizer_bytes
-        return float((self._weight_prefix[stop] - self._weight_prefix[start]) * per_parameter)
+        parameters = float(self._parameters[stop] - self._parameters[start])
+        if self.model.tied and stop - start == self.model.layers + 2:
+            parameters -= self.model.vocabulary_parameters
+        return parameters * self.job.bytes_per_parameter
 
     def _tabulate(
         self,
@@ -152,7 +169,9 @@ class Enumeration:
         units: Sequence[int],
     ) -> Table:
         flat = [pair for group in options for pair in group]
-        floats = np.array([_quantities(partial, self._extra_tail(partial)) for _, partial in flat]).reshape(-1, 4)
+        floats = np.array([_quantities(partial, self._extra_tail(partial)) for _, partial in flat]).reshape(
+            -1, 4
+        )
         ints = np.array(
             [
                 (kind, partial.nodes // units[kind], len(partial.stages), partial.stages_behind)
@@ -182,7 +201,7 @@ def _anonymous(part: Island) -> Island:
 
 
 def _quantities(partial: PartialPlan, extra_tail: float) -> tuple[float, float, float, float]:
-    """(slowest, latency, forward, closing) of a partial plan: see docs/models/composition.md for `closing`."""
+    """(slowest, latency, forward, closing) of a partial plan; see docs/models/composition.md."""
     latency = forward = 0.0
     closing = 0.0
     hops = partial.hop_s

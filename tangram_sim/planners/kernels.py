@@ -14,21 +14,21 @@ L, G, SLOWEST = 0, 1, 2
 DEPTH, KIND, PARENT, OPTION = 0, 1, 2, 3
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _grow_floats(table: Floats) -> Floats:
     larger = np.empty((2 * table.shape[0], table.shape[1]), np.float64)
     larger[: table.shape[0]] = table
     return larger
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _grow_ints(table: Ints) -> Ints:
     larger = np.empty((2 * table.shape[0], table.shape[1]), np.int64)
     larger[: table.shape[0]] = table
     return larger
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def compose(
     slice_class: Ints,  # (atoms + 1, atoms + 1): class of atoms [start, stop), -1 none
     option_ptr: Ints,  # (classes + 1): options of a class

@@ -12,13 +12,16 @@ from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
-from tangram_sim.parallelizers.layouts import expert_degrees
+from tangram_sim.parallelizers.layouts import divisors, expert_degrees
 from tangram_sim.plans import LayerLayout, Part, Pipeline, Plan, Stage
 
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Degrees of one layout for the whole model. `micro_batch` counts sequences per data-parallel rank; dp 0 = the rest."""
+    """Degrees of one layout for the whole model.
+
+    `micro_batch` counts sequences per data-parallel rank; dp 0 means as many replicas as the GPUs hold.
+    """
 
     tp: int = 1
     pp: int = 1
@@ -30,7 +33,7 @@ class Uniform:
     micro_batch: int = 1
     recompute: str = "none"
     sequence_parallel: bool = False
-    layers: tuple[int, ...] = ()  # blocks per stage (or per chunk, stage by stage within a round); () = even
+    layers: tuple[int, ...] = ()  # blocks per stage (or per chunk, round by round); () = even
     order: tuple[str, ...] = ()  # node groups; ranks are numbered in this order
 
 
@@ -39,7 +42,9 @@ def rank_order(cluster: Cluster, order: Sequence[str]) -> list[int]:
     names = [group.name for group in cluster.groups]
     for name in order:
         if name not in names:
-            raise unknown_name("node group", name, names, "--order takes group names g0, g1, ... in file order.")
+            raise unknown_name(
+                "node group", name, names, "--order takes group names g0, g1, ... in file order."
+            )
     if len(set(order)) != len(order):
         raise BadInputError(f"--order names a group twice: {','.join(order)}; name each once")
     begins, ranks = {}, 0
@@ -55,38 +60,69 @@ def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> P
     Raises BadInputError or InfeasibleError naming the law that is broken, with its numbers.
     """
     available = rank_order(cluster, wanted.order)
-    degrees = {"tp": wanted.tp, "pp": wanted.pp, "cp": wanted.cp, "ep": wanted.ep, "vpp": wanted.vpp, "micro-batch": wanted.micro_batch}
-    for name, value in degrees.items():
-        if value < 1:
-            raise BadInputError(f"--{name} is {value}; give 1 or more")
-    per_replica = wanted.tp * wanted.pp * wanted.cp
-    dp = wanted.dp or len(available) // per_replica
-    needed = per_replica * dp
-    if dp < 1 or needed > len(available):
-        raise InfeasibleError(
-            f"tp {wanted.tp} x pp {wanted.pp} x dp {max(dp, 1)} x cp {wanted.cp} = {per_replica * max(dp, 1)} GPUs, "
-            f"{cluster.name} has {len(available)}; lower a degree"
-        )
+    dp = _degrees(cluster, wanted, len(available))
     _check(model, job, wanted, dp)
     microbatch = wanted.micro_batch * dp
+    if microbatch > job.global_batch:
+        raise BadInputError(
+            f"--micro-batch {wanted.micro_batch} x dp {dp} = {microbatch} sequences are one microbatch, more than "
+            f"the global batch of {job.global_batch}; lower --micro-batch or --dp, or raise --global-batch"
+        )
     if job.global_batch % microbatch:
         raise BadInputError(
-            f"a global batch of {job.global_batch} is not a multiple of micro-batch {wanted.micro_batch} x dp {dp} = "
-            f"{microbatch}; change --micro-batch, --dp or --global-batch"
+            f"a global batch of {job.global_batch} is not a multiple of micro-batch {wanted.micro_batch} x "
+            f"dp {dp} = {microbatch}; change --micro-batch, --dp or --global-batch"
         )
-    layout = Layout(wanted.tp, dp, wanted.cp, wanted.ep, 1, wanted.zero_stage, wanted.recompute, wanted.sequence_parallel)
+    microbatches = job.global_batch // microbatch
+    if wanted.vpp > 1 and microbatches % wanted.pp:
+        raise BadInputError(
+            f"--vpp {wanted.vpp}: the interleaved schedule needs microbatches in multiples of --pp {wanted.pp}, "
+            f"a global batch of {job.global_batch} gives {microbatches}; change --micro-batch, --dp, --pp or "
+            "--global-batch"
+        )
+    layout = Layout(
+        wanted.tp,
+        dp,
+        wanted.cp,
+        wanted.ep,
+        1,
+        wanted.zero_stage,
+        wanted.recompute,
+        wanted.sequence_parallel,
+    )
     share = wanted.tp * wanted.cp * dp
     bounds = chunk_bounds(model, wanted)
-    names = {rank: group for rank, group in zip(rank_order(cluster, ()), _group_of(cluster), strict=True)}
+    group_of = _group_of(cluster)
     stages = []
     for stage in range(wanted.pp):
         ranks = tuple(available[stage * share : (stage + 1) * share])
         chunks = tuple(bounds[chunk * wanted.pp + stage] for chunk in range(wanted.vpp))
         kept = tuple(chunk for chunk in chunks if chunk[1] > chunk[0])
-        island = "+".join(dict.fromkeys(names[rank] for rank in ranks))
+        island = "+".join(dict.fromkeys(group_of[rank] for rank in ranks))
         part = Part(island, ranks, microbatch, (LayerLayout((chunks[0][0], chunks[-1][1]), layout),))
         stages.append(Stage(kept, stage == 0, stage == wanted.pp - 1, (part,)))
-    return Plan(model, cluster, job, (Pipeline(job.global_batch // microbatch, microbatch, tuple(stages)),))
+    return Plan(model, cluster, job, (Pipeline(microbatches, microbatch, tuple(stages)),))
+
+
+def _degrees(cluster: Cluster, wanted: Uniform, available: int) -> int:
+    """The data-parallel degree, after checking all degrees against each other and the GPUs there are."""
+    degrees = {"tp": wanted.tp, "pp": wanted.pp, "cp": wanted.cp, "ep": wanted.ep, "vpp": wanted.vpp}
+    for name, value in {**degrees, "micro-batch": wanted.micro_batch}.items():
+        if value < 1:
+            raise BadInputError(f"--{name} {value}: give 1 or more")
+    if wanted.dp < 0:
+        raise BadInputError(f"--dp {wanted.dp}: give 1 or more, or 0 for as many replicas as the GPUs hold")
+    if not 0 <= wanted.zero_stage <= 3:
+        raise BadInputError(f"--zero {wanted.zero_stage}: ZeRO stages are 0 to 3")
+    per_replica = wanted.tp * wanted.pp * wanted.cp
+    dp = wanted.dp or max(available // per_replica, 1)
+    if per_replica * dp > available:
+        among = f" in {', '.join(wanted.order)}" if wanted.order else ""
+        raise InfeasibleError(
+            f"--tp {wanted.tp} x --pp {wanted.pp} x --dp {dp} x --cp {wanted.cp} = {per_replica * dp} GPUs; "
+            f"{cluster.name} has {available}{among}; lower a degree"
+        )
+    return dp
 
 
 def _group_of(cluster: Cluster) -> list[str]:
@@ -94,11 +130,22 @@ def _group_of(cluster: Cluster) -> list[str]:
 
 
 def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
-    heads = model.blocks[0].attention.heads
-    if heads % wanted.tp:
-        raise BadInputError(f"--tp {wanted.tp} does not divide the {heads} attention heads of {model.name}; give a divisor")
+    """The laws of one layout of this model, in terms of the options."""
+    for heads in sorted({block.attention.heads for block in model.blocks}):
+        if heads % wanted.tp:
+            raise BadInputError(
+                f"--tp {wanted.tp} does not divide the {heads} attention heads of {model.name}; "
+                f"give one of {', '.join(map(str, divisors(heads)))}"
+            )
     if job.seq % wanted.cp:
-        raise BadInputError(f"--cp {wanted.cp} does not divide the sequence of {job.seq} tokens; give a divisor")
+        raise BadInputError(
+            f"--cp {wanted.cp} does not divide the sequence of {job.seq} tokens; give a divisor"
+        )
+    if wanted.sequence_parallel and job.seq // wanted.cp % wanted.tp:
+        raise BadInputError(
+            f"--sequence-parallel: --tp {wanted.tp} does not divide the {job.seq // wanted.cp} tokens of a "
+            "rank; change --seq or --tp, or leave it out"
+        )
     if wanted.ep not in expert_degrees(model, dp * wanted.cp):
         raise BadInputError(
             f"--ep {wanted.ep}: {model.name} on dp {dp} x cp {wanted.cp} allows ep "
@@ -106,8 +153,10 @@ def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
         )
     if wanted.vpp > 1 and job.schedule != "interleaved":
         raise BadInputError(f"--vpp {wanted.vpp} needs --schedule interleaved (it is {job.schedule})")
-    if wanted.vpp > 1 and wanted.pp == 1:
-        raise BadInputError(f"--vpp {wanted.vpp} needs a pipeline: give --pp 2 or more")
+    if job.schedule == "interleaved" and (wanted.vpp == 1 or wanted.pp == 1):
+        raise BadInputError(
+            f"--schedule interleaved needs --pp 2 and --vpp 2 or more (they are {wanted.pp} and {wanted.vpp})"
+        )
 
 
 def chunk_bounds(model: Model, wanted: Uniform) -> list[tuple[int, int]]:
@@ -116,19 +165,30 @@ def chunk_bounds(model: Model, wanted: Uniform) -> list[tuple[int, int]]:
     counts = list(wanted.layers)
     if not counts:
         if places > model.layers:
-            raise BadInputError(f"pp {wanted.pp} x vpp {wanted.vpp} = {places} places for {model.layers} layers; lower one")
+            raise BadInputError(
+                f"pp {wanted.pp} x vpp {wanted.vpp} = {places} places for {model.layers} layers; lower one"
+            )
         base, extra = divmod(model.layers, places)
         # Uneven shares go to the middle: the ends also hold embedding and head.
         first = (places - extra) // 2
         counts = [base + (1 if first <= place < first + extra else 0) for place in range(places)]
     if len(counts) == wanted.pp and wanted.vpp > 1:
         if any(count % wanted.vpp for count in counts):
-            raise BadInputError(f"--layers {','.join(map(str, counts))}: with --vpp {wanted.vpp} give multiples of it, or {places} numbers")
+            raise BadInputError(
+                f"--layers {','.join(map(str, counts))}: with --vpp {wanted.vpp} give multiples of it, "
+                f"or {places} numbers"
+            )
         counts = [counts[place % wanted.pp] // wanted.vpp for place in range(places)]
     if len(counts) != places or sum(counts) != model.layers or any(count < 0 for count in counts):
         raise BadInputError(
-            f"--layers {','.join(map(str, wanted.layers))}: needs {places} numbers, none negative, that add up to the "
-            f"{model.layers} layers of {model.name} (they are {len(counts)} and add up to {sum(counts)})"
+            f"--layers {','.join(map(str, wanted.layers))}: needs {places} numbers, none negative, that add up "
+            f"to the {model.layers} layers of {model.name} (they are {len(counts)} and add up to {sum(counts)})"
+        )
+    # A stage at either end may hold the embedding or the head alone; anywhere else it would hold nothing.
+    if any(count == 0 for count in (counts if wanted.vpp > 1 else counts[1:-1])):
+        raise BadInputError(
+            f"--layers {','.join(map(str, wanted.layers))}: a stage would hold nothing; only the first and "
+            "the last one, which hold the embedding and the head, may have 0 layers (and without --vpp)"
         )
     bounds, start = [], 0
     for count in counts:

@@ -12,13 +12,24 @@ from tangram_sim.lowering.step import LoweredStep
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Candidate, Scored, Wishes
 from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.tangram import Progress, tangram, usable_islands
+from tangram_sim.planners.islands import find_islands
+from tangram_sim.planners.search import Progress
+from tangram_sim.planners.tangram import tangram, usable_islands
 from tangram_sim.planners.uniform import Uniform, uniform_plan
 from tangram_sim.plans import Plan
-from tangram_sim.studies.documents import Alternative, PartialPlanCounts, PlanDocument
+from tangram_sim.studies.documents import (
+    MOST_SEQUENCES,
+    MOST_TOKENS,
+    Alternative,
+    PartialPlanCounts,
+    PlanDocument,
+)
 from tangram_sim.studies.forecast import Forecast, document, forecast
 from tangram_sim.studies.planfile import plan_from_document, read_plan
-from tangram_sim.units import show_seconds
+from tangram_sim.studies.wishes import named_islands, require_possible
+from tangram_sim.units import show_bytes, show_seconds
+
+SAME = 1e-9  # relative; the engines agree to this
 
 
 @dataclass(frozen=True)
@@ -30,24 +41,38 @@ class Result:
     candidates: tuple[Candidate, ...] = ()
 
 
-def resolve(job: Job, cluster: Cluster, exclude: tuple[str, ...] = ()) -> Job:
-    """Check a job and settle `--dtype auto`: bf16 if every island that could be used has bf16 units, else fp16.
+def resolve(job: Job, cluster: Cluster, wishes: Wishes | None = None) -> Job:
+    """Check a job and settle `--dtype auto`: bf16 if every island that could be used has its units, else fp16.
 
     Raises BadInputError or UnknownNameError for impossible or unknown values.
     """
-    if job.global_batch < 1 or job.seq < 1:
-        raise BadInputError(f"--global-batch {job.global_batch} and --seq {job.seq} must be 1 or more")
+    for option, value, most in (
+        ("--global-batch", job.global_batch, MOST_SEQUENCES),
+        ("--seq", job.seq, MOST_TOKENS),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise BadInputError(f"{option} {value}: give a whole number, 1 to {most}")
     if job.optimizer not in OPTIMIZER_STATE_BYTES:
         raise unknown_name("optimizer", job.optimizer, OPTIMIZER_STATE_BYTES)
     if job.schedule not in SCHEDULES:
         raise unknown_name("schedule", job.schedule, SCHEDULES)
     if job.dtype == "auto":
-        usable = [group.node.gpu for group in cluster.groups if group.name not in exclude]
+        usable = [
+            group.node.gpu for group in cluster.groups if _could_be_used(group.name, wishes or Wishes())
+        ]
+        usable = usable or [group.node.gpu for group in cluster.groups]
         every = all(gpu.peak_flop_per_s("bf16") for gpu in usable)
         return replace(job, dtype="bf16" if every else "fp16")
     if job.dtype not in RECIPES:
         raise unknown_name("dtype", job.dtype, ["auto", *RECIPES])
     return job
+
+
+def _could_be_used(group: str, wishes: Wishes) -> bool:
+    """Whether --order and --exclude leave (a piece of) a node group in; names of islands join group names."""
+    named = [name.split("+") for name in wishes.order]
+    ordered = not named or any(part.split(".")[0] == group for parts in named for part in parts)
+    return ordered and not any(group in name.split("+") for name in wishes.exclude)
 
 
 def plan(
@@ -61,20 +86,27 @@ def plan(
 ) -> Result:
     """The best plan found for `model` on `cluster`.
 
-    Raises InfeasibleError when nothing fits, with what is needed and what there is.
+    Raises InfeasibleError when nothing fits, with what is needed and what there is; BadInputError or
+    UnknownNameError for wishes that contradict each other, the model or the cluster.
     """
-    hwdb, wishes = hwdb or Hwdb.load(), wishes or Wishes()
-    job = resolve(job or Job(), cluster, wishes.exclude)
+    hwdb, wishes = (hwdb or Hwdb.load()).fresh(), wishes or Wishes()
+    job = resolve(job or Job(), cluster, wishes)
     if job.schedule == "interleaved":
         raise BadInputError(
             "plan composes 1f1b, gpipe and zb-h1 pipelines; interleaved ones can be priced with "
             "`tangram estimate --schedule interleaved --vpp N`"
         )
+    wishes = named_islands(wishes, find_islands(cluster, job.recipe.gemm_dtype, hwdb=hwdb))
+    islands, _ = usable_islands(cluster, job, hwdb, wishes)
+    require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()
     found = tangram(model, cluster, job, hwdb, wishes, progress)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    best = forecast(found.ranked[0].plan, hwdb)
-    written = document(best, hwdb, found.lower_bound_step_s, found.notes)
+    made = found.ranked[0].plan
+    best = forecast(made, hwdb)
+    # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
+    bound = lower_bound(made, hwdb)
+    written = document(best, hwdb, bound, [*found.notes, *_beyond(model, job)])
     counts = found.counts
     written.partial_plans = PartialPlanCounts(
         asked=counts.asked,
@@ -90,11 +122,18 @@ def plan(
     return Result(written, best, tuple(found.candidates))
 
 
+def _beyond(model: Model, job: Job) -> list[str]:
+    """A note when the sequence is longer than the model was made for; its numbers hold all the same."""
+    if 0 < model.max_seq < job.seq:
+        return [
+            f"{model.name} was made for sequences of {model.max_seq} tokens or less; {job.seq} are priced"
+        ]
+    return []
+
+
 def _alternative(scored: Scored, best: Scored) -> Alternative:
     pipeline = scored.plan.pipelines[0]
-    words = [
-        f"{stage.parts[0].island}:{len(stage.ranks)}x[{stage.layout}]" for stage in pipeline.stages
-    ]
+    words = [f"{stage.parts[0].island}:{len(stage.ranks)}x[{stage.layout}]" for stage in pipeline.stages]
     trade = f"{(scored.step_s / best.step_s - 1) * 100:+.1f} % step"
     fewer = best.plan.gpus_used - scored.plan.gpus_used
     if fewer:
@@ -116,29 +155,59 @@ def _fullness(step: LoweredStep) -> float:
 
 
 def estimate(
-    model: Model, cluster: Cluster, job: Job | None = None, layout: Uniform | None = None, *, hwdb: Hwdb | None = None
+    model: Model,
+    cluster: Cluster,
+    job: Job | None = None,
+    layout: Uniform | None = None,
+    *,
+    hwdb: Hwdb | None = None,
 ) -> Result:
     """What one explicit uniform layout achieves. It is played even where memory does not suffice.
 
     Raises BadInputError or InfeasibleError for degrees that contradict each other or the cluster.
     """
-    hwdb, layout = hwdb or Hwdb.load(), layout or Uniform()
-    job = resolve(job or Job(), cluster)
+    hwdb, layout = (hwdb or Hwdb.load()).fresh(), layout or Uniform()
+    job = resolve(job or Job(), cluster, Wishes(order=layout.order))
     if layout.vpp > 1 and job.schedule == "1f1b":
         job = replace(job, schedule="interleaved")
     made = uniform_plan(model, cluster, job, layout)
     _require_units(made)
     played = forecast(made, hwdb)
-    notes = [] if played.step.fits() else ["does not fit: see the stages whose peak exceeds their capacity"]
+    notes = [*_too_full(played), *_beyond(model, job)]
     return Result(document(played, hwdb, lower_bound(made, hwdb), notes), played)
 
 
+def _too_full(played: Forecast) -> list[str]:
+    """A note when a plan does not fit: the worst stage, with its numbers."""
+    step = played.step
+    if step.fits():
+        return []
+    stages = range(len(step.prices))
+    worst = max(stages, key=lambda stage: step.peak_bytes(stage) / step.capacity_bytes(stage))
+    full = sum(step.peak_bytes(stage) > step.capacity_bytes(stage) for stage in stages)
+    return [
+        f"does not fit: {full} of {len(stages)} stages are too full; stage {worst} needs "
+        f"{show_bytes(step.peak_bytes(worst))} of {show_bytes(step.capacity_bytes(worst))}"
+    ]
+
+
 def _require_units(made: Plan) -> None:
-    kinds = {group.name: group.node.gpu for group in made.cluster.groups}
-    used = {name for stage in made.pipelines[0].stages for name in stage.parts[0].island.split("+")}
-    lacking = sorted({kinds[name].name for name in used if not kinds[name].peak_flop_per_s(made.job.recipe.gemm_dtype)})
+    """Raise InfeasibleError when a GPU that the plan uses has no units for the job's dtype."""
+    dtype = made.job.recipe.gemm_dtype
+    kinds = [group.node.gpu for group in made.cluster.groups for _ in range(group.count * group.node.gpus)]
+    used = {kinds[rank] for stage in made.pipelines[0].stages for rank in stage.ranks}
+    lacking = sorted(gpu.name for gpu in used if not gpu.peak_flop_per_s(dtype))
     if lacking:
-        raise InfeasibleError(f"{', '.join(lacking)}: no {made.job.dtype} units; choose another --dtype or fewer GPUs")
+        has = [
+            name
+            for name, recipe in RECIPES.items()
+            if all(gpu.peak_flop_per_s(recipe.gemm_dtype) for gpu in used)
+        ]
+        raise InfeasibleError(
+            f"{', '.join(lacking)}: no {made.job.dtype} units; "
+            + (f"give --dtype {' or '.join(has)}" if has else "these kinds have no dtype in common")
+            + ", or leave them out with --order"
+        )
 
 
 def lower_bound(made: Plan, hwdb: Hwdb) -> float:
@@ -148,23 +217,30 @@ def lower_bound(made: Plan, hwdb: Hwdb) -> float:
 
 
 def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | None = None) -> Result:
-    """Replay a plan: another hardware database re-prices the same decisions.
+    """Replay a plan. Rows of `hwdb`'s overlays win over the figures a file embeds and re-price its decisions.
 
     Raises BadInputError for files of another schema or decisions that contradict themselves.
     """
     if engine not in ("fast", "reference"):
         raise unknown_name("engine", engine, ("fast", "reference"))
-    hwdb = hwdb or Hwdb.load()
+    hwdb = (hwdb or Hwdb.load()).fresh()
     where = "plan" if isinstance(source, PlanDocument) else str(source)
     read = source if isinstance(source, PlanDocument) else read_plan(source)
     made = plan_from_document(read, hwdb, where)
-    if len(made.pipelines) != 1:
-        raise BadInputError(f"{where}: {len(made.pipelines)} pipelines; one can be simulated today")
+    _require_units(made)
     played = forecast(made, hwdb, engine)
-    written = document(played, hwdb, lower_bound(made, hwdb))
+    written = document(
+        played, hwdb, lower_bound(made, hwdb), [*_too_full(played), *_beyond(made.model, made.job)]
+    )
     if written.hwdb_hash != read.hwdb_hash:
+        change = (written.step_s / read.step_s - 1) * 100
         written.notes.append(
-            f"priced with another hardware database: {show_seconds(read.step_s)} then (hwdb {read.hwdb_hash}), "
-            f"{show_seconds(written.step_s)} now (hwdb {written.hwdb_hash})"
+            f"re-priced with another hardware database: step {show_seconds(read.step_s)} in the file (hwdb "
+            f"{read.hwdb_hash}), {show_seconds(written.step_s)} now (hwdb {written.hwdb_hash}), {change:+.2f} %"
+        )
+    elif abs(written.step_s - read.step_s) > SAME * abs(read.step_s):
+        written.notes.append(
+            f"the file says {show_seconds(read.step_s)} per step, its decisions take "
+            f"{show_seconds(written.step_s)}: it was edited, or written by another version ({read.package_version})"
         )
     return Result(written, played)

@@ -8,22 +8,25 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = "1.0"
+MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far above any run there is
 
 
 class Document(BaseModel):
     """Base of everything written or read: unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class JobDocument(Document):
     """What one step trains."""
 
-    global_batch: int = Field(ge=1, description="sequences per optimizer step")
-    seq: int = Field(ge=1, description="tokens per sequence")
+    global_batch: int = Field(ge=1, le=MOST_SEQUENCES, description="sequences per optimizer step")
+    seq: int = Field(ge=1, le=MOST_TOKENS, description="tokens per sequence")
     dtype: str = Field(description="precision recipe")
     optimizer: str
     schedule: str
+    trainable: float = Field(1.0, ge=0, le=1, description="share of the parameters that is trained")
+    flash_attention: bool = Field(True, description="whether the software has a fused attention kernel")
 
 
 class LayoutDocument(Document):
@@ -74,7 +77,7 @@ class StageForecast(Document):
     island: str
     gpu: str
     gpus: int
-    nodes: int
+    nodes: int = Field(description="nodes that hold its GPUs, whole or in part")
     tp: int
     dp: int
     cp: int
@@ -93,6 +96,8 @@ class StageForecast(Document):
     peak_memory_bytes: float
     memory_capacity_bytes: float
     measured: bool = Field(description="times rest on measurements of this GPU kind, not on its family")
+    limited_by: str = Field("", description="kernel class with the largest share of its critical path")
+    limited_by_share: float = Field(0.0, description="that share, of one microbatch forward and backward")
 
 
 class PartialPlanCounts(Document):
@@ -123,11 +128,12 @@ class PlanDocument(Document):
     schema_version: str = SCHEMA_VERSION
     package_version: str
     hwdb_hash: str = Field(description="digest of the database rows read")
+    hwdb_rows: list[str] = Field([], description="rows of GPUs and links it rests on, like `gpus/T4`")
     model: dict[str, Any]
     cluster: dict[str, Any]
     job: JobDocument
     feasible: bool
-    step_s: float
+    step_s: float = Field(gt=0)
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     mfu: float = Field(description="model FLOPs over the dense peak of the GPUs used")
@@ -140,7 +146,9 @@ class PlanDocument(Document):
     gpus_total: int
     bubble_fraction: float = Field(description="idle share of the GPUs used")
     peak_memory_bytes: float = Field(description="of the fullest GPU, relative to its capacity")
-    lower_bound_step_s: float = Field(description="no plan on this cluster can beat this under the same cost model")
+    lower_bound_step_s: float = Field(
+        description="no plan on this cluster can beat this under the same cost model"
+    )
     planning_s: float | None = None
     planning_cpu_s: float | None = None
     partial_plans: PartialPlanCounts | None = None

@@ -1,16 +1,16 @@
 """Why a plan takes as long as it does, and why its stages are not laid out otherwise."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import RECOMPUTE, Layout
-from tangram_sim.lowering.chain import chain_graph
-from tangram_sim.lowering.step import Lowering, atom_runs, single_layout
-from tangram_sim.parallelizers.layouts import divisors, objection
-from tangram_sim.plans import Plan, Stage
+from tangram_sim.lowering.step import Lowering, single_layout
+from tangram_sim.parallelizers.layouts import choices, divisors, expert_degrees, objection
+from tangram_sim.plans import LayerLayout, Plan
 from tangram_sim.sim import fast
 from tangram_sim.sim.critical import critical_path
-from tangram_sim.studies.forecast import Forecast, forecast
+from tangram_sim.studies.forecast import Forecast, Share, forecast
 from tangram_sim.units import show_bytes, show_seconds
 
 CAUSES = {
@@ -26,14 +26,6 @@ CAUSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Seconds of the step's critical path with one cause."""
-
-    cause: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class WhyNot:
     """Another layout of a stage, and what speaks against it."""
 
@@ -44,11 +36,10 @@ class WhyNot:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the step waits for, what fills each stage, and why not otherwise."""
+    """What the step waits for, and why not otherwise; `forecast.inside` says what fills each stage."""
 
     forecast: Forecast
     path: tuple[Share, ...]  # by cause and stage, longest first; sums to the step
-    inside: tuple[tuple[Share, ...], ...]  # per stage: critical path of one forward and backward by kernel class
     why_not: tuple[WhyNot, ...]
 
 
@@ -56,13 +47,12 @@ def explain(plan: Plan, hwdb: Hwdb) -> Explanation:
     """Play a plan and take it apart."""
     lowering = Lowering.of(plan, hwdb)
     played = forecast(plan, hwdb, lowering=lowering)
-    stages = plan.pipelines[0].stages
-    return Explanation(
-        played,
-        _path(played),
-        tuple(_inside(plan, stage, lowering) for stage in stages),
-        tuple(entry for number in range(len(stages)) for entry in _alternatives(played, number, lowering)),
-    )
+    why_not = [
+        entry
+        for number in range(len(plan.pipelines[0].stages))
+        for entry in _Otherwise(played, number, lowering).entries()
+    ]
+    return Explanation(played, _path(played), tuple(why_not))
 
 
 def _path(played: Forecast) -> tuple[Share, ...]:
@@ -71,63 +61,114 @@ def _path(played: Forecast) -> tuple[Share, ...]:
     spent = played.timeline.end_s - played.timeline.start_s
     for op in found.ops.tolist():
         kind = played.timeline.graph.kinds[played.timeline.graph.kind[op]]
-        cause = f"stage {template.stage[op]}: {CAUSES[kind]}"
+        cause = f"stage {template.stage[op]}: {CAUSES.get(kind, kind)}"
         totals[cause] = totals.get(cause, 0.0) + float(spent[op])
-    return tuple(Share(cause, seconds) for cause, seconds in sorted(totals.items(), key=lambda item: -item[1]))
+    return tuple(
+        Share(cause, seconds) for cause, seconds in sorted(totals.items(), key=lambda item: -item[1])
+    )
 
 
-def _inside(plan: Plan, stage: Stage, lowering: Lowering) -> tuple[Share, ...]:
-    """Critical path of one microbatch through a stage, by kernel class."""
-    island = lowering.placement.island(stage.ranks)
-    pricer = lowering.prices.pricer(island, single_layout(stage), plan.pipelines[0].microbatch)
-    totals: dict[str, float] = {}
-    for start, stop in atom_runs(stage, plan.model.layers):
-        for direction in ("forward", "backward"):
-            atoms = pricer.atoms[start:stop] if direction == "forward" else pricer.atoms[start:stop][::-1]
-            graph = chain_graph([pricer.program(atom, direction) for atom in atoms], [""] * len(atoms))
-            for kind, seconds in critical_path(fast.play(graph)).seconds_by_kind().items():
-                totals[kind] = totals.get(kind, 0.0) + seconds
-    return tuple(Share(kind, seconds) for kind, seconds in sorted(totals.items(), key=lambda item: -item[1]))
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """One other layout of a stage with the rest of the plan unchanged."""
+
+    layout: Layout
+    objection: str = ""
+    needed_bytes: float = 0.0
+    capacity_bytes: float = 0.0
+    step_s: float = 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be run at all."""
+        return not self.objection and self.needed_bytes <= self.capacity_bytes
 
 
-def _neighbours(layout: Layout, gpus: int) -> list[Layout]:
-    """Layouts that differ in one decision: another tp, ZeRO stage, recompute, sequence parallelism."""
-    found = []
-    for tp in divisors(gpus // layout.cp):
-        if tp != layout.tp:
-            found.append(replace(layout, tp=tp, dp=gpus // layout.cp // tp, ep=1, sequence_parallel=tp > 1 and layout.sequence_parallel))
-    found += [replace(layout, zero_stage=zero) for zero in range(4) if zero != layout.zero_stage and layout.dp * layout.cp > 1]
-    found += [replace(layout, recompute=kind) for kind in RECOMPUTE if kind != layout.recompute]
-    if layout.tp > 1:
-        found.append(replace(layout, sequence_parallel=not layout.sequence_parallel))
-    return found
+class _Otherwise:
+    """One stage under other layouts: each is put into the plan, which is then lowered and played whole."""
 
+    def __init__(self, played: Forecast, number: int, lowering: Lowering) -> None:
+        self.played, self.number, self.lowering = played, number, lowering
+        self.plan, self.pipeline = played.plan, played.plan.pipelines[0]
+        self.stage = self.pipeline.stages[number]
+        self.layout, self.gpus = single_layout(self.stage), len(self.stage.ranks)
+        pricer = lowering.prices.pricer(played.islands[number], self.layout, self.pipeline.microbatch)
+        self.fused = bool(pricer.setting.rates.fused_attention)
+        self._known: dict[Layout, _Tried] = {}
 
-def _alternatives(played: Forecast, number: int, lowering: Lowering) -> list[WhyNot]:
-    plan, pipeline = played.plan, played.plan.pipelines[0]
-    stage = pipeline.stages[number]
-    layout, island = single_layout(stage), lowering.placement.island(stage.ranks)
-    runs, held = atom_runs(stage, plan.model.layers), played.step.in_flight[number]
-    pricer = lowering.prices.pricer(island, layout, pipeline.microbatch)
-    now = sum(chunk.forward_s + chunk.backward_s for chunk in played.step.prices[number])
-    found = []
-    for other in _neighbours(layout, len(stage.ranks)):
-        reason = objection(plan.model, plan.job, other, pipeline.microbatch, pricer.setting.rates.fused_attention)
-        if not reason:
-            prices = [lowering.prices.price(island, other, pipeline.microbatch, start, stop) for start, stop in runs]
-            needed = sum(price.static_bytes for price in prices) + max(
-                held * price.activation_bytes + price.transient_bytes for price in prices
-            )
-            seconds = sum(price.forward_s + price.backward_s for price in prices)
-            change = (seconds / now - 1) * 100
-            if needed > prices[0].capacity_bytes:
-                reason = f"needs {show_bytes(needed)}, {show_bytes(prices[0].capacity_bytes)} usable"
-            elif abs(change) < 0.05:
-                reason = f"as fast per microbatch ({show_seconds(seconds)}); peak {show_bytes(needed)}"
-            else:
-                word = "slower" if change > 0 else "faster here, but not for the whole step"
-                reason = f"{abs(change):.1f} % {word} ({show_seconds(seconds)} per microbatch); peak {show_bytes(needed)}"
-        found.append(WhyNot(number, str(other), reason))
-    return found
+    def entries(self) -> Iterator[WhyNot]:
+        """Every other tensor-parallel degree at its best, then every single change of the layout."""
+        for tp in divisors(self.gpus):
+            if tp != self.layout.tp:
+                yield self._tensor_parallel(tp)
+        for layout in self._single_changes():
+            yield WhyNot(self.number, str(layout), self._verdict(self._try(layout)))
 
+    def _single_changes(self) -> Iterator[Layout]:
+        layout = self.layout
+        if layout.dp * layout.cp > 1:
+            yield from (replace(layout, zero_stage=zero) for zero in range(4) if zero != layout.zero_stage)
+        yield from (replace(layout, recompute=kind) for kind in RECOMPUTE if kind != layout.recompute)
+        if layout.tp > 1:
+            yield replace(layout, sequence_parallel=not layout.sequence_parallel)
 
+    def _tensor_parallel(self, tp: int) -> WhyNot:
+        """The best that `tp` can do: memory savers as they are if that fits, else all of them."""
+        shapes = [
+            replace(self.layout, tp=tp, cp=cp, dp=self.gpus // tp // cp, ep=ep)
+            for cp in divisors(self.gpus // tp)
+            for ep in expert_degrees(self.plan.model, self.gpus // tp)
+        ]
+        kept = [replace(shape, sequence_parallel=shape.sequence_parallel and tp > 1) for shape in shapes]
+        tried = [self._try(layout) for layout in kept]
+        if not any(one.fits for one in tried):
+            tried = [self._try(layout) for layout in self._all_savers(shapes)]
+        fitting = [one for one in tried if one.fits]
+        if fitting:
+            best = min(fitting, key=lambda one: one.step_s)
+            return WhyNot(self.number, f"tp{tp}", f"best as {best.layout}: {self._verdict(best)}")
+        sound = [one for one in tried if not one.objection]
+        if not sound:
+            return WhyNot(self.number, f"tp{tp}", tried[0].objection)
+        least = min(sound, key=lambda one: one.needed_bytes / one.capacity_bytes)
+        return WhyNot(
+            self.number,
+            f"tp{tp}",
+            f"no ZeRO stage or recompute makes it fit: at least {show_bytes(least.needed_bytes)} "
+            f"({least.layout}), {show_bytes(least.capacity_bytes)} usable",
+        )
+
+    @staticmethod
+    def _all_savers(shapes: Iterable[Layout]) -> Iterator[Layout]:
+        for shape in shapes:
+            for zero, recompute, sequence_parallel in choices(shape.dp * shape.cp, shape.tp):
+                yield replace(
+                    shape, zero_stage=zero, recompute=recompute, sequence_parallel=sequence_parallel
+                )
+
+    def _try(self, layout: Layout) -> _Tried:
+        if layout not in self._known:
+            self._known[layout] = self._play(layout)
+        return self._known[layout]
+
+    def _play(self, layout: Layout) -> _Tried:
+        against = objection(self.plan.model, self.plan.job, layout, self.pipeline.microbatch, self.fused)
+        if against:
+            return _Tried(layout, against)
+        part = self.stage.parts[0]
+        runs = tuple(LayerLayout(run.layers, layout) for run in part.layouts)
+        stage = replace(self.stage, parts=(replace(part, layouts=runs),))
+        stages = (*self.pipeline.stages[: self.number], stage, *self.pipeline.stages[self.number + 1 :])
+        step = self.lowering.lower(replace(self.pipeline, stages=stages))
+        needed, capacity = step.peak_bytes(self.number), step.capacity_bytes(self.number)
+        seconds = fast.play(step.graph()).makespan_s if needed <= capacity else 0.0
+        return _Tried(layout, "", needed, capacity, seconds)
+
+    def _verdict(self, tried: _Tried) -> str:
+        if tried.objection:
+            return tried.objection
+        if not tried.fits:
+            return f"needs {show_bytes(tried.needed_bytes)}, {show_bytes(tried.capacity_bytes)} usable"
+        change = (tried.step_s / self.played.step_s - 1) * 100
+        word = f"{change:+.1f} % step" if abs(change) >= 0.05 else "same step"
+        return f"{word} ({show_seconds(tried.step_s)}); peak {show_bytes(tried.needed_bytes)}"

@@ -1,18 +1,29 @@
-"""Predictions of a whole plan: play it, and say in one document what it achieves and where time and memory go."""
+"""Predictions of a whole plan: play it, and say what it achieves and where time and memory go."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from tangram_sim import __version__
-from tangram_sim.clusters import Island
+from tangram_sim.clusters import Cluster, Island
 from tangram_sim.hwdb import Hwdb, cluster_to_dict
+from tangram_sim.lowering.chain import chain_graph
 from tangram_sim.lowering.ideal import model_flop
-from tangram_sim.lowering.step import LoweredStep, Lowering, single_layout
-from tangram_sim.plans import Plan
+from tangram_sim.lowering.step import LoweredStep, Lowering, atom_runs, single_layout
+from tangram_sim.plans import Plan, Stage
+from tangram_sim.sim import fast
+from tangram_sim.sim.critical import critical_path
 from tangram_sim.sim.timeline import Timeline
 from tangram_sim.studies.documents import PlanDocument, StageForecast
 from tangram_sim.studies.planfile import job_document, model_to_dict, pipeline_documents
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Seconds of a critical path with one cause."""
+
+    cause: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,7 @@ class Forecast:
     step: LoweredStep
     timeline: Timeline
     islands: tuple[Island, ...]  # what each stage's ranks form
+    inside: tuple[tuple[Share, ...], ...]  # per stage: one microbatch's critical path by kernel class
 
     @property
     def step_s(self) -> float:
@@ -40,11 +52,24 @@ def forecast(plan: Plan, hwdb: Hwdb, engine: str = "fast", lowering: Lowering | 
 
         timeline = reference.play(graph)
     else:
-        from tangram_sim.sim import fast
-
         timeline = fast.play(graph)
-    islands = tuple(lowering.placement.island(stage.ranks) for stage in plan.pipelines[0].stages)
-    return Forecast(plan, step, timeline, islands)
+    stages = plan.pipelines[0].stages
+    islands = tuple(lowering.placement.island(stage.ranks) for stage in stages)
+    return Forecast(plan, step, timeline, islands, tuple(_inside(plan, stage, lowering) for stage in stages))
+
+
+def _inside(plan: Plan, stage: Stage, lowering: Lowering) -> tuple[Share, ...]:
+    """Critical path of one microbatch through a stage and back, by kernel class, longest first."""
+    island = lowering.placement.island(stage.ranks)
+    pricer = lowering.prices.pricer(island, single_layout(stage), plan.pipelines[0].microbatch)
+    totals: dict[str, float] = {}
+    for start, stop in atom_runs(stage, plan.model.layers):
+        for direction in ("forward", "backward"):
+            atoms = pricer.atoms[start:stop] if direction == "forward" else pricer.atoms[start:stop][::-1]
+            graph = chain_graph([pricer.program(atom, direction) for atom in atoms], [""] * len(atoms))
+            for kind, seconds in critical_path(fast.play(graph)).seconds_by_kind().items():
+                totals[kind] = totals.get(kind, 0.0) + seconds
+    return tuple(Share(kind, seconds) for kind, seconds in sorted(totals.items(), key=lambda item: -item[1]))
 
 
 def stage_forecasts(result: Forecast) -> list[StageForecast]:
@@ -54,8 +79,10 @@ def stage_forecasts(result: Forecast) -> list[StageForecast]:
     rows = []
     for number, stage in enumerate(pipeline.stages):
         layout, chunks = single_layout(stage), step.prices[number]
-        layers = (stage.chunks[0][0], stage.chunks[-1][1]) if stage.chunks else stage.parts[0].layouts[0].layers
-        island = result.islands[number]
+        layers = (
+            (stage.chunks[0][0], stage.chunks[-1][1]) if stage.chunks else stage.parts[0].layouts[0].layers
+        )
+        island, inside = result.islands[number], result.inside[number]
         rows.append(
             StageForecast(
                 layers=layers,
@@ -83,12 +110,21 @@ def stage_forecasts(result: Forecast) -> list[StageForecast]:
                 peak_memory_bytes=step.peak_bytes(number),
                 memory_capacity_bytes=step.capacity_bytes(number),
                 measured=island.gpu.measured,
+                limited_by=inside[0].cause if inside else "",
+                limited_by_share=_share(inside),
             )
         )
     return rows
 
 
-def document(result: Forecast, hwdb: Hwdb, lower_bound_step_s: float, notes: list[str] | None = None) -> PlanDocument:
+def _share(inside: tuple[Share, ...]) -> float:
+    total = sum(share.seconds for share in inside)
+    return inside[0].seconds / total if total else 0.0
+
+
+def document(
+    result: Forecast, hwdb: Hwdb, lower_bound_step_s: float, notes: list[str] | None = None
+) -> PlanDocument:
     """The full document of a played plan (timings of the search and alternatives are the caller's)."""
     plan, pipeline = result.plan, result.plan.pipelines[0]
     stages = stage_forecasts(result)
@@ -100,9 +136,11 @@ def document(result: Forecast, hwdb: Hwdb, lower_bound_step_s: float, notes: lis
     all_peak = sum(_rank_peaks(plan, dtype))
     fullest = max(stages, key=lambda stage: stage.peak_memory_bytes / stage.memory_capacity_bytes)
     tokens = plan.job.tokens / result.step_s
+    note_rows(plan.cluster, hwdb)
     return PlanDocument(
         package_version=__version__,
         hwdb_hash=hwdb.digest(),
+        hwdb_rows=[f"{row.table}/{row.name}" for row in hwdb.rows_read() if row.table in ("gpus", "links")],
         model=model_to_dict(plan.model),
         cluster=cluster_to_dict(plan.cluster),
         job=job_document(plan.job),
@@ -125,6 +163,24 @@ def document(result: Forecast, hwdb: Hwdb, lower_bound_step_s: float, notes: lis
         stages=stages,
         notes=notes or [],
     )
+
+
+def note_rows(cluster: Cluster, hwdb: Hwdb) -> None:
+    """Record the rows that a cluster's figures come from as read, as its file or a plan file may embed them.
+
+    A fingerprint is thus the same for a plan and for its replay: it depends on the cluster, not on how it
+    was read.
+    """
+    for group in cluster.groups:
+        node = group.node
+        for table, name in (("nodes", node.name), ("gpus", node.gpu.name), ("links", node.intra.name)):
+            hwdb.note_read(table, name)
+        if node.name in hwdb.node_names():
+            hwdb.node(node.name)  # with the rows it refers to
+        if node.bridge is not None:
+            hwdb.note_read("links", node.bridge.name)
+            if node.gpu.name in hwdb.gpu_names():
+                hwdb.bridge_of(node.gpu.name)
 
 
 def _rank_peaks(plan: Plan, dtype: str) -> list[float]:

@@ -1,15 +1,16 @@
 """Plans to documents and back: what `-o plan.json` writes and `tangram simulate` reads."""
 
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_json
 from tangram_sim.errors import BadInputError, unknown_name
-from tangram_sim.hwdb import Hwdb, cluster_from_dict, cluster_to_dict
+from tangram_sim.hwdb import Hwdb, cluster_from_dict
+from tangram_sim.hwdb.families.config import LARGEST_SIZE, MOST_LAYERS
 from tangram_sim.jobs import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.models import Block, Model
@@ -23,31 +24,82 @@ from tangram_sim.studies.documents import (
     PlanDocument,
     StageDocument,
 )
+from tangram_sim.studies.replay import check_pipeline, overlaid
 
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
+_MODEL: TypeAdapter[Model] = TypeAdapter(Model)
+_MAY_BE_ZERO = {"query_rank", "kv_rank", "rope_dim", "window", "norm_parameters", "shared_width", "norms"}
+_MUST_BE_POSITIVE = {"hidden", "vocab"}
 
 
 def model_to_dict(model: Model) -> dict[str, Any]:
     """Everything that defines a model, equal neighbouring blocks once with their count."""
     fields = {name: getattr(model, name) for name in Model.__dataclass_fields__ if name != "blocks"}
     runs = [(block, len(list(same))) for block, same in groupby(model.blocks)]
-    return {**fields, "blocks": [{"count": count, "block": _BLOCK.dump_python(block)} for block, count in runs]}
+    return {
+        **fields,
+        "blocks": [{"count": count, "block": _BLOCK.dump_python(block)} for block, count in runs],
+    }
 
 
 def model_from_dict(data: dict[str, Any], where: str) -> Model:
     """The inverse of `model_to_dict`. Raises BadInputError naming `where` and the key."""
     try:
-        fields = dict(data)
-        runs = fields.pop("blocks")
-        blocks = tuple(block for run in runs for block in [_BLOCK.validate_python(run["block"])] * int(run["count"]))
-        unknown = set(fields) - set(Model.__dataclass_fields__)
-        if unknown:
-            raise BadInputError(f"{where}: model has unknown keys {', '.join(sorted(unknown))}")
-        return TypeAdapter(Model).validate_python({**fields, "blocks": blocks})
+        runs = [(int(run["count"]), run["block"]) for run in data["blocks"]]
+        if not runs or not all(1 <= count <= MOST_LAYERS for count, _ in runs):
+            raise BadInputError(f"{where}: model.blocks: counts must be 1 to {MOST_LAYERS}")
+        blocks = tuple(
+            block for count, given in runs for block in [_block(given, f"{where}: model.blocks")] * count
+        )
+        model = _MODEL.validate_python({**data, "blocks": blocks})
     except ValidationError as error:
         raise BadInputError(f"{where}: model: {first_problem(error)}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInputError(f"{where}: model: {error!r} is missing or malformed") from None
+    except KeyError as error:
+        raise BadInputError(f"{where}: model: key {error} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadInputError(f"{where}: model: malformed: {error}") from None
+    known = {name: getattr(model, name) for name in Model.__dataclass_fields__}
+    _require_agreement(
+        {key: value for key, value in data.items() if key != "blocks"}, known, f"{where}: model"
+    )
+    _require_sizes(known, _MUST_BE_POSITIVE, f"{where}: model")
+    return model
+
+
+def _block(given: dict[str, Any], where: str) -> Block:
+    """One block, every key known and every size sensible."""
+    block = _BLOCK.validate_python(given)
+    known = _BLOCK.dump_python(block)
+    _require_agreement(given, known, where)
+    attention, part = known["attention"], known["feed_forward"]
+    for section in (known, attention, part):
+        _require_sizes(section, set(section) - _MAY_BE_ZERO, where)
+    if attention["heads"] % attention["kv_heads"] or attention["rope_dim"] > attention["head_dim"]:
+        raise BadInputError(f"{where}: heads must be a multiple of kv_heads, and rope_dim at most head_dim")
+    if part.get("active", 0) > part.get("experts", 0):
+        raise BadInputError(f"{where}: {part['active']} active experts of {part['experts']}")
+    return block
+
+
+def _require_agreement(given: Any, known: Any, where: str) -> None:
+    """Raise BadInputError for keys nobody knows, and for values that are not what they seem ("8" for 8)."""
+    if not isinstance(given, dict) or not isinstance(known, dict):
+        if given != known:
+            raise BadInputError(f"{where}: {given!r} is not understood")
+        return
+    for key, value in given.items():
+        if key not in known:
+            raise BadInputError(f"{where}: {unknown_name('key', str(key), known)}")
+        _require_agreement(value, known[key], f"{where}.{key}")
+
+
+def _require_sizes(section: dict[str, Any], positive: set[str], where: str) -> None:
+    for key, value in section.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        least = 1 if key in positive else 0
+        if not least <= value <= LARGEST_SIZE:
+            raise BadInputError(f"{where}.{key}: {value} given; {least} to {LARGEST_SIZE} is wanted")
 
 
 def first_problem(error: ValidationError) -> str:
@@ -60,7 +112,15 @@ def first_problem(error: ValidationError) -> str:
 
 def job_document(job: Job) -> JobDocument:
     """The job as a document."""
-    return JobDocument(global_batch=job.global_batch, seq=job.seq, dtype=job.dtype, optimizer=job.optimizer, schedule=job.schedule)
+    return JobDocument(
+        global_batch=job.global_batch,
+        seq=job.seq,
+        dtype=job.dtype,
+        optimizer=job.optimizer,
+        schedule=job.schedule,
+        trainable=job.trainable,
+        flash_attention=job.flash_attention,
+    )
 
 
 def pipeline_documents(plan: Plan) -> list[PipelineDocument]:
@@ -103,9 +163,14 @@ def _layout_document(run: LayerLayout) -> LayoutDocument:
 
 
 def plan_from_document(document: PlanDocument, hwdb: Hwdb, where: str) -> Plan:
-    """The decisions of a plan file, with the cluster and model it embeds. Raises BadInputError naming `where`."""
+    """The decisions of a plan file, with the model it embeds and its cluster as `hwdb` knows it.
+
+    Figures of GPUs, links and nodes are the file's, except those that stand in an overlay of `hwdb`.
+    Raises BadInputError naming `where`.
+    """
     model = model_from_dict(document.model, where)
-    cluster = cluster_from_dict(document.cluster, hwdb, where)
+    _require_present(document.hwdb_rows, hwdb, where)
+    cluster = cluster_from_dict(overlaid(document.cluster, hwdb, where), hwdb, f"{where}: cluster")
     job = Job(**document.job.model_dump())
     for kind, given, known in (
         ("dtype", job.dtype, RECIPES),
@@ -115,14 +180,30 @@ def plan_from_document(document: PlanDocument, hwdb: Hwdb, where: str) -> Plan:
         if given not in known:
             raise unknown_name(f"{kind} in {where}", given, known)
     pipelines = tuple(_pipeline(pipeline, where) for pipeline in document.pipelines)
-    if not pipelines:
-        raise BadInputError(f"{where}: pipelines is empty; a plan needs one")
+    if len(pipelines) != 1:
+        raise BadInputError(f"{where}: {len(pipelines)} pipelines; exactly one can be simulated today")
     for pipeline in pipelines:
-        _check_pipeline(pipeline, model, cluster, where)
+        check_pipeline(pipeline, model, cluster, job, where)
     total = sum(pipeline.microbatches * pipeline.microbatch for pipeline in pipelines)
     if total != job.global_batch:
-        raise BadInputError(f"{where}: pipelines process {total} sequences, the job's global_batch is {job.global_batch}")
+        raise BadInputError(
+            f"{where}: pipelines process {total} sequences, the job's global_batch is {job.global_batch}"
+        )
     return Plan(model, cluster, job, pipelines)
+
+
+def _require_present(rows: Sequence[str], hwdb: Hwdb, where: str) -> None:
+    """Raise UnknownNameError for a GPU or link that the plan was priced with and the database lacks."""
+    for kind, table, names in (("GPU", "gpus", hwdb.gpu_names()), ("link", "links", hwdb.link_names())):
+        for row in rows:
+            name = row.removeprefix(f"{table}/")
+            if name != row and name not in names:
+                raise unknown_name(
+                    kind,
+                    name,
+                    names,
+                    f"{where} was priced with it: give --hwdb DIR with its row, or plan again.",
+                )
 
 
 def _pipeline(document: PipelineDocument, where: str) -> Pipeline:
@@ -134,37 +215,13 @@ def _pipeline(document: PipelineDocument, where: str) -> Pipeline:
             for run in part.layouts:
                 if run.recompute not in RECOMPUTE:
                     raise unknown_name(f"recompute kind in {where}", run.recompute, RECOMPUTE)
-                layout = Layout(run.tp, run.dp, run.cp, run.ep, 1, run.zero_stage, run.recompute, run.sequence_parallel)
+                layout = Layout(
+                    run.tp, run.dp, run.cp, run.ep, 1, run.zero_stage, run.recompute, run.sequence_parallel
+                )
                 runs.append(LayerLayout(run.layers, layout))
             parts.append(Part(part.island, tuple(part.ranks), part.sequences_per_microbatch, tuple(runs)))
         stages.append(Stage(tuple(stage.chunks), stage.embedding, stage.head, tuple(parts)))
     return Pipeline(document.microbatches, document.microbatch, tuple(stages))
-
-
-def _check_pipeline(pipeline: Pipeline, model: Model, cluster: Cluster, where: str) -> None:
-    """Every block exactly once, the ends where they belong, ranks that exist and are used once."""
-    blocks = sorted(block for stage in pipeline.stages for start, stop in stage.chunks for block in range(start, stop))
-    if blocks != list(range(model.layers)):
-        raise BadInputError(f"{where}: the stages' chunks must hold each of the {model.layers} layers exactly once")
-    if not pipeline.stages[0].embedding or not pipeline.stages[-1].head:
-        raise BadInputError(f"{where}: the first stage must hold the embedding and the last one the head")
-    if sum(stage.embedding for stage in pipeline.stages) != 1 or sum(stage.head for stage in pipeline.stages) != 1:
-        raise BadInputError(f"{where}: embedding and head belong to one stage each")
-    used: set[int] = set()
-    for number, stage in enumerate(pipeline.stages):
-        if not stage.chunks and not (stage.embedding or stage.head):
-            raise BadInputError(f"{where}: stage {number} holds nothing")
-        for rank in stage.ranks:
-            if not 0 <= rank < cluster.gpus:
-                raise BadInputError(f"{where}: stage {number} names rank {rank}; the cluster has ranks 0 to {cluster.gpus - 1}")
-            if rank in used:
-                raise BadInputError(f"{where}: rank {rank} is used twice in one pipeline")
-            used.add(rank)
-        layout = stage.layout
-        if layout.dp > pipeline.microbatch:
-            raise BadInputError(f"{where}: stage {number}: dp {layout.dp} ranks share a microbatch of {pipeline.microbatch}")
-        if (layout.dp * layout.cp) % layout.ep:
-            raise BadInputError(f"{where}: stage {number}: ep {layout.ep} does not divide dp {layout.dp} x cp {layout.cp}")
 
 
 def read_plan(path: Path) -> PlanDocument:
@@ -174,13 +231,21 @@ def read_plan(path: Path) -> PlanDocument:
     """
     data = read_json(path)
     if not isinstance(data, dict) or "schema_version" not in data:
-        raise BadInputError(f"{path}: not a plan file: no schema_version; write one with `tangram plan ... -o {path.name}`")
-    version = str(data["schema_version"])
-    if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
         raise BadInputError(
-            f"{path}: plan schema version {version}, this tangram-sim reads {SCHEMA_VERSION.split('.')[0]}.x; plan again with this version"
+            f"{path}: not a plan file: no schema_version; write one with `tangram plan ... -o {path.name}`"
+        )
+    version, major = str(data["schema_version"]), SCHEMA_VERSION.partition(".")[0]
+    if version.partition(".")[0] != major:
+        raise BadInputError(
+            f"{path}: plan schema version {version[:20]!r}, this tangram-sim reads {major}.x; "
+            "plan again with this version"
         )
     try:
         return PlanDocument.model_validate(data)
     except ValidationError as error:
-        raise BadInputError(f"{path}: {first_problem(error)}") from None
+        newer = (
+            ""
+            if version == SCHEMA_VERSION
+            else f"; the file is of schema {version[:20]}, this is {SCHEMA_VERSION}"
+        )
+        raise BadInputError(f"{path}: {first_problem(error)}{newer}") from None

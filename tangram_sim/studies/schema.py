@@ -7,7 +7,11 @@ from pathlib import Path
 from tangram_sim.datafiles import write_whole
 from tangram_sim.studies.documents import Document, IslandsDocument, ModelDocument, PlanDocument
 
-DOCUMENTS: dict[str, type[Document]] = {"plan": PlanDocument, "islands": IslandsDocument, "model": ModelDocument}
+DOCUMENTS: dict[str, type[Document]] = {
+    "plan": PlanDocument,
+    "islands": IslandsDocument,
+    "model": ModelDocument,
+}
 
 
 def schema_text(name: str) -> str:

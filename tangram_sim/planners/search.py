@@ -1,0 +1,159 @@
+"""Sweeps over microbatch sizes: compose, play the finalists, refine and rank them."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.cost.collectives import network_rate, transfer_s
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.lowering.placement import Placement
+from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.planners.api import Scored
+from tangram_sim.planners.compose import Composed, compose_table
+from tangram_sim.planners.enumerate import Enumeration
+from tangram_sim.planners.finalists import Referee, Seat, seats_of
+
+SLACK = 0.03  # pipelines this close to the best objective are played whole
+PLAYED, REFINED = 48, 6  # finalists per microbatch size; of these refined, over all sizes
+LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))  # of the lower bound, tried in turn
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+
+def hop_seconds(
+    islands: Sequence[Island], cluster: Cluster, hwdb: Hwdb, size: float, order: Sequence[str]
+) -> NDArray[np.float64]:
+    """(kinds, kinds): seconds to hand one microbatch from a node of one island to a node of the next.
+
+    inf where --order forbids the neighbourhood. One node on each side: the finalists' play knows better.
+    """
+    hops = np.zeros((len(islands), len(islands)))
+    for a, source in enumerate(islands):
+        for b, target in enumerate(islands):
+            if order and order.index(source.name) > order.index(target.name):
+                hops[a, b] = np.inf
+                continue
+            limits = [cluster.group_limit(i, j) for i in source.groups for j in target.groups]
+            rate = min(*(rate for rate, _ in limits), source.nic_bytes_per_s, target.nic_bytes_per_s)
+            rate *= hwdb.network_efficiency.value
+            if a == b:
+                rate = min(rate, network_rate(source, hwdb))
+                if source.scale_up_nodes >= source.nodes > 1:
+                    rate = (
+                        source.intra.bytes_per_s
+                        * hwdb.link_efficiency(source.intra).value
+                        * source.gpus_per_node
+                    )
+            hops[a, b] = transfer_s(size, rate, max(latency for _, latency in limits))
+    return hops
+
+
+class Search:
+    """Sweeps over microbatch sizes under a limit on the step, below which nothing is dropped.
+
+    A coarse sweep (islands whole or in halves) finds a good plan in little time; its played step, plus
+    SLACK, is the limit of the full sweep. Without such a plan limits widen from the lower bound upward.
+    """
+
+    def __init__(
+        self,
+        enumeration: Enumeration,
+        referee: Referee,
+        bound_s: float,
+        units: Sequence[int],
+        work: NDArray[np.float64],
+        order: Sequence[str],
+    ) -> None:
+        self.enumeration, self.referee, self.bound_s = enumeration, referee, bound_s
+        self.units, self.work, self.order = units, work, order
+        self.best_s = float("inf")
+        self.best_of: dict[int, float] = {}  # by microbatch size
+        self.played: dict[tuple[tuple[Seat, ...], int], float] = {}
+
+    def run(self, progress: Progress | None) -> list[tuple[float, tuple[Seat, ...], int]]:
+        """Everything that was played and fits."""
+        sizes = microbatch_sizes(self.enumeration.job)
+        halves = [
+            max(unit, -(-island.nodes // 2))
+            for island, unit in zip(self.enumeration.islands, self.units, strict=True)
+        ]
+        sweeps = [(halves, float("inf")), *((self.units, self.bound_s * factor) for factor in LIMITS)]
+        for number, (units, limit_s) in enumerate(sweeps):
+            for position, microbatch in enumerate(sizes):
+                if progress:
+                    progress(position, len(sizes), f"microbatch {microbatch}, sweep {number + 1}")
+                self._size(microbatch, min(limit_s, self.best_s * (1 + SLACK)), units)
+            if number and self.best_s <= limit_s:
+                break
+            if self.best_s < float("inf"):  # the full sweep needs no other limit than the best plan
+                sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
+                sweeps[number + 1 :] = [(self.units, float("inf"))]
+        if progress:
+            progress(len(sizes), len(sizes), "finalists")
+        return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
+
+    def _size(self, microbatch: int, limit_s: float, units: Sequence[int]) -> None:
+        """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
+        enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
+        table = enumeration.table(microbatch, limit_s, units)
+        placement = self.referee.lowering.placement
+        size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
+        hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
+        node_counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
+        composed = compose_table(table, node_counts, hops, self.work, limit_s)
+        enumeration.counts.composed += len(composed)
+        for seats in _distinct(composed, islands, placement):
+            seconds = self.referee.play(seats, microbatch)[0]
+            if seconds < float("inf"):
+                self.played[seats, microbatch] = seconds
+                self.best_s = min(self.best_s, seconds)
+                self.best_of[microbatch] = min(self.best_of.get(microbatch, seconds), seconds)
+
+
+def microbatch_sizes(job: Job) -> list[int]:
+    """Divisors of the global batch, those that give a pipeline of moderate length first.
+
+    The order changes nothing but the time: a good plan found early prunes the sizes after it.
+    """
+    return sorted(
+        divisors(job.global_batch), key=lambda size: (abs(np.log2(job.global_batch / size) - 5.0), size)
+    )
+
+
+def _distinct(
+    composed: list[Composed], islands: Sequence[Island], placement: Placement
+) -> list[tuple[Seat, ...]]:
+    """The best PLAYED different pipelines."""
+    seen = dict.fromkeys(seats_of(one, islands, placement) for one in composed[: 4 * PLAYED])
+    return list(seen)[:PLAYED]
+
+
+def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: Referee, top: int) -> list[Scored]:
+    """Refine the best finalists and return the `top` different plans, fastest first."""
+    played = sorted(played, key=lambda entry: (entry[0], len(entry[1])))
+    refined = [(referee.refine(seats, microbatch), microbatch) for _, seats, microbatch in played[:REFINED]]
+    pool = dict.fromkeys([*refined, *((seats, microbatch) for _, seats, microbatch in played)])
+    scored = [referee.scored(seats, microbatch) for seats, microbatch in pool]
+    scored.sort(key=lambda one: one.step_s)
+    chosen: list[Scored] = []
+    shapes: set[object] = set()
+    for one in scored:
+        shape = _shape(one)
+        if shape not in shapes:
+            shapes.add(shape)
+            chosen.append(one)
+        if len(chosen) == top:
+            break
+    return chosen
+
+
+def _shape(scored: Scored) -> object:
+    """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
+    pipeline = scored.plan.pipelines[0]
+    return pipeline.microbatch, tuple(
+        (stage.parts[0].island, len(stage.ranks), stage.layout) for stage in pipeline.stages
+    )

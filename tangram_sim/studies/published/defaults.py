@@ -1,0 +1,165 @@
+"""What a published run leaves unsaid: documented defaults by framework, date, GPU and model shape.
+
+Every rule is about software and hardware in general, never about one source or row. Each function says why
+its value is the likeliest; a row lists the rules it needed as `assumed`.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tangram_sim.clusters import Gpu
+
+# (family, words of the framework's name that give it away), first match wins.
+_FAMILIES = (
+    ("megatron-deepspeed", ("megatron-deepspeed", "deepspeed/megatron", "megatron/deepspeed")),
+    ("nemo", ("nemo", "megatron-bridge", "megatron bridge", "nvidia release", "ngc pytorch")),
+    ("megatron", ("megatron",)),
+    ("fsdp", ("fsdp", "composer", "torchtitan", "torchtune", "llm-foundry", "axolotl")),
+    ("jax", ("jax", "maxtext", "pax", "alpa")),
+    ("internevo", ("internevo", "internlm")),
+    ("deepspeed", ("deepspeed",)),
+    ("ddp", ("apex", "ddp")),
+    ("torch", ("torch",)),
+)
+
+TRAINABLE_SHARE = 0.001  # of a model under LoRA: rank 16 on the attention of 7B to 70B models is 0.06-0.1 %
+MICROBATCH = 1  # sequences per data-parallel rank: the choice of large models, and always feasible
+FLASH_ATTENTION_SINCE = 2023.0  # first Megatron-LM and NeMo releases that call a fused kernel
+SEQUENCE_PARALLEL_SINCE = 2022.4  # Korthikanti et al., May 2022
+SHARDED_OPTIMIZER_SINCE = 2023.0  # Megatron's distributed optimizer
+FP8_RECIPES_SINCE = 2023.5  # Transformer Engine in NVIDIA's published recipes
+BF16_SINCE = 2022.5  # before, mixed precision meant fp16
+LLAMA3_SINCE = 2024.3
+
+# Network of a node whose cell is blank and whose GPU has no reference node: Gb/s per GPU by architecture.
+NIC_GBPS_PER_GPU = {
+    "Volta": 50.0,
+    "Ampere": 200.0,
+    "Hopper": 400.0,
+    "Blackwell": 400.0,
+    "Blackwell Ultra": 800.0,
+    "CDNA3": 400.0,
+    "CDNA4": 400.0,
+}
+NIC_GBPS_OF_OTHERS = 12.5  # cards on PCIe, one 100 Gb/s port per node of eight
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """The framework of a run: its family, and the year (with fraction) of its date, 0 where unknown."""
+
+    name: str
+    family: str
+    year: float
+
+    def before(self, year: float) -> bool:
+        """Whether the run is known to be older than `year`."""
+        return 0 < self.year < year
+
+
+def software(framework: str, date: str) -> Software:
+    """The software a framework's name and a date (2022-05, 2023-2024, v25.04, 2025) point at."""
+    lowered = framework.lower()
+    family = next((name for name, words in _FAMILIES if any(word in lowered for word in words)), "generic")
+    return Software(framework, family, year_of(date) or year_of(_release(lowered)))
+
+
+def _release(framework: str) -> str:
+    found = re.search(r"\b(2\d\.\d\d)\b", framework)  # calendar versions: NeMo 24.09, Release 25.04
+    return f"v{found[1]}" if found else ""
+
+
+def year_of(date: str) -> float:
+    """The year of a date with its fraction, 0.0 where the text has none."""
+    text = date.strip().lower()
+    if version := re.match(r"v?(\d\d)\.(\d\d)\b", text):
+        return 2000 + int(version[1]) + (int(version[2]) - 1) / 12
+    if day := re.match(r"(20\d\d)(?:-(\d\d)\b)?", text):
+        return int(day[1]) + (int(day[2] or 1) - 1) / 12
+    return 0.0
+
+
+def dtype(run_by: Software, gpu: Gpu) -> tuple[str, str]:
+    """(recipe, why)."""
+    if not gpu.peak_flop_per_s("bf16"):
+        half = gpu.peak_flop_per_s("fp16") > 0
+        return (
+            ("fp16", "the GPU has no bf16 units") if half else ("fp32", "the GPU has no 16-bit matrix units")
+        )
+    if run_by.family == "nemo" and gpu.peak_flop_per_s("fp8") and not run_by.before(FP8_RECIPES_SINCE):
+        return "fp8", "NVIDIA's containers train in fp8 where the GPU has it, since mid-2023"
+    if run_by.family == "megatron-deepspeed" or run_by.before(BF16_SINCE):
+        return "fp16", "the scripts of that software and time run fp16"
+    return "bf16", "usual since mid-2022"
+
+
+def vocab(run_by: Software, gated: bool, tp: int) -> tuple[int, str]:
+    """(vocabulary, why)."""
+    if not gated:
+        unit = 128 * tp
+        return -(-50257 // unit) * unit, "GPT-2's 50257, padded to a multiple of 128 x tp as Megatron does"
+    if run_by.before(LLAMA3_SINCE):
+        return 32000, "Llama's, before 2024-04"
+    return 128256, "Llama 3's"
+
+
+def sequence_parallel(run_by: Software, tp: int) -> tuple[bool, str]:
+    """(whether norms and residuals are sharded over the tensor-parallel group, why)."""
+    if tp == 1:
+        return False, "means nothing without tensor parallelism"
+    if run_by.family in ("nemo", "megatron") and not run_by.before(SEQUENCE_PARALLEL_SINCE):
+        return True, "recipes of Megatron-Core and NeMo switch it on with tensor parallelism"
+    return False, f"{run_by.family} does not switch it on by itself"
+
+
+def zero_stage(run_by: Software) -> tuple[int, str]:
+    """(ZeRO stage, why)."""
+    if run_by.family in ("fsdp", "jax"):
+        return 3, "fully sharded by default"
+    if run_by.family in ("deepspeed", "torch"):
+        return 3, "without model parallelism of its own it shards everything"
+    if run_by.family == "megatron" and run_by.before(SHARDED_OPTIMIZER_SINCE):
+        return 0, "no distributed optimizer before 2023"
+    if run_by.family in ("nemo", "megatron", "internevo"):
+        return 1, "distributed optimizer by default"
+    return 0, f"{run_by.family} shards only when told to"
+
+
+def gradient_bytes(run_by: Software) -> float:
+    """Width of gradients in 16-bit training; 0.0 = as the recipe has it.
+
+    Megatron-LM accumulates bf16 gradients in fp32; NeMo's recipes, DeepSpeed and InternEvo keep them in 16 bits.
+    """
+    return 2.0 if run_by.family in ("nemo", "megatron-deepspeed", "deepspeed", "internevo") else 0.0
+
+
+def flash_attention(run_by: Software) -> bool:
+    """Whether the software calls a fused attention kernel.
+
+    Megatron-DeepSpeed does so only on request; everything older than 2023 has none.
+    """
+    return run_by.family != "megatron-deepspeed" and not run_by.before(FLASH_ATTENTION_SINCE)
+
+
+def chunks(run_by: Software, layers: int, pp: int, microbatches: int) -> tuple[int, str]:
+    """(chunks per stage, why): NVIDIA's recipes interleave, two layers or more per chunk."""
+    if pp == 1:
+        return 1, "means nothing without a pipeline"
+    per_stage = layers // pp
+    if run_by.family not in ("nemo", "megatron") or microbatches % pp or per_stage < 4:
+        return 1, "not interleaved"
+    return max(count for count in range(1, per_stage // 2 + 1) if per_stage % count == 0), (
+        "interleaved, the most chunks of two layers or more that divide a stage"
+    )
+
+
+def optimizer(run_by: Software) -> tuple[str, str]:
+    """(optimizer, why)."""
+    named = [name for name in ("lamb", "adafactor", "lion", "sgd") if name in run_by.name.lower()]
+    return (named[0], "named with the framework") if named else ("adamw", "usual")
+
+
+def heads(hidden: int) -> tuple[int, str]:
+    """(attention heads, why)."""
+    size = 64 if hidden < 2560 else 128
+    return max(hidden // size, 1), f"{size} columns per head, usual at that width"

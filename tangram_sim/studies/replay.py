@@ -1,0 +1,146 @@
+"""What a plan file must satisfy to be played again: decisions that hold together, hardware as it is now."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb, Row
+from tangram_sim.jobs import Job
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.layouts import expert_degrees
+from tangram_sim.plans import Pipeline, Stage
+
+# Columns of hwdb/nodes.csv and the key of a cluster file's group that each sets.
+_NODE_COLUMNS = {"gpu": "gpu", "intra_link": "intra_link", "nic_gbps": "nic_gbps", "nics": "nics"}
+
+
+def overlaid(cluster: dict[str, Any], hwdb: Hwdb, where: str) -> dict[str, Any]:
+    """A plan file's cluster section with the figures that overlays of `hwdb` state put in.
+
+    Rows of the shipped database do not touch it: a plan replays as it was made.
+    """
+    fresh: dict[str, Any] = deepcopy(cluster)
+    hardware = fresh.get("hardware")
+    known = {"gpus": hwdb.gpu_names(), "links": hwdb.link_names(), "nodes": hwdb.node_names()}
+    for table in ("gpus", "links"):
+        figures = hardware.get(table) if isinstance(hardware, dict) else None
+        if not isinstance(figures, dict):
+            continue
+        for name in list(figures):
+            if name in known[table] and _own_columns(hwdb.row(table, name), hwdb):
+                del figures[name]
+    for group in fresh["nodes"] if isinstance(fresh.get("nodes"), list) else []:
+        name = group.get("row") if isinstance(group, dict) else None
+        if not isinstance(name, str) or name not in known["nodes"]:
+            continue
+        row = hwdb.row("nodes", name)
+        own = _own_columns(row, hwdb)
+        if "gpus" in own and int(row.number("gpus")) != group.get("gpus"):
+            raise BadInputError(
+                f"{where}: nodes of {name} have {row['gpus']} GPUs under --hwdb, {group.get('gpus')} in the "
+                "plan; plan again"
+            )
+        for column in own & set(_NODE_COLUMNS):
+            cell = row[column]
+            value = int(row.number(column)) if column == "nics" else row.number(column)
+            group[_NODE_COLUMNS[column]] = cell if column in ("gpu", "intra_link") else value
+    return fresh
+
+
+def _own_columns(row: Row, hwdb: Hwdb) -> set[str]:
+    """Columns of a row that an overlay folder states."""
+    folders = tuple(f"{folder}/" for folder in hwdb.folders[1:])
+    return {
+        column for column, origin in row.origins.items() if column != "name" and origin.startswith(folders)
+    }
+
+
+def check_pipeline(pipeline: Pipeline, model: Model, cluster: Cluster, job: Job, where: str) -> None:
+    """Raise BadInputError, naming `where` and the stage, unless the decisions of a pipeline hold together."""
+    stages = pipeline.stages
+    _check_layers(stages, model, where)
+    most = max(len(stage.chunks) for stage in stages)
+    if (most > 1) != (job.schedule == "interleaved"):
+        raise BadInputError(f"{where}: schedule {job.schedule} with up to {most} chunks per stage")
+    if most > 1 and (
+        pipeline.microbatches % len(stages) or any(len(stage.chunks) != most for stage in stages)
+    ):
+        raise BadInputError(
+            f"{where}: the interleaved schedule needs {most} chunks in each stage, and microbatches in "
+            f"multiples of the {len(stages)} stages (they are {pipeline.microbatches})"
+        )
+    used: set[int] = set()
+    for number, stage in enumerate(stages):
+        for rank in stage.ranks:
+            if not 0 <= rank < cluster.gpus:
+                raise BadInputError(
+                    f"{where}: stage {number} names rank {rank}; the cluster has 0 to {cluster.gpus - 1}"
+                )
+            if rank in used:
+                raise BadInputError(f"{where}: rank {rank} is used twice; a GPU belongs to one stage")
+            used.add(rank)
+        _check_stage(stage, pipeline.microbatch, model, job, f"{where}: stage {number}")
+
+
+def _check_layers(stages: Sequence[Stage], model: Model, where: str) -> None:
+    """Every block exactly once and in forward order, the ends where they belong."""
+    most = max(len(stage.chunks) for stage in stages)
+    runs = [stage.chunks[chunk] for chunk in range(most) for stage in stages if chunk < len(stage.chunks)]
+    position = 0
+    for start, stop in runs:
+        if start != position or stop <= start:
+            raise BadInputError(
+                f"{where}: the stages' chunks must hold the {model.layers} layers once each, in forward "
+                f"order; after layer {position} comes [{start}, {stop})"
+            )
+        position = stop
+    if position != model.layers:
+        raise BadInputError(
+            f"{where}: the stages' chunks hold {position} layers, the model has {model.layers}"
+        )
+    if not stages[0].embedding or not stages[-1].head:
+        raise BadInputError(f"{where}: the first stage must hold the embedding and the last one the head")
+    if sum(stage.embedding for stage in stages) != 1 or sum(stage.head for stage in stages) != 1:
+        raise BadInputError(f"{where}: embedding and head belong to one stage each")
+    for number, stage in enumerate(stages):
+        if not stage.chunks and not (stage.embedding or stage.head):
+            raise BadInputError(f"{where}: stage {number} holds nothing")
+
+
+def _check_stage(stage: Stage, microbatch: int, model: Model, job: Job, where: str) -> None:
+    """The layout of a stage against its ranks, the model and the microbatch."""
+    if len(stage.parts) != 1 or len(stage.parts[0].layouts) != 1:
+        raise BadInputError(f"{where}: several parts or layouts cannot be priced yet; give it one of each")
+    part, layout = stage.parts[0], stage.layout
+    if stage.chunks and part.layouts[0].layers != (stage.chunks[0][0], stage.chunks[-1][1]):
+        raise BadInputError(
+            f"{where}: its layout covers layers {list(part.layouts[0].layers)}, its chunks are "
+            f"{list(stage.chunks)}"
+        )
+    if layout.gpus != len(stage.ranks):
+        raise BadInputError(
+            f"{where}: layout {layout} takes {layout.gpus} GPUs, {len(stage.ranks)} ranks are given"
+        )
+    if part.sequences_per_microbatch != microbatch:
+        raise BadInputError(
+            f"{where}: takes {part.sequences_per_microbatch} sequences of a microbatch of {microbatch}"
+        )
+    if layout.dp > microbatch:
+        raise BadInputError(f"{where}: dp {layout.dp} ranks share a microbatch of {microbatch}")
+    if layout.ep not in expert_degrees(model, layout.dp * layout.cp):
+        raise BadInputError(
+            f"{where}: ep {layout.ep} does not suit dp {layout.dp} x cp {layout.cp} and the experts of "
+            f"{model.name}"
+        )
+    for heads in {block.attention.heads for block in model.blocks}:
+        if heads % layout.tp:
+            raise BadInputError(f"{where}: tp {layout.tp} does not divide {heads} attention heads")
+    if job.seq % layout.cp:
+        raise BadInputError(f"{where}: cp {layout.cp} does not divide the sequence of {job.seq} tokens")
+    if layout.sequence_parallel and job.seq // layout.cp % layout.tp:
+        raise BadInputError(
+            f"{where}: sequence parallelism: tp {layout.tp} does not divide {job.seq // layout.cp} tokens "
+            "of a rank"
+        )

@@ -1,0 +1,33 @@
+"""The examples run as they stand, anywhere, and print what their `.out` files show.
+
+`make examples` rewrites those after a change that is meant to move numbers.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_prints_what_is_shown(example, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout == example.with_suffix(".out").read_text(encoding="utf-8")
+    assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
+
+
+def test_every_example_has_its_output_and_the_reverse():
+    shown = {path.stem for path in FOLDER.glob("*.out")}
+    assert shown == {path.stem for path in EXAMPLES} != set()
