@@ -33,7 +33,15 @@ RECIPES = {
 }
 
 # Bytes of optimizer state per parameter, master copy apart: fp32 moments.
-OPTIMIZER_STATE_BYTES = {"adamw": 8.0, "adam": 8.0, "lamb": 8.0, "sgd": 0.0, "momentum": 4.0, "lion": 4.0, "adafactor": 0.1}
+OPTIMIZER_STATE_BYTES = {
+    "adamw": 8.0,
+    "adam": 8.0,
+    "lamb": 8.0,
+    "sgd": 0.0,
+    "momentum": 4.0,
+    "lion": 4.0,
+    "adafactor": 0.1,
+}
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")
 
@@ -47,9 +55,9 @@ class Job:
     dtype: str = "auto"
     optimizer: str = "adamw"
     schedule: str = "1f1b"
-    trainable: float = 1.0  # share of the parameters that get gradients and optimizer state (adapters: far below 1)
-    gradient_bytes: float = 0.0  # width of gradients where the software departs from the recipe; 0 = the recipe's
-    flash_attention: bool = True  # False: the software has no fused attention kernel, whatever the GPU could run
+    trainable: float = 1.0  # share of parameters with gradients and optimizer state; adapters: < 1 %
+    gradient_bytes: float = 0.0  # where the software departs from the recipe; 0 = the recipe's
+    flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
 
     @property
     def recipe(self) -> Recipe:
@@ -64,8 +72,11 @@ class Job:
 
     @property
     def bytes_per_parameter(self) -> float:
-        """Weights, gradients and optimizer state, bytes per parameter held once."""
-        return self.recipe.weight_bytes + self.recipe.gradient_bytes + self.optimizer_bytes
+        """Least weights, gradients and optimizer state, bytes per parameter held once."""
+        recipe = self.recipe
+        trained = recipe.weight_bytes + recipe.gradient_bytes + self.optimizer_bytes
+        frozen = min(recipe.weight_bytes, recipe.gemm_bytes)
+        return self.trainable * trained + (1.0 - self.trainable) * frozen
 
     @property
     def tokens(self) -> int:

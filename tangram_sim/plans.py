@@ -4,8 +4,12 @@ Predictions of a whole plan are not here: they are made from it (`tangram_sim.lo
 another hardware database re-prices the same decisions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.jobs import Job
@@ -39,6 +43,30 @@ class StagePrice:
         if free < self.activation_bytes:
             return 0
         return UNLIMITED if self.activation_bytes <= 0 else int(min(free / self.activation_bytes, UNLIMITED))
+
+
+def passage(
+    forward_s: Sequence[Any], backward_s: Sequence[Any], tail_s: Sequence[Any], hop_s: float
+) -> tuple[Any, Any, Any]:
+    """(latency, forward latency, closing) of consecutive stages, front to back, `hop_s` between neighbours.
+
+    Latency is the time of one microbatch forward and backward. Closing is the latest end of any stage's
+    tail (what follows its last backward), counted from when the first stage starts the last microbatch of
+    a pipeline that waits for nothing else. Stages are floats, or arrays over layouts.
+    """
+    latency = forward = closing = 0.0 * forward_s[0]
+    for place in range(len(forward_s) - 1, -1, -1):
+        hop = hop_s if place < len(forward_s) - 1 else 0.0
+        total = forward_s[place] + backward_s[place] + 2 * hop
+        latency = latency + total
+        closing = _larger(closing + forward_s[place] + hop, latency + tail_s[place])
+        forward = forward + forward_s[place] + hop
+    return latency, forward, closing
+
+
+def _larger(a: Any, b: Any) -> Any:
+    """The larger of two floats, or of two arrays element by element."""
+    return max(a, b) if isinstance(a, float) else np.maximum(a, b)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What is shipped works where the repository is not: the wheel, the sdist, and the data inside them."""
 
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -29,8 +30,15 @@ def _build(kind: str, source: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    return _build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+def tree(tmp_path_factory) -> Path:
+    """The source tree as it is now: somebody may edit files while the tests run."""
+    passing = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
+    return Path(shutil.copytree(ROOT, tmp_path_factory.mktemp("source") / "tree", ignore=passing))
+
+
+@pytest.fixture(scope="module")
+def wheel(tree, tmp_path_factory) -> Path:
+    return _build("wheel", tree, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +54,11 @@ def _members(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel):
+def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel, tree):
     members = _members(wheel)
-    ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tangram_sim").rglob("*.py")}
-    files = (path for path in (ROOT / "hwdb").rglob("*") if path.is_file())
-    data = {f"{DATA}/{path.relative_to(ROOT / 'hwdb').as_posix()}" for path in files}
+    ours = {path.relative_to(tree).as_posix() for path in (tree / "tangram_sim").rglob("*.py")}
+    files = (path for path in (tree / "hwdb").rglob("*") if path.is_file())
+    data = {f"{DATA}/{path.relative_to(tree / 'hwdb').as_posix()}" for path in files}
     shipped = {name for name in members if ".dist-info/" not in name}
     assert shipped == ours | data
 
@@ -120,9 +128,9 @@ def test_the_installed_data_is_the_repositorys(installed, tmp_path):
     assert sorted(entry["name"] for entry in listed) == model_names()
 
 
-def test_a_wheel_made_from_the_sdist_is_the_same(wheel, tmp_path):
+def test_a_wheel_made_from_the_sdist_is_the_same(wheel, tree, tmp_path):
     """Everything the build needs is in the sdist: hwdb in the first place."""
-    sdist = _build("sdist", ROOT, tmp_path / "sdist")
+    sdist = _build("sdist", tree, tmp_path / "sdist")
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path / "source", filter="data")
     (source,) = (tmp_path / "source").iterdir()

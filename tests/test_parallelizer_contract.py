@@ -287,16 +287,17 @@ def test_the_answer_is_the_pareto_set_of_all_layouts(name):
             continue
 
     def costs(partial: PartialPlan) -> tuple[float, ...]:
-        hops = partial.hop_s * (len(partial.stages) - 1)
-        forward = sum(stage.forward_s for stage in partial.stages) + hops
-        return (
-            partial.slowest_s,
-            partial.latency_s,
-            forward,
-            partial.tail_s,
-            len(partial.stages),
-            -partial.stages_behind,
+        stages, hop = partial.stages, partial.hop_s
+        forward = sum(stage.forward_s for stage in stages) + hop * (len(stages) - 1)
+        closing = max(  # each stage's tail ends after everything before and behind it
+            sum(stage.forward_s + hop for stage in stages[:place])
+            + sum(stage.forward_s + stage.backward_s for stage in stages[place:])
+            + 2 * hop * (len(stages) - 1 - place)
+            + stages[place].gradient_sync_s
+            + stages[place].optimizer_s
+            for place in range(len(stages))
         )
+        return (partial.slowest_s, partial.latency_s, forward, closing, len(stages), -partial.stages_behind)
 
     feasible = {layout: costs(partial) for layout, partial in every.items() if partial.stages_behind >= 0}
     assert len(feasible) == len(answer.partials) + answer.dominated

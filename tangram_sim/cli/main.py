@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tangram_sim.cli import estimate, explain, hardware, models, plan, simulate
+from tangram_sim.cli import estimate, explain, hardware, models, plan, simulate, validate
 from tangram_sim.errors import TangramError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("explain")(explain.command)
 app.command("islands")(hardware.islands)
 app.add_typer(hardware.app, name="hw")
 app.add_typer(models.app, name="models")
+app.add_typer(validate.app, name="validate")
 
 
 @app.callback(invoke_without_command=True)

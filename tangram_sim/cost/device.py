@@ -36,9 +36,10 @@ def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -
             f"{gpu.name} has no {recipe.name} units (it has {have}); choose another --dtype"
         )
     efficiency = hwdb.efficiency(gpu, recipe.gemm_dtype, stack)
+    attention = hwdb.efficiency(gpu, recipe.vector_dtype, stack).attention_efficiency
     return Rates(
         gemm_flop_per_s=peak * efficiency.gemm_efficiency.value,
-        attention_flop_per_s=vector_peak * efficiency.attention_efficiency.value,
+        attention_flop_per_s=vector_peak * attention.value,
         memory_bytes_per_s=gpu.memory_bytes_per_s * efficiency.memory_efficiency.value,
         launch_s=efficiency.kernel_launch_s.value,
         dispatch_s=efficiency.dispatch_s_per_kernel.value,

@@ -61,14 +61,17 @@ def _gemm_flop(setting: Setting, atom: Atom) -> float:
 def model_flop(model: Model, job: Job, gpu: Gpu, hwdb: Hwdb) -> float:
     """Floating-point operations of one step that the model needs: three times forward, without recomputation.
 
+    Frozen weights (adapters) have no weight-gradient products.
+
     Matrix products including the head, and attention counting only what a causal mask leaves: the
     convention of MFU in Chowdhery et al. (arXiv:2204.02311) with the causal half left out.
     """
     setting = lone_setting(model, gpu, job, hwdb)
-    forward = {
-        atom: _gemm_flop(setting, atom) + _attention_flop(setting, atom) for atom in set(atoms_of(model))
+    needed = {
+        atom: (2.0 + job.trainable) * _gemm_flop(setting, atom) + 3.0 * _attention_flop(setting, atom)
+        for atom in set(atoms_of(model))
     }
-    return 3.0 * job.global_batch * sum(forward[atom] for atom in atoms_of(model))
+    return job.global_batch * sum(needed[atom] for atom in atoms_of(model))
 
 
 @lru_cache(maxsize=4096)
@@ -77,7 +80,7 @@ def _ideal(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
     rates = setting.rates
     seconds: dict[Atom, float] = {}
     for atom in dict.fromkeys(atoms_of(model)):
-        total = 3.0 * _gemm_flop(setting, atom) / rates.gemm_flop_per_s
+        total = (2.0 + job.trainable) * _gemm_flop(setting, atom) / rates.gemm_flop_per_s
         if isinstance(atom, Head):
             total += float(loss_s(setting)[0] - rates.launch_s) * (5.0 / 3.0)
         if isinstance(atom, Block):

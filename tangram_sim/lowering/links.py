@@ -47,7 +47,7 @@ class _Links:
         for a in sides[0]:
             for b in sides[1]:
                 rate, _ = self.placement.cluster.group_limit(a, b)
-                if a != b and rate < float("inf"):
+                if rate < float("inf"):
                     found.append(self._link("between", (a, b), f"network/g{a} to g{b}", rate * efficiency))
         return found
 

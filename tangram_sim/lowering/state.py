@@ -138,10 +138,9 @@ def held(setting: Setting, atom: Atom) -> Held:
     dense, expert = parameters_per_rank(setting, atom)
     # The gathered weights of the atom running and of the one prefetched, and its unsharded gradient.
     job, recipe = setting.job, setting.job.recipe
-    zero3 = np.where(
-        setting.zero >= 3, (dense + expert) * (2 * _weight_bytes(job) + recipe.gradient_bytes * job.trainable), 0.0
-    )
-    zero2 = np.where(setting.zero == 2, (dense + expert) * recipe.gradient_bytes * job.trainable, 0.0)
+    gradient = (dense + expert) * recipe.gradient_bytes * job.trainable
+    zero3 = np.where(setting.zero >= 3, 2 * (dense + expert) * _weight_bytes(job) + gradient, 0.0)
+    zero2 = np.where(setting.zero == 2, gradient, 0.0)
     transient = zero3 + zero2
     boundary = tokens * hidden * width / setting.sequence_shards
     if isinstance(atom, Embedding):

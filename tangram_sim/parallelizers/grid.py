@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from tangram_sim.clusters import Island
 from tangram_sim.cost.collectives import transfer_s
-from tangram_sim.cost.device import device_rates
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering import state
@@ -24,7 +23,7 @@ from tangram_sim.lowering.pricing import Pricer, Prices
 from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
 from tangram_sim.parallelizers.layouts import divisors, layouts, objection
-from tangram_sim.plans import UNLIMITED, PartialPlan
+from tangram_sim.plans import UNLIMITED, PartialPlan, passage
 from tangram_sim.schedules import in_flight
 from tangram_sim.units import show_bytes
 
@@ -130,7 +129,7 @@ class Grid(Parallelizer):
 
     def _build(self, request: Request) -> _Menu:
         island, model, job = request.island, request.slice.model, request.job
-        rates = device_rates(island.gpu, job.recipe, request.hwdb)
+        rates = Setting(model, island, job, request.microbatch, (), request.hwdb).rates
         menu = _Menu([], [], rates.usable_memory_bytes)
         admitted: dict[int, list[Layout]] = {}
         for layout in layouts(model, island.gpus, _inner_depths(island)):
@@ -299,17 +298,12 @@ def _boundary_bytes(request: Request) -> float:
 
 
 def _criteria(stages: Sequence[Prices], hop_s: float) -> NDArray[np.float64]:
-    """What the composition compares: slowest stage, latency in all and forward, tail. (K, 4)."""
-    total = [stage.forward_s + stage.backward_s for stage in stages]
-    hops = hop_s * (len(stages) - 1)
-    return np.column_stack(
-        [
-            np.max(total, axis=0),
-            np.sum(total, axis=0) + 2 * hops,
-            np.sum([stage.forward_s for stage in stages], axis=0) + hops,
-            np.max([stage.gradient_sync_s + stage.optimizer_s for stage in stages], axis=0),
-        ]
-    )
+    """What the composition compares: slowest stage, latency, forward latency, closing. (K, 4)."""
+    slowest = np.max([stage.forward_s + stage.backward_s for stage in stages], axis=0)
+    forward = [stage.forward_s for stage in stages]
+    backward = [stage.backward_s for stage in stages]
+    tail = [stage.gradient_sync_s + stage.optimizer_s for stage in stages]
+    return np.column_stack([slowest, *passage(forward, backward, tail, hop_s)])
 
 
 def _most_behind(request: Request, stage: Prices, capacity: float, inner_behind: int) -> NDArray[np.int64]:

@@ -12,20 +12,35 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.clusters import Island
+from tangram_sim.clusters import Cluster, Gpu, Island
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.lowering.ideal import ideal_seconds
 from tangram_sim.models import Model
 
 
-class WorkBound:
-    """Ideal work of every atom on every island, and the bounds that follow from it."""
+def _members(island: Island, cluster: Cluster | None) -> list[Gpu]:
+    """The kinds of GPU in an island: plans are priced at the ranks they use, which may beat its worst."""
+    if cluster is None or not island.groups:
+        return [island.gpu]
+    return list(dict.fromkeys(cluster.groups[group].node.gpu for group in island.groups))
 
-    def __init__(self, model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb) -> None:
+
+class WorkBound:
+    """Ideal work of every atom on every island, and the bounds that follow from it.
+
+    With `cluster`, an island counts as its best member atom by atom; without, as its worst.
+    """
+
+    def __init__(
+        self, model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb, cluster: Cluster | None = None
+    ) -> None:
         self.batch = job.global_batch
         self.seconds: NDArray[np.float64] = np.array(  # (kinds, atoms), GPU-seconds per sequence
-            [ideal_seconds(model, island.gpu, job, hwdb) for island in islands]
+            [
+                np.min([ideal_seconds(model, gpu, job, hwdb) for gpu in _members(island, cluster)], axis=0)
+                for island in islands
+            ]
         )
         self.gpus = np.array([island.gpus for island in islands], dtype=np.float64)
         speed = 1.0 / self.seconds.sum(axis=1)

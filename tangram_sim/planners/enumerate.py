@@ -15,7 +15,7 @@ from tangram_sim.models import Block, Model
 from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Request
 from tangram_sim.planners.api import Candidate, Counts
 from tangram_sim.planners.bound import WorkBound
-from tangram_sim.plans import PartialPlan
+from tangram_sim.plans import PartialPlan, passage
 
 
 @dataclass(frozen=True)
@@ -202,18 +202,13 @@ def _anonymous(part: Island) -> Island:
 
 def _quantities(partial: PartialPlan, extra_tail: float) -> tuple[float, float, float, float]:
     """(slowest, latency, forward, closing) of a partial plan; see docs/models/composition.md."""
-    latency = forward = 0.0
-    closing = 0.0
-    hops = partial.hop_s
-    for place, stage in enumerate(reversed(partial.stages)):
-        hop = hops if place else 0.0
-        total = stage.forward_s + stage.backward_s
-        closing = max(
-            closing + stage.forward_s + hop if place else 0.0,
-            latency + total + 2 * hop + stage.gradient_sync_s + stage.optimizer_s + extra_tail,
-        )
-        latency += total + 2 * hop
-        forward += stage.forward_s + hop
+    stages = partial.stages
+    latency, forward, closing = passage(
+        [stage.forward_s for stage in stages],
+        [stage.backward_s for stage in stages],
+        [stage.gradient_sync_s + stage.optimizer_s + extra_tail for stage in stages],
+        partial.hop_s,
+    )
     return partial.slowest_s, latency, forward, closing
 
 

@@ -89,7 +89,7 @@ def tangram(
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
     counts = Counts()
     every: list[Candidate] = []
-    bound = WorkBound(model, job, islands, hwdb)
+    bound = WorkBound(model, job, islands, hwdb, cluster)
     units = node_units(islands) if wishes.sub_islands else tuple(island.nodes for island in islands)
     if wishes.sub_islands and max(units) > 1:
         taken = ", ".join(

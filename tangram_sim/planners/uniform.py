@@ -65,8 +65,9 @@ def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> P
     microbatch = wanted.micro_batch * dp
     if microbatch > job.global_batch:
         raise BadInputError(
-            f"--micro-batch {wanted.micro_batch} x dp {dp} = {microbatch} sequences are one microbatch, more than "
-            f"the global batch of {job.global_batch}; lower --micro-batch or --dp, or raise --global-batch"
+            f"--micro-batch {wanted.micro_batch} x dp {dp} = {microbatch} sequences are one microbatch, more "
+            f"than the global batch of {job.global_batch}; lower --micro-batch or --dp, or raise "
+            "--global-batch"
         )
     if job.global_batch % microbatch:
         raise BadInputError(
@@ -76,9 +77,9 @@ def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> P
     microbatches = job.global_batch // microbatch
     if wanted.vpp > 1 and microbatches % wanted.pp:
         raise BadInputError(
-            f"--vpp {wanted.vpp}: the interleaved schedule needs microbatches in multiples of --pp {wanted.pp}, "
-            f"a global batch of {job.global_batch} gives {microbatches}; change --micro-batch, --dp, --pp or "
-            "--global-batch"
+            f"--vpp {wanted.vpp}: the interleaved schedule needs microbatches in multiples of --pp "
+            f"{wanted.pp}, a global batch of {job.global_batch} gives {microbatches}; change --micro-batch, "
+            "--dp, --pp or --global-batch"
         )
     layout = Layout(
         wanted.tp,
@@ -181,8 +182,8 @@ def chunk_bounds(model: Model, wanted: Uniform) -> list[tuple[int, int]]:
         counts = [counts[place % wanted.pp] // wanted.vpp for place in range(places)]
     if len(counts) != places or sum(counts) != model.layers or any(count < 0 for count in counts):
         raise BadInputError(
-            f"--layers {','.join(map(str, wanted.layers))}: needs {places} numbers, none negative, that add up "
-            f"to the {model.layers} layers of {model.name} (they are {len(counts)} and add up to {sum(counts)})"
+            f"--layers {','.join(map(str, wanted.layers))}: needs {places} numbers, none negative, that add "
+            f"up to the {model.layers} layers of {model.name} (they are {len(counts)}, in all {sum(counts)})"
         )
     # A stage at either end may hold the embedding or the head alone; anywhere else it would hold nothing.
     if any(count == 0 for count in (counts if wanted.vpp > 1 else counts[1:-1])):

@@ -8,9 +8,9 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
-from tangram_sim.lowering.step import LoweredStep
+from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.models import Model
-from tangram_sim.planners.api import Candidate, Scored, Wishes
+from tangram_sim.planners.api import Candidate, Wishes
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.islands import find_islands
 from tangram_sim.planners.search import Progress
@@ -29,6 +29,7 @@ from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.wishes import named_islands, require_possible
 from tangram_sim.units import show_bytes, show_seconds
 
+RERANKED = 4  # plans that are played again with links shared
 SAME = 1e-9  # relative; the engines agree to this
 
 
@@ -42,7 +43,7 @@ class Result:
 
 
 def resolve(job: Job, cluster: Cluster, wishes: Wishes | None = None) -> Job:
-    """Check a job and settle `--dtype auto`: bf16 if every island that could be used has its units, else fp16.
+    """Check a job and settle `--dtype auto`: bf16 if every island that could be used has it, else fp16.
 
     Raises BadInputError or UnknownNameError for impossible or unknown values.
     """
@@ -100,12 +101,15 @@ def plan(
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()
-    found = tangram(model, cluster, job, hwdb, wishes, progress)
+    found = tangram(model, cluster, job, hwdb, replace(wishes, top=max(wishes.top, RERANKED)), progress)
+    # The search plays without sharing of links; the first few are ranked again with it.
+    lowering = Lowering.of(found.ranked[0].plan, hwdb)
+    ranked = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked]
+    ranked.sort(key=lambda one: one.step_s)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    made = found.ranked[0].plan
-    best = forecast(made, hwdb)
+    best = ranked[0]
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
-    bound = lower_bound(made, hwdb)
+    bound = lower_bound(best.plan, hwdb)
     written = document(best, hwdb, bound, [*found.notes, *_beyond(model, job)])
     counts = found.counts
     written.partial_plans = PartialPlanCounts(
@@ -118,7 +122,7 @@ def plan(
         played=counts.played,
     )
     written.planning_s, written.planning_cpu_s = wall, cpu
-    written.alternatives = [_alternative(scored, found.ranked[0]) for scored in found.ranked[1:]]
+    written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
     return Result(written, best, tuple(found.candidates))
 
 
@@ -131,7 +135,7 @@ def _beyond(model: Model, job: Job) -> list[str]:
     return []
 
 
-def _alternative(scored: Scored, best: Scored) -> Alternative:
+def _alternative(scored: Forecast, best: Forecast) -> Alternative:
     pipeline = scored.plan.pipelines[0]
     words = [f"{stage.parts[0].island}:{len(stage.ranks)}x[{stage.layout}]" for stage in pipeline.stages]
     trade = f"{(scored.step_s / best.step_s - 1) * 100:+.1f} % step"
@@ -213,7 +217,7 @@ def _require_units(made: Plan) -> None:
 def lower_bound(made: Plan, hwdb: Hwdb) -> float:
     """The bound on the step of any plan for the same model, cluster and job."""
     islands, _ = usable_islands(made.cluster, made.job, hwdb, Wishes())
-    return WorkBound(made.model, made.job, islands, hwdb).step_s()
+    return WorkBound(made.model, made.job, islands, hwdb, made.cluster).step_s()
 
 
 def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | None = None) -> Result:
@@ -235,12 +239,14 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
     if written.hwdb_hash != read.hwdb_hash:
         change = (written.step_s / read.step_s - 1) * 100
         written.notes.append(
-            f"re-priced with another hardware database: step {show_seconds(read.step_s)} in the file (hwdb "
-            f"{read.hwdb_hash}), {show_seconds(written.step_s)} now (hwdb {written.hwdb_hash}), {change:+.2f} %"
+            f"re-priced with another hardware database: {show_seconds(read.step_s)} per step in the file "
+            f"(hwdb {read.hwdb_hash}), {show_seconds(written.step_s)} now (hwdb {written.hwdb_hash}), "
+            f"{change:+.2f} %"
         )
     elif abs(written.step_s - read.step_s) > SAME * abs(read.step_s):
         written.notes.append(
             f"the file says {show_seconds(read.step_s)} per step, its decisions take "
-            f"{show_seconds(written.step_s)}: it was edited, or written by another version ({read.package_version})"
+            f"{show_seconds(written.step_s)}: it was edited, or written by another version "
+            f"({read.package_version})"
         )
     return Result(written, played)

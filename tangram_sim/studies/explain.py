@@ -92,6 +92,8 @@ class _Otherwise:
         self.plan, self.pipeline = played.plan, played.plan.pipelines[0]
         self.stage = self.pipeline.stages[number]
         self.layout, self.gpus = single_layout(self.stage), len(self.stage.ranks)
+        # Like is compared with like: without sharing of links, which costs little and takes long to play.
+        self.step_s = fast.play(played.step.graph()).makespan_s
         pricer = lowering.prices.pricer(played.islands[number], self.layout, self.pipeline.microbatch)
         self.fused = bool(pricer.setting.rates.fused_attention)
         self._known: dict[Layout, _Tried] = {}
@@ -169,6 +171,7 @@ class _Otherwise:
             return tried.objection
         if not tried.fits:
             return f"needs {show_bytes(tried.needed_bytes)}, {show_bytes(tried.capacity_bytes)} usable"
-        change = (tried.step_s / self.played.step_s - 1) * 100
-        word = f"{change:+.1f} % step" if abs(change) >= 0.05 else "same step"
-        return f"{word} ({show_seconds(tried.step_s)}); peak {show_bytes(tried.needed_bytes)}"
+        ratio = tried.step_s / self.step_s
+        word = f"{(ratio - 1) * 100:+.1f} % step" if abs(ratio - 1) >= 5e-4 else "same step"
+        seconds = show_seconds(ratio * self.played.step_s)
+        return f"{word} ({seconds}); peak {show_bytes(tried.needed_bytes)}"

@@ -1,1 +1,1 @@
-"""Published training runs: rows of a CSV file read as nouns, predicted, and scored against what was measured."""
+"""Published training runs: rows of a CSV file read as nouns, predicted, and scored."""

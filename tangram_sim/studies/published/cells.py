@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MOST = 10_000_000  # no count of a training run is larger; guards against typing errors that would fill the memory
+MOST = 10_000_000  # no count of a run is larger: typing errors must not fill the memory
 
 
 class CellError(ValueError):

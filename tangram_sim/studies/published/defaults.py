@@ -25,7 +25,7 @@ _FAMILIES = (
 TRAINABLE_SHARE = 0.001  # of a model under LoRA: rank 16 on the attention of 7B to 70B models is 0.06-0.1 %
 MICROBATCH = 1  # sequences per data-parallel rank: the choice of large models, and always feasible
 FLASH_ATTENTION_SINCE = 2023.0  # first Megatron-LM and NeMo releases that call a fused kernel
-SEQUENCE_PARALLEL_SINCE = 2022.4  # Korthikanti et al., May 2022
+SEQUENCE_PARALLEL_SINCE = 2022.3  # Korthikanti et al., May 2022
 SHARDED_OPTIMIZER_SINCE = 2023.0  # Megatron's distributed optimizer
 FP8_RECIPES_SINCE = 2023.5  # Transformer Engine in NVIDIA's published recipes
 BF16_SINCE = 2022.5  # before, mixed precision meant fp16
@@ -128,7 +128,7 @@ def zero_stage(run_by: Software) -> tuple[int, str]:
 def gradient_bytes(run_by: Software) -> float:
     """Width of gradients in 16-bit training; 0.0 = as the recipe has it.
 
-    Megatron-LM accumulates bf16 gradients in fp32; NeMo's recipes, DeepSpeed and InternEvo keep them in 16 bits.
+    Megatron-LM accumulates bf16 gradients in fp32; NeMo's recipes, DeepSpeed and InternEvo in 16 bits.
     """
     return 2.0 if run_by.family in ("nemo", "megatron-deepspeed", "deepspeed", "internevo") else 0.0
 

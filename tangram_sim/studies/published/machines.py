@@ -27,9 +27,9 @@ def network_gbps(text: str, gpus_per_node: int) -> float:
         compute = bool(_FOR_GPUS.search(segment))
         if _NOT_FOR_GPUS.search(segment) and not compute:
             continue
-        if rate := _RATE.search(segment):
-            count = _COUNT.search(segment[: rate.end()])
-            found.append((compute, (int(count[1]) if count else 1) * float(rate[1])))
+        if stated := _RATE.search(segment):
+            count = _COUNT.search(segment[: stated.end()])
+            found.append((compute, (int(count[1]) if count else 1) * float(stated[1])))
     labelled = [rate for compute, rate in found if compute]
     if rates := labelled or [rate for _, rate in found]:
         return max(rates)

@@ -13,15 +13,13 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.prices import StagePrices
 from tangram_sim.lowering.step import LoweredStep, Lowering
-from tangram_sim.plans import StagePrice
 from tangram_sim.planners.uniform import uniform_plan
+from tangram_sim.plans import StagePrice
 from tangram_sim.schedules import StageTimes
 from tangram_sim.studies.published.parts import Parts, parts_of
 from tangram_sim.studies.published.reading import Problem, Run, read_run
 
-MOST_PASSES = (
-    4_000_000  # forward passes of one step that are still played (ten times the largest run published)
-)
+MOST_PASSES = 4_000_000  # of one step that are still played: ten times the largest run published
 
 
 @dataclass(frozen=True, slots=True)

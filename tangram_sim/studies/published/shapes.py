@@ -5,12 +5,13 @@ What the columns cannot say is documented here: plain feed-forwards with as many
 than 64 columns mean multi-head latent attention.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
 
 # DeepSeek-V2 and -V3 (arXiv:2405.04434, arXiv:2412.19437): sizes of multi-head latent attention.
-_LATENT = {"head_dim": 192, "value_dim": 128, "query_rank": 1536, "kv_rank": 512, "rope_dim": 64}
+_LATENT = Attention(0, 0, head_dim=192, value_dim=128, query_rank=1536, kv_rank=512, rope_dim=64)
 _FINE_GRAINED = 64  # experts from which on shared experts and leading dense blocks are usual
 _LARGE = 256
 
@@ -53,13 +54,13 @@ def model_of(
 
 
 def latent(hidden: int, heads: int, experts: bool) -> bool:
-    """Whether a shape means multi-head latent attention: heads too narrow to be cut out of the hidden size."""
+    """Whether a shape means multi-head latent attention: heads too narrow to be cuts of the hidden size."""
     return experts and hidden / heads < 64
 
 
 def _attention(hidden: int, heads: int, kv_heads: int, experts: bool, bias: bool, causal: bool) -> Attention:
     if latent(hidden, heads, experts):
-        return Attention(heads, heads, **_LATENT, causal=causal)
+        return replace(_LATENT, heads=heads, kv_heads=heads, causal=causal)
     width = max(hidden // heads, 1)
     return Attention(heads, kv_heads, width, width, causal=causal, qkv_bias=bias, out_bias=bias)
 
@@ -70,7 +71,7 @@ def _shared_experts(experts: int) -> int:
 
 
 def _dense_blocks(layers: int, experts: int) -> int:
-    """Leading dense blocks of a fine-grained mixture: DeepSeek-V3 has three in 61, cut-down copies keep one."""
+    """Leading dense blocks of a fine-grained mixture: DeepSeek-V3 has three in 61, cut copies keep one."""
     if experts < _FINE_GRAINED:
         return 0
     return min(3 if experts >= _LARGE and layers >= 24 else 1, layers - 1)

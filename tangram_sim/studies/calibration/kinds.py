@@ -1,0 +1,79 @@
+"""Which GPU kinds were measured, which share a chip with one that was, and by whom they were measured."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Sibling(NamedTuple):
+    """A GPU kind on the chip of a measured one, and how well constants carry over to it."""
+
+    name: str
+    of: str  # the measured kind
+    sigma: float  # added relative standard error (in quadrature)
+
+
+# Folder of aiconfigurator-core -> row of gpus.csv. Its tables name the device in column `device`.
+SYSTEMS: Mapping[str, str] = {
+    "a100_sxm": "A100-SXM4-80GB",
+    "h100_sxm": "H100-SXM5-80GB",
+    "h200_sxm": "H200-SXM-141GB",
+    "b200_sxm": "B200-HGX",
+    "gb200": "GB200",
+    "b300_sxm": "B300-HGX",
+    "gb300": "GB300",
+    "l40s": "L40S",
+    "rtx_pro_6000_server": "RTX-PRO-6000-Blackwell-Server",
+}
+
+# Module of the same class on the same chip: the measured pairs of that sort (H100 and H200, B200 and
+# GB200, B300 and GB300) differ by 3 % at most. A PCIe card or a power cap of its own moves the clock.
+SAME_MODULE, OTHER_POWER, CUT_CHIP = 0.03, 0.10, 0.15
+SIBLINGS: tuple[Sibling, ...] = (
+    Sibling("A100-SXM4-40GB", "A100-SXM4-80GB", SAME_MODULE),
+    Sibling("A800-SXM4-80GB", "A100-SXM4-80GB", SAME_MODULE),
+    Sibling("A100-PCIe-80GB", "A100-SXM4-80GB", OTHER_POWER),
+    Sibling("A100-PCIe-40GB", "A100-SXM4-80GB", OTHER_POWER),
+    Sibling("A800-PCIe-80GB", "A100-SXM4-80GB", OTHER_POWER),
+    Sibling("A30", "A100-SXM4-80GB", CUT_CHIP),
+    Sibling("H100-SXM5-96GB", "H100-SXM5-80GB", SAME_MODULE),
+    Sibling("H100-SXM5-94GB", "H100-SXM5-80GB", SAME_MODULE),
+    Sibling("H100-SXM5-64GB", "H100-SXM5-80GB", SAME_MODULE),
+    Sibling("H800-SXM5-80GB", "H100-SXM5-80GB", SAME_MODULE),
+    Sibling("GH200-96GB", "H100-SXM5-80GB", OTHER_POWER),
+    Sibling("GH200-144GB", "H200-SXM-141GB", OTHER_POWER),
+    Sibling("H100-NVL-94GB", "H100-SXM5-80GB", OTHER_POWER),
+    Sibling("H100-PCIe-80GB", "H100-SXM5-80GB", OTHER_POWER),
+    Sibling("H800-PCIe-80GB", "H100-SXM5-80GB", OTHER_POWER),
+    Sibling("H200-NVL-141GB", "H200-SXM-141GB", OTHER_POWER),
+    Sibling("B100", "B200-HGX", OTHER_POWER),
+    Sibling("RTX-6000-Ada", "L40S", OTHER_POWER),
+)
+# Not siblings, though of the chip: H20 (its peak is capped), L40, RTX-4090 and RTX-5090 (their tables
+# count half the rate per unit and clock, so the fraction of it that is reached is another one).
+
+
+class Profiled(NamedTuple):
+    """A GPU kind as the layer profiles name it."""
+
+    name: str  # row of gpus.csv
+    dtype: str  # what the matrix products ran in; the profiles do not say (see profiles.py)
+    note: str = ""
+
+
+# Name in the layer profiles -> kind, for kinds without kernel tables.
+PROFILED: Mapping[str, Profiled] = {
+    "V100-16": Profiled("V100-SXM2-16GB", "fp32"),
+    "Titan-RTX": Profiled("Titan-RTX", "fp32"),
+    "RTX-2080": Profiled(
+        "RTX-2080Ti",
+        "fp32",
+        "the source writes RTX-2080; speed and memory rate beside the Titan-RTX are those of the Ti",
+    ),
+    "RTX-3090": Profiled("RTX-3090", "tf32", "fp32 and tf32 peaks are equal on this device"),
+}
+# Same chip and class of board: a constant of the left one stands for the right one.
+PROFILED_SIBLINGS: tuple[Sibling, ...] = (
+    Sibling("V100-SXM2-32GB", "V100-SXM2-16GB", SAME_MODULE),
+    Sibling("V100-PCIe-16GB", "V100-SXM2-16GB", OTHER_POWER),
+    Sibling("V100-PCIe-32GB", "V100-SXM2-16GB", OTHER_POWER),
+)
