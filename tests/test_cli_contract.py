@@ -12,11 +12,11 @@ from tests.commands import EXPERTS, Finished, files, tangram
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "schema"
 
-_EFFICIENCY = "gpu,dtype,kernel,stack,parameter,value,sigma,source\n"
+_EFFICIENCY = "gpu,dtype,kernel,stack,parameter,value,sigma,n,source\n"
 
 VERBS = {
-    "plan": "--global-batch --seq --dtype --optimizer --parallelizer --schedule --objective -o --json --trace "
-    "--fix --microbatch-per-rank --recompute --order --exclude --preset --top --candidates --hwdb",
+    "plan": "--global-batch --seq --dtype --optimizer --parallelizer --schedule --objective -o --json "
+    "--trace --fix --microbatch-per-rank --recompute --order --exclude --preset --top --candidates --hwdb",
     "estimate": "--tp --pp --dp --cp --ep --vpp --zero --micro-batch --recompute --layers --order "
     "--global-batch --seq --dtype --optimizer --schedule -o --json --trace --hwdb",
     "simulate": "--engine --trace --json --hwdb",
@@ -187,12 +187,12 @@ def _hash(inputs: tuple[Path, Path], *more: object) -> str:
         ("nodes.csv", "name,nic_gbps\np4d.24xlarge,399", False),
         (
             "efficiency/own.csv",
-            _EFFICIENCY + "T4,*,gemm,generic,efficiency,0.41,0.01,own",
+            _EFFICIENCY + "T4,*,gemm,generic,efficiency,0.41,0.01,0,own",
             True,
         ),
         (
             "efficiency/own.csv",
-            _EFFICIENCY + "H200-SXM5-141GB,*,gemm,generic,efficiency,0.41,0.01,own",
+            _EFFICIENCY + "H200-SXM5-141GB,*,gemm,generic,efficiency,0.41,0.01,0,own",
             False,
         ),
     ],

@@ -118,6 +118,7 @@ def test_the_installed_wheel_plans_elsewhere(installed, tmp_path):
     assert planned["feasible"] and planned["gpus_total"] == 8
     again = json.loads(_tangram(installed, tmp_path, "simulate", "p.json", "--json"))
     assert again["step_s"] == planned["step_s"]
+    assert again["hwdb_hash"] == planned["hwdb_hash"]
 
 
 def test_the_installed_data_is_the_repositorys(installed, tmp_path):

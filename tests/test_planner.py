@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tangram_sim.clusters import Cluster, Node, NodeGroup
 from tangram_sim.errors import InfeasibleError, TangramError, UnknownNameError
 from tangram_sim.hwdb import load_cluster, load_model
 from tangram_sim.jobs import Job
@@ -237,3 +238,21 @@ def test_uneven_data_parallel_shares_are_used_when_gpus_do_not_divide_the_microb
     """Three GPUs share a microbatch of four sequences: shares differ by one, the largest sets the time."""
     assert Layout(dp=3).sequences_per_rank(4) == 2
     assert Layout(dp=4).sequences_per_rank(4) == 1
+
+
+def test_the_bound_counts_merged_islands_at_their_best_member() -> None:
+    """An island is planned at its worst member, but a stage may run on the better ones alone."""
+    gpu = HWDB.gpu("A100-SXM4-80GB")
+    weaker = replace(
+        gpu,
+        name="A100-weak",
+        peaks=tuple((dtype, peak / 1.099) for dtype, peak in gpu.peaks),
+        memory_bytes_per_s=gpu.memory_bytes_per_s / 2,
+    )
+    nodes = [Node(one, 1, HWDB.link("PCIe4x16"), 100e9) for one in (gpu, weaker)]
+    cluster = Cluster("merged", tuple(NodeGroup(f"g{i}", 1, node) for i, node in enumerate(nodes)))
+    result = api.estimate(
+        load_model("gpt3-6.7b"), cluster, Job(512, 2048, "bf16"), Uniform(pp=2, layers=(18, 14)), hwdb=HWDB
+    )
+    assert [island.name for island in find_islands(cluster, "bf16", hwdb=HWDB)] == ["g0+g1"]
+    assert result.document.lower_bound_step_s <= result.document.step_s

@@ -19,6 +19,11 @@ class SlowProgress:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
+    @property
+    def drawn(self) -> bool:
+        """Whether anything is shown."""
+        return self._bar is not None
+
     def report(self, done: int, total: int, what: str) -> None:
         """Say how far things are."""
         if self._bar is None:

@@ -15,6 +15,8 @@ from tangram_sim.hwdb.tables import Row
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")  # peak columns of gpus.csv
 ASSUMED = "assumed"  # the source of a row that rests on no measurement
+INHERITED = "inherited"  # the source of a row begins so where it rests on measurements of another device
+_TRAINING_DTYPES = ("bf16", "fp16", "*")  # an fp32 figure says nothing of a device's matrix units
 
 
 class Estimate(NamedTuple):
@@ -135,8 +137,15 @@ class EfficiencyTable:
         return _estimate(row), row
 
     def measured_gpus(self) -> frozenset[str]:
-        """GPUs named in rows that rest on measurements."""
-        return frozenset(key[2] for key, row in self._best.items() if row["source"] != ASSUMED)
+        """GPUs whose GEMMs were measured in a 16-bit type, on that very kind of device."""
+        return frozenset(
+            gpu
+            for (kernel, parameter, gpu, dtype, _), row in self._best.items()
+            if (kernel, parameter) == ("gemm", "efficiency")
+            and dtype in _TRAINING_DTYPES
+            and row["source"] != ASSUMED
+            and not row["source"].startswith(INHERITED)
+        )
 
 
 def _estimate(row: Row) -> Estimate:

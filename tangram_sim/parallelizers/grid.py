@@ -27,7 +27,7 @@ from tangram_sim.plans import UNLIMITED, PartialPlan, passage
 from tangram_sim.schedules import in_flight
 from tangram_sim.units import show_bytes
 
-_MENUS = 4096  # (island part, microbatch) pairs whose layouts stay priced
+_MENUS = 48  # (island part, microbatch) pairs whose layouts stay priced
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A bound below which no plan on a cluster can get, under the same cost model.
+"""Bounds below which no plan on a cluster can get, under the same cost model.
 
 Let w[a, k] be the least GPU-seconds of atom `a` per sequence on kind `k` (`ideal_seconds`) and n[k] the GPUs
 of that kind. Any plan splits the B sequences of every atom over kinds, and a step lasts at least as long
@@ -52,6 +52,15 @@ class WorkBound:
     def step_s(self) -> float:
         """The bound for the whole model on all islands."""
         return float(self.batch * self._prefix[-1])
+
+    def microbatch_s(self, microbatch: int) -> float:
+        """Seconds of any step with this microbatch size: at least this.
+
+        One microbatch crosses the whole pipeline, each atom on at most all GPUs of one kind; the others
+        follow no faster than the cluster can work.
+        """
+        latency = float((self.seconds / self.gpus[:, None]).min(axis=0).sum()) * microbatch
+        return latency + self.step_s() * (1 - microbatch / self.batch)
 
     def slice_s(self, start: int, stop: int, kind: int, gpus: int) -> float:
         """Seconds of a step in which atoms [start, stop) run on `gpus` GPUs of one kind: at least this.

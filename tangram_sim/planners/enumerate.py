@@ -142,7 +142,8 @@ class Enumeration:
             self.counts.infeasible += 1
         if self.record is not None:
             self.record += [_candidate(partial, self.islands[kind].name) for partial in answer.partials]
-        return answer
+        # Rejections keep all prices of their island alive; nobody asks the enumeration for them.
+        return replace(answer, rejected=())
 
     @cached_property
     def _parameters(self) -> NDArray[np.float64]:
@@ -180,19 +181,41 @@ class Enumeration:
             dtype=np.int64,
         ).reshape(-1, 4)
         pointers = np.concatenate([[0], np.cumsum([len(group) for group in options])]).astype(np.int64)
+        of_slice = np.array(classes, dtype=np.int64)
+        kept = _undominated(pointers, floats, ints, _most_behind(of_slice, len(options)))
         return Table(
             microbatch,
             self.job.global_batch // microbatch,
-            np.array(classes, dtype=np.int64),
-            pointers,
-            np.ascontiguousarray(floats),
-            ints,
-            [partial for _, partial in flat],
+            of_slice,
+            np.concatenate([[0], np.cumsum(kept)])[pointers],
+            np.ascontiguousarray(floats[kept]),
+            np.ascontiguousarray(ints[kept]),
+            [partial for (_, partial), keep in zip(flat, kept.tolist(), strict=True) if keep],
         )
 
     def _extra_tail(self, partial: PartialPlan) -> float:
         """A head without the embedding it is tied to all-reduces that gradient after its last backward."""
         return self.tied_s if partial.stop == self.model.layers + 2 and partial.start > 0 else 0.0
+
+
+def _most_behind(of_slice: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """For every class, the most stages that can stand behind any of its slices: one for each atom left."""
+    most = np.zeros(classes, dtype=np.int64)
+    _, stops = np.nonzero(of_slice >= 0)
+    np.maximum.at(most, of_slice[of_slice >= 0], of_slice.shape[0] - 1 - stops)
+    return most
+
+
+def _undominated(
+    pointers: NDArray[np.int64], floats: NDArray[np.float64], ints: NDArray[np.int64], most: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Options that no other of their class and island beats or equals in everything, nodes included."""
+    if not len(floats):
+        return np.zeros(0, dtype=bool)
+    from tangram_sim.planners.kernels import undominated
+
+    kept: NDArray[np.bool_] = undominated(pointers, np.ascontiguousarray(floats), ints, most)
+    return kept
 
 
 def _anonymous(part: Island) -> Island:

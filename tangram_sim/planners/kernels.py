@@ -180,3 +180,31 @@ def compose(
             complete[position] = label
             position += 1
     return floats[:size], ints[:size], complete
+
+
+@njit(cache=True)
+def undominated(pointers: Ints, floats: Floats, ints: Ints, most: Ints) -> NDArray[np.bool_]:
+    """Which options to keep: none of the same class and kind is as good in every quantity with no more nodes.
+
+    Stages behind count only up to what can stand behind the class (`most`). Of equals the first is kept.
+    """
+    kept = np.ones(len(floats), np.bool_)
+    for group in range(len(pointers) - 1):
+        for mine in range(pointers[group], pointers[group + 1]):
+            behind = min(ints[mine, 3], most[group])
+            for other in range(pointers[group], pointers[group + 1]):
+                if other == mine or not kept[other] or ints[other, 0] != ints[mine, 0]:
+                    continue
+                if ints[other, 1] > ints[mine, 1] or ints[other, 2] > ints[mine, 2]:
+                    continue
+                if min(ints[other, 3], most[group]) < behind:
+                    continue
+                if (
+                    floats[other, 0] <= floats[mine, 0]
+                    and floats[other, 1] <= floats[mine, 1]
+                    and floats[other, 2] <= floats[mine, 2]
+                    and floats[other, 3] <= floats[mine, 3]
+                ):
+                    kept[mine] = False
+                    break
+    return kept

@@ -99,6 +99,8 @@ class Search:
     def _size(self, microbatch: int, limit_s: float, units: Sequence[int]) -> None:
         """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
         enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
+        if enumeration.bound.microbatch_s(microbatch) >= limit_s:
+            return
         table = enumeration.table(microbatch, limit_s, units)
         placement = self.referee.lowering.placement
         size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes

@@ -1,1 +1,1 @@
-"""Calibration of kernel efficiencies: from measured tables and layer profiles to rows of the hardware database."""
+"""Calibration of kernel efficiencies: from measured tables and layer profiles to rows of hwdb/efficiency."""

@@ -1,7 +1,7 @@
 """Fits the efficiency of the attention core of one GPU kind to measured causal forward attention.
 
-One number per (GPU, kernel): `cost.kernels.attention_s` of fused kernels, launch + flop / (peak x efficiency),
-with the flops that the mask leaves. Backward runs from the same number.
+One number per (GPU, kernel): `cost.kernels.attention_s` of fused kernels, launch + flop / (peak x
+efficiency), with the flops that the mask leaves. Backward runs from the same number.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,8 @@ def attention_seconds(
 def training_like(table: AttentionTable, head_dim: int = HEAD_DIM) -> NDArray[np.bool_]:
     """Rows of sequence lengths that training runs, with enough heads to fill the device."""
     lengths = (table.seq >= SEQ_LOW) & (table.seq <= SEQ_HIGH)
-    return lengths & (table.batch * table.heads >= ROWS_LOW) & (table.head_dim == head_dim)
+    filled = table.batch * table.heads >= ROWS_LOW
+    return np.asarray(lengths & filled & (table.head_dim == head_dim), dtype=np.bool_)
 
 
 def _fit(table: AttentionTable, device: Device, gemm: Parameters, rows: NDArray[np.bool_]) -> float:

@@ -163,5 +163,3 @@ def transfer_errors(
     predicted = gemm_seconds(table, precision, device, borrowed)
     big = table.big
     return median_error(predicted[big], table.seconds[big]), median_error(predicted, table.seconds)
-
-

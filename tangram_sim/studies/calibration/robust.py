@@ -74,4 +74,4 @@ def held_out(*keys: Floats) -> NDArray[np.bool_]:
     for key in keys:
         mixed = (mixed ^ key.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
-    return (mixed >> np.uint64(17)) % np.uint64(2) == 1
+    return np.asarray((mixed >> np.uint64(17)) % np.uint64(2), dtype=np.bool_)

@@ -119,5 +119,9 @@ def attention_table(system: str, *only: str) -> AttentionTable:
         tuned = np.array(["triton" not in str(kernel) for kernel in rows["kernel_source"]], dtype=bool)
         part = [rows[name][tuned].astype(np.float64) for name in names]
         parts.append([*part, np.full(int(tuned.sum()), float(index))])
-    columns = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
-    return AttentionTable(*columns[:5], columns[5] * MILLISECOND, columns[6].astype(np.int64))
+    batch, seq, heads, kv_heads, head_dim, latency, table = (
+        np.concatenate(columns) for columns in zip(*parts, strict=True)
+    )
+    return AttentionTable(
+        batch, seq, heads, kv_heads, head_dim, latency * MILLISECOND, table.astype(np.int64)
+    )
