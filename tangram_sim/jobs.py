@@ -57,6 +57,7 @@ class Job:
     schedule: str = "1f1b"
     trainable: float = 1.0  # share of parameters with gradients and optimizer state; adapters: < 1 %
     gradient_bytes: float = 0.0  # where the software departs from the recipe; 0 = the recipe's
+    stack: str = "generic"  # software stack whose efficiency rows apply: megatron, nemo, fsdp, deepspeed, ...
     flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
 
     @property

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tangram_sim.cost.device import Rates
+from tangram_sim.cost.device import Rates, device_rates
 from tangram_sim.cost.kernels import attention_s, gemm_s
 from tangram_sim.datafiles import shipped
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import INHERITED
+from tangram_sim.jobs import RECIPES
 from tangram_sim.studies.calibration import kinds, profiles, robust, rows, tables
 from tangram_sim.studies.calibration.__main__ import main
 from tangram_sim.studies.calibration.attention import (
@@ -40,17 +41,14 @@ BF16, FP8 = PRECISIONS["bfloat16"], PRECISIONS["fp8"]
 
 
 def rates(parameters: Parameters = TRUE, attention: float = 0.5) -> Rates:
-    """The product's rates for these constants."""
-    peak, memory = DEVICE
-    return Rates(
-        gemm_flop_per_s=peak * parameters.efficiency,
-        attention_flop_per_s=peak * attention,
-        memory_bytes_per_s=memory * parameters.memory_efficiency,
+    """The product's rates for these constants, of a device with flash attention."""
+    database = Hwdb.load()
+    return replace(
+        device_rates(database.gpu("H100-SXM5-80GB"), RECIPES["bf16"], database),
+        gemm_flop_per_s=DEVICE.peak_flop_per_s * parameters.efficiency,
+        attention_flop_per_s=DEVICE.peak_flop_per_s * attention,
+        memory_bytes_per_s=DEVICE.memory_bytes_per_s * parameters.memory_efficiency,
         launch_s=parameters.launch_s,
-        dispatch_s=0.0,
-        fused_attention=True,
-        usable_memory_bytes=1e11,
-        measured=True,
     )
 
 

@@ -31,7 +31,7 @@ PCIE_RATE = PCIE.bytes_per_s * HWDB.link_efficiency(PCIE).value
 BRIDGE_RATE = BRIDGE.bytes_per_s * HWDB.link_efficiency(BRIDGE).value
 NIC = 100e9
 NIC_RATE = NIC * HWDB.network_efficiency.value
-RATES = Rates(100e12, 50e12, 1e12, 4e-6, 5e-6, True, 80e9, False)
+RATES = Rates(100e12, 50e12, 1e12, 4e-6, 5e-6, True, 80e9, 1.0, 1.0, False)
 
 counts = st.integers(1, 64)
 sizes = st.floats(1.0, 1e11)

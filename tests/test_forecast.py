@@ -115,4 +115,4 @@ def test_explain_reads_well_at_any_width(tmp_path: Path) -> None:
         assert max(map(len, out.splitlines())) <= columns
         assert "critical path" in out
         assert "tp2" in out
-        assert "--fix tp=8" in out
+        assert "--fix tp=8" in " ".join(out.split())

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -374,7 +374,8 @@ def test_an_inner_pipeline_is_stages_with_a_hop_between():
     alone = grid.price(
         replace(asked, slice=Slice(asked.slice.model, 1, 5), island=asked.island.part(1, 2)), Layout(dp=2)
     )
-    assert partial.stages[0] == partial.stages[1] == alone.stages[0]
+    for stage in partial.stages:  # equal up to the rounding of prefix sums
+        assert astuple(stage) == pytest.approx(astuple(alone.stages[0]), rel=1e-12)
 
 
 def test_more_inner_stages_than_atoms_is_a_rejection_with_numbers():

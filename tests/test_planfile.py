@@ -1,4 +1,4 @@
-"""Plan files: they replay to the last bit, re-price under other rows, and contradictions in them are named."""
+"""Plan files: they replay to the last bit, re-price under other rows; contradictions in them are named."""
 
 import json
 from collections.abc import Callable
@@ -152,6 +152,14 @@ def _swap_stages(document: Document) -> None:
     document["pipelines"][0]["stages"].reverse()
 
 
+def _two_chunks(document: Document) -> None:
+    """A sound interleaving of two chunks per stage, under a schedule that knows none."""
+    stages = document["pipelines"][0]["stages"][:2]
+    document["pipelines"][0]["stages"] = stages
+    for number, stage in enumerate(stages):
+        stage["chunks"], stage["head"] = [[number, number + 1], [number + 2, number + 3]], number == 1
+
+
 _STAGE = "pipelines.0.stages.0"
 _PART = f"{_STAGE}.parts.0"
 EDITS: dict[str, tuple[Callable[[Document], None], str]] = {
@@ -166,7 +174,8 @@ EDITS: dict[str, tuple[Callable[[Document], None], str]] = {
     "no ranks": (_set(f"{_PART}.ranks", []), "ranks"),
     "layers missing": (_set(f"{_STAGE}.chunks.0.1", 1), "in forward order"),
     "layers backwards": (_set(f"{_STAGE}.chunks.0", [2, 0]), "in forward order"),
-    "two chunks": (_set(f"{_STAGE}.chunks", [[0, 1], [1, 2]]), "chunks per stage"),
+    "two chunks": (_set(f"{_STAGE}.chunks", [[0, 1], [1, 2]]), "in forward order"),
+    "chunks under 1f1b": (_two_chunks, "chunks per stage"),
     "stages swapped": (_swap_stages, "in forward order"),
     "no embedding": (_set(f"{_STAGE}.embedding", False), "embedding"),
     "head twice": (_set(f"{_STAGE}.head", True), "one stage each"),

@@ -26,6 +26,10 @@ class Group:
     inside_bytes_per_s: Floats  # of one rank, to members in its scale-up domain
     outside_bytes_per_s: float  # network share of one rank
 
+# Seconds one more rank adds to a ring inside a scale-up domain; the link's own latency is that of the smallest
+# measured collective, launch included (NCCL's tuning.cc counts 0.6 us per NVLink hop).
+HOP_S = 0.6e-6
+
 
 def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], hwdb: Hwdb) -> Group:
     """Groups of `ranks` members spaced `stride` apart on `island`, for K layouts at once.
@@ -49,9 +53,8 @@ def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], h
     network = network_rate(island, hwdb)
     crossing = network * inside / island.gpus_per_node
     outer = np.ceil(ranks / inside)
-    latency = island.intra.latency_s * (inside - 1) + island.nic_latency_s * np.ceil(
-        np.log2(np.maximum(outer, 1))
-    )
+    start = np.where(inside > 1, island.intra.latency_s + HOP_S * (inside - 1), 0.0)
+    latency = start + island.nic_latency_s * np.ceil(np.log2(np.maximum(outer, 1)))
     bandwidth = np.where(within, scale_up, np.where(inside > 1, np.minimum(scale_up, crossing), crossing))
     return Group(
         ranks=ranks.astype(np.float64),

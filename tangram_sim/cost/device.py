@@ -19,6 +19,8 @@ class Rates:
     dispatch_s: float  # host time to launch one kernel
     fused_attention: bool  # a flash kernel exists: scores are never stored
     usable_memory_bytes: float
+    tensor_exposed: float  # factors of the software stack on tensor- and data-parallel communication
+    data_exposed: float
     measured: bool
 
 
@@ -37,14 +39,17 @@ def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -
         )
     efficiency = hwdb.efficiency(gpu, recipe.gemm_dtype, stack)
     attention = hwdb.efficiency(gpu, recipe.vector_dtype, stack).attention_efficiency
+    scale = efficiency.time_scale.value
     return Rates(
-        gemm_flop_per_s=peak * efficiency.gemm_efficiency.value,
-        attention_flop_per_s=vector_peak * attention.value,
-        memory_bytes_per_s=gpu.memory_bytes_per_s * efficiency.memory_efficiency.value,
-        launch_s=efficiency.kernel_launch_s.value,
+        gemm_flop_per_s=peak * efficiency.gemm_efficiency.value / scale,
+        attention_flop_per_s=vector_peak * attention.value / scale,
+        memory_bytes_per_s=gpu.memory_bytes_per_s * efficiency.memory_efficiency.value / scale,
+        launch_s=efficiency.kernel_launch_s.value * scale,
         dispatch_s=efficiency.dispatch_s_per_kernel.value,
         fused_attention=efficiency.fused_attention.value > 0.5,
         usable_memory_bytes=gpu.memory_bytes * efficiency.usable_memory.value
         - efficiency.reserved_bytes.value,
+        tensor_exposed=efficiency.tensor_exposed.value,
+        data_exposed=efficiency.data_exposed.value,
         measured=gpu.measured,
     )

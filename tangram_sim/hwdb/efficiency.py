@@ -38,6 +38,9 @@ class Efficiency:
     fused_attention: Estimate  # 1 where a flash kernel exists (scores are never stored), else 0
     usable_memory: Estimate  # fraction of `Gpu.memory_bytes` that tensors can take
     reserved_bytes: Estimate  # held by driver context and communication buffers
+    time_scale: Estimate  # factor a software stack puts on all kernel times
+    tensor_exposed: Estimate  # share of tensor-parallel communication that a stack does not hide
+    data_exposed: Estimate  # factor a stack puts on data-parallel communication
 
 
 class _Parameter(NamedTuple):
@@ -59,6 +62,9 @@ PARAMETERS: Mapping[tuple[str, str], _Parameter] = {
     ("memory", "reserved_bytes"): _Parameter("reserved_bytes", 0.0, 1e11, "max"),
     ("launch", "seconds"): _Parameter("kernel_launch_s", 0.0, 1.0, "max"),
     ("dispatch", "seconds"): _Parameter("dispatch_s_per_kernel", 0.0, 1.0, "max"),
+    ("stack", "time_scale"): _Parameter("time_scale", 0.1, 10.0, "max"),
+    ("stack", "tensor_exposed"): _Parameter("tensor_exposed", 0.0, 10.0, "max"),
+    ("stack", "data_exposed"): _Parameter("data_exposed", 0.0, 10.0, "max"),
     ("link", "efficiency"): _Parameter("link_efficiency", 1e-3, 1.0, "min"),
 }
 _GPU_PARAMETERS = {key: known for key, known in PARAMETERS.items() if key[0] != "link"}

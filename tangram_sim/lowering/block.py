@@ -29,7 +29,10 @@ from tangram_sim.models import Block, Experts, FeedForward
 
 # Kernels the host launches per block: norms, projections, attention, activations, residuals, reductions.
 KERNELS_FORWARD, KERNELS_BACKWARD = 14, 26
-SCORE_PASSES = 4.0  # times an unfused kernel streams the score matrix: product, mask, softmax, product
+# Times an unfused attention streams the score matrix: the product writes it, scale-mask-softmax and dropout
+# read and write it, the second product reads it.
+SCORE_PASSES = 6.0
+NORM_PASSES = 5.0  # over the residual stream: the addition reads two and writes one, the norm reads and writes one
 
 
 class Times(NamedTuple):
@@ -90,6 +93,7 @@ def block_times(setting: Setting, block: Block) -> Times:
         inner = part.width
     # A parallel block reads one norm and reduces attention and feed-forward in one collective.
     halves = 0.5 if block.parallel else 1.0
+    exposed = rates.tensor_exposed
 
     def gather_s(size: Floats) -> Floats:
         return np.where(sharded, all_gather_s(size, setting.tp_group), 0.0) * halves
@@ -99,11 +103,11 @@ def block_times(setting: Setting, block: Block) -> Times:
         return np.where(sharded, all_gather_s(size, setting.tp_group), whole) * halves
 
     return Times(
-        norm=streaming_s(3.0 * residual_bytes / setting.sequence_shards, rates),
-        gather=gather_s(residual_bytes),
-        reduce=reduce_s(residual_bytes),
-        gather_inner=gather_s(residual_bytes * copies),
-        reduce_inner=reduce_s(residual_bytes * copies),
+        norm=streaming_s(NORM_PASSES * residual_bytes / setting.sequence_shards, rates),
+        gather=exposed * gather_s(residual_bytes),
+        reduce=exposed * reduce_s(residual_bytes),
+        gather_inner=exposed * gather_s(residual_bytes * copies),
+        reduce_inner=exposed * reduce_s(residual_bytes * copies),
         qkv=passes(setting, gemms.input_projections(setting, attention)),
         exchange=ring_exchange_s(kv_bytes, setting.cp_group),
         attention=attention_s(flop, tokens * seq * heads, rates, width, SCORE_PASSES),

@@ -11,7 +11,9 @@ from tangram_sim.lowering.setting import Setting
 from tangram_sim.lowering.state import MASKED_FRACTION, gradient_sync_s, sharded_weights_gather_s
 
 KERNELS_EMBEDDING, KERNELS_HEAD = 3, 8
-LOSS_PASSES = 3.0  # fp32 logits are streamed for the maximum, the sum of exponentials and the gradient
+# Passes over fp32 logits forward: copied from the product, reduced for the maximum, shifted, exponentiated,
+# summed. The gradient takes two thirds of that.
+LOSS_PASSES = 6.0
 
 
 def _residual_bytes(setting: Setting) -> Floats:

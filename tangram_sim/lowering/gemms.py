@@ -45,7 +45,9 @@ def passes(setting: Setting, gemms: Iterable[Gemm]) -> Passes:
     for rows, n, k, count in gemms:
         forward = forward + activations(rows, n, k, count=count)
         inputs = inputs + activations(rows, k, n, count=count)
-        weights = weights + setting.job.trainable * gradients(n, k, rows, count=count)
+        # The product is added to the gradient of the microbatches before: one more read and write of it.
+        added = 2.0 * recipe.gradient_bytes * n * k * count / rates.memory_bytes_per_s
+        weights = weights + setting.job.trainable * (gradients(n, k, rows, count=count) + added)
     return Passes(forward, inputs, weights)
 
 

@@ -75,8 +75,9 @@ def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, red
     """All-gather (with `reduce`, all-reduce) of an atom's dense and expert parameters over their replicas."""
     dense, expert = parameters_per_rank(setting, atom)
     operation = all_reduce_s if reduce else all_gather_s
-    return operation(dense * bytes_per_parameter, setting.dp_group) + operation(
-        expert * bytes_per_parameter, setting.expert_dp_group
+    return setting.rates.data_exposed * (
+        operation(dense * bytes_per_parameter, setting.dp_group)
+        + operation(expert * bytes_per_parameter, setting.expert_dp_group)
     )
 
 

@@ -167,7 +167,8 @@ def chunk_bounds(model: Model, wanted: Uniform) -> list[tuple[int, int]]:
     if not counts:
         if places > model.layers:
             raise BadInputError(
-                f"pp {wanted.pp} x vpp {wanted.vpp} = {places} places for {model.layers} layers; lower one"
+                f"--pp {wanted.pp} x --vpp {wanted.vpp} = {places} places for the {model.layers} layers of "
+                f"{model.name}; lower one"
             )
         base, extra = divmod(model.layers, places)
         # Uneven shares go to the middle: the ends also hold embedding and head.

@@ -27,14 +27,13 @@ SYSTEMS: Mapping[str, str] = {
 
 # Module of the same class on the same chip: the measured pairs of that sort (H100 and H200, B200 and
 # GB200, B300 and GB300) differ by 3 % at most. A PCIe card or a power cap of its own moves the clock.
-SAME_MODULE, OTHER_POWER, CUT_CHIP = 0.03, 0.10, 0.15
+SAME_MODULE, OTHER_POWER = 0.03, 0.10
 SIBLINGS: tuple[Sibling, ...] = (
     Sibling("A100-SXM4-40GB", "A100-SXM4-80GB", SAME_MODULE),
     Sibling("A800-SXM4-80GB", "A100-SXM4-80GB", SAME_MODULE),
     Sibling("A100-PCIe-80GB", "A100-SXM4-80GB", OTHER_POWER),
     Sibling("A100-PCIe-40GB", "A100-SXM4-80GB", OTHER_POWER),
     Sibling("A800-PCIe-80GB", "A100-SXM4-80GB", OTHER_POWER),
-    Sibling("A30", "A100-SXM4-80GB", CUT_CHIP),
     Sibling("H100-SXM5-96GB", "H100-SXM5-80GB", SAME_MODULE),
     Sibling("H100-SXM5-94GB", "H100-SXM5-80GB", SAME_MODULE),
     Sibling("H100-SXM5-64GB", "H100-SXM5-80GB", SAME_MODULE),
@@ -48,8 +47,8 @@ SIBLINGS: tuple[Sibling, ...] = (
     Sibling("B100", "B200-HGX", OTHER_POWER),
     Sibling("RTX-6000-Ada", "L40S", OTHER_POWER),
 )
-# Not siblings, though of the chip: H20 (its peak is capped), L40, RTX-4090 and RTX-5090 (their tables
-# count half the rate per unit and clock, so the fraction of it that is reached is another one).
+# Not siblings, though of the chip: A30 (half of it, at 165 W), H20 (its peak is capped), L40, RTX-4090 and
+# RTX-5090 (their rows count half the rate per unit and clock, so what is reached of it is another fraction).
 
 
 class Profiled(NamedTuple):

@@ -18,7 +18,7 @@ from tangram_sim.clusters import Island, Link
 from tangram_sim.datafiles import read_csv, write_whole
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, load_model
-from tangram_sim.jobs import Job
+from tangram_sim.jobs import RECIPES, Job
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering.pricing import Pricer
 from tangram_sim.lowering.setting import Setting
@@ -28,7 +28,7 @@ from tangram_sim.studies.calibration.robust import Floats, median_error, spread
 MODELS = {"OPT-350": ("opt-350m-sailor", 2048), "GPT-Neo-2.7": ("gpt-neo-2.7b", 2048)}
 BLOCK = 1  # atom 0 is the embedding
 LOWEST, HIGHEST = 0.05, 1.0
-# Relative; the V100's two models lie this far apart under one constant. Kinds with one model show less.
+# Relative: two models on the V100 lie 5 to 10 % apart under one constant; kinds with one model show less.
 LEAST_SPREAD = 0.10
 
 
@@ -70,6 +70,12 @@ def read_profiles(path: Path, gpu: str) -> list[BlockTime]:
     ]
 
 
+def columns(dtype: str) -> tuple[tuple[str, str], ...]:
+    """(kernel, dtype) of the two rows that one constant fills; attention runs in the recipe's vector type."""
+    recipe = RECIPES[dtype]
+    return ("gemm", recipe.gemm_dtype), ("attention", recipe.vector_dtype)
+
+
 def block_seconds(blocks: Sequence[BlockTime], gpu: str, dtype: str, efficiency: float) -> Floats:
     """Forward and backward seconds of each block as `lowering` prices it. Array of N.
 
@@ -79,8 +85,8 @@ def block_seconds(blocks: Sequence[BlockTime], gpu: str, dtype: str, efficiency:
         trial = Path(folder)
         header = "gpu,dtype,kernel,stack,parameter,value,sigma,n,source"
         lines = [
-            f"{gpu},{dtype},{kernel},generic,efficiency,{efficiency!r},0,0,assumed"
-            for kernel in ("gemm", "attention")
+            f"{gpu},{column},{kernel},generic,efficiency,{efficiency!r},0,0,assumed"
+            for kernel, column in columns(dtype)
         ]
         write_whole(trial / "efficiency" / "trial.csv", "\n".join([header, *lines]) + "\n")
         database = Hwdb.load([trial])

@@ -106,11 +106,9 @@ def kind_rows(fits: KindFits) -> list[EfficiencyRow]:
 
     rows = [gemm("bf16", base, every, _errors(base))]
     rows.append(gemm("fp16", base, every, "the bf16 tables: same units and rate"))
-    columns = ["bf16", "fp16"]
     for dtype, (column, frameworks) in FITTED_DTYPES.items():
         if dtype not in fits.gemm:
             continue
-        columns.append(column)
         note = f"{_errors(fits.gemm[dtype])}; casts of the inputs priced apart"
         rows.append(gemm(column, fits.gemm[dtype], _versions(fits.system, *frameworks), note))
     by_dim = " ".join(f"{dim}: {value:.2f}" for dim, value in core.by_head_dim)
@@ -119,8 +117,8 @@ def kind_rows(fits: KindFits) -> list[EfficiencyRow]:
         f"causal forward at head dimension 128; held-out median error {100 * core.error:.1f} %; "
         f"by head dimension {by_dim}; by sequence length {by_seq}"
     )
-    for column in columns:
-        text = note if column == "bf16" else "attention runs at 16 bits: the bf16 row"
+    for column in ("bf16", "fp16"):  # what attention runs in under every recipe with kernel tables
+        text = note if column == "bf16" else "the bf16 row"
         rows.append(
             make(column, "attention", flash, "efficiency", core.efficiency, core.sigma, core.n, note=text)
         )
@@ -138,11 +136,11 @@ def profile_rows(trace: Path) -> list[EfficiencyRow]:
         fit = profiles.fit_scale(profiles.read_profiles(trace, name), kind.name, kind.dtype)
         text = f"whole blocks forward and backward, unfused attention; median error {100 * fit.error:.1f} %"
         note = "; ".join(filter(None, (text, kind.note)))
-        for kernel in ("gemm", "attention"):
+        for kernel, column in profiles.columns(kind.dtype):
             rows.append(
                 EfficiencyRow(
                     kind.name,
-                    kind.dtype,
+                    column,
                     kernel,
                     "",
                     "efficiency",
