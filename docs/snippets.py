@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 _FENCE = re.compile(r"^```(?P<language>\w+) (?P<mark>run|output|file=\S+)\n(?P<text>.*?)^```$", re.M | re.S)
 _EXIT = re.compile(r"\s+# exit (\d+)$")
@@ -148,7 +149,7 @@ def _shell(line: str, shown: str) -> Ran:
         done = subprocess.run(
             command,
             shell=True,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path, "COLUMNS": ""},  # as in a pipe, whoever runs this
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -164,8 +165,9 @@ def _tangram(arguments: list[str]) -> tuple[str, int]:
 
     printed, code, argv = io.StringIO(), 0, sys.argv
     sys.argv = ["tangram", *arguments]
+    as_in_a_pipe = patch.dict(os.environ, COLUMNS="")  # test runners set a width
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with as_in_a_pipe, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             main()
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else int(left.code is not None)

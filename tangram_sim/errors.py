@@ -1,4 +1,4 @@
-"""Errors a person can act on: what was given, what is known, what to type. The CLI prints them and exits 2."""
+"""Errors a person can act on: what was given, what is known, what to type. The CLI exits 2 with them."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

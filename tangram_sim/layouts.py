@@ -32,7 +32,17 @@ class Layout:
         return -(-microbatch // self.dp)
 
     def __str__(self) -> str:
-        degrees = [f"{name}{value}" for name, value in (("tp", self.tp), ("dp", self.dp), ("cp", self.cp), ("ep", self.ep), ("pp", self.pp)) if value > 1]
+        degrees = [
+            f"{name}{value}"
+            for name, value in (
+                ("tp", self.tp),
+                ("dp", self.dp),
+                ("cp", self.cp),
+                ("ep", self.ep),
+                ("pp", self.pp),
+            )
+            if value > 1
+        ]
         text = "-".join(degrees) or "1 GPU"
         if self.zero_stage:
             text += f" zero{self.zero_stage}"

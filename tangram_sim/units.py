@@ -15,7 +15,9 @@ def show_seconds(seconds: float) -> str:
     """A duration with three significant digits: `1.23 s`, `45.6 ms`, `7.89 us`."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if abs(seconds) >= scale:
-            return f"{seconds / scale:.3g} {unit}" if seconds < 1000 * scale else f"{seconds / scale:.0f} {unit}"
+            return (
+                f"{seconds / scale:.3g} {unit}" if seconds < 1000 * scale else f"{seconds / scale:.0f} {unit}"
+            )
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
 
 

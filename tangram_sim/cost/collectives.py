@@ -26,7 +26,8 @@ class Group:
     inside_bytes_per_s: Floats  # of one rank, to members in its scale-up domain
     outside_bytes_per_s: float  # network share of one rank
 
-# Seconds one more rank adds to a ring inside a scale-up domain; the link's own latency is that of the smallest
+
+# Seconds one more rank adds to a ring inside a scale-up domain; the link's own latency is that of the least
 # measured collective, launch included (NCCL's tuning.cc counts 0.6 us per NVLink hop).
 HOP_S = 0.6e-6
 

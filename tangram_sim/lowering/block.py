@@ -32,7 +32,9 @@ KERNELS_FORWARD, KERNELS_BACKWARD = 14, 26
 # Times an unfused attention streams the score matrix: the product writes it, scale-mask-softmax and dropout
 # read and write it, the second product reads it.
 SCORE_PASSES = 6.0
-NORM_PASSES = 5.0  # over the residual stream: the addition reads two and writes one, the norm reads and writes one
+NORM_PASSES = (
+    5.0  # over the residual stream: the addition reads two and writes one, the norm reads and writes one
+)
 
 
 class Times(NamedTuple):

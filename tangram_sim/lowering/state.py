@@ -83,9 +83,7 @@ def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, red
 
 def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     """ZeRO-3: seconds to gather an atom's weights before it runs; 0 for other stages."""
-    return np.where(
-        setting.zero >= 3, _over_replicas(setting, atom, _weight_bytes(setting.job), False), 0.0
-    )
+    return np.where(setting.zero >= 3, _over_replicas(setting, atom, _weight_bytes(setting.job), False), 0.0)
 
 
 def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:

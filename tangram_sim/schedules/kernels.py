@@ -11,7 +11,7 @@ from tangram_sim.schedules.base import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FO
 
 
 @njit(cache=True)
-def merge_stages(  # noqa: PLR0917 - numba takes plain arrays
+def merge_stages(
     stages: int,
     chunks: int,
     stage_ptr: IntArray,

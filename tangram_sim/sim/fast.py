@@ -47,7 +47,7 @@ def makespans(graph: OpGraph, durations: FloatArray) -> FloatArray:
 def latest_ends(
     graph: OpGraph, source: IntArray, durations: FloatArray, group: IntArray, groups: int, marks: IntArray
 ) -> FloatArray:
-    """Latest ends [K, groups, marks] of each group of ops among the ops up to each mark (an op index, ascending).
+    """Latest ends [K, groups, marks] of each group of ops among the ops up to each mark.
 
     For K plays of a graph that repeats a few ops many times: op i lasts durations[:, source[i]], with
     durations [K, m] of the m distinct ops. Ops of group -1 are played but not recorded.

@@ -10,7 +10,7 @@ from tangram_sim.opgraph import FloatArray, IntArray
 
 
 @njit(cache=True)
-def longest_path(  # noqa: PLR0917 - numba takes plain arrays
+def longest_path(
     pred_ptr: IntArray,
     pred: IntArray,
     previous: IntArray,
@@ -47,7 +47,7 @@ def longest_paths(
 
 
 @njit(cache=True)
-def makespans(  # noqa: PLR0917 - numba takes plain arrays
+def makespans(
     pred_ptr: IntArray,
     pred: IntArray,
     previous: IntArray,
@@ -72,7 +72,7 @@ def makespans(  # noqa: PLR0917 - numba takes plain arrays
 
 
 @njit(cache=True)
-def latest_ends(  # noqa: PLR0917 - numba takes plain arrays
+def latest_ends(
     pred_ptr: IntArray,
     pred: IntArray,
     previous: IntArray,

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster
@@ -16,6 +16,7 @@ from tangram_sim.planners.uniform import Uniform
 from tangram_sim.studies.published import defaults, workload
 from tangram_sim.studies.published.cells import CellError, Cells
 from tangram_sim.studies.published.machines import cluster_of
+from tangram_sim.studies.published.stacks import stack_of
 from tangram_sim.units import GIB, GIGA
 
 HARD = ("gpu", "gpus", "layers", "hidden", "seq_len", "gbs", "tp", "pp", "dp")  # what no default can replace
@@ -126,7 +127,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
     if gbs % (per_rank * dp):
         raise CellError(f"gbs {gbs} is no multiple of mbs {per_rank} x dp {dp}")
     vpp, schedule = workload.schedule(cells, run_by, model.layers, pp, gbs // (per_rank * dp))
-    job = workload.job(cells, run_by, cluster, gbs, seq, schedule)
+    job = replace(workload.job(cells, run_by, cluster, gbs, seq, schedule), stack=stack_of(run_by))
     recompute, full_layers = workload.recompute(cells)
     layout = Uniform(
         tp=tp,

@@ -1,0 +1,210 @@
+"""Fits the few parameters of software stacks to measured steps, and says how well they do on runs left out.
+
+The loss is Huber's of the log error, every source the same weight, plus a prior in which each logarithm is
+normal: what the runs do not determine stays where the prior has it. A stack's prior is the generic fit,
+whose own prior is the assumed row of the database.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.opgraph import FloatArray
+from tangram_sim.studies.calibration.surfaces import Parameters, Surface
+from tangram_sim.studies.published.stacks import GENERIC
+
+Mask = NDArray[np.bool_]
+Names = NDArray[np.str_]
+
+WIDTH = 0.06  # log errors above this count by size, not by square
+ROWS = 10.0  # independent rows that a source is taken for, however many it has
+ASSUMED = Parameters()
+# Standard deviations of the logarithms of the parameters: around the assumed, and around the generic stack.
+LOOSE = Parameters(0.15, 1.0, 0.35, 0.5)
+TIGHT = Parameters(0.10, 0.8, 0.35, 0.5)
+STARTS = (5e-6, 20e-6, 60e-6)  # dispatch: host-bound and device-bound optima can both be local ones
+LOWEST = Parameters(0.5, 1e-6, 0.1, 0.1)
+HIGHEST = Parameters(2.5, 200e-6, 4.0, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """N measured runs: what they took, where they come from, and what would be predicted of them."""
+
+    measured: FloatArray  # seconds
+    source: Names
+    stack: Names
+    fold: NDArray[np.int64]  # the same for equal configurations
+    gpu_measured: Mask  # kernel times of that GPU kind were measured
+    surface: Surface
+
+
+def fit(
+    surface: Surface,
+    measured: FloatArray,
+    source: Names,
+    prior: Parameters = ASSUMED,
+    sigma: Parameters = LOOSE,
+) -> Parameters:
+    """The most probable parameters of one stack; `prior` itself where there are no runs.
+
+    Deterministic: a compass search on logarithms from three starts.
+    """
+    if not len(measured):
+        return prior
+    _, place, counts = np.unique(source, return_inverse=True, return_counts=True)
+    weights = ROWS / counts[place]
+    centre, width, target = np.log(prior), np.asarray(sigma), np.log(measured)
+
+    def loss(at: FloatArray) -> float:
+        error = np.abs(np.log(surface.seconds(Parameters(*np.exp(at)))) - target) / WIDTH
+        huber = np.where(error < 1, 0.5 * error * error, error - 0.5)
+        return float(weights @ huber + 0.5 * np.sum(((at - centre) / width) ** 2))
+
+    found = []
+    for dispatch in STARTS:
+        start = centre.copy()
+        start[1] = math.log(dispatch)
+        found.append(_compass(loss, start))
+    return Parameters(*np.exp(min(found, key=lambda one: one[0])[1]).tolist())
+
+
+def _compass(loss: Callable[[FloatArray], float], start: FloatArray) -> tuple[float, FloatArray]:
+    """(least loss, where): steps along axes and along the last direction that helped, halved when none does."""
+    lowest, highest = np.log(LOWEST), np.log(HIGHEST)
+    at, best, step = np.clip(start, lowest, highest), math.inf, 0.4
+    best = loss(at)
+    while step > 0.002:
+        before, moved = best, at
+        for axis in range(len(at)):
+            for sign in (1.0, -1.0):
+                trial = at.copy()
+                trial[axis] = np.clip(trial[axis] + sign * step, lowest[axis], highest[axis])
+                value = loss(trial)
+                if value < best - 1e-12:
+                    best, at = value, trial
+                    break
+        trial = np.clip(2 * at - moved, lowest, highest)
+        if best < before and (value := loss(trial)) < best:
+            best, at = value, trial
+        if best >= before:
+            step /= 2
+    return best, at
+
+
+def fit_stacks(cases: Cases, use: Mask) -> dict[str, Parameters]:
+    """Parameters of `generic` (every run in use) and of each stack that has runs in use."""
+
+    def one(mask: Mask, prior: Parameters, sigma: Parameters) -> Parameters:
+        return fit(cases.surface.take(mask), cases.measured[mask], cases.source[mask], prior, sigma)
+
+    generic = one(use, ASSUMED, LOOSE)
+    fits = {GENERIC: generic}
+    for stack in sorted(set(cases.stack[use].tolist()) - {GENERIC}):
+        fits[stack] = one(use & (cases.stack == stack), generic, TIGHT)
+    return fits
+
+
+def predict(cases: Cases, fits: Mapping[str, Parameters]) -> FloatArray:
+    """Seconds of every run under the fit of its stack, or under `generic`, [N]."""
+    seconds = np.zeros(len(cases.measured))
+    for stack in sorted(set(cases.stack.tolist())):
+        mask = cases.stack == stack
+        seconds[mask] = cases.surface.take(mask).seconds(fits.get(stack, fits[GENERIC]))
+    return seconds
+
+
+def left_out(cases: Cases, groups: NDArray[np.generic]) -> tuple[FloatArray, Mask]:
+    """(seconds, whether the run's stack had other runs to be fitted to): each group predicted by the others."""
+    seconds, known = np.zeros(len(cases.measured)), np.zeros(len(cases.measured), bool)
+    for group in np.unique(groups):
+        out = groups == group
+        fits = fit_stacks(cases, ~out)
+        seconds[out] = predict(cases, fits)[out]
+        known[out] = np.array([stack in fits and stack != GENERIC for stack in cases.stack[out]])
+    return seconds, known
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Figures of a set of predictions, as fractions, every source the same weight."""
+
+    macro_median: float  # mean of the sources' medians
+    median_of_medians: float
+    macro_p90: float
+    bias: float  # mean of the sources' median signed errors
+    by_source: Mapping[str, tuple[int, float, float, float]]  # rows, median, p90, bias
+
+
+def accuracy(cases: Cases, seconds: FloatArray) -> Accuracy:
+    """How far `seconds` are from what was measured."""
+    by_source = {}
+    for source in sorted(set(cases.source.tolist())):
+        mask = cases.source == source
+        error = seconds[mask] / cases.measured[mask] - 1
+        by_source[source] = (
+            int(mask.sum()),
+            float(np.median(np.abs(error))),
+            float(np.percentile(np.abs(error), 90)),
+            float(np.median(error)),
+        )
+    medians, ninetieths, biases = np.array([figures[1:] for figures in by_source.values()]).T
+    return Accuracy(
+        float(medians.mean()), float(np.median(medians)), float(ninetieths.mean()), float(biases.mean()), by_source
+    )
+
+
+LEVELS = ((True, True), (True, False), (False, True), (False, False))  # stack known, GPU kind measured
+COVERED = 0.90
+
+
+def factors(
+    log_ratio: FloatArray, level: NDArray[np.int64], source: Names, sources: Sequence[str] | None = None
+) -> FloatArray:
+    """Lower and upper factor of the interval of every level, [LEVELS, 2], from log(measured / predicted).
+
+    A quantile over rows of which every source has the same weight. A level seen in fewer than three sources
+    borrows the rows of all levels; it is never narrower than the level that knows more.
+    """
+    found = np.zeros((len(LEVELS), 2))
+    for which in range(len(LEVELS)):
+        use = level == which
+        if len(set(source[use].tolist())) < 3:
+            use = np.ones(len(level), bool)
+        _, place, counts = np.unique(source[use], return_inverse=True, return_counts=True)
+        weights = 1.0 / counts[place]
+        low = weighted_quantile(log_ratio[use], weights, (1 - COVERED) / 2)
+        high = weighted_quantile(log_ratio[use], weights, (1 + COVERED) / 2)
+        found[which] = min(low, 0.0), max(high, 0.0)
+    for less, more in ((1, 0), (2, 0), (3, 1), (3, 2)):
+        found[less] = min(found[less, 0], found[more, 0]), max(found[less, 1], found[more, 1])
+    return np.exp(found)
+
+
+def weighted_quantile(values: FloatArray, weights: FloatArray, share: float) -> float:
+    """The least value at or below which `share` of the weight lies."""
+    order = np.argsort(values, kind="stable")
+    heap = np.cumsum(weights[order])
+    return float(values[order][min(int(np.searchsorted(heap, share * heap[-1])), len(values) - 1)])
+
+
+def levels(known: Mask, gpu_measured: Mask) -> NDArray[np.int64]:
+    """The entry of LEVELS of every run."""
+    return np.where(known, 0, 2) + np.where(gpu_measured, 0, 1)
+
+
+def coverage(cases: Cases, seconds: FloatArray, known: Mask) -> dict[str, tuple[float, float]]:
+    """(share of runs inside, mean width / prediction) by source, each by the intervals of the other sources."""
+    ratio = np.log(cases.measured / seconds)
+    level = levels(known, cases.gpu_measured)
+    found = {}
+    for source in sorted(set(cases.source.tolist())):
+        out = cases.source == source
+        interval = factors(ratio[~out], level[~out], cases.source[~out])[level[out]]
+        actual = np.exp(ratio[out])
+        inside = (interval[:, 0] <= actual) & (actual <= interval[:, 1])
+        found[source] = float(inside.mean()), float((interval[:, 1] - interval[:, 0]).mean())
+    return found

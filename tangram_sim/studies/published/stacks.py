@@ -1,0 +1,29 @@
+"""Software stacks: the name under which hwdb/efficiency keeps what a framework of some date costs."""
+
+from tangram_sim.studies.published.defaults import Software
+
+GENERIC = "generic"
+# Family of a framework's name -> stack. Families that are missing here run as `generic`.
+_STACKS = {
+    "megatron": "megatron",
+    "megatron-deepspeed": "megatron-deepspeed",
+    "nemo": "nemo",
+    "fsdp": "fsdp",
+    "deepspeed": "deepspeed",
+    "jax": "jax",
+    "internevo": "internevo",
+    "ddp": "pytorch",
+    "torch": "pytorch",
+}
+# Forks whose kernels and communication are not those of what they started from.
+_FORKS = (("amp", "amp"),)
+STACKS = tuple(dict.fromkeys((GENERIC, *_STACKS.values(), *(stack for _, stack in _FORKS))))
+
+
+def stack_of(software: Software) -> str:
+    """The stack of a run, by framework and date alone; `generic` where the framework is not known."""
+    words = "".join(letter if letter.isalnum() else " " for letter in software.name.lower()).split()
+    for word, stack in _FORKS:
+        if word in words:
+            return stack
+    return _STACKS.get(software.family, GENERIC)
