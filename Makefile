@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: help plan test test-all lint bench docs examples clean
+.PHONY: help plan test test-all lint bench docs examples calibrate readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads over the cores by itself.
 .NOTPARALLEL:
 
@@ -17,6 +17,8 @@ help:
 	@echo "make bench     speeds and sizes beside their targets"
 	@echo "make docs      the JSON Schemas in docs/schema"
 	@echo "make examples  what the examples print, into examples/*.out"
+	@echo "make readme    what README and docs show as printed"
+	@echo "make calibrate hwdb/efficiency/kernels.csv from measured kernel tables"
 	@echo "make clean     remove what these targets made"
 
 $(VENV)/.made:
@@ -56,6 +58,18 @@ lint: $(VENV)/.installed-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+$(VENV)/.installed-calibrate: $(VENV)/.installed
+	@echo "installing the measured tables (once)"
+	@$(INSTALL) ".[calibrate]"
+	@touch $@
+
+calibrate: $(VENV)/.installed-calibrate
+	$(BIN)/python -m tangram_sim.studies.calibration hwdb/efficiency
+
+# After a change of the cost model: what README and docs show as printed.
+readme: $(VENV)/.installed-test
+	$(BIN)/python -m docs.snippets README.md docs/how-to/*.md docs/models/*.md
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks

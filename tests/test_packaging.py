@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA = "tangram_sim/_data/hwdb"
+DATA = "tangram_sim/_data"
 
 
 def _python(*arguments: str, cwd: Path) -> str:
@@ -57,8 +57,8 @@ def _members(wheel: Path) -> dict[str, bytes]:
 def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel, tree):
     members = _members(wheel)
     ours = {path.relative_to(tree).as_posix() for path in (tree / "tangram_sim").rglob("*.py")}
-    files = (path for path in (tree / "hwdb").rglob("*") if path.is_file())
-    data = {f"{DATA}/{path.relative_to(tree / 'hwdb').as_posix()}" for path in files}
+    files = (path for folder in ("hwdb", "traces") for path in (tree / folder).rglob("*") if path.is_file())
+    data = {f"{DATA}/{path.relative_to(tree).as_posix()}" for path in files}
     shipped = {name for name in members if ".dist-info/" not in name}
     assert shipped == ours | data
 
