@@ -116,6 +116,13 @@ def pipelines(table: Table, counts: list[int]) -> Iterator[tuple[tuple[int, int,
     """Every complete pipeline: (option, start, stop) front to back, memory and node counts respected."""
     atoms = table.slice_class.shape[0] - 1
 
+    def fits(pipeline: tuple[tuple[int, int, int], ...]) -> bool:
+        """Where stages hold the whole depth, each must fit at the depth of the complete pipeline."""
+        depth = sum(int(table.ints[option, 2]) for option, _, _ in pipeline)
+        return not table.whole_depth or all(
+            depth - int(table.ints[option, 2]) <= int(table.ints[option, 3]) for option, _, _ in pipeline
+        )
+
     def extend(stop: int, left: list[int], behind: int) -> Iterator[tuple[tuple[int, int, int], ...]]:
         if stop == 0:
             yield ()
@@ -131,7 +138,7 @@ def pipelines(table: Table, counts: list[int]) -> Iterator[tuple[tuple[int, int,
                 for front in extend(start, rest, behind + depth):
                     yield (*front, (option, start, stop))
 
-    yield from extend(atoms, list(counts), 0)
+    yield from filter(fits, extend(atoms, list(counts), 0))
 
 
 def objective_s(table: Table, pipeline: tuple[tuple[int, int, int], ...], hops: np.ndarray) -> float:

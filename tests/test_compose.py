@@ -1,6 +1,7 @@
 """The composition is exact under its own objective, and its finalists hold the best played plan."""
 
 import statistics
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +28,21 @@ def test_composition_equals_brute_force_under_its_own_objective(seed: int) -> No
             continue
         assert found[0].objective_s == pytest.approx(min(values), rel=1e-12)
         assert [one.objective_s for one in found] == sorted(one.objective_s for one in found)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 2))
+def test_zero_bubble_pipelines_fit_at_their_whole_depth(seed: int) -> None:
+    """ZB-H1 holds as many microbatches as the pipeline is deep: the composition is exact under that, too."""
+    instance = random_instance(seed)
+    workshop = Workshop(replace(instance, job=replace(instance.job, schedule="zb-h1")))
+    table, hops = workshop.table(2), workshop.hops(2)
+    assert table.whole_depth
+    values = {p: objective_s(table, p, hops) for p in pipelines(table, workshop.counts)}
+    found = compose_table(table, workshop.counts, hops, workshop.work)
+    assert bool(found) == bool(values)
+    if found:
+        assert found[0].objective_s == pytest.approx(min(values.values()), rel=1e-12)
+        assert workshop.played(found[0]) < float("inf")
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))

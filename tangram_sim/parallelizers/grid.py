@@ -24,7 +24,7 @@ from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
 from tangram_sim.parallelizers.layouts import divisors, layouts, objection
 from tangram_sim.plans import UNLIMITED, PartialPlan, passage
-from tangram_sim.schedules import in_flight
+from tangram_sim.schedules import holds_whole_depth, in_flight
 from tangram_sim.units import show_bytes
 
 _MENUS = 48  # (island part, microbatch) pairs whose layouts stay priced
@@ -193,13 +193,18 @@ class Grid(Parallelizer):
                 continue
             rows += [(number, column) for column in range(len(family.layouts))]
             columns.append(_criteria(stages, family.hop_s))
+            # Inner stages that count beside each: those behind it, or all others where the schedule says so.
             last = family.depth - 1
+            whole = holds_whole_depth(request.job.schedule)
+            inner_others = [last if whole else last - place for place in range(family.depth)]
             fits = [
-                _most_behind(request, stage, menu.capacity_bytes, last - place)
-                for place, stage in enumerate(stages)
+                _most_behind(request, stage, menu.capacity_bytes, inner)
+                for inner, stage in zip(inner_others, stages, strict=True)
             ]
             behind.append(np.min(fits, axis=0))
-            least = [_least_bytes(request, stage, last - place) for place, stage in enumerate(stages)]
+            least = [
+                _least_bytes(request, stage, inner) for inner, stage in zip(inner_others, stages, strict=True)
+            ]
             needed.append(np.max(least, axis=0))
         if not rows:
             empty = np.zeros(0)
@@ -307,15 +312,17 @@ def _criteria(stages: Sequence[Prices], hop_s: float) -> NDArray[np.float64]:
 
 
 def _most_behind(request: Request, stage: Prices, capacity: float, inner_behind: int) -> NDArray[np.int64]:
-    """Per layout, the most stages behind the whole partial plan at which this inner stage fits; -1 never."""
+    """Per layout, the most stages behind the whole partial plan at which this inner stage fits; -1 never.
+
+    For a schedule that holds as many microbatches as the pipeline is deep: the most other stages.
+    """
     free = capacity - stage.static_bytes - stage.transient_bytes
     limit = np.floor(np.where(free > 0, free, 0.0) / np.maximum(stage.activation_bytes, 1.0))
     limit = np.minimum(limit, UNLIMITED).astype(np.int64)
     schedule, microbatches = request.job.schedule, request.microbatches
     everywhere = in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches)
     at_back = in_flight(schedule, inner_behind, inner_behind + 1, 1, microbatches)
-    # 1F1B holds one more microbatch per stage behind, until all are in flight. ZB-H1 holds as many as the
-    # pipeline is deep, so this is its least; whole plans are checked when they are played.
+    # One more microbatch is held per stage behind (or per other stage), until all are in flight.
     return np.where(limit >= everywhere, UNLIMITED, np.where(limit >= at_back, limit - 1 - inner_behind, -1))
 
 

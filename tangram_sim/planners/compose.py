@@ -62,6 +62,7 @@ def compose_table(
         np.asarray(counts, dtype=np.int64),
         hop_s,
         work,
+        table.whole_depth,
         repeats,
         limit_s,
     )

@@ -16,6 +16,7 @@ from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Req
 from tangram_sim.planners.api import Candidate, Counts
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.plans import PartialPlan, passage
+from tangram_sim.schedules import holds_whole_depth
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Table:
     floats: NDArray[np.float64]  # (options, 4): slowest, latency, forward, closing
     ints: NDArray[np.int64]  # (options, 4): kind, nodes (in units), depth, most stages behind
     partials: list[PartialPlan]  # of the class's first slice
+    whole_depth: bool = False  # the schedule holds as many microbatches as the pipeline is deep (ZB-H1)
 
 
 @lru_cache(maxsize=64)
@@ -182,7 +184,9 @@ class Enumeration:
         ).reshape(-1, 4)
         pointers = np.concatenate([[0], np.cumsum([len(group) for group in options])]).astype(np.int64)
         of_slice = np.array(classes, dtype=np.int64)
-        kept = _undominated(pointers, floats, ints, _most_behind(of_slice, len(options)))
+        whole_depth = holds_whole_depth(self.job.schedule)
+        most = np.full(len(options), len(of_slice)) if whole_depth else _most_behind(of_slice, len(options))
+        kept = _undominated(pointers, floats, ints, most)
         return Table(
             microbatch,
             self.job.global_batch // microbatch,
@@ -191,6 +195,7 @@ class Enumeration:
             np.ascontiguousarray(floats[kept]),
             np.ascontiguousarray(ints[kept]),
             [partial for (_, partial), keep in zip(flat, kept.tolist(), strict=True) if keep],
+            whole_depth,
         )
 
     def _extra_tail(self, partial: PartialPlan) -> float:

@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 
 # Columns of the label tables.
 L, G, SLOWEST = 0, 1, 2
-DEPTH, KIND, PARENT, OPTION = 0, 1, 2, 3
+DEPTH, KIND, PARENT, OPTION, DEEPEST = 0, 1, 2, 3, 4
 
 
 @njit(cache=True)
@@ -37,6 +37,7 @@ def compose(
     counts: Ints,  # (kinds): nodes of each kind
     hop_s: Floats,  # (kinds, kinds): transfer between neighbouring stages, inf where the order forbids it
     work: Floats,  # (atoms + 1): work of atoms [0, i)
+    whole_depth: bool,  # stages hold as many microbatches as the pipeline is deep, not as stages stand behind
     repeats: float,  # microbatches - 1
     limit_s: float,  # pipelines that do not end below this are of no interest
 ) -> Any:
@@ -47,7 +48,7 @@ def compose(
     G + repeats * slowest. A label is dropped when even the best continuation misses the limit: what is left
     needs at least `work / rate` per period on the nodes left, and latency at the rate of the fastest
     option that the nodes left allow. Both bounds are valid, so nothing below the limit is lost.
-    Returns label floats (n, 3), label ints (n, 4) and the indices of labels that place everything.
+    Returns label floats (n, 3), label ints (n, 5) and the indices of labels that place everything.
     """
     atoms, kinds = slice_class.shape[0] - 1, len(counts)
     strides = np.ones(kinds, np.int64)
@@ -81,11 +82,12 @@ def compose(
             latency_cost[kind, nodes] = min(latency_cost[kind, nodes], latency_cost[kind, nodes - 1])
             forward_cost[kind, nodes] = min(forward_cost[kind, nodes], forward_cost[kind, nodes - 1])
     floats = np.empty((4096, 3), np.float64)
-    ints = np.empty((4096, 4), np.int64)
+    ints = np.empty((4096, 5), np.int64)
     first = np.zeros((atoms + 1, used_states), np.int64)
     last = np.zeros((atoms + 1, used_states), np.int64)
     floats[0, L], floats[0, G], floats[0, SLOWEST] = 0.0, 0.0, 0.0
     ints[0, DEPTH], ints[0, KIND], ints[0, PARENT], ints[0, OPTION] = 0, -1, -1, -1
+    ints[0, DEEPEST] = np.iinfo(np.int64).max
     last[atoms, 0] = 1
     size = 1
     for start in range(atoms - 1, -1, -1):
@@ -123,6 +125,12 @@ def compose(
                         behind = ints[label, DEPTH]
                         if behind > option_ints[option, 3]:
                             continue
+                        new_depth = behind + option_ints[option, 2]
+                        deepest = ints[label, DEEPEST]  # the deepest whole pipeline that fits so far
+                        if whole_depth:
+                            deepest = min(deepest, option_ints[option, 2] + option_ints[option, 3])
+                            if new_depth > deepest:
+                                continue
                         hop = 0.0
                         if ints[label, KIND] >= 0:
                             hop = hop_s[kind, ints[label, KIND]]
@@ -137,7 +145,6 @@ def compose(
                         at_least = max(new_g + forward_left, new_l + latency_left)
                         if at_least + repeats * max(least_s, new_slowest) >= limit_s:
                             continue
-                        new_depth = behind + option_ints[option, 2]
                         dominated = False
                         other = begin
                         while other < size:
@@ -146,6 +153,7 @@ def compose(
                                     floats[other, L] <= new_l
                                     and floats[other, G] <= new_g
                                     and ints[other, DEPTH] <= new_depth
+                                    and ints[other, DEEPEST] >= deepest
                                     and floats[other, SLOWEST] <= max(new_slowest, least_s)
                                 ):
                                     dominated = True
@@ -154,6 +162,7 @@ def compose(
                                     floats[other, L] >= new_l
                                     and floats[other, G] >= new_g
                                     and ints[other, DEPTH] >= new_depth
+                                    and ints[other, DEEPEST] <= deepest
                                     and max(floats[other, SLOWEST], least_s) >= new_slowest
                                 ):
                                     size -= 1
@@ -167,7 +176,7 @@ def compose(
                             floats, ints = _grow_floats(floats), _grow_ints(ints)
                         floats[size, L], floats[size, G], floats[size, SLOWEST] = new_l, new_g, new_slowest
                         ints[size, DEPTH], ints[size, KIND] = new_depth, kind
-                        ints[size, PARENT], ints[size, OPTION] = label, option
+                        ints[size, PARENT], ints[size, OPTION], ints[size, DEEPEST] = label, option, deepest
                         size += 1
             first[start, used], last[start, used] = begin, size
     finals = 0

@@ -17,6 +17,12 @@ def schedule_named(name: str) -> Schedule:
     return SCHEDULES[name]
 
 
+def holds_whole_depth(schedule: str) -> bool:
+    """Whether stages hold as many microbatches as the pipeline is deep, however many stand behind them."""
+    named = schedule_named(schedule)
+    return named.name != "interleaved" and named.in_flight(0, 2, 1, 2) > named.in_flight(0, 1, 1, 2)
+
+
 def in_flight(schedule: str, behind: int, depth: int, chunks: int, microbatches: int) -> int:
     """Activation sets held at peak by the stage with `behind` stages behind it in a pipeline of `depth`.
 
