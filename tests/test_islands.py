@@ -234,7 +234,7 @@ def test_no_tolerance_and_a_huge_one_are_the_two_ends():
 def test_a_mixed_island_has_its_worst_members_figures():
     cluster = cluster_of(
         {"gpu": "H200-SXM-141GB", "intra_link": "NVLink4", "nic_gbps": 400, "nic_latency_us": 7},
-        {"gpu": "GH200-144GB", "intra_link": "NVLink4", "nic_gbps": 200, "nic_latency_us": 20},
+        {"gpu": "GH200-144GB", "intra_link": "NVLink4", "nic_gbps": 384, "nic_latency_us": 20},
     )
     (island,) = islands_of(cluster, "bf16")
     members = [group.node.gpu for group in cluster.groups]
@@ -244,9 +244,17 @@ def test_a_mixed_island_has_its_worst_members_figures():
     assert island.gpu.memory_bytes_per_s == min(gpu.memory_bytes_per_s for gpu in members)
     for dtype, peak in island.gpu.peaks:
         assert peak == min(gpu.peak_flop_per_s(dtype) for gpu in members)
-    assert (island.nic_bytes_per_s, island.nic_latency_s) == (25e9, 20e-6)
-    assert island.network_bytes_per_s == 25e9
+    assert (island.nic_bytes_per_s, island.nic_latency_s) == (48e9, 20e-6)
+    assert island.network_bytes_per_s == 48e9
     assert {gpu.name for gpu in members} == set(island.gpu.name.split("+"))
+
+
+def test_one_slow_nic_does_not_slow_an_island_of_fast_ones():
+    """NICs 128 times apart: the slow node is an island of its own, and the reason says so."""
+    cluster = cluster_of({"nic_gbps": 25}, {"nic_gbps": 3200})
+    slow, fast = islands_of(cluster)
+    assert (slow.nic_bytes_per_s, fast.nic_bytes_per_s) == (3.125e9, 400e9)
+    assert "NIC 3.125 vs 400 GB/s" in slow.reason
 
 
 def test_two_groups_of_one_kind_are_one_island_and_lists_no_gpu_twice():

@@ -118,4 +118,6 @@ def _preset(
     if microbatch_per_rank not in (None, size):
         raise BadInputError(f"--preset {preset} means --microbatch-per-rank {size}; drop one of the two")
     zero = [item for item in fixes if "zero" in item]
+    if any(not item.endswith("=0") for item in zero):
+        raise BadInputError(f"--preset {preset} means --fix zero=0, not {zero[0]}; drop one of the two")
     return fixes if zero else [*fixes, "zero=0"], size

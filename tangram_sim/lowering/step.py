@@ -123,7 +123,7 @@ class Lowering:
         model, job = self.prices.model, self.prices.job
         if not model.tied or len(stages) < 2:
             return 0.0
-        size = model.vocab * (model.embedding_dim or model.hidden) * job.recipe.gradient_bytes
+        size = model.vocabulary_parameters * job.recipe.gradient_bytes
         rate, latency = self.placement.road(stages[0].ranks, stages[-1].ranks)
         return transfer_s(size, rate, 2 * latency)
 

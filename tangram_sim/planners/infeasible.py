@@ -24,7 +24,7 @@ def why_not(
         f"{show_bytes(needed)} ({job.bytes_per_parameter:g} bytes per parameter), the usable islands hold "
         f"{show_bytes(there)}."
     )
-    fixed = [f"{name}={value}" for name, value in constraints.fixed]
+    fixed = [f"{name.removesuffix('_stage')}={value}" for name, value in constraints.fixed]
     if constraints.microbatch_per_rank:
         fixed.append(f"microbatch per rank {constraints.microbatch_per_rank}")
     if len(constraints.recompute) == 1:
@@ -32,7 +32,8 @@ def why_not(
     if needed <= there:
         text += " Activations, or layouts that divide neither heads nor batch, do not fit beside them."
     kinds = "/".join(constraints.recompute)
-    text += f" Tried: ZeRO 0-3, recompute {kinds}, sequence parallelism, every split over stages."
+    zero = dict(constraints.fixed).get("zero_stage", "0-3")
+    text += f" Tried: ZeRO {zero}, recompute {kinds}, sequence parallelism, every split over stages."
     if fixed:
         text += f" Fixed by you: {', '.join(fixed)}; relax one of them."
     else:

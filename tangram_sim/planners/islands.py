@@ -58,6 +58,9 @@ def find_islands(
     )
 
 
+_NIC = 2  # column of the link metrics, behind the two kinds of links inside a node
+
+
 class _Nodes:
     """The nodes of a cluster as the cut sees them."""
 
@@ -69,6 +72,8 @@ class _Nodes:
             node, inner = group.node, _inner_links(group.node.intra, group.node.bridge, group.node.gpus)
             efficiency = hwdb.efficiency(node.gpu, dtype, stack).gemm_efficiency.value
             rates = [link.bytes_per_s * hwdb.link_efficiency(link).value for link in inner]
+            # NICs count as links of the node: one slow NIC would slow every stage of a joined island.
+            rates.append(node.nic_bytes_per_s)
             rows.append((node.gpu.peak_flop_per_s(dtype) * efficiency, node.gpu.memory_bytes, *rates))
         self.figures = np.array(rows)
         self.shapes = np.array([(g.node.gpus, g.node.scale_up_nodes) for g in cluster.groups], dtype=np.int64)
@@ -200,7 +205,7 @@ class _Reasons:
         if not others:
             allowed = self.tolerances
             spreads = f"compute within {allowed.compute:.0%}, memory within {allowed.memory:.0%}"
-            return f"all nodes are alike: {spreads}, intra-node bandwidth within {allowed.intra:.0%}"
+            return f"all nodes are alike: {spreads}, intra-node and NIC bandwidth within {allowed.intra:.0%}"
         others.sort(
             key=lambda other: (not self.groups[other] & self.groups[index], abs(other - index), other)
         )
@@ -229,7 +234,9 @@ class _Reasons:
         unit, name = {"compute": (TERA, "TFLOP/s"), "memory": (GIGA, "GB"), "intra": (GIGA, "GB/s")}[
             clash.constraint
         ]
-        what = "intra-node" if clash.constraint == "intra" else clash.constraint
+        what = clash.constraint
+        if clash.constraint == "intra":
+            what = "NIC" if clash.column == _NIC else "intra-node"
         limit = 1 + getattr(self.tolerances, clash.constraint)
         factor = f"{clash.high / clash.low:.2f} times" if clash.low > 0 else "without bound"
         numbers = f"{what} {own / unit:.4g} vs {far / unit:.4g} {name} of {of}"

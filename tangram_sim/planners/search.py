@@ -18,7 +18,7 @@ from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee, Seat, seats_of
 
 SLACK = 0.03  # pipelines this close to the best objective are played whole
-PLAYED, REFINED = 48, 6  # finalists per microbatch size; of these refined, over all sizes
+PLAYED, REFINED = 48, 10  # finalists per microbatch size; kinds of them refined, over all sizes
 LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))  # of the lower bound, tried in turn
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -137,7 +137,11 @@ def _distinct(
 def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: Referee, top: int) -> list[Scored]:
     """Refine the best finalists and return the `top` different plans, fastest first."""
     played = sorted(played, key=lambda entry: (entry[0], len(entry[1])))
-    refined = [(referee.refine(seats, microbatch), microbatch) for _, seats, microbatch in played[:REFINED]]
+    first: dict[object, tuple[tuple[Seat, ...], int]] = {}  # the best of each kind: others would refine to it
+    for _, seats, microbatch in played:
+        kind = microbatch, tuple((seat.island, len(seat.ranks), seat.layout) for seat in seats)
+        first.setdefault(kind, (seats, microbatch))
+    refined = [(referee.refine(*one), one[1]) for one in list(first.values())[:REFINED]]
     pool = dict.fromkeys([*refined, *((seats, microbatch) for _, seats, microbatch in played)])
     scored = [referee.scored(seats, microbatch) for seats, microbatch in pool]
     scored.sort(key=lambda one: one.step_s)

@@ -120,11 +120,11 @@ def _gpus(fixed: dict[str, int], islands: Sequence[Island]) -> None:
             f"{'exactly ' if whole else 'a multiple of '}{product} GPUs ({shapes}); change a degree"
         )
     pp = fixed.get("pp", 1)
-    domains = {i.name: i.gpus_per_node * min(i.scale_up_nodes, i.nodes) for i in islands}
+    domains = {i.name: i.gpus_per_node for i in islands}
     if pp > 1 and all(domain % pp for domain in domains.values()):
         shapes = ", ".join(f"{name}: {domain}" for name, domain in domains.items())
         raise InfeasibleError(
-            f"--fix pp={pp}: inner pipelines stay inside one scale-up domain and must divide its GPUs "
+            f"--fix pp={pp}: inner pipelines stay inside one node and must divide its GPUs "
             f"({shapes}); pp counts stages inside a node, not those of the whole pipeline"
         )
     ep, replicas = fixed.get("ep", 1), fixed.get("dp", 0) * fixed.get("cp", 1)

@@ -1,12 +1,13 @@
 """Fits the few parameters of software stacks to measured steps, and says how well they do on runs left out.
 
-The loss is Huber's of the log error, every source the same weight, plus a prior in which each logarithm is
+The loss is Cauchy's of the log error, every source the same weight, plus a prior in which each logarithm is
 normal: what the runs do not determine stays where the prior has it. A stack's prior is the generic fit,
-whose own prior is the assumed row of the database.
+whose own prior is the assumed row of the database. Cauchy's loss because whole sources can be outliers, which
+under Huber's would drag the generic stack along.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +20,13 @@ from tangram_sim.studies.published.stacks import GENERIC
 Mask = NDArray[np.bool_]
 Names = NDArray[np.str_]
 
-WIDTH = 0.06  # log errors above this count by size, not by square
+WIDTH = 0.1  # log errors well above this hardly pull
 ROWS = 10.0  # independent rows that a source is taken for, however many it has
 ASSUMED = Parameters()
-# Standard deviations of the logarithms of the parameters: around the assumed, and around the generic stack.
-LOOSE = Parameters(0.15, 1.0, 0.35, 0.5)
-TIGHT = Parameters(0.10, 0.8, 0.35, 0.5)
+# Standard deviations of the logarithms of the parameters: of generic around the assumed, and of
+# stacks around generic: less free where what was seen elsewhere is the better guess.
+LOOSE = Parameters(0.15, 0.8, 0.2, 0.3)
+TIGHT = Parameters(0.3, 0.4, 0.35, 0.5)
 STARTS = (5e-6, 20e-6, 60e-6)  # dispatch: host-bound and device-bound optima can both be local ones
 LOWEST = Parameters(0.5, 1e-6, 0.1, 0.1)
 HIGHEST = Parameters(2.5, 200e-6, 4.0, 4.0)
@@ -55,25 +57,51 @@ def fit(
     """
     if not len(measured):
         return prior
-    _, place, counts = np.unique(source, return_inverse=True, return_counts=True)
-    weights = ROWS / counts[place]
-    centre, width, target = np.log(prior), np.asarray(sigma), np.log(measured)
-
-    def loss(at: FloatArray) -> float:
-        error = np.abs(np.log(surface.seconds(Parameters(*np.exp(at)))) - target) / WIDTH
-        huber = np.where(error < 1, 0.5 * error * error, error - 0.5)
-        return float(weights @ huber + 0.5 * np.sum(((at - centre) / width) ** 2))
-
-    found = []
+    loss, found = _loss(surface, measured, source, prior, sigma), []
     for dispatch in STARTS:
-        start = centre.copy()
+        start = np.log(prior)
         start[1] = math.log(dispatch)
         found.append(_compass(loss, start))
     return Parameters(*np.exp(min(found, key=lambda one: one[0])[1]).tolist())
 
 
+def _loss(
+    surface: Surface, measured: FloatArray, source: Names, prior: Parameters, sigma: Parameters
+) -> Callable[[FloatArray], float]:
+    """Minus the log of the probability of logarithms of parameters, [4] -> float."""
+    _, place, counts = np.unique(source, return_inverse=True, return_counts=True)
+    weights = ROWS / counts[place]
+    centre, width, target = np.log(prior), np.asarray(sigma), np.log(measured)
+
+    def loss(at: FloatArray) -> float:
+        error = (np.log(surface.seconds(Parameters(*np.exp(at)))) - target) / WIDTH
+        cauchy = np.log1p(0.5 * error * error)
+        return float(weights @ cauchy + 0.5 * np.sum(((at - centre) / width) ** 2))
+
+    return loss
+
+
+def deviations(
+    surface: Surface,
+    measured: FloatArray,
+    source: Names,
+    prior: Parameters,
+    sigma: Parameters,
+    fitted: Parameters,
+) -> Parameters:
+    """Standard deviations of the logarithms of fitted parameters: how fast the loss rises beside each."""
+    loss, at = _loss(surface, measured, source, prior, sigma), np.log(fitted)
+    found = []
+    for axis, (reach, widest) in enumerate(zip((0.03, 0.3, 0.2, 0.2), sigma, strict=True)):
+        aside = np.zeros(len(at))
+        aside[axis] = reach
+        curvature = (loss(at + aside) + loss(at - aside) - 2 * loss(at)) / reach**2
+        found.append(min(1 / math.sqrt(curvature), widest) if curvature > 0 else widest)
+    return Parameters(*found)
+
+
 def _compass(loss: Callable[[FloatArray], float], start: FloatArray) -> tuple[float, FloatArray]:
-    """(least loss, where): steps along axes and along the last direction that helped, halved when none does."""
+    """(least loss, where): steps along axes and the last direction that helped, halved when none does."""
     lowest, highest = np.log(LOWEST), np.log(HIGHEST)
     at, best, step = np.clip(start, lowest, highest), math.inf, 0.4
     best = loss(at)
@@ -118,7 +146,7 @@ def predict(cases: Cases, fits: Mapping[str, Parameters]) -> FloatArray:
 
 
 def left_out(cases: Cases, groups: NDArray[np.generic]) -> tuple[FloatArray, Mask]:
-    """(seconds, whether the run's stack had other runs to be fitted to): each group predicted by the others."""
+    """(seconds, whether the run's stack had other runs to be fitted to), each group left out in turn."""
     seconds, known = np.zeros(len(cases.measured)), np.zeros(len(cases.measured), bool)
     for group in np.unique(groups):
         out = groups == group
@@ -153,7 +181,11 @@ def accuracy(cases: Cases, seconds: FloatArray) -> Accuracy:
         )
     medians, ninetieths, biases = np.array([figures[1:] for figures in by_source.values()]).T
     return Accuracy(
-        float(medians.mean()), float(np.median(medians)), float(ninetieths.mean()), float(biases.mean()), by_source
+        float(medians.mean()),
+        float(np.median(medians)),
+        float(ninetieths.mean()),
+        float(biases.mean()),
+        by_source,
     )
 
 
@@ -161,9 +193,7 @@ LEVELS = ((True, True), (True, False), (False, True), (False, False))  # stack k
 COVERED = 0.90
 
 
-def factors(
-    log_ratio: FloatArray, level: NDArray[np.int64], source: Names, sources: Sequence[str] | None = None
-) -> FloatArray:
+def factors(log_ratio: FloatArray, level: NDArray[np.int64], source: Names) -> FloatArray:
     """Lower and upper factor of the interval of every level, [LEVELS, 2], from log(measured / predicted).
 
     A quantile over rows of which every source has the same weight. A level seen in fewer than three sources
@@ -197,7 +227,7 @@ def levels(known: Mask, gpu_measured: Mask) -> NDArray[np.int64]:
 
 
 def coverage(cases: Cases, seconds: FloatArray, known: Mask) -> dict[str, tuple[float, float]]:
-    """(share of runs inside, mean width / prediction) by source, each by the intervals of the other sources."""
+    """(share of runs inside, mean width / prediction) by source, by the intervals of the other sources."""
     ratio = np.log(cases.measured / seconds)
     level = levels(known, cases.gpu_measured)
     found = {}

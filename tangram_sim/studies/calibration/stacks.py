@@ -1,7 +1,7 @@
 """Writes stacks.csv from published runs: `python -m tangram_sim.studies.calibration.stacks RUNS.csv OUT.csv`.
 
-At most four parameters per software stack, none per run, GPU, model or source; prints how accurate they are on
-the runs they were fitted to, on configurations left out and on whole sources left out.
+At most four parameters per software stack, none per run, GPU, model or source; prints how accurate they are
+on the runs they were fitted to, on configurations left out and on whole sources left out.
 """
 
 import argparse
@@ -70,9 +70,13 @@ def rows_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
     writer.writerow((*HEADER, "note"))
     for stack in (GENERIC, *sorted(set(fits) - {GENERIC})):
         mask = np.ones(len(cases.stack), bool) if stack == GENERIC else cases.stack == stack
-        prior, width = (stackfit.ASSUMED, stackfit.LOOSE) if stack == GENERIC else (
-            fits[GENERIC],
-            stackfit.TIGHT,
+        prior, width = (
+            (stackfit.ASSUMED, stackfit.LOOSE)
+            if stack == GENERIC
+            else (
+                fits[GENERIC],
+                stackfit.TIGHT,
+            )
         )
         spread = stackfit.deviations(
             cases.surface.take(mask), cases.measured[mask], cases.source[mask], prior, width, fits[stack]
@@ -104,21 +108,27 @@ def report_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
         figures = (one.macro_median, one.median_of_medians, one.macro_p90, one.bias)
         lines.append(f"{name:20s}{{:8.1f}}{{:9.1f}}{{:7.1f}}{{:+7.1f}}".format(*(100 * x for x in figures)))
     covered = stackfit.coverage(cases, everyone, known)
-    lines.append(f"\n{'source':22s}{'rows':>5s}" + "".join(f"{name:>20s}" for name in found) + "  covered  width")
+    lines.append(
+        f"\n{'source':22s}{'rows':>5s}" + "".join(f"{name:>20s}" for name in found) + "  covered  width"
+    )
     for source, (inside, width) in covered.items():
         cells = []
         for one in found.values():
-            n, *figures = one.by_source[source]
-            cells.append("{:8.1f}{:6.0f}{:+6.0f}".format(*(100 * x for x in figures)))
+            n, *of_source = one.by_source[source]
+            cells.append("{:8.1f}{:6.0f}{:+6.0f}".format(*(100 * x for x in of_source)))
         lines.append(f"{source:22s}{n:5d}{''.join(cells)}{100 * inside:9.0f}{100 * width:7.0f}")
-    inside, width = np.mean(list(covered.values()), axis=0)
-    lines.append(f"covered, every source the same weight: {100 * inside:.1f} %, mean width {100 * width:.0f} %")
+    mean_inside, mean_width = np.mean(list(covered.values()), axis=0)
+    lines.append(
+        f"covered, sources of equal weight: {100 * mean_inside:.1f} %, mean width {100 * mean_width:.0f} %"
+    )
     level = stackfit.levels(known, cases.gpu_measured)
     ratio = np.log(cases.measured / everyone)
-    for (stack, gpu), (low, high) in zip(
+    for (on_stack, on_gpu), (low, high) in zip(
         stackfit.LEVELS, stackfit.factors(ratio, level, cases.source).tolist(), strict=True
     ):
-        lines.append(f"interval, stack known {stack!s:5s} GPU measured {gpu!s:5s}: {low:.2f} to {high:.2f}")
+        lines.append(
+            f"interval, stack known {on_stack!s:5s} GPU measured {on_gpu!s:5s}: {low:.2f} to {high:.2f}"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
@@ -67,7 +68,7 @@ class Surface:
     tensor: FloatArray  # [N, knot, exposure]: seconds more or less than at exposure 1
     data: FloatArray  # [N, knot, exposure]
 
-    def take(self, rows: FloatArray) -> "Surface":
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "Surface":
         """The surface of some of the runs, by index or mask."""
         return Surface(self.base[rows], self.tensor[rows], self.data[rows])
 

@@ -5,7 +5,7 @@ from tangram_sim.studies.published.defaults import Software
 GENERIC = "generic"
 # Family of a framework's name -> stack. Families that are missing here run as `generic`.
 _STACKS = {
-    "megatron": "megatron",
+    "megatron": "megatron",  # Megatron-Core and the Megatron-LM scripts on top of it
     "megatron-deepspeed": "megatron-deepspeed",
     "nemo": "nemo",
     "fsdp": "fsdp",
@@ -16,8 +16,10 @@ _STACKS = {
     "torch": "pytorch",
 }
 # Forks whose kernels and communication are not those of what they started from.
-_FORKS = (("amp", "amp"),)
-STACKS = tuple(dict.fromkeys((GENERIC, *_STACKS.values(), *(stack for _, stack in _FORKS))))
+_FORKS = (("amp", "amp"), ("sailor", "sailor"))
+_BEFORE_CORE = "megatron-lm"  # Megatron-LM before its kernels and overlap moved into Megatron-Core
+_CORE_SINCE = 2023.5
+STACKS = tuple(dict.fromkeys((GENERIC, *_STACKS.values(), _BEFORE_CORE, *(stack for _, stack in _FORKS))))
 
 
 def stack_of(software: Software) -> str:
@@ -26,4 +28,6 @@ def stack_of(software: Software) -> str:
     for word, stack in _FORKS:
         if word in words:
             return stack
+    if software.family == "megatron" and software.before(_CORE_SINCE):
+        return _BEFORE_CORE
     return _STACKS.get(software.family, GENERIC)
