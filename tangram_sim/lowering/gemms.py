@@ -31,23 +31,22 @@ class Passes(NamedTuple):
 def passes(setting: Setting, gemms: Iterable[Gemm]) -> Passes:
     """The three passes over several products in sequence; each pass has the same arithmetic.
 
-    Weight gradients are written at the recipe's gradient width; frozen weights (adapters) have none.
+    Weight gradients are added to those of the microbatches before inside the product (read and written
+    once, as with Megatron's fused accumulation); frozen weights (adapters) have none.
     """
     recipe, rates = setting.job.recipe, setting.rates
     activations = partial(
         gemm_s, rates=rates, operand_bytes=recipe.gemm_bytes, output_bytes=recipe.activation_bytes
     )
     gradients = partial(
-        gemm_s, rates=rates, operand_bytes=recipe.gemm_bytes, output_bytes=recipe.gradient_bytes
+        gemm_s, rates=rates, operand_bytes=recipe.gemm_bytes, output_bytes=2.0 * recipe.gradient_bytes
     )
     zero = np.zeros(len(setting.layouts))
     forward, inputs, weights = zero, zero, zero
     for rows, n, k, count in gemms:
         forward = forward + activations(rows, n, k, count=count)
         inputs = inputs + activations(rows, k, n, count=count)
-        # The product is added to the gradient of the microbatches before: one more read and write of it.
-        added = 2.0 * recipe.gradient_bytes * n * k * count / rates.memory_bytes_per_s
-        weights = weights + setting.job.trainable * (gradients(n, k, rows, count=count) + added)
+        weights = weights + setting.job.trainable * gradients(n, k, rows, count=count)
     return Passes(forward, inputs, weights)
 
 
