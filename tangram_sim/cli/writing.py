@@ -103,7 +103,8 @@ def print_document(document: "PlanDocument") -> None:
     print_line(
         f"{count(document.microbatches, 'microbatch')} of {count(document.microbatch, 'sequence')} "
         f"({document.microbatch_per_rank} per rank at most)   "
-        f"bubble and waits {document.bubble_fraction * 100:.1f} %   no plan below {show_seconds(bound)}{gap}"
+        f"bubble and waits {document.bubble_fraction * 100:.1f} %   "
+        f"no plan on the cluster below {show_seconds(bound)}{gap}"
     )
     _print_stages(document.stages)
     kinds = {name: stage.measured for stage in document.stages for name in stage.gpu.split("+")}

@@ -53,7 +53,7 @@ class Candidate:
     microbatch: int
     layout: str
     seconds: float
-    stages_behind: int
+    stages_behind: int | None  # None: fits however many stages stand behind it
     peak_bytes: float
     capacity_bytes: float
 

@@ -15,7 +15,7 @@ from tangram_sim.models import Block, Model
 from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Request
 from tangram_sim.planners.api import Candidate, Counts
 from tangram_sim.planners.bound import WorkBound
-from tangram_sim.plans import PartialPlan, passage
+from tangram_sim.plans import UNLIMITED, PartialPlan, passage
 from tangram_sim.schedules import holds_whole_depth
 
 
@@ -249,7 +249,7 @@ def _candidate(partial: PartialPlan, island: str) -> Candidate:
         partial.microbatch,
         str(partial.layout),
         partial.slowest_s,
-        partial.stages_behind,
+        partial.stages_behind if partial.stages_behind < UNLIMITED else None,
         max(stage.peak_bytes(1) for stage in partial.stages),
         partial.stages[0].capacity_bytes,
     )

@@ -13,6 +13,8 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.compose import Composed
 from tangram_sim.plans import LayerLayout, Part, Pipeline, Plan, Stage
+from tangram_sim.sim import contention
+from tangram_sim.sim.contention import CONTENDED_OPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Referee:
     def __init__(self, model: Model, cluster: Cluster, job: Job, lowering: Lowering, counts: Counts) -> None:
         self.model, self.cluster, self.job = model, cluster, job
         self.lowering, self.counts = lowering, counts
+        self._shared: dict[tuple[tuple[Seat, ...], int], float] = {}
         self._played: dict[tuple[tuple[Seat, ...], int], tuple[float, Pipeline, LoweredStep]] = {}
 
     def play(self, seats: tuple[Seat, ...], microbatch: int) -> tuple[float, Pipeline, LoweredStep]:
@@ -86,12 +89,21 @@ class Referee:
             self._played[key] = (seconds, pipeline, step)
         return self._played[key]
 
+    def shared(self, seats: tuple[Seat, ...], microbatch: int) -> float:
+        """Simulated seconds of a step whose transfers share network links, as `forecast` plays it."""
+        key = (seats, microbatch)
+        if key not in self._shared:
+            graph = self.play(seats, microbatch)[2].graph()
+            self._shared[key] = contention.play(graph, contention=len(graph) <= CONTENDED_OPS).makespan_s
+        return self._shared[key]
+
     def scored(self, seats: tuple[Seat, ...], microbatch: int) -> Scored:
-        """The plan with its simulated step. Raises TangramError when it does not fit."""
+        """The plan with its simulated step, links shared. Raises TangramError when it does not fit."""
         seconds, pipeline, step = self.play(seats, microbatch)
         if seconds == float("inf"):
             raise TangramError("a plan that does not fit its memory was to be scored")
-        return Scored(Plan(self.model, self.cluster, self.job, (pipeline,)), step, seconds)
+        plan = Plan(self.model, self.cluster, self.job, (pipeline,))
+        return Scored(plan, step, self.shared(seats, microbatch))
 
     def refine(self, seats: tuple[Seat, ...], microbatch: int, rounds: int = 40) -> tuple[Seat, ...]:
         """Move single atoms over stage boundaries while that shortens the played step."""

@@ -18,7 +18,9 @@ from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee, Seat, seats_of
 
 SLACK = 0.03  # pipelines this close to the best objective are played whole
-PLAYED, REFINED = 48, 10  # finalists per microbatch size; kinds of them refined, over all sizes
+PLAYED = 48  # finalists per microbatch size
+SHARED, REFINED = 32, 10  # kinds of finalists played with shared links; of these refined
+MOST_OPS = 400_000  # ops of all steps played so
 LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))  # of the lower bound, tried in turn
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -135,31 +137,33 @@ def _distinct(
 
 
 def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: Referee, top: int) -> list[Scored]:
-    """Refine the best finalists and return the `top` different plans, fastest first."""
-    played = sorted(played, key=lambda entry: (entry[0], len(entry[1])))
-    first: dict[object, tuple[tuple[Seat, ...], int]] = {}  # the best of each kind: others would refine to it
-    for _, seats, microbatch in played:
-        kind = microbatch, tuple((seat.island, len(seat.ranks), seat.layout) for seat in seats)
-        first.setdefault(kind, (seats, microbatch))
-    refined = [(referee.refine(*one), one[1]) for one in list(first.values())[:REFINED]]
-    pool = dict.fromkeys([*refined, *((seats, microbatch) for _, seats, microbatch in played)])
-    scored = [referee.scored(seats, microbatch) for seats, microbatch in pool]
-    scored.sort(key=lambda one: one.step_s)
-    chosen: list[Scored] = []
-    shapes: set[object] = set()
-    for one in scored:
-        shape = _shape(one)
-        if shape not in shapes:
-            shapes.add(shape)
-            chosen.append(one)
-        if len(chosen) == top:
-            break
-    return chosen
+    """Refine the best finalists of different kinds; the `top` different plans, links shared, fastest first.
+
+    The search plays transfers as if each had its links to itself; here they share them.
+    """
+    kinds: dict[object, tuple[tuple[Seat, ...], int]] = {}  # the best of each kind: others would refine to it
+    for _, seats, microbatch in sorted(played, key=lambda entry: (entry[0], len(entry[1]))):
+        kinds.setdefault(_kind(seats, microbatch), (seats, microbatch))
+    contenders = list(kinds.values())[: max(SHARED, top)]
+    ops = sum(len(referee.play(*one)[2].template.graph) for one in contenders)
+    while ops > MOST_OPS and len(contenders) > max(2, top):  # long steps: fewer contenders
+        ops -= len(referee.play(*contenders.pop())[2].template.graph)
+    contenders.sort(key=lambda one: referee.shared(*one))
+    refined = [(referee.refine(*one), one[1]) for one in contenders[:REFINED]]
+    chosen: dict[object, Scored] = {}
+    for scored in sorted(
+        (referee.scored(*one) for one in dict.fromkeys([*refined, *contenders])), key=_step_s
+    ):
+        pipeline = scored.plan.pipelines[0]
+        shape = tuple((stage.parts[0].island, len(stage.ranks), stage.layout) for stage in pipeline.stages)
+        chosen.setdefault((pipeline.microbatch, shape), scored)
+    return list(chosen.values())[:top]
 
 
-def _shape(scored: Scored) -> object:
+def _kind(seats: tuple[Seat, ...], microbatch: int) -> object:
     """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
-    pipeline = scored.plan.pipelines[0]
-    return pipeline.microbatch, tuple(
-        (stage.parts[0].island, len(stage.ranks), stage.layout) for stage in pipeline.stages
-    )
+    return microbatch, tuple((seat.island, len(seat.ranks), seat.layout) for seat in seats)
+
+
+def _step_s(scored: Scored) -> float:
+    return scored.step_s

@@ -10,6 +10,10 @@ from tangram_sim.sim.timeline import Timeline
 _SLACK = 1e-9
 
 
+# Larger steps are played without sharing of links: the reference takes some microseconds per op.
+CONTENDED_OPS = 300_000
+
+
 def play(graph: OpGraph, contention: bool = True) -> Timeline:
     """Play with the cheapest engine that is exact; without `contention`, links are unlimited."""
     timeline = fast.play(graph)

@@ -29,7 +29,6 @@ from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.wishes import named_islands, require_possible
 from tangram_sim.units import show_bytes, show_seconds
 
-RERANKED = 4  # plans that are played again with links shared
 SAME = 1e-9  # relative; the engines agree to this
 
 
@@ -101,11 +100,9 @@ def plan(
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()
-    found = tangram(model, cluster, job, hwdb, replace(wishes, top=max(wishes.top, RERANKED)), progress)
-    # The search plays without sharing of links; the first few are ranked again with it.
+    found = tangram(model, cluster, job, hwdb, wishes, progress)
     lowering = Lowering.of(found.ranked[0].plan, hwdb)
     ranked = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked]
-    ranked.sort(key=lambda one: one.step_s)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     best = ranked[0]
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.

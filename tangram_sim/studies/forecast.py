@@ -17,8 +17,6 @@ from tangram_sim.sim.timeline import Timeline
 from tangram_sim.studies.documents import PlanDocument, StageForecast
 from tangram_sim.studies.planfile import job_document, model_to_dict, pipeline_documents
 
-CONTENDED_OPS = 300_000  # larger steps are played without sharing of links: the reference takes 20 us per op
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -58,7 +56,7 @@ def forecast(plan: Plan, hwdb: Hwdb, engine: str = "fast", lowering: Lowering | 
 
         timeline = reference.play(graph)
     else:
-        timeline = contention.play(graph, contention=len(graph) <= CONTENDED_OPS)
+        timeline = contention.play(graph, contention=len(graph) <= contention.CONTENDED_OPS)
     stages = plan.pipelines[0].stages
     islands = tuple(lowering.placement.island(stage.ranks) for stage in stages)
     return Forecast(plan, step, timeline, islands, tuple(_inside(plan, stage, lowering) for stage in stages))
