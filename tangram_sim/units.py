@@ -3,7 +3,6 @@
 KIB, MIB, GIB = 1024.0, 1024.0**2, 1024.0**3
 KILO, MEGA, GIGA, TERA = 1e3, 1e6, 1e9, 1e12
 BITS_PER_BYTE = 8.0
-MICRO = 1e-6
 
 
 def gbps_to_bytes_per_s(gbps: float) -> float:

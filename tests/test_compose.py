@@ -83,7 +83,7 @@ def baselines(workshop: Workshop, microbatch: int) -> list[float]:
     total = workshop.work[-1]
     best = {"greedy": float("inf"), "proportional": float("inf"), "single": float("inf")}
     shares: dict[str, float] = dict.fromkeys(best, float("inf"))
-    for composed, pipeline in every:
+    for composed in every:
         kinds = [place.kind for place in composed.places]
         work = np.array([workshop.work[place.stop] - workshop.work[place.start] for place in composed.places])
         if len(set(kinds)) == 1:
@@ -104,7 +104,6 @@ def baselines(workshop: Workshop, microbatch: int) -> list[float]:
         greed = float(sum(pace))  # always the locally fastest partial plan per work
         if greed < shares["greedy"]:
             shares["greedy"], best["greedy"] = greed, workshop.played(composed)
-        del pipeline
     return list(best.values())
 
 

@@ -66,7 +66,7 @@ class Pricer:
         self._programs: dict[tuple[Atom, str], Program] = {}
         self._times: dict[Block, block.Times] = {}
         self._plays: dict[tuple[str, int], Played] = {}
-        self._margins: dict[tuple[str, tuple[Atom, ...]], Floats] = {}
+        self._ended: dict[tuple[str, tuple[Atom, ...]], Played] = {}  # windows with their end atom
 
     def program(self, atom: Atom, direction: str) -> Program:
         """The ops of `atom`; direction is `forward`, `backward` or `last` (backward that ends the step)."""
@@ -121,15 +121,11 @@ class Pricer:
         """Seconds that the end atom adds to a pass behind the atoms played before it."""
         window = before[-WINDOW:]
         key = (direction, window)
-        if key not in self._plays_with_end:
-            self._plays_with_end[key] = self.play((*window, end), direction)
-        played = self._plays_with_end[key]
+        if key not in self._ended:
+            self._ended[key] = self.play((*window, end), direction)
+        played = self._ended[key]
         previous = played.done[:, -2] if window else np.zeros(len(self.setting.layouts))
         return played.done[:, -1] - previous
-
-    @cached_property
-    def _plays_with_end(self) -> dict[tuple[str, tuple[Atom, ...]], Played]:
-        return {}
 
     def _pass(self, direction: str, start: int, stop: int) -> tuple[Floats, Floats]:
         """(compute end, gradient end) of one pass over atoms [start, stop). Arrays of K."""

@@ -16,7 +16,6 @@ from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.planners.uniform import uniform_plan
 from tangram_sim.plans import StagePrice
 from tangram_sim.schedules import StageTimes
-from tangram_sim.studies.published.intervals import interval, known_stack
 from tangram_sim.studies.published.parts import Parts, parts_of
 from tangram_sim.studies.published.reading import Problem, Run, read_run
 
@@ -25,7 +24,7 @@ MOST_PASSES = 4_000_000  # of one step that are still played: ten times the larg
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is predicted of one run; `step_s_low` to `step_s_high` holds 90 % of runs of unseen sources."""
+    """What is predicted of one run. Intervals are 0.0 until a calibration gives them."""
 
     run: Run
     step_s: float
@@ -90,8 +89,6 @@ class Predictor:
         fullest = max(range(len(step.prices)), key=step.peak_bytes)
         gpu = run.cluster.groups[0].node.gpu
         held = self.hwdb.efficiency(gpu, run.job.recipe.gemm_dtype).reserved_bytes.value
-        known = known_stack(self.hwdb, gpu, run.job.recipe.gemm_dtype, run.job.stack)
-        low, high = interval(seconds, known, gpu.measured)
         return Prediction(
             run=run,
             step_s=seconds,
@@ -102,8 +99,6 @@ class Predictor:
             recompute=settled,
             measured=gpu.measured,
             parts=parts_of(step, lowering, seconds),
-            step_s_low=low,
-            step_s_high=high,
         )
 
     def _lowering(self, run: Run) -> Lowering:
