@@ -72,13 +72,11 @@ def test_an_order_is_respected() -> None:
 def baselines(workshop: Workshop, microbatch: int) -> list[float]:
     """Played steps of three habits: greedy, capacity-proportional, best single island (inf: no plan).
 
-    Greedy takes, from the back, the longest slice that keeps up with the average pace; proportional gives
-    every island one stage with a share of the work like its share of the speed.
+    Greedy wants every stage fast for its work, whatever the others do: the least sum of seconds per work.
+    Proportional gives every island one stage with a share of the work like its share of the speed.
     """
     table, hops = workshop.table(microbatch), workshop.hops(microbatch)
-    every = [
-        (composed_of(table, p, objective_s(table, p, hops)), p) for p in pipelines(table, workshop.counts)
-    ]
+    every = [composed_of(table, p, objective_s(table, p, hops)) for p in pipelines(table, workshop.counts)]
     speed = 1.0 / workshop.bound.seconds.sum(axis=1) * workshop.bound.gpus
     total = workshop.work[-1]
     best = {"greedy": float("inf"), "proportional": float("inf"), "single": float("inf")}
@@ -101,7 +99,7 @@ def baselines(workshop: Workshop, microbatch: int) -> list[float]:
         pace = [
             place.partial.slowest_s / max(w, 1e-12) for place, w in zip(composed.places, work, strict=True)
         ]
-        greed = float(sum(pace))  # always the locally fastest partial plan per work
+        greed = float(sum(pace))
         if greed < shares["greedy"]:
             shares["greedy"], best["greedy"] = greed, workshop.played(composed)
     return list(best.values())
