@@ -26,7 +26,7 @@ RECIPES = {
     "bf16": Recipe("bf16", "bf16", "bf16", 2, 4, 4, 2, 2),
     "fp16": Recipe("fp16", "fp16", "fp16", 2, 2, 4, 2, 2),
     "fp32": Recipe("fp32", "fp32", "fp32", 4, 4, 0, 4, 4),
-    "tf32": Recipe("tf32", "tf32", "fp32", 4, 4, 0, 4, 4),
+    "tf32": Recipe("tf32", "tf32", "tf32", 4, 4, 0, 4, 4),
     "fp8": Recipe("fp8", "fp8", "bf16", 2, 4, 4, 2, 1),
     "mxfp8": Recipe("mxfp8", "fp8", "bf16", 2, 4, 4, 2, 1.03125),
     "nvfp4": Recipe("nvfp4", "fp4", "bf16", 2, 4, 4, 2, 0.5625),

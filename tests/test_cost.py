@@ -17,7 +17,15 @@ from tangram_sim.cost.collectives import (
     transfer_s,
 )
 from tangram_sim.cost.device import Rates, device_rates
-from tangram_sim.cost.kernels import attention_flop, attention_s, gemm_s, streaming_s, visible_keys
+from tangram_sim.cost.kernels import (
+    MISALIGNED,
+    attention_flop,
+    fused_attention_s,
+    gemm_s,
+    streaming_s,
+    unfused_attention_s,
+    visible_keys,
+)
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import RECIPES
@@ -31,7 +39,7 @@ PCIE_RATE = PCIE.bytes_per_s * HWDB.link_efficiency(PCIE).value
 BRIDGE_RATE = BRIDGE.bytes_per_s * HWDB.link_efficiency(BRIDGE).value
 NIC = 100e9
 NIC_RATE = NIC * HWDB.network_efficiency.value
-RATES = Rates(100e12, 50e12, 1e12, 4e-6, 5e-6, True, 80e9, 1.0, 1.0, False)
+RATES = Rates(100e12, 50e12, 32.0, 1e12, 4e-6, 5e-6, True, 80e9, 1.0, 1.0, False)
 
 counts = st.integers(1, 64)
 sizes = st.floats(1.0, 1e11)
@@ -111,13 +119,39 @@ def test_attention_flop_is_the_textbook_count():
     assert float(attention_flop(seq, visible_keys(seq, 0, True), heads, dim, dim)) == 2 * seq**2 * heads * dim
 
 
-def test_unfused_attention_also_streams_its_scores():
-    """Without a flash kernel the score matrix crosses memory `passes` times; with one, never."""
-    flop, scores = 1e12, 1e9
-    fused = float(attention_s(flop, scores, RATES, 2, 4))
-    unfused = float(attention_s(flop, scores, replace(RATES, fused_attention=False), 2, 4))
-    assert fused == pytest.approx(flop / RATES.attention_flop_per_s + RATES.launch_s)
-    assert unfused - fused == pytest.approx(scores * 4 * 2 / RATES.memory_bytes_per_s + 2 * RATES.launch_s)
+def test_unfused_attention_streams_its_scores():
+    """Without a flash kernel the score matrix crosses memory, around two products: three kernels."""
+    scores, streamed = 1e9, 8e9
+    seconds = float(unfused_attention_s(scores, 128, 128, streamed, RATES))
+    products = attention_flop(1, scores, 1, 128, 128) / RATES.attention_flop_per_s
+    assert seconds == pytest.approx(products + streamed / RATES.memory_bytes_per_s + 3 * RATES.launch_s)
+
+
+def test_an_exponential_counts_as_columns_of_both_products():
+    """Heads of 64 under units for 64 columns an exponential: half of the arithmetic is exponentials."""
+    rates = replace(RATES, exponent_columns=64.0)
+    bare = replace(rates, exponent_columns=0.0)
+    products = float(fused_attention_s(1e9, 64, 64, 0.0, bare)) - RATES.launch_s
+    assert products == pytest.approx(attention_flop(1, 1e9, 1, 64, 64) / RATES.attention_flop_per_s)
+    assert float(fused_attention_s(1e9, 64, 64, 0.0, rates)) - RATES.launch_s == pytest.approx(2 * products)
+
+
+@pytest.mark.parametrize(("head", "as_wide_as"), [(80, 96), (96, 96), (100, 128)])
+def test_fused_kernels_pad_heads(head: int, as_wide_as: int):
+    """FlashAttention has kernels for multiples of 32 columns."""
+    assert fused_attention_s(1e9, head, head, 0.0, RATES) == fused_attention_s(
+        1e9, as_wide_as, as_wide_as, 0.0, RATES
+    )
+
+
+def test_unfused_heads_off_the_alignment_miss_the_matrix_units():
+    """Heads of 150 columns (BigScience) against heads of 152."""
+    rate = RATES.attention_flop_per_s
+    aligned, off = (float(unfused_attention_s(1e9, head, head, 0.0, RATES)) for head in (152, 150))
+    assert aligned - 3 * RATES.launch_s == pytest.approx(attention_flop(1, 1e9, 1, 152, 152) / rate)
+    assert off - 3 * RATES.launch_s == pytest.approx(
+        attention_flop(1, 1e9, 1, 150, 150) / (rate * MISALIGNED)
+    )
 
 
 def test_a_dtype_the_gpu_lacks_is_refused():

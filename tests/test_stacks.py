@@ -14,7 +14,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.studies.calibration import stackfit, stacks, surfaces
 from tangram_sim.studies.calibration.stackfit import Cases
-from tangram_sim.studies.calibration.surfaces import DISPATCH, EXPOSED, Parameters, Surface
+from tangram_sim.studies.calibration.surfaces import DISPATCH, EXPOSED, KNOTS, Parameters, Surface
 from tangram_sim.studies.published.defaults import software
 from tangram_sim.studies.published.predict import Prediction, Predictor
 from tangram_sim.studies.published.reading import Run, read_run
@@ -57,16 +57,16 @@ def run_of(**cells: str) -> Run:
 
 
 def synthetic(n: int, seed: int) -> Surface:
-    """Runs whose step is max(kernels, host) + tensor-parallel + data-parallel seconds, as a surface."""
+    """Runs whose step is max(kernels, host) + attention + tensor- + data-parallel seconds, as a surface."""
     draw = np.random.default_rng(seed)
-    kernels, tensor, data = draw.uniform(0.5, 2.0, (3, n)) * np.array([[1.0], [0.3], [0.3]])
+    kernels, attention, tensor, data = draw.uniform(0.5, 2.0, (4, n)) * np.array([[1.0], [0.3], [0.3], [0.3]])
     launches = draw.uniform(2e3, 6e4, n)
-    base = np.maximum(kernels[:, None], launches[:, None] * DISPATCH) + (tensor + data)[:, None]
+    base = np.maximum(kernels[:, None], launches[:, None] * DISPATCH) + (attention + tensor + data)[:, None]
 
     def change(of: FloatArray) -> FloatArray:
-        return np.repeat((of[:, None] * (EXPOSED - 1.0))[:, None, :], 3, axis=1)
+        return np.repeat((of[:, None] * (EXPOSED - 1.0))[:, None, :], len(KNOTS), axis=1)
 
-    return Surface(base, change(tensor), change(data))
+    return Surface(base, change(attention), change(tensor), change(data))
 
 
 def cases(surface: Surface, measured: FloatArray, source: list[str], stack: list[str]) -> Cases:
@@ -124,7 +124,7 @@ def test_a_surface_agrees_with_predictions_between_its_points() -> None:
     """The fit works on interpolated tables; off the grid they must still be what is predicted."""
     runs = [replace(run_of(mbs=mbs, gbs=str(16 * int(mbs))), recompute="none") for mbs in ("1", "4")]
     found = surfaces.surface(runs)
-    for at in (Parameters(1.2, 7e-6, 0.8, 1.4), Parameters(0.9, 45e-6, 1.3, 0.7)):
+    for at in (Parameters(1.2, 1.1, 7e-6, 0.8, 1.4), Parameters(0.9, 0.8, 45e-6, 1.3, 0.7)):
         predictor = Predictor(surfaces.with_stack([], surfaces.CANDIDATE, at))
         exact = [
             predictor.predict(replace(run, job=replace(run.job, stack=surfaces.CANDIDATE))) for run in runs
@@ -134,21 +134,22 @@ def test_a_surface_agrees_with_predictions_between_its_points() -> None:
 
 
 def test_a_fit_finds_known_parameters_among_outliers() -> None:
-    true = Parameters(1.25, 30e-6, 0.7, 1.5)
+    true = Parameters(1.25, 1.3, 30e-6, 0.7, 1.5)
     surface = synthetic(200, 1)
     measured = surface.seconds(true) * np.exp(np.random.default_rng(2).normal(0, 0.02, 200))
     measured[::10] *= 3.0  # a tenth of the rows are plainly wrong
     source = np.array(["a", "b"] * 100)
-    wide = Parameters(3.0, 3.0, 3.0, 3.0)
+    wide = Parameters(3.0, 3.0, 3.0, 3.0, 3.0)
     found = stackfit.fit(surface, measured, source, stackfit.ASSUMED, wide)
     np.testing.assert_allclose(found, true, rtol=0.12)
 
 
 def test_what_no_run_determines_stays_at_the_prior() -> None:
     surface = synthetic(40, 3)
-    alone = Surface(surface.base, 0 * surface.tensor, 0 * surface.data)
-    prior = Parameters(1.1, 6e-6, 0.8, 1.3)
-    found = stackfit.fit(alone, alone.seconds(Parameters(1.3, 20e-6)), np.array(["a"] * 40), prior)
+    alone = Surface(surface.base, *(0 * surface.tensor for _ in range(3)))
+    prior = Parameters(1.1, 0.9, 6e-6, 0.8, 1.3)
+    found = stackfit.fit(alone, alone.seconds(Parameters(1.3, 1.0, 20e-6)), np.array(["a"] * 40), prior)
+    assert found.attention_scale == pytest.approx(prior.attention_scale, rel=0.01)
     assert found.tensor_exposed == pytest.approx(prior.tensor_exposed, rel=0.01)
     assert found.data_exposed == pytest.approx(prior.data_exposed, rel=0.01)
     nobody = np.array([], dtype=int)
@@ -158,7 +159,7 @@ def test_what_no_run_determines_stays_at_the_prior() -> None:
 def test_a_source_left_out_never_touches_its_own_prediction() -> None:
     surface = synthetic(60, 4)
     source, stack = ["a"] * 20 + ["b"] * 20 + ["c"] * 20, ["nemo"] * 40 + ["fsdp"] * 20
-    measured = surface.seconds(Parameters(1.3, 20e-6))
+    measured = surface.seconds(Parameters(1.3, 1.0, 20e-6))
     absurd = measured.copy()
     absurd[40:] *= 5.0
     honest, changed = (cases(surface, times, source, stack) for times in (measured, absurd))

@@ -14,6 +14,7 @@ class Rates:
 
     gemm_flop_per_s: float
     attention_flop_per_s: float
+    exponent_columns: float  # head columns whose products take as long as the exponential of a score
     memory_bytes_per_s: float
     launch_s: float  # fixed cost of a kernel on the device
     dispatch_s: float  # host time to launch one kernel
@@ -38,11 +39,15 @@ def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -
             f"{gpu.name} has no {recipe.name} units (it has {have}); choose another --dtype"
         )
     efficiency = hwdb.efficiency(gpu, recipe.gemm_dtype, stack)
-    attention = hwdb.efficiency(gpu, recipe.vector_dtype, stack).attention_efficiency
+    attention = hwdb.efficiency(gpu, recipe.vector_dtype, stack)
     scale = efficiency.time_scale.value
     return Rates(
         gemm_flop_per_s=peak * efficiency.gemm_efficiency.value / scale,
-        attention_flop_per_s=vector_peak * attention.value / scale,
+        attention_flop_per_s=vector_peak
+        * attention.attention_efficiency.value
+        * attention.attention_share.value
+        / (scale * efficiency.attention_scale.value),
+        exponent_columns=attention.exponent_columns.value,
         memory_bytes_per_s=gpu.memory_bytes_per_s * efficiency.memory_efficiency.value / scale,
         launch_s=efficiency.kernel_launch_s.value * scale,
         dispatch_s=efficiency.dispatch_s_per_kernel.value,

@@ -15,6 +15,10 @@ from tangram_sim.cost.device import Rates
 Floats: TypeAlias = NDArray[np.float64]
 Number: TypeAlias = float | Floats
 
+PADDED_COLUMNS = 32  # fused kernels round a head up to this many columns
+ALIGNED_COLUMNS = 8  # 16-bit numbers in the 16 bytes that matrix units want their rows aligned to
+MISALIGNED = 0.1  # of the rate, where they are not: vector units at less than half of their own peak
+
 
 def gemm_s(
     m: Number,
@@ -58,16 +62,36 @@ def attention_flop(tokens: Number, keys: Number, heads: Number, qk_dim: Number, 
     return np.asarray(2.0 * tokens * keys * heads * (qk_dim + value_dim))
 
 
-def attention_s(
-    flop: Number, score_elements: Number, rates: Rates, activation_bytes: float, passes: float
+def fused_attention_s(
+    scores: Number, qk_dim: int, value_dim: int, moved_bytes: Number, rates: Rates
 ) -> Floats:
-    """Seconds of the attention core.
+    """Seconds of a flash attention core forward over `scores` visible query-key pairs (all heads).
 
-    Unfused kernels (no flash attention on the device) stream the score matrix `passes` times through
-    memory beside the arithmetic; fused ones never store it. `score_elements` counts the full matrix.
+    Exponentials run on other units than products and do not hide behind them: each counts as
+    `rates.exponent_columns` columns of both products (Shah et al., FlashAttention-3, arXiv:2407.08608,
+    section 1, give the ratio of the units). Heads are padded to a multiple of PADDED_COLUMNS. Queries, keys,
+    values and outputs (`moved_bytes`) pass through memory once.
     """
-    arithmetic = flop / rates.attention_flop_per_s
-    if rates.fused_attention:
-        return rates.launch_s + np.asarray(arithmetic)
-    streamed = score_elements * passes * activation_bytes / rates.memory_bytes_per_s
-    return np.asarray(3 * rates.launch_s + arithmetic + streamed)
+    columns = _padded(qk_dim) + _padded(value_dim) + 2.0 * rates.exponent_columns
+    arithmetic = 2.0 * scores * columns / rates.attention_flop_per_s
+    return np.asarray(rates.launch_s + arithmetic + moved_bytes / rates.memory_bytes_per_s)
+
+
+def _padded(columns: int) -> int:
+    return -(-columns // PADDED_COLUMNS) * PADDED_COLUMNS
+
+
+def unfused_attention_s(
+    scores: Number, qk_dim: int, value_dim: int, streamed_bytes: Number, rates: Rates
+) -> Floats:
+    """Seconds of attention as two batched products around kernels that stream the whole score matrix.
+
+    Where a head's columns are no multiple of ALIGNED_COLUMNS, the products miss the matrix units' alignment
+    (16 bytes, cuBLAS documentation) and reach MISALIGNED of their rate.
+    """
+    rate = rates.attention_flop_per_s
+    arithmetic = sum(
+        2.0 * scores * columns / (rate if columns % ALIGNED_COLUMNS == 0 else rate * MISALIGNED)
+        for columns in (qk_dim, value_dim)
+    )
+    return np.asarray(3 * rates.launch_s + arithmetic + streamed_bytes / rates.memory_bytes_per_s)

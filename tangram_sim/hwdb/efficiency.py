@@ -31,7 +31,9 @@ class Efficiency:
     """What one kind of GPU reaches of its datasheet for one dtype and software stack."""
 
     gemm_efficiency: Estimate  # fraction of the dtype's dense peak
-    attention_efficiency: Estimate  # fraction of the dtype's dense peak
+    attention_efficiency: Estimate  # fraction of the dtype's dense peak, exponentials counted as products
+    exponent_columns: Estimate  # head columns whose products take as long as the exponential of a score
+    attention_share: Estimate  # fraction of that rate which the stack's attention kernel reaches
     memory_efficiency: Estimate  # fraction of the memory bandwidth
     kernel_launch_s: Estimate  # fixed cost of one kernel on the device
     dispatch_s_per_kernel: Estimate  # host time to launch one kernel
@@ -39,6 +41,7 @@ class Efficiency:
     usable_memory: Estimate  # fraction of `Gpu.memory_bytes` that tensors can take
     reserved_bytes: Estimate  # held by driver context and communication buffers
     time_scale: Estimate  # factor a software stack puts on all kernel times
+    attention_scale: Estimate  # the same for the attention core alone
     tensor_exposed: Estimate  # share of tensor-parallel communication that a stack does not hide
     data_exposed: Estimate  # factor a stack puts on data-parallel communication
 
@@ -54,6 +57,8 @@ class _Parameter(NamedTuple):
 PARAMETERS: Mapping[tuple[str, str], _Parameter] = {
     ("gemm", "efficiency"): _Parameter("gemm_efficiency", 1e-3, 1.0, "min"),
     ("attention", "efficiency"): _Parameter("attention_efficiency", 1e-3, 1.0, "min"),
+    ("attention", "exponent_columns"): _Parameter("exponent_columns", 0.0, 1024.0, "max"),
+    ("attention", "share"): _Parameter("attention_share", 1e-2, 1.5, "min"),
     ("attention", "fused"): _Parameter("fused_attention", 0.0, 1.0, "min"),
     ("memory", "efficiency"): _Parameter("memory_efficiency", 1e-3, 1.0, "min"),
     ("memory", "usable"): _Parameter(
@@ -63,6 +68,7 @@ PARAMETERS: Mapping[tuple[str, str], _Parameter] = {
     ("launch", "seconds"): _Parameter("kernel_launch_s", 0.0, 1.0, "max"),
     ("dispatch", "seconds"): _Parameter("dispatch_s_per_kernel", 0.0, 1.0, "max"),
     ("stack", "time_scale"): _Parameter("time_scale", 0.1, 10.0, "max"),
+    ("stack", "attention_scale"): _Parameter("attention_scale", 0.1, 10.0, "max"),
     ("stack", "tensor_exposed"): _Parameter("tensor_exposed", 0.0, 10.0, "max"),
     ("stack", "data_exposed"): _Parameter("data_exposed", 0.0, 10.0, "max"),
     ("link", "efficiency"): _Parameter("link_efficiency", 1e-3, 1.0, "min"),

@@ -10,7 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, ring_exchange_s
-from tangram_sim.cost.kernels import Floats, attention_flop, attention_s, streaming_s, visible_keys
+from tangram_sim.cost.kernels import (
+    Floats,
+    fused_attention_s,
+    streaming_s,
+    unfused_attention_s,
+    visible_keys,
+)
 from tangram_sim.lowering import gemms
 from tangram_sim.lowering.gemms import Passes, passes
 from tangram_sim.lowering.program import (
@@ -32,6 +38,13 @@ KERNELS_FORWARD, KERNELS_BACKWARD = 14, 26
 # Times an unfused attention streams the score matrix: the product writes it, scale-mask-softmax and dropout
 # read and write it, the second product reads it.
 SCORE_PASSES = 6.0
+# Backward seconds of the attention core over forward ones. Fused: five products where forward does two, at
+# 0.85 of its rate (flash-attention on a B200: 1,418 TFLOP/s forward and 1,209 backward; repository
+# Dao-AILab/flash-attention, pull request 2280). Unfused: four products.
+FUSED_BACKWARD, UNFUSED_BACKWARD = 2.5 / 0.85, 2.0
+# Bytes per number converted, forward; with the backward's share of memory kernels 3.5 in all: reads are
+# partly fused into the kernels before.
+CAST_BYTES = 1.4
 NORM_PASSES = (
     5.0  # over the residual stream: the addition reads two and writes one, the norm reads and writes one
 )
@@ -63,29 +76,28 @@ def block_times(setting: Setting, block: Block) -> Times:
     tokens, width = setting.tokens, recipe.activation_bytes
     residual_bytes = tokens * model.hidden * width
     sharded = setting.sequence_shards > 1
-    heads = attention.heads / setting.tp
-    seq = setting.job.seq
-    seen = visible_keys(seq, attention.window, attention.causal) if rates.fused_attention else seq
-    flop = attention_flop(tokens, seen, heads, attention.head_dim, attention.value_dim)
     kv_bytes = (
         tokens * gemms.kv_heads(setting, attention) * (attention.head_dim + attention.value_dim) * width
     )
     zero = np.zeros(len(setting.layouts))
+    permuted = zero
     nothing = Passes(zero, zero, zero)
     route, dispatch, copies = nothing, zero, np.ones(1)
     if isinstance(part, Experts):
-        up, down = (
-            passes(setting, gemms.expert_up(setting, part)),
-            passes(setting, gemms.expert_down(setting, part)),
-        )
+        rows = gemms.computed_rows(setting, part)
+        up = passes(setting, gemms.expert_up(setting, part, rows))
+        down = passes(setting, gemms.expert_down(setting, part, rows))
         extra = [gemms.Gemm(tokens, part.experts, model.hidden)]
         if part.shared_width:
             shared = FeedForward(part.shared_width, part.gated)
             extra += gemms.up_projection(setting, shared) + gemms.down_projection(setting, shared)
         route = passes(setting, extra)
-        dispatch = all_to_all_s(residual_bytes * part.active / setting.tp, setting.ep_group)
+        dispatch = all_to_all_s(residual_bytes * part.active * gemms.IMBALANCE / setting.tp, setting.ep_group)
         # Behind the dispatch a token is there once for each of its experts, each copy on tp ranks.
         copies = np.where(setting.ep > 1, part.active, 1)
+        # Sorting tokens by expert and back reads and writes each copy, behind an exchange once more.
+        sorts = np.where(setting.ep > 1, 2.0, 1.0)
+        permuted = sorts * residual_bytes / setting.tp * (2.0 + 2.0 * part.active)
         inner = part.active * part.width + part.shared_width
     else:
         up, down = (
@@ -93,6 +105,7 @@ def block_times(setting: Setting, block: Block) -> Times:
             passes(setting, gemms.down_projection(setting, part)),
         )
         inner = part.width
+    activated = tokens * inner / setting.tp * width * (3.0 if part.gated else 2.0)
     # A parallel block reads one norm and reduces attention and feed-forward in one collective.
     halves = 0.5 if block.parallel else 1.0
     exposed = rates.tensor_exposed
@@ -112,14 +125,38 @@ def block_times(setting: Setting, block: Block) -> Times:
         reduce_inner=exposed * reduce_s(residual_bytes * copies),
         qkv=passes(setting, gemms.input_projections(setting, attention)),
         exchange=ring_exchange_s(kv_bytes, setting.cp_group),
-        attention=attention_s(flop, tokens * seq * heads, rates, width, SCORE_PASSES),
+        attention=_attention_s(setting, block),
         out=passes(setting, gemms.output_projection(setting, attention)),
         up=up,
-        activation=streaming_s(tokens * inner / setting.tp * width * (3.0 if part.gated else 2.0), rates),
+        activation=streaming_s(activated + permuted + _cast_bytes(setting, inner), rates),
         down=down,
         route=route,
         dispatch=dispatch,
     )
+
+
+def _cast_bytes(setting: Setting, inner: float) -> Floats:
+    """Bytes that conversions to the type of the products move, forward; nothing where they run in 16 bits.
+
+    Inputs of attention and feed-forward and what lies between its products are read, scaled, and written
+    for this pass and, transposed, for the weight gradients.
+    """
+    if setting.job.recipe.gemm_bytes > setting.job.recipe.activation_bytes / 1.5:
+        return np.zeros(len(setting.layouts))
+    return CAST_BYTES * setting.tokens * (2.0 * setting.model.hidden + inner / setting.tp)
+
+
+def _attention_s(setting: Setting, block: Block) -> Floats:
+    """Seconds of the attention core forward."""
+    attention, rates, seq = block.attention, setting.rates, setting.job.seq
+    heads, width = attention.heads / setting.tp, setting.job.recipe.activation_bytes
+    dims = attention.head_dim, attention.value_dim
+    if not rates.fused_attention:
+        scores = setting.tokens * seq * heads
+        return unfused_attention_s(scores, *dims, scores * SCORE_PASSES * width, rates)
+    scores = setting.tokens * visible_keys(seq, attention.window, attention.causal) * heads
+    moved = setting.tokens * (heads + gemms.kv_heads(setting, attention)) * sum(dims) * width
+    return fused_attention_s(scores, *dims, moved, rates)
 
 
 def _forward_ops(
@@ -192,8 +229,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     out = add("out dx", COMPUTE, "gemm", times.out.input_gradient, gathered)
     program.add_weight_gradient("out dw", times.out.weight_gradient, gathered)
     scores = add("attention again", COMPUTE, "attention", np.where(selective, times.attention, 0.0), out)
-    # Flash backward does five products where forward does two; the unfused one four.
-    factor = 2.5 if setting.rates.fused_attention else 2.0
+    factor = FUSED_BACKWARD if setting.rates.fused_attention else UNFUSED_BACKWARD
     ring = add("gradient kv ring", EXCHANGE, "context_parallel", 2.0 * times.exchange, out)
     core = add("attention dx", COMPUTE, "attention", factor * times.attention, scores)
     qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core, ring)

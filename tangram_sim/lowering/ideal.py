@@ -11,7 +11,7 @@ from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering import gemms
 from tangram_sim.lowering.atoms import Atom, Embedding, Head, atoms_of
-from tangram_sim.lowering.block import block_times
+from tangram_sim.lowering.block import FUSED_BACKWARD, UNFUSED_BACKWARD, block_times
 from tangram_sim.lowering.ends import logit_gemms, loss_s
 from tangram_sim.lowering.gemms import Gemm
 from tangram_sim.lowering.setting import Setting
@@ -35,7 +35,8 @@ def _gemms(setting: Setting, atom: Atom) -> list[Gemm]:
     part = atom.feed_forward
     if isinstance(part, FeedForward):
         return found + gemms.up_projection(setting, part) + gemms.down_projection(setting, part)
-    found += gemms.expert_up(setting, part) + gemms.expert_down(setting, part)
+    rows = gemms.balanced_rows(setting, part)
+    found += gemms.expert_up(setting, part, rows) + gemms.expert_down(setting, part, rows)
     found.append(Gemm(setting.tokens, part.experts, setting.model.hidden))
     if part.shared_width:
         shared = FeedForward(part.shared_width, part.gated)
@@ -86,7 +87,7 @@ def _ideal(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
         if isinstance(atom, Block):
             times = block_times(setting, atom)
             core = float(times.attention[0]) - (1 if rates.fused_attention else 3) * rates.launch_s
-            total += core * (3.5 if rates.fused_attention else 3.0)
+            total += core * (1.0 + (FUSED_BACKWARD if rates.fused_attention else UNFUSED_BACKWARD))
             streamed = 2 * float(times.norm[0]) + float(times.activation[0]) - 3 * rates.launch_s
             total += 2.5 * streamed
         seconds[atom] = max(total, 1e-12)

@@ -39,6 +39,7 @@ class EfficiencyRow:
     n: int
     source: str
     note: str
+    stack: str = "generic"
 
     def cells(self) -> list[str]:
         """The cells in the order of `HEADER`: three decimals for fractions, two digits for seconds."""
@@ -46,7 +47,7 @@ class EfficiencyRow:
             f"{figure:.1e}" if self.parameter == "seconds" else f"{figure:.3f}"
             for figure in (self.value, self.sigma)
         )
-        first = [self.gpu, self.dtype, self.kernel, "generic", self.version, self.parameter]
+        first = [self.gpu, self.dtype, self.kernel, self.stack, self.version, self.parameter]
         return [*first, value, sigma, str(self.n), self.source, FITTED, self.note]
 
 
@@ -77,7 +78,12 @@ def fit_kind(database: Hwdb, system: str) -> KindFits:
         table = tables.gemm_table(system, dtype, *frameworks)
         if rates.peak_flop_per_s > 0 and len(table.m):
             fits[dtype] = fit_gemm(table, PRECISIONS[dtype], rates, base.parameters.memory_efficiency)
-    attention = fit_attention(tables.attention_table(system, *ATTENTION_FRAMEWORKS), sixteen, base.parameters)
+    attention = fit_attention(
+        tables.attention_table(system, *ATTENTION_FRAMEWORKS),
+        sixteen,
+        base.parameters,
+        database.efficiency(database.gpu(gpu), "bf16").exponent_columns.value,
+    )
     return KindFits(system, gpu, fits, attention)
 
 
@@ -114,7 +120,7 @@ def kind_rows(fits: KindFits) -> list[EfficiencyRow]:
     by_dim = " ".join(f"{dim}: {value:.2f}" for dim, value in core.by_head_dim)
     by_seq = " ".join(f"{seq}: {value:.2f}" for seq, value in core.by_seq)
     note = (
-        f"causal forward at head dimension 128; held-out median error {100 * core.error:.1f} %; "
+        f"causal forward; held-out median error {100 * core.error:.1f} %; "
         f"by head dimension {by_dim}; by sequence length {by_seq}"
     )
     for column in ("bf16", "fp16"):  # what attention runs in under every recipe with kernel tables
@@ -149,6 +155,7 @@ def profile_rows(trace: Path) -> list[EfficiencyRow]:
                     fit.n,
                     "Sailor layer profiles (eth-easl/sailor cf2c8e3; MIT)",
                     note,
+                    kind.stack,
                 )
             )
     return rows

@@ -25,11 +25,12 @@ ROWS = 10.0  # independent rows that a source is taken for, however many it has
 ASSUMED = Parameters()
 # Standard deviations of the logarithms of the parameters: of generic around the assumed, and of
 # stacks around generic: less free where what was seen elsewhere is the better guess.
-LOOSE = Parameters(0.15, 0.8, 0.2, 0.3)
-TIGHT = Parameters(0.3, 0.4, 0.35, 0.5)
+LOOSE = Parameters(0.15, 0.2, 0.8, 0.2, 0.3)
+TIGHT = Parameters(0.3, 0.3, 0.4, 0.35, 0.5)
 STARTS = (5e-6, 20e-6, 60e-6)  # dispatch: host-bound and device-bound optima can both be local ones
-LOWEST = Parameters(0.5, 1e-6, 0.1, 0.1)
-HIGHEST = Parameters(2.5, 200e-6, 4.0, 4.0)
+DISPATCH_AXIS = Parameters._fields.index("dispatch_s")
+LOWEST = Parameters(0.5, 0.3, 1e-6, 0.1, 0.1)
+HIGHEST = Parameters(2.5, 3.0, 200e-6, 4.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def fit(
     loss, found = _loss(surface, measured, source, prior, sigma), []
     for dispatch in STARTS:
         start = np.log(prior)
-        start[1] = math.log(dispatch)
+        start[DISPATCH_AXIS] = math.log(dispatch)
         found.append(_compass(loss, start))
     return Parameters(*np.exp(min(found, key=lambda one: one[0])[1]).tolist())
 
@@ -68,7 +69,7 @@ def fit(
 def _loss(
     surface: Surface, measured: FloatArray, source: Names, prior: Parameters, sigma: Parameters
 ) -> Callable[[FloatArray], float]:
-    """Minus the log of the probability of logarithms of parameters, [4] -> float."""
+    """Minus the log of the probability of logarithms of parameters, [5] -> float."""
     _, place, counts = np.unique(source, return_inverse=True, return_counts=True)
     weights = ROWS / counts[place]
     centre, width, target = np.log(prior), np.asarray(sigma), np.log(measured)
@@ -92,7 +93,7 @@ def deviations(
     """Standard deviations of the logarithms of fitted parameters: how fast the loss rises beside each."""
     loss, at = _loss(surface, measured, source, prior, sigma), np.log(fitted)
     found = []
-    for axis, (reach, widest) in enumerate(zip((0.03, 0.3, 0.2, 0.2), sigma, strict=True)):
+    for axis, (reach, widest) in enumerate(zip((0.03, 0.1, 0.3, 0.2, 0.2), sigma, strict=True)):
         aside = np.zeros(len(at))
         aside[axis] = reach
         curvature = (loss(at + aside) + loss(at - aside) - 2 * loss(at)) / reach**2

@@ -1,4 +1,4 @@
-"""How predicted steps answer to the four parameters of a software stack: tables that a fit can interpolate.
+"""How predicted steps answer to the five parameters of a software stack: tables that a fit can interpolate.
 
 A prediction takes milliseconds and a fit asks for thousands of every run. Three facts make a small table do:
 times are homogeneous (all costs times s = the step times s), exposures act almost linearly, and the host's
@@ -24,15 +24,16 @@ from tangram_sim.studies.published.reading import Run
 CANDIDATE = "candidate"  # the stack under which parameters are tried; no row of the database has it
 HEADER = ("gpu", "dtype", "kernel", "stack", "version", "parameter", "value", "sigma", "n", "source", "date")
 # Seconds per kernel at which steps are predicted; geometric, so that the knee is met equally well everywhere.
-DISPATCH = np.array([2, 5, 9, 14, 20, 28, 38, 52, 70, 95, 130]) * 1e-6
-EXPOSED = np.array([0.3, 1.0, 2.0])  # exposures at which steps are predicted
-_KNOTS = (1, 5, 9)  # entries of DISPATCH at which exposures are varied
+DISPATCH = np.array([2, 8, 16, 28, 45, 65, 90, 130]) * 1e-6
+EXPOSED = np.array([0.3, 1.0, 2.0])  # the other factors at which steps are predicted
+KNOTS = (1, 5)  # entries of DISPATCH at which exposures are varied
 
 
 class Parameters(NamedTuple):
-    """What distinguishes one software stack from another: at most these four are fitted."""
+    """What distinguishes one software stack from another: only these are fitted."""
 
     time_scale: float = 1.0  # factor on kernel times
+    attention_scale: float = 1.0  # factor on those of the attention core alone
     dispatch_s: float = 5e-6  # host seconds per kernel
     tensor_exposed: float = 1.0  # factor on tensor-parallel communication
     data_exposed: float = 1.0  # factor on data-parallel communication
@@ -40,6 +41,7 @@ class Parameters(NamedTuple):
 
 KEYS = (
     ("stack", "time_scale"),
+    ("stack", "attention_scale"),
     ("dispatch", "seconds"),
     ("stack", "tensor_exposed"),
     ("stack", "data_exposed"),
@@ -64,13 +66,14 @@ def with_stack(overlays: Sequence[Path], stack: str, parameters: Parameters) -> 
 class Surface:
     """Predicted seconds of N runs as a function of Parameters."""
 
-    base: FloatArray  # [N, dispatch]: exposures 1
-    tensor: FloatArray  # [N, knot, exposure]: seconds more or less than at exposure 1
-    data: FloatArray  # [N, knot, exposure]
+    base: FloatArray  # [N, dispatch]: factors 1
+    attention: FloatArray  # [N, knot, factor]: seconds more or less than at factor 1
+    tensor: FloatArray  # [N, knot, factor]
+    data: FloatArray  # [N, knot, factor]
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "Surface":
         """The surface of some of the runs, by index or mask."""
-        return Surface(self.base[rows], self.tensor[rows], self.data[rows])
+        return Surface(self.base[rows], self.attention[rows], self.tensor[rows], self.data[rows])
 
     def seconds(self, at: Parameters) -> FloatArray:
         """Steps of all runs, seconds [N]; beyond the table's ends the last slope goes on."""
@@ -78,10 +81,15 @@ class Surface:
         dispatch = at.dispatch_s / scale
         low, share = _bracket(DISPATCH, dispatch)
         total: FloatArray = self.base[:, low] * (1 - share) + self.base[:, low + 1] * share
-        knot, part = _bracket(DISPATCH[list(_KNOTS)], dispatch)
+        knot, part = _bracket(DISPATCH[list(KNOTS)], dispatch)
         part = min(max(part, 0.0), 1.0)
-        for table, exposed in ((self.tensor, at.tensor_exposed), (self.data, at.data_exposed)):
-            column, along = _bracket(EXPOSED, exposed / scale)
+        factors = (
+            (self.attention, at.attention_scale),
+            (self.tensor, at.tensor_exposed / scale),
+            (self.data, at.data_exposed / scale),
+        )
+        for table, factor in factors:
+            column, along = _bracket(EXPOSED, factor)
             found = table[:, :, column] * (1 - along) + table[:, :, column + 1] * along
             total = total + found[:, knot] * (1 - part) + found[:, knot + 1] * part
         return scale * np.maximum(total, 1e-9)
@@ -100,7 +108,7 @@ def surface(
     runs = [replace(run, job=replace(run.job, stack=CANDIDATE)) for run in runs]
     n = len(runs)
     base = np.zeros((n, len(DISPATCH)))
-    tensor, data = np.zeros((n, len(_KNOTS), len(EXPOSED))), np.zeros((n, len(_KNOTS), len(EXPOSED)))
+    attention, tensor, data = (np.zeros((n, len(KNOTS), len(EXPOSED))) for _ in range(3))
     everyone = list(range(n))
     split = [i for i, run in enumerate(runs) if run.layout.tp > 1]
     copied = [i for i, run in enumerate(runs) if run.layout.dp * run.layout.cp > 1]
@@ -116,14 +124,15 @@ def surface(
 
     for d, seconds in enumerate(DISPATCH):
         fill(base[:, d], everyone, Parameters(dispatch_s=float(seconds)), 0.0)
-    for k, d in enumerate(_KNOTS):
+    for k, d in enumerate(KNOTS):
         for e, exposed in enumerate(EXPOSED):
             if exposed == 1.0:
                 continue
             at = Parameters(dispatch_s=float(DISPATCH[d]))
+            fill(attention[:, k, e], everyone, at._replace(attention_scale=float(exposed)), base[:, d])
             fill(tensor[:, k, e], split, at._replace(tensor_exposed=float(exposed)), base[:, d])
             fill(data[:, k, e], copied, at._replace(data_exposed=float(exposed)), base[:, d])
-    return Surface(base, tensor, data)
+    return Surface(base, attention, tensor, data)
 
 
 def settled(prediction: Prediction) -> Run:

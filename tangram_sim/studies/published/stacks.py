@@ -16,7 +16,7 @@ _STACKS = {
     "torch": "pytorch",
 }
 # Forks whose kernels and communication are not those of what they started from.
-_FORKS = (("amp", "amp"), ("sailor", "sailor"))
+_FORKS = (("amp", "amp"), ("sailor", "sailor"), ("pax", "pax"), ("paxml", "pax"))
 _BEFORE_CORE = "megatron-lm"  # Megatron-LM before its kernels and overlap moved into Megatron-Core
 _CORE_SINCE = 2023.5
 STACKS = tuple(dict.fromkeys((GENERIC, *_STACKS.values(), _BEFORE_CORE, *(stack for _, stack in _FORKS))))
