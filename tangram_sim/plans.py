@@ -31,15 +31,25 @@ class StagePrice:
     static_bytes: float
     activation_bytes: float  # per microbatch in flight
     transient_bytes: float
-    capacity_bytes: float  # what the GPU can hold
+    capacity_bytes: float  # what the GPU can hold of these, held as the allocator holds them
+    fragmentation: float = 0.0  # what the allocator caches beyond activations, as a share of them
+    workspace_bytes: float = 0.0  # tensors of the software stack, whatever the layout
+    context_bytes: float = 0.0  # outside the allocator: driver context, libraries, communication
 
     def peak_bytes(self, in_flight: int) -> float:
-        """Peak memory with that many microbatches in flight."""
-        return self.static_bytes + in_flight * self.activation_bytes + self.transient_bytes
+        """Peak of what the allocator holds of it, with that many microbatches in flight: what must fit."""
+        return self.static_bytes + (1.0 + self.fragmentation) * self._activations(in_flight)
+
+    def tensor_bytes(self, in_flight: int) -> float:
+        """Peak of the tensors alone."""
+        return self.static_bytes + self._activations(in_flight)
+
+    def _activations(self, in_flight: int) -> float:
+        return in_flight * self.activation_bytes + self.transient_bytes
 
     def in_flight_limit(self) -> int:
         """The most microbatches in flight that fit; 0 when not even one does."""
-        free = self.capacity_bytes - self.static_bytes - self.transient_bytes
+        free = (self.capacity_bytes - self.static_bytes) / (1.0 + self.fragmentation) - self.transient_bytes
         if free < self.activation_bytes:
             return 0
         return UNLIMITED if self.activation_bytes <= 0 else int(min(free / self.activation_bytes, UNLIMITED))

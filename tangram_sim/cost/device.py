@@ -19,7 +19,11 @@ class Rates:
     launch_s: float  # fixed cost of a kernel on the device
     dispatch_s: float  # host time to launch one kernel
     fused_attention: bool  # a flash kernel exists: scores are never stored
-    usable_memory_bytes: float
+    usable_memory_bytes: float  # for what the allocator holds of a model
+    reserved_bytes: float  # driver context, libraries, communication buffers: outside the allocator
+    workspace_bytes: float  # tensors the software stack keeps whatever the model
+    master_bytes: float  # per parameter in mixed precision: fp32 master copy and copies the stack makes
+    fragmentation: float  # what the allocator caches beyond activations, as a share of them
     tensor_exposed: float  # factors of the software stack on tensor- and data-parallel communication
     data_exposed: float
     measured: bool
@@ -53,7 +57,12 @@ def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -
         dispatch_s=efficiency.dispatch_s_per_kernel.value,
         fused_attention=efficiency.fused_attention.value > 0.5,
         usable_memory_bytes=gpu.memory_bytes * efficiency.usable_memory.value
-        - efficiency.reserved_bytes.value,
+        - efficiency.reserved_bytes.value
+        - efficiency.workspace_bytes.value,
+        reserved_bytes=efficiency.reserved_bytes.value,
+        workspace_bytes=efficiency.workspace_bytes.value,
+        master_bytes=efficiency.master_bytes.value,
+        fragmentation=efficiency.fragmentation.value,
         tensor_exposed=efficiency.tensor_exposed.value,
         data_exposed=efficiency.data_exposed.value,
         measured=gpu.measured,

@@ -39,11 +39,14 @@ class Efficiency:
     dispatch_s_per_kernel: Estimate  # host time to launch one kernel
     fused_attention: Estimate  # 1 where a flash kernel exists (scores are never stored), else 0
     usable_memory: Estimate  # fraction of `Gpu.memory_bytes` that tensors can take
-    reserved_bytes: Estimate  # held by driver context and communication buffers
+    reserved_bytes: Estimate  # held outside the allocator: driver context, libraries, communication
     time_scale: Estimate  # factor a software stack puts on all kernel times
     attention_scale: Estimate  # the same for the attention core alone
     tensor_exposed: Estimate  # share of tensor-parallel communication that a stack does not hide
     data_exposed: Estimate  # factor a stack puts on data-parallel communication
+    workspace_bytes: Estimate  # tensors a stack keeps whatever the model: buckets, workspaces
+    master_bytes: Estimate  # per parameter in mixed precision: fp32 master copy and copies a stack makes
+    fragmentation: Estimate  # what the allocator caches beyond activations, as a share of them
 
 
 class _Parameter(NamedTuple):
@@ -71,6 +74,9 @@ PARAMETERS: Mapping[tuple[str, str], _Parameter] = {
     ("stack", "attention_scale"): _Parameter("attention_scale", 0.1, 10.0, "max"),
     ("stack", "tensor_exposed"): _Parameter("tensor_exposed", 0.0, 10.0, "max"),
     ("stack", "data_exposed"): _Parameter("data_exposed", 0.0, 10.0, "max"),
+    ("stack", "memory_workspace_bytes"): _Parameter("workspace_bytes", 0.0, 5e10, "max"),
+    ("stack", "memory_master_bytes"): _Parameter("master_bytes", 0.0, 20.0, "max"),
+    ("stack", "memory_fragmentation"): _Parameter("fragmentation", 0.0, 1.0, "max"),
     ("link", "efficiency"): _Parameter("link_efficiency", 1e-3, 1.0, "min"),
 }
 _GPU_PARAMETERS = {key: known for key, known in PARAMETERS.items() if key[0] != "link"}

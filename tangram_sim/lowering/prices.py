@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from tangram_sim.clusters import Island
+from tangram_sim.cost.device import Rates
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
@@ -12,7 +13,7 @@ from tangram_sim.models import Model
 from tangram_sim.plans import StagePrice
 
 
-def stage_price(prices: Prices, index: int, capacity_bytes: float) -> StagePrice:
+def stage_price(prices: Prices, index: int, rates: Rates) -> StagePrice:
     """Layout `index` of a batch as a scalar noun."""
     return StagePrice(
         forward_s=float(prices.forward_s[index]),
@@ -23,7 +24,10 @@ def stage_price(prices: Prices, index: int, capacity_bytes: float) -> StagePrice
         static_bytes=float(prices.static_bytes[index]),
         activation_bytes=float(prices.activation_bytes[index]),
         transient_bytes=float(prices.transient_bytes[index]),
-        capacity_bytes=capacity_bytes,
+        capacity_bytes=rates.usable_memory_bytes,
+        workspace_bytes=rates.workspace_bytes,
+        fragmentation=rates.fragmentation,
+        context_bytes=rates.reserved_bytes,
     )
 
 
@@ -50,7 +54,5 @@ class StagePrices:
         key = (island, layout, microbatch, start, stop)
         if key not in self._prices:
             pricer = self.pricer(island, layout, microbatch)
-            self._prices[key] = stage_price(
-                pricer.price(start, stop), 0, pricer.setting.rates.usable_memory_bytes
-            )
+            self._prices[key] = stage_price(pricer.price(start, stop), 0, pricer.setting.rates)
         return self._prices[key]

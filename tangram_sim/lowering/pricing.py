@@ -176,8 +176,9 @@ class Pricer:
         return np.array([alone[atom] for atom in self.atoms])
 
     @cached_property
-    def _transients(self) -> dict[Atom, Floats]:
-        return {atom: state.held(self.setting, atom).transient for atom in dict.fromkeys(self.atoms)}
+    def _transients(self) -> dict[Atom, tuple[Floats, Floats]]:
+        held = {atom: state.held(self.setting, atom) for atom in dict.fromkeys(self.atoms)}
+        return {atom: (one.transient, one.scratch) for atom, one in held.items()}
 
     def price(self, start: int, stop: int) -> Prices:
         """Prices of atoms [start, stop) under every layout of the setting."""
@@ -193,7 +194,9 @@ class Pricer:
             static = static - state.static_bytes(self.setting, shared)
             optimizer = optimizer - (state.optimizer_s(self.setting, shared) - self.setting.rates.launch_s)
         backward = np.maximum(middle, middle_synced)
-        transient = np.max([self._transients[atom] for atom in dict.fromkeys(self.atoms[start:stop])], axis=0)
+        extra = [self._transients[atom] for atom in dict.fromkeys(self.atoms[start:stop])]
+        # Atoms run one after another; what is kept beside them is kept by the largest.
+        transient = np.max(extra, axis=0).sum(axis=0)
         return Prices(
             forward_s=forward,
             backward_s=backward,

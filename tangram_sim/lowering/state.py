@@ -1,7 +1,8 @@
 """What a rank holds of an atom and what data parallelism moves for it: weights, gradients, activations.
 
 Activation accounting follows Korthikanti et al. (arXiv:2205.05198, section 4), generalised to grouped
-queries, gated feed-forwards, experts, latent attention and context parallelism.
+queries, gated feed-forwards, experts, latent attention and context parallelism. docs/models/memory.md has the
+equations.
 """
 
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from tangram_sim.lowering.gemms import kv_heads
 from tangram_sim.lowering.setting import Setting
 from tangram_sim.models import Block, Experts
 
-MASK_BYTES_PER_ELEMENT = 1.0  # dropout masks of the residual stream
+MASK_BYTES_PER_ELEMENT = 1.0  # dropout masks of the residual stream, in blocks that train with dropout
 SCORE_BYTES = 2.5  # activation widths kept per score of an unfused attention: softmax, dropout, mask
 MASKED_FRACTION = 0.16  # tokens a masked language model predicts (BERT's 15 %, padded)
 
@@ -27,6 +28,7 @@ class Held(NamedTuple):
     static: Floats  # weights, gradients, optimizer state, at the layout's ZeRO stage
     activation: Floats  # kept per microbatch in flight
     transient: Floats  # extra while the atom itself runs
+    scratch: Floats  # kept from its first backward on and shared by like atoms: gradients as products leave them
 
 
 def parameters_per_rank(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
@@ -55,12 +57,16 @@ def _weight_bytes(job: Job) -> float:
 
 
 def static_bytes(setting: Setting, atom: Atom) -> Floats:
-    """Weights, gradients and optimizer state of an atom on one rank."""
+    """Weights, gradients and optimizer state of an atom on one rank, as recipe and software stack keep them."""
     recipe, job = setting.job.recipe, setting.job
+    # Where a recipe has a master copy, a sharding optimizer of the stack may keep more (copies of gradients)
+    # or less (no 16-bit shard) for it.
+    master = setting.rates.master_bytes if recipe.master_bytes else 0.0
+    state = job.optimizer_bytes + np.where(setting.zero >= 1, master - recipe.master_bytes, 0.0)
     return (
         _sharded(setting, atom, 3) * _weight_bytes(job)
         + _sharded(setting, atom, 2) * recipe.gradient_bytes * job.trainable
-        + _sharded(setting, atom, 1) * job.optimizer_bytes * job.trainable
+        + _sharded(setting, atom, 1) * state * job.trainable
     )
 
 
@@ -111,8 +117,10 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     attention, part = block.attention, block.feed_forward
     hidden, tokens, width = setting.model.hidden, setting.tokens, setting.job.recipe.activation_bytes
     shards = setting.sequence_shards
-    # Inputs of the norms and of the column-parallel products, and dropout masks.
-    residual = hidden * (4 * width + 2 * MASK_BYTES_PER_ELEMENT) / shards
+    # Inputs of the norms and of the column-parallel products, and dropout masks where there is dropout: GPT and
+    # BERT, the blocks with LayerNorm and plain feed-forwards, train with it; Llama and its kin do not.
+    masks = 2 * MASK_BYTES_PER_ELEMENT if block.norm_bias and not part.gated else 0.0
+    residual = hidden * (4 * width + masks) / shards
     heads = attention.heads / setting.tp
     projected = heads * (attention.head_dim + attention.value_dim) + kv_heads(setting, attention) * (
         attention.head_dim + attention.value_dim
@@ -130,6 +138,21 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     return kept, np.zeros_like(kept) if setting.rates.fused_attention else scores
 
 
+def _gradient_scratch(setting: Setting, atom: Atom) -> Floats:
+    """Weight gradients in the width of the weights beside wider accumulated ones; of the experts, one's.
+
+    Autograd wants a gradient of the weight's own type for every matrix. Fused kernels that add to fp32 gradients
+    hand it a placeholder per shape and keep it.
+    """
+    recipe, job = setting.job.recipe, setting.job
+    dense, expert = parameters_per_rank(setting, atom)
+    if recipe.gradient_bytes <= recipe.weight_bytes:
+        return np.zeros_like(dense)
+    if isinstance(atom, Block) and isinstance(atom.feed_forward, Experts):
+        expert = expert * setting.ep / atom.feed_forward.experts
+    return np.where(setting.zero < 2, (dense + expert) * recipe.weight_bytes * job.trainable, 0.0)
+
+
 def held(setting: Setting, atom: Atom) -> Held:
     """Memory of one atom on one rank for every layout."""
     static = static_bytes(setting, atom)
@@ -143,15 +166,20 @@ def held(setting: Setting, atom: Atom) -> Held:
     transient = zero3 + zero2
     boundary = tokens * hidden * width / setting.sequence_shards
     if isinstance(atom, Embedding):
-        return Held(static, boundary, transient)
+        return Held(static, boundary, transient, np.zeros_like(static))
     if isinstance(atom, Head):
         predicted = tokens * (MASKED_FRACTION if setting.model.masked_lm else 1.0)
-        logits = predicted * setting.model.vocab / setting.tp * (width + 4.0)
-        return Held(static, 2 * boundary, transient + logits)
+        logits = predicted * setting.model.vocab / setting.tp
+        # The loss has logits and their fp32 copy; the product behind it their gradient and the weight's.
+        product = logits * width + _gradient_scratch(setting, atom)
+        # Under sequence parallelism the head's input is gathered, and so is its gradient.
+        gathered = np.where(setting.sequence_shards > 1, 2.0 * predicted * hidden * width, 0.0)
+        peak = np.maximum(logits * (width + 4.0), product) + gathered
+        return Held(static, 2 * boundary, transient + peak, np.zeros_like(static))
     kept, scores = _block_activation(setting, atom)
     everything = kept + scores
     activation = np.select(
         [setting.recompute == 2, setting.recompute == 1], [boundary, kept], default=everything
     )
     # What was not kept comes back while the block's own backward runs (its input is never recomputed).
-    return Held(static, activation, transient + everything - activation)
+    return Held(static, activation, transient + everything - activation, _gradient_scratch(setting, atom))

@@ -28,16 +28,34 @@ class LoweredStep:
     prices: tuple[tuple[StagePrice, ...], ...]  # per stage, per chunk
     in_flight: tuple[int, ...]  # activation sets held at peak, per stage
 
-    def peak_bytes(self, stage: int) -> float:
-        """Peak memory of one rank of a stage."""
+    def _whole(self, stage: int) -> StagePrice:
+        """All chunks of a stage as one: states add up, activations and transients are the largest chunk's."""
         chunks = self.prices[stage]
-        static = sum(chunk.static_bytes for chunk in chunks)
-        activation = max(chunk.activation_bytes for chunk in chunks)
-        return static + self.in_flight[stage] * activation + max(chunk.transient_bytes for chunk in chunks)
+        return replace(
+            chunks[0],
+            static_bytes=sum(chunk.static_bytes for chunk in chunks),
+            activation_bytes=max(chunk.activation_bytes for chunk in chunks),
+            transient_bytes=max(chunk.transient_bytes for chunk in chunks),
+        )
+
+    def allocated_bytes(self, stage: int) -> float:
+        """Peak of all tensors of one rank of a stage, those of the software stack with them."""
+        whole = self._whole(stage)
+        return whole.tensor_bytes(self.in_flight[stage]) + whole.workspace_bytes
+
+    def reserved_bytes(self, stage: int) -> float:
+        """Peak of what the allocator of one rank holds."""
+        whole = self._whole(stage)
+        return whole.peak_bytes(self.in_flight[stage]) + whole.workspace_bytes
+
+    def peak_bytes(self, stage: int) -> float:
+        """Peak memory of one rank of a stage, as the driver shows it: what must fit."""
+        return self.reserved_bytes(stage) + self.prices[stage][0].context_bytes
 
     def capacity_bytes(self, stage: int) -> float:
-        """What one rank of a stage can hold."""
-        return self.prices[stage][0].capacity_bytes
+        """What the GPU of one rank of a stage holds in all."""
+        first = self.prices[stage][0]
+        return first.capacity_bytes + first.workspace_bytes + first.context_bytes
 
     def fits(self) -> bool:
         """Whether every stage fits its memory."""

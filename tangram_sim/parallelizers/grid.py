@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tangram_sim.clusters import Island
 from tangram_sim.cost.collectives import transfer_s
+from tangram_sim.cost.device import Rates
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering import state
@@ -52,6 +53,7 @@ class _Menu:
     families: list[_Family]
     objections: list[tuple[Layout, str]]
     capacity_bytes: float
+    rates: Rates
     answers: dict[tuple[object, ...], "_Priced"] = field(default_factory=dict)
 
 
@@ -130,7 +132,7 @@ class Grid(Parallelizer):
     def _build(self, request: Request) -> _Menu:
         island, model, job = request.island, request.slice.model, request.job
         rates = Setting(model, island, job, request.microbatch, (), request.hwdb).rates
-        menu = _Menu([], [], rates.usable_memory_bytes)
+        menu = _Menu([], [], rates.usable_memory_bytes, rates)
         admitted: dict[int, list[Layout]] = {}
         for layout in layouts(model, island.gpus, _inner_depths(island)):
             if not request.constraints.allows(layout, request.microbatch):
@@ -198,12 +200,13 @@ class Grid(Parallelizer):
             whole = holds_whole_depth(request.job.schedule)
             inner_others = [last if whole else last - place for place in range(family.depth)]
             fits = [
-                _most_behind(request, stage, menu.capacity_bytes, inner)
+                _most_behind(request, stage, menu.capacity_bytes, menu.rates.fragmentation, inner)
                 for inner, stage in zip(inner_others, stages, strict=True)
             ]
             behind.append(np.min(fits, axis=0))
             least = [
-                _least_bytes(request, stage, inner) for inner, stage in zip(inner_others, stages, strict=True)
+                _least_bytes(request, stage, menu.rates.fragmentation, inner)
+                for inner, stage in zip(inner_others, stages, strict=True)
             ]
             needed.append(np.max(least, axis=0))
         if not rows:
@@ -229,7 +232,7 @@ class Grid(Parallelizer):
             layout=family.layouts[column],
             microbatch=request.microbatch,
             cuts=cuts,
-            stages=tuple(stage_price(stage, column, menu.capacity_bytes) for stage in inner),
+            stages=tuple(stage_price(stage, column, menu.rates) for stage in inner),
             hop_s=family.hop_s,
             stages_behind=int(priced.behind[index]),
             boundary_bytes=_boundary_bytes(request),
@@ -269,7 +272,8 @@ def _best(priced: _Priced, pace_s: float) -> list[int]:
 def _lightest_block_bytes(setting: Setting) -> NDArray[np.float64]:
     """Per layout, bytes that the lightest block of the model takes with one microbatch in flight."""
     held = [state.held(setting, block) for block in dict.fromkeys(setting.model.blocks)]
-    bytes_of = np.stack([block.static + block.activation + block.transient for block in held])
+    factor = 1.0 + setting.rates.fragmentation
+    bytes_of = np.stack([one.static + factor * (one.activation + one.transient) for one in held])
     lightest: NDArray[np.float64] = bytes_of.min(axis=0)
     return lightest
 
@@ -311,12 +315,14 @@ def _criteria(stages: Sequence[Prices], hop_s: float) -> NDArray[np.float64]:
     return np.column_stack([slowest, *passage(forward, backward, tail, hop_s)])
 
 
-def _most_behind(request: Request, stage: Prices, capacity: float, inner_behind: int) -> NDArray[np.int64]:
+def _most_behind(
+    request: Request, stage: Prices, capacity: float, fragmentation: float, inner_behind: int
+) -> NDArray[np.int64]:
     """Per layout, the most stages behind the whole partial plan at which this inner stage fits; -1 never.
 
     For a schedule that holds as many microbatches as the pipeline is deep: the most other stages.
     """
-    free = capacity - stage.static_bytes - stage.transient_bytes
+    free = (capacity - stage.static_bytes) / (1.0 + fragmentation) - stage.transient_bytes
     limit = np.floor(np.where(free > 0, free, 0.0) / np.maximum(stage.activation_bytes, 1.0))
     limit = np.minimum(limit, UNLIMITED).astype(np.int64)
     schedule, microbatches = request.job.schedule, request.microbatches
@@ -326,10 +332,13 @@ def _most_behind(request: Request, stage: Prices, capacity: float, inner_behind:
     return np.where(limit >= everywhere, UNLIMITED, np.where(limit >= at_back, limit - 1 - inner_behind, -1))
 
 
-def _least_bytes(request: Request, stage: Prices, inner_behind: int) -> NDArray[np.float64]:
+def _least_bytes(
+    request: Request, stage: Prices, fragmentation: float, inner_behind: int
+) -> NDArray[np.float64]:
     """Per layout, bytes of an inner stage when no other stage stands behind the slice."""
     held = in_flight(request.job.schedule, inner_behind, inner_behind + 1, 1, request.microbatches)
-    return stage.static_bytes + held * stage.activation_bytes + stage.transient_bytes
+    activations = held * stage.activation_bytes + stage.transient_bytes
+    return stage.static_bytes + (1.0 + fragmentation) * activations
 
 
 def balanced_cuts(pricer: Pricer, start: int, stop: int, depth: int) -> tuple[int, ...]:

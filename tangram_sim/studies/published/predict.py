@@ -17,7 +17,7 @@ from tangram_sim.planners.uniform import uniform_plan
 from tangram_sim.plans import StagePrice
 from tangram_sim.schedules import StageTimes
 from tangram_sim.studies.published.parts import Parts, parts_of
-from tangram_sim.studies.published.reading import Problem, Run, read_run
+from tangram_sim.studies.published.reading import MEMORY_KINDS, Problem, Run, read_run
 
 MOST_PASSES = 4_000_000  # of one step that are still played: ten times the largest run published
 
@@ -29,7 +29,8 @@ class Prediction:
     run: Run
     step_s: float
     allocated_bytes: float  # tensors, on the fullest rank
-    reserved_bytes: float  # and what driver, libraries and communication hold
+    reserved_bytes: float  # what the allocator holds for them
+    device_bytes: float  # and what driver, libraries and communication hold beside it
     capacity_bytes: float
     fits: bool
     recompute: str  # as settled
@@ -41,7 +42,14 @@ class Prediction:
     @property
     def memory_bytes(self) -> float:
         """The predicted peak of the kind that the row measured."""
-        return self.allocated_bytes if self.run.measured.allocated else self.reserved_bytes
+        peaks = (self.allocated_bytes, self.reserved_bytes, self.device_bytes)
+        return peaks[MEMORY_KINDS.index(self.run.measured.memory)]
+
+    @property
+    def memory_error(self) -> float | None:
+        """Signed relative error of the peak memory; None where nothing was measured."""
+        measured = self.run.measured.peak_bytes
+        return self.memory_bytes / measured - 1 if measured else None
 
     @property
     def error(self) -> float | None:
@@ -88,12 +96,12 @@ class Predictor:
         seconds = float(fast.play_steps(step.template, step.template.durations(step.times)[None])[0])
         fullest = max(range(len(step.prices)), key=step.peak_bytes)
         gpu = run.cluster.groups[0].node.gpu
-        held = self.hwdb.efficiency(gpu, run.job.recipe.gemm_dtype).reserved_bytes.value
         return Prediction(
             run=run,
             step_s=seconds,
-            allocated_bytes=step.peak_bytes(fullest),
-            reserved_bytes=step.peak_bytes(fullest) + held,
+            allocated_bytes=step.allocated_bytes(fullest),
+            reserved_bytes=step.reserved_bytes(fullest),
+            device_bytes=step.peak_bytes(fullest),
             capacity_bytes=step.capacity_bytes(fullest),
             fits=step.fits(),
             recompute=settled,

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from tangram_sim.studies.published.stacks import stack_of
 from tangram_sim.units import GIB, GIGA
 
 HARD = ("gpu", "gpus", "layers", "hidden", "seq_len", "gbs", "tp", "pp", "dp")  # what no default can replace
+# What a memory figure counts: tensors; what PyTorch's allocator holds; what the driver shows as used.
+ALLOCATED, RESERVED, DEVICE = MEMORY_KINDS = ("allocated", "reserved", "device")
 WIDTH = "row width"  # column that marks a row whose cells do not match the header
 
 
@@ -38,7 +41,7 @@ class Measured:
 
     step_s: float = 0.0
     peak_bytes: float = 0.0
-    allocated: bool = False  # the peak counts tensors; else what the allocator or the driver holds
+    memory: str = DEVICE  # what the peak counts: one of MEMORY_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         cp=cp,
         ep=workload.expert_degree(cells, ep, tp),
         vpp=vpp,
+        layers=stage_layers(cells.text("extra"), model.layers, pp) if vpp == 1 else (),
         zero_stage=workload.zero_stage(cells, run_by),
         micro_batch=per_rank,
         sequence_parallel=workload.sequence_parallel(cells, run_by, tp),
@@ -183,5 +187,30 @@ def _measured(cells: Cells, gpus: int, gbs: int, seq: int) -> Measured:
     if not step and (rate := cells.number("samples_per_s")):
         step = gbs / rate
     kind = cells.text("mem_kind").lower()
-    peak = (cells.number("peak_mem_gb") or 0.0) * (GIB if "gib" in kind else GIGA)
-    return Measured(step or 0.0, peak, "alloc" in kind or "max_mem" in kind)
+    # Drivers and frameworks divide by 1024^3 and write GB all the same; only a stated 1e9 is one.
+    unit = GIGA if re.search(r"1e9|10\^9|decimal", kind) else GIB
+    return Measured(step or 0.0, (cells.number("peak_mem_gb") or 0.0) * unit, memory_kind(kind))
+
+
+def memory_kind(text: str) -> str:
+    """What a memory figure counts, from words of its source; the driver's where they do not say.
+
+    A maximum that a training loop logs of itself (max_mem) is the allocator's.
+    """
+    if "alloc" in text:
+        return ALLOCATED
+    return RESERVED if re.search(r"reserv|cached|max_mem", text) else DEVICE
+
+
+def stage_layers(text: str, layers: int, pp: int) -> tuple[int, ...]:
+    """Blocks of every stage from a remark like "layers_per_stage=[7, 9, 9, 9]"; () where there is none.
+
+    Where the numbers add up to two more than the blocks, embedding and head are counted as layers.
+    """
+    found = re.search(r"layers_per_stage=\[([\d, ]+)\]", text)
+    counts = [int(count) for count in re.findall(r"\d+", found[1])] if found else []
+    if len(counts) != pp:
+        return ()
+    if sum(counts) == layers + 2:
+        counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
+    return tuple(counts) if sum(counts) == layers and min(counts) > 0 else ()

@@ -92,6 +92,7 @@ def predictions_csv(results: Sequence[Prediction | Problem]) -> str:
             *("id", "source_id", "gpu", "predicted_s", "measured_s", "error"),
             *("predicted_allocated_gb", "predicted_reserved_gb", "measured_peak_gb", "fits", "recompute"),
             *("step_s_low", "step_s_high", "measured_gpu", "assumed", *parts),
+            *("predicted_device_gb", "mem_kind", "memory_error"),
         )
     )
     for one in predicted:
@@ -106,6 +107,8 @@ def predictions_csv(results: Sequence[Prediction | Problem]) -> str:
                 *(_number(one.step_s_low), _number(one.step_s_high)),
                 *("yes" if one.measured else "no", "; ".join(run.assumed)),
                 *(f"{value:.6g}" for value in asdict(one.parts).values()),
+                *(_number(one.device_bytes / GIGA), measured.memory if measured.peak_bytes else ""),
+                "" if one.memory_error is None else f"{one.memory_error:.6f}",
             )
         )
     return text.getvalue()

@@ -38,9 +38,7 @@ def score(predictions: Sequence[Prediction]) -> Score:
     """The figures of some predictions, every row the same weight."""
     errors = np.array([one.error for one in predictions if one.error is not None])
     memory = [
-        abs(one.memory_bytes / one.run.measured.peak_bytes - 1)
-        for one in predictions
-        if one.run.measured.peak_bytes > 0
+        abs(error) for one in predictions if (error := one.memory_error) is not None
     ]
     inside = [
         one.step_s_low <= one.run.measured.step_s <= one.step_s_high
