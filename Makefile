@@ -50,8 +50,14 @@ plan: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto
 
-# What needs torch joins here; nothing does yet.
-test-all: test
+$(VENV)/.installed-validate: $(VENV)/.installed-test
+	@echo "installing torch for what is checked against it (once)"
+	@$(INSTALL) ".[test,validate]"
+	@touch $@
+
+# With torch installed the tests of tests/with_torch join.
+test-all: $(VENV)/.installed-validate
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from tangram_sim.models import Experts
 from tangram_sim.studies.published import defaults, report
 from tangram_sim.studies.published.machines import network_gbps
 from tangram_sim.studies.published.predict import Prediction, predict_rows
-from tangram_sim.studies.published.reading import Problem, Run, read_run, read_table
+from tangram_sim.studies.published.reading import Problem, Run, read_run, read_table, stage_layers
 from tangram_sim.studies.published.score import macro, score, spearman
 
 HWDB = Hwdb.load()
@@ -161,8 +161,20 @@ def test_measured_time_falls_back_from_the_stated_to_the_derived():
     assert run(iter_time_s="", iter_time_s_derived="2.5").measured.step_s == 2.5
     assert run(iter_time_s="", tokens_per_s_per_gpu="1024").measured.step_s == pytest.approx(1.0)
     memory = run(peak_mem_gb="2", mem_kind="GiB max allocated").measured
-    assert memory.allocated and memory.peak_bytes == 2 * 2**30
-    assert not run(peak_mem_gb="2", mem_kind="GB on first/last stage").measured.allocated
+    assert memory.memory == "allocated" and memory.peak_bytes == 2 * 2**30
+    # Drivers say GB and mean GiB; a figure that does not say what it counts is the driver's.
+    driver = run(peak_mem_gb="2", mem_kind="GB on first/last stage").measured
+    assert driver.memory == "device" and driver.peak_bytes == 2 * 2**30
+    assert run(peak_mem_gb="2", mem_kind="GiB max_mem (json)").measured.memory == "reserved"
+    assert run(peak_mem_gb="2", mem_kind="max reserved, 1e9 bytes").measured.peak_bytes == 2e9
+
+
+def test_stages_of_a_remark_are_taken_where_they_add_up():
+    """Numbers that add up to the blocks, or to two more (embedding and head as layers); nothing else."""
+    assert stage_layers("x=1;layers_per_stage=[7, 9, 9, 9]", 32, 4) == (6, 9, 9, 8)
+    assert stage_layers("layers_per_stage=[8, 8]", 16, 2) == (8, 8)
+    for text in ("", "layers_per_stage=[7, 9, 9]", "layers_per_stage=[30, 1, 1, 3]", "layers_per_stage=[a]"):
+        assert stage_layers(text, 32, 4) == ()
 
 
 @pytest.mark.parametrize(

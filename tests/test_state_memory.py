@@ -129,12 +129,12 @@ def test_data_parallel_shares_may_be_uneven_and_the_largest_counts():
 def test_gated_and_grouped_blocks_are_generalised():
     """What a layer of Llama keeps, counted by hand.
 
-    2 norm inputs and 2 block inputs, 2 masks, q and output, k and v of few heads, gate, up, product.
+    2 norm inputs and 2 block inputs, q and output, k and v of few heads, gate, up, product; no dropout.
     """
     model = load_model("llama3-8b")
     block, width = model.blocks[0], 2
     attention, inner = block.attention, block.feed_forward.width
-    per_token = model.hidden * (4 * width + 2) + width * (
+    per_token = model.hidden * 4 * width + width * (
         2 * attention.heads * attention.head_dim + 2 * attention.kv_heads * attention.head_dim + 3 * inner
     )
     where = setting(Layout(), model=model, gpu="H100-SXM5-80GB", job=Job(seq=8192, dtype="bf16"))

@@ -53,6 +53,7 @@ def command(
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
+    memory: shared.MemoryFile = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Predict one uniform layout of MODEL on CLUSTER; ranks go node by node, tp fastest, then cp, dp, pp."""
@@ -79,11 +80,11 @@ def command(
         layers=_layers(layers),
         order=shared.names("--order", order),
     )
-    writing.require_writable(output=output, trace=trace)
+    writing.require_writable(output=output, trace=trace, memory=memory)
     database = shared.load_hwdb(hwdb)
     job = Job(global_batch, seq, dtype, optimizer, schedule)
     result = api.estimate(load_model(model), load_cluster(cluster, database), job, wanted, hwdb=database)
-    writing.show(result, as_json=as_json, output=output, trace=trace)
+    writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)
 
 
 def _layers(text: str | None) -> tuple[int, ...]:

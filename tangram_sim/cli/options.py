@@ -39,6 +39,9 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON 
 Trace: TypeAlias = Annotated[
     Path | None, typer.Option("--trace", help="Write a timeline for chrome://tracing or Perfetto.")
 ]
+MemoryFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--memory", help="Write bytes by stage over the step to this CSV file.")
+]
 Output: TypeAlias = Annotated[
     Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")
 ]

@@ -14,12 +14,13 @@ def command(
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
+    memory: shared.MemoryFile = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Replay a plan file; rows under --hwdb win over the figures in the file and re-price the decisions."""
     from tangram_sim.cli import writing
     from tangram_sim.studies import api
 
-    writing.require_writable(output=output, trace=trace)
+    writing.require_writable(output=output, trace=trace, memory=memory)
     result = api.simulate(plan, engine=engine, hwdb=shared.load_hwdb(hwdb))
-    writing.show(result, as_json=as_json, output=output, trace=trace)
+    writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)

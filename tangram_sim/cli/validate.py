@@ -28,7 +28,7 @@ def published(
     """Predict every run of RUNS.csv that can be predicted, and score step time and memory."""
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
-    from tangram_sim.studies.published import report
+    from tangram_sim.studies.published import memory, report
     from tangram_sim.studies.published.predict import predict_rows
     from tangram_sim.studies.published.reading import read_table
 
@@ -46,6 +46,8 @@ def published(
         print_table((title, *report.COLUMNS), report.table_rows(found, part), right)
     overall = report.table_rows(found, "overall") + report.table_rows(found, "pooled")
     print_table(("every source the same weight, and every row", *report.COLUMNS), overall, right)
+    if found["memory"]:
+        print_table(("peak memory", *memory.COLUMNS[1:]), memory.table_rows(found["memory"]), right[:5])
     print_line("Errors of the step time in percent of what was measured; bias is the median signed error.")
     print_line(
         f"{found['rows']} rows: {found['predicted']} predicted, {found['without_measured_step']} of them "

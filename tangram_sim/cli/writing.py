@@ -51,6 +51,7 @@ def show(
     output: Path | None,
     trace: Path | None,
     candidates: Path | None = None,
+    memory: Path | None = None,
 ) -> None:
     """Write the files asked for, then print the table or the JSON object."""
     written = []
@@ -59,6 +60,11 @@ def show(
 
         write_whole(trace, trace_json(result.forecast.timeline))
         written.append(f"timeline written to {trace} (open it in https://ui.perfetto.dev)")
+    if memory is not None:
+        from tangram_sim.studies.memory_timeline import memory_csv
+
+        write_whole(memory, memory_csv(result.forecast))
+        written.append(f"memory over time written to {memory}")
     if candidates is not None:
         write_whole(candidates, candidates_text(result.candidates))
         written.append(f"{count(len(result.candidates), 'partial plan')} written to {candidates}")

@@ -20,13 +20,13 @@ class Rates:
     dispatch_s: float  # host time to launch one kernel
     fused_attention: bool  # a flash kernel exists: scores are never stored
     usable_memory_bytes: float  # for what the allocator holds of a model
-    reserved_bytes: float  # driver context, libraries, communication buffers: outside the allocator
-    workspace_bytes: float  # tensors the software stack keeps whatever the model
-    master_bytes: float  # per parameter in mixed precision: fp32 master copy and copies the stack makes
-    fragmentation: float  # what the allocator caches beyond activations, as a share of them
     tensor_exposed: float  # factors of the software stack on tensor- and data-parallel communication
     data_exposed: float
     measured: bool
+    reserved_bytes: float = 0.0  # driver context, libraries, communication buffers: outside the allocator
+    workspace_bytes: float = 0.0  # tensors the software stack keeps whatever the model
+    master_bytes: float = 4.0  # per parameter in mixed precision: fp32 master copy and copies the stack makes
+    fragmentation: float = 0.0  # what the allocator caches beyond activations, as a share of them
 
 
 def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -> Rates:

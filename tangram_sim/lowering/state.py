@@ -120,7 +120,9 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     # Inputs of the norms and of the column-parallel products, and dropout masks where there is dropout: GPT and
     # BERT, the blocks with LayerNorm and plain feed-forwards, train with it; Llama and its kin do not.
     masks = 2 * MASK_BYTES_PER_ELEMENT if block.norm_bias and not part.gated else 0.0
-    residual = hidden * (4 * width + masks) / shards
+    # Latent attention also keeps its bottlenecks, before and behind their norms.
+    latent = 2 * (attention.query_rank + attention.kv_rank)
+    residual = (hidden * (4 * width + masks) + latent * width) / shards
     heads = attention.heads / setting.tp
     projected = heads * (attention.head_dim + attention.value_dim) + kv_heads(setting, attention) * (
         attention.head_dim + attention.value_dim

@@ -93,8 +93,10 @@ class StageForecast(Document):
     send_s: float = Field(description="seconds to hand one microbatch to the next stage")
     idle_fraction: float = Field(description="share of the step its compute stream waits")
     in_flight: int = Field(description="microbatches whose activations are held at peak")
-    peak_memory_bytes: float
-    memory_capacity_bytes: float
+    peak_memory_bytes: float = Field(description="as the driver shows it: what must fit")
+    peak_memory_reserved_bytes: float = Field(0.0, ge=0, description="of it, held by the allocator")
+    peak_memory_allocated_bytes: float = Field(0.0, ge=0, description="of that, in tensors")
+    memory_capacity_bytes: float = Field(description="of the GPU, for all that runs on it")
     measured: bool = Field(description="times rest on measurements of this GPU kind, not on its family")
     limited_by: str = Field("", description="kernel class with the largest share of its critical path")
     limited_by_share: float = Field(0.0, description="that share, of one microbatch forward and backward")
@@ -145,7 +147,11 @@ class PlanDocument(Document):
     gpus_used: int
     gpus_total: int
     bubble_fraction: float = Field(description="idle share of the GPUs used")
-    peak_memory_bytes: float = Field(description="of the fullest GPU, relative to its capacity")
+    peak_memory_bytes: float = Field(
+        description="of the fullest GPU, relative to its capacity, as the driver shows it: what must fit"
+    )
+    peak_memory_reserved_bytes: float = Field(0.0, ge=0, description="of it, held by the allocator")
+    peak_memory_allocated_bytes: float = Field(0.0, ge=0, description="of that, in tensors")
     lower_bound_step_s: float = Field(
         description="no plan on this cluster can beat this under the same cost model"
     )

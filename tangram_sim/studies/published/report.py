@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from tangram_sim.studies.published.memory import memory_scores
 from tangram_sim.studies.published.predict import Prediction
 from tangram_sim.studies.published.reading import Problem
 from tangram_sim.studies.published.score import Score, by, macro, score
@@ -36,6 +37,7 @@ def document(results: Sequence[Prediction | Problem]) -> dict[str, Any]:
         "by_source": _figures(by_source),
         "by_tier": _figures(by(predicted, lambda one: one.run.tier or "none")),
         "pooled": asdict(score(predicted)),
+        "memory": {kind: asdict(one) for kind, one in memory_scores(predicted).items()},
         "rows": len(results),
         "predicted": len(predicted),
         "without_measured_step": sum(one.error is None for one in predicted),
