@@ -1,4 +1,4 @@
-"""Peaks as tensors, allocator and driver hold them: what a stack adds, over the step, and how far off we are."""
+"""Peaks as tensors, allocator and driver hold them: what a stack adds, over the step, and the errors."""
 
 import csv
 import io
@@ -28,7 +28,9 @@ from tests.test_state_memory import BLOCK, GPT, HIDDEN, SEQ, setting
 
 HWDB = Hwdb.load()
 RUNS = Path(__file__).resolve().parents[2] / "shared" / "data" / "training_runs.csv"
-needs_runs = pytest.mark.skipif(not RUNS.exists(), reason="shared data/training_runs.csv is not beside the checkout")
+needs_runs = pytest.mark.skipif(
+    not RUNS.exists(), reason="shared data/training_runs.csv is not beside the checkout"
+)
 
 
 def priced(static, activation, transient, fragmentation, capacity) -> StagePrice:
@@ -69,7 +71,7 @@ def test_peaks_are_ordered_and_the_drivers_decides():
 
 class TestWhatStacksAdd:
     def test_deepspeed_keeps_gradient_copies_with_sharded_optimizers_only(self):
-        """4 + 2 + 4 bytes beside 16-bit weights and gradients and the moments; without ZeRO the recipe's 4."""
+        """4 + 2 + 4 bytes beside weights, gradients and moments; without ZeRO the 4 of the recipe."""
         layouts = (Layout(dp=4), Layout(dp=4, zero_stage=1))
         for stack, master in (("generic", 4), ("megatron-deepspeed", 10), ("fsdp", 2)):
             where = setting(*layouts, microbatch=4, job=Job(seq=SEQ, dtype="fp16", stack=stack))
@@ -105,7 +107,9 @@ class TestGradientsBesideWiderOnes:
     def test_experts_share_one_experts(self):
         model = load_model("mixtral-8x7b")
         block, job = model.blocks[0], Job(seq=SEQ, dtype="bf16")
-        where = setting(Layout(), Layout(dp=8, ep=8), model=model, gpu="A100-SXM4-80GB", microbatch=8, job=job)
+        where = setting(
+            Layout(), Layout(dp=8, ep=8), model=model, gpu="A100-SXM4-80GB", microbatch=8, job=job
+        )
         experts = block.feed_forward.expert_parameters(model.hidden)
         expected = 2 * (block.parameters(model.hidden) - experts + experts / 8)
         assert held(where, block).scratch == pytest.approx([expected, expected])
@@ -114,8 +118,10 @@ class TestGradientsBesideWiderOnes:
         """A stage's transient is the largest of its atoms' and, beside it, the scratch of its blocks."""
         where = setting(Layout(), gpu="A100-SXM4-80GB", job=Job(seq=SEQ, dtype="bf16"))
         head = held(where, atoms_of(GPT)[-1])
-        assert Pricer(where).price(3, 6).transient_bytes[0] == head.transient[0] + held(where, BLOCK).scratch[0]
-        # 16-bit logits, their fp32 copy; here the product's, with the gradient of the vocabulary matrix, is more.
+        assert (
+            Pricer(where).price(3, 6).transient_bytes[0] == head.transient[0] + held(where, BLOCK).scratch[0]
+        )
+        # 16-bit logits and their fp32 copy, or logits' gradient and that of the vocabulary matrix.
         logits, matrix = SEQ * 51200, atoms_of(GPT)[-1].parameters
         assert head.transient[0] == max(logits * 6, logits * 2 + matrix * 2)
 
@@ -152,7 +158,8 @@ class TestTimeline:
     def test_equal_plans_give_equal_text(self):
         cluster, model = load_cluster("azure-c1", HWDB), load_model("gpt3-2.7b")
         made = [
-            api.estimate(model, cluster, Job(global_batch=16), Uniform(tp=4, pp=2), hwdb=HWDB) for _ in range(2)
+            api.estimate(model, cluster, Job(global_batch=16), Uniform(tp=4, pp=2), hwdb=HWDB)
+            for _ in range(2)
         ]
         assert memory_csv(made[0].forecast) == memory_csv(made[1].forecast)
 
@@ -174,7 +181,11 @@ class TestAgainstPublishedPeaks:
     def test_errors_stay_under_the_targets(self, cases):
         """Median / 90th percentile of sources of equal weight: in-sample 4 / 10 %, left out 8 / 22 %."""
         splits = memory.splits(cases)
-        for split, limit in (("in-sample", (0.04, 0.10)), ("5-fold", (0.08, 0.22)), ("source left out", (0.08, 0.22))):
+        for split, limit in (
+            ("in-sample", (0.04, 0.10)),
+            ("5-fold", (0.08, 0.22)),
+            ("source left out", (0.08, 0.22)),
+        ):
             figures = memory.accuracy(cases, splits[split])
             assert all(figure <= most for figure, most in zip(figures, limit, strict=True)), (split, figures)
 
@@ -191,7 +202,7 @@ class TestAgainstPublishedPeaks:
 
 
 def test_a_fit_finds_the_overhead_that_made_the_peaks():
-    """Synthetic peaks of a known overhead; the prior gives way to twenty rows, and rules where there are none."""
+    """Synthetic peaks of a known overhead: the prior gives way to twenty rows, and rules without any."""
     rng = np.random.default_rng(1)
     n = 20
     truth = memory.Overhead(3e9, 0.25)

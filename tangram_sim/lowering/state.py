@@ -28,7 +28,9 @@ class Held(NamedTuple):
     static: Floats  # weights, gradients, optimizer state, at the layout's ZeRO stage
     activation: Floats  # kept per microbatch in flight
     transient: Floats  # extra while the atom itself runs
-    scratch: Floats  # kept from its first backward on and shared by like atoms: gradients as products leave them
+    scratch: (
+        Floats  # kept from its first backward on and shared by like atoms: gradients as products leave them
+    )
 
 
 def parameters_per_rank(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
@@ -57,7 +59,7 @@ def _weight_bytes(job: Job) -> float:
 
 
 def static_bytes(setting: Setting, atom: Atom) -> Floats:
-    """Weights, gradients and optimizer state of an atom on one rank, as recipe and software stack keep them."""
+    """Weights, gradients and optimizer state of an atom on one rank, as recipe and stack keep them."""
     recipe, job = setting.job.recipe, setting.job
     # Where a recipe has a master copy, a sharding optimizer of the stack may keep more (copies of gradients)
     # or less (no 16-bit shard) for it.
@@ -117,8 +119,8 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     attention, part = block.attention, block.feed_forward
     hidden, tokens, width = setting.model.hidden, setting.tokens, setting.job.recipe.activation_bytes
     shards = setting.sequence_shards
-    # Inputs of the norms and of the column-parallel products, and dropout masks where there is dropout: GPT and
-    # BERT, the blocks with LayerNorm and plain feed-forwards, train with it; Llama and its kin do not.
+    # Inputs of the norms and of the column-parallel products, and dropout masks where there is dropout: GPT
+    # and BERT, the blocks with LayerNorm and plain feed-forwards, train with it; Llama and its kin do not.
     masks = 2 * MASK_BYTES_PER_ELEMENT if block.norm_bias and not part.gated else 0.0
     # Latent attention also keeps its bottlenecks, before and behind their norms.
     latent = 2 * (attention.query_rank + attention.kv_rank)
@@ -143,8 +145,8 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
 def _gradient_scratch(setting: Setting, atom: Atom) -> Floats:
     """Weight gradients in the width of the weights beside wider accumulated ones; of the experts, one's.
 
-    Autograd wants a gradient of the weight's own type for every matrix. Fused kernels that add to fp32 gradients
-    hand it a placeholder per shape and keep it.
+    Autograd wants a gradient of the weight's own type for every matrix. Fused kernels that add to fp32
+    gradients hand it a placeholder per shape and keep it.
     """
     recipe, job = setting.job.recipe, setting.job
     dense, expert = parameters_per_rank(setting, atom)

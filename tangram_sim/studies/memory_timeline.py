@@ -18,7 +18,7 @@ Row = tuple[float, int, str, float]
 
 
 def memory_rows(result: Forecast) -> Iterator[Row]:
-    """(time_s, stage, what, bytes), stage by stage in order of time; a figure holds until the next of its kind.
+    """(time_s, stage, what, bytes), stage by stage in order of time; a figure holds until its next.
 
     `states` are weights, gradients and optimizer state; `transient` is what the largest layer needs while it
     runs, counted for the whole step; `cached` is what the allocator holds beyond tensors; `context` lies
@@ -34,7 +34,9 @@ def memory_rows(result: Forecast) -> Iterator[Row]:
         activations = np.maximum(memory.bytes - (states + transient), 0.0)
         cached = first.fragmentation * (activations + transient)
         total = activations + cached + sum(constant)
-        for time_s, *sizes in zip(*(a.tolist() for a in (memory.times_s, activations, cached, total)), strict=True):
+        for time_s, *sizes in zip(
+            *(a.tolist() for a in (memory.times_s, activations, cached, total)), strict=True
+        ):
             yield from ((time_s, stage, what, size) for what, size in zip(CHANGING, sizes, strict=True))
 
 
@@ -43,5 +45,7 @@ def memory_csv(result: Forecast) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
-    writer.writerows((f"{time_s:.9g}", stage, what, f"{size:.0f}") for time_s, stage, what, size in memory_rows(result))
+    writer.writerows(
+        (f"{time_s:.9g}", stage, what, f"{size:.0f}") for time_s, stage, what, size in memory_rows(result)
+    )
     return text.getvalue()

@@ -42,11 +42,13 @@ class Norm(torch.autograd.Function):
         x, weight, scale = ctx.saved_tensors
         unit = x * scale
         inner = grad * weight
-        return scale * (inner - unit * (inner * unit).mean(-1, keepdim=True)), (grad * unit).flatten(0, -2).sum(0)
+        return scale * (inner - unit * (inner * unit).mean(-1, keepdim=True)), (grad * unit).flatten(
+            0, -2
+        ).sum(0)
 
 
 class Flash(torch.autograd.Function):
-    """Attention as a flash kernel keeps it, for values narrower than keys, which torch's own refuses on CPUs."""
+    """Attention as a flash kernel keeps it, for values narrower than keys: torch's has none on CPUs."""
 
     @staticmethod
     def forward(ctx, q, k, v, causal):

@@ -30,9 +30,7 @@ BLOCKS = {
     "llama-gqa": Block(Attention(4, 2, 64, 64), FeedForward(704)),
     "moe": Block(Attention(4, 4, 64, 64), Experts(8, 2, 512)),
     "moe-shared": Block(Attention(4, 1, 64, 64), Experts(4, 1, 384, shared_width=256)),
-    "mla": Block(
-        Attention(4, 4, 96, 64, query_rank=128, kv_rank=64, rope_dim=32), FeedForward(704)
-    ),
+    "mla": Block(Attention(4, 4, 96, 64, query_rank=128, kv_rank=64, rope_dim=32), FeedForward(704)),
 }
 HWDB = Hwdb.load()
 

@@ -99,7 +99,7 @@ def cases(rows: Sequence[Mapping[str, str]], overlays: Sequence[Path] = ()) -> C
 
 
 def _separating(overlays: Sequence[Path]) -> Hwdb:
-    """The database with no workspace and a fragmentation of 1: allocated and reserved differ by activations."""
+    """The database with no workspace and a fragmentation of 1: allocated + activations = reserved."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
@@ -114,7 +114,7 @@ def _separating(overlays: Sequence[Path]) -> Hwdb:
 
 
 def _loss(cases: Cases, use: Mask, at: Overhead) -> float:
-    """Minus the log of the probability: Cauchy's of log errors, every source the same weight, and the prior."""
+    """Minus the log of the probability: Cauchy's of log errors, sources of equal weight, and the prior."""
     _, place, counts = np.unique(cases.source[use], return_inverse=True, return_counts=True)
     error = np.log(cases.peaks(at)[use] / cases.measured[use]) / WIDTH
     away = [(one - prior) / sigma for one, prior, sigma in zip(at, ASSUMED, SIGMA, strict=True)]
@@ -157,7 +157,8 @@ def runs_behind(cases: Cases, stack: str, use: Mask) -> Mask:
     if own.any():
         return own
     kin = [other for other, runtime in RUNTIMES.items() if runtime == RUNTIMES.get(stack, "")]
-    return use & np.isin(cases.stack, kin)
+    shared: Mask = use & np.isin(cases.stack, kin)
+    return shared
 
 
 def predict(cases: Cases, use: Mask) -> FloatArray:

@@ -37,9 +37,7 @@ COUNTS = ("n", "memory_n")
 def score(predictions: Sequence[Prediction]) -> Score:
     """The figures of some predictions, every row the same weight."""
     errors = np.array([one.error for one in predictions if one.error is not None])
-    memory = [
-        abs(error) for one in predictions if (error := one.memory_error) is not None
-    ]
+    memory = [abs(error) for one in predictions if (error := one.memory_error) is not None]
     inside = [
         one.step_s_low <= one.run.measured.step_s <= one.step_s_high
         for one in predictions
