@@ -153,7 +153,7 @@ def deviations(cases: Cases, use: Mask, at: Overhead) -> Overhead:
 
 def runs_behind(cases: Cases, stack: str, use: Mask) -> Mask:
     """The rows that speak for a stack: its own, else those of its runtime, else none."""
-    own = use & (cases.stack == stack)
+    own: Mask = use & (cases.stack == stack)
     if own.any():
         return own
     kin = [other for other, runtime in RUNTIMES.items() if runtime == RUNTIMES.get(stack, "")]
