@@ -3,12 +3,21 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tangram_sim.clusters import Gpu, Link, Node
 from tangram_sim.datafiles import shipped
 from tangram_sim.errors import unknown_name
-from tangram_sim.hwdb.efficiency import DTYPES, Efficiency, Estimate
+from tangram_sim.hwdb.efficiency import (
+    ASSUMED,
+    DTYPES,
+    INHERITED,
+    Efficiency,
+    EfficiencyTable,
+    Estimate,
+    Residuals,
+)
 from tangram_sim.hwdb.loading import Tables, read_folders
 from tangram_sim.hwdb.tables import Row
 from tangram_sim.units import GIGA, KILO, MEGA, TERA, gbps_to_bytes_per_s
@@ -133,6 +142,44 @@ class Hwdb:
                 self._used["efficiency", row.name] = row
             self._cache[key] = found
         return found
+
+    def residuals(self, gpu: Gpu, dtype: str, stack: str = "generic") -> Residuals:
+        """What predictions for `gpu` at `dtype` (a peak column of gpus.csv) under `stack` are off by."""
+        key = ("residuals", gpu.name, gpu.architecture, dtype, stack, str(gpu.measured))
+        found = self._cache.get(key)
+        if not isinstance(found, Residuals):
+            known = {name: row["architecture"] for name, row in self._tables.rows["gpus"].items()}
+            found, rows = self._tables.efficiency.of_residuals(gpu, dtype, stack, known)
+            for row in rows:
+                self._used["efficiency", row.name] = row
+            self._cache[key] = found
+        return found
+
+    def rests_on(self, gpu: Gpu, dtype: str, stack: str = "generic") -> str:
+        """In words, what the times of one GPU kind (no mixed one) rest on at `dtype`."""
+        architecture = self._tables.rows["gpus"].get(gpu.name)
+        family = architecture["architecture"] if architecture is not None else gpu.architecture
+        where = (gpu.name, f"arch:{family}", "*")
+        row = self._tables.efficiency.find("gemm", "efficiency", where, dtype, stack)
+        source = row["source"]
+        if source.startswith(INHERITED):
+            return source.partition(":")[0]
+        if source == ASSUMED:
+            return f"assumed for {'any GPU' if row['gpu'] == '*' else row['gpu'].removeprefix('arch:')}"
+        if row["gpu"] == gpu.name:
+            return f"kernel tables: {source}" if gpu.measured else source
+        return f"inherited from {row['gpu'].removeprefix('arch:')}: {source}"
+
+    def efficiency_rows(self) -> tuple[tuple[int, Row], ...]:
+        """(layer, row) of every efficiency row: layer 0 is the shipped database, 1, 2, ... are overlays."""
+        return self._tables.efficiency.rows
+
+    def with_efficiency(self, rows: Sequence[Row]) -> "Hwdb":
+        """The same tables with efficiency rows laid over them as one more overlay, in memory only."""
+        given = self._tables.efficiency.rows
+        layer = 1 + max((layer for layer, _ in given), default=0)
+        table = EfficiencyTable([*given, *((layer, row) for row in rows)])
+        return Hwdb(replace(self._tables, efficiency=table), self.folders)
 
     def link_efficiency(self, link: Link) -> Estimate:
         """(value, sigma): the fraction of a link's bandwidth that transfers reach."""

@@ -2,7 +2,8 @@
 
 Rows are long (`gpu, dtype, kernel, stack, ..., parameter, value, sigma`). `gpu` is a row of gpus.csv,
 `arch:NAME`, `link:NAME` or `kind:NAME` for links, or `*`; `dtype` may be `*`; stack `generic` stands for
-every stack. The most specific row wins, first by gpu, then by dtype, then by stack.
+every stack. The most specific row wins, first by gpu, then by dtype, then by stack; of rows about software
+(kernels `stack` and `dispatch`) first by stack, so that nobody's own runs speak for another stack.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,18 @@ class Estimate(NamedTuple):
 
     value: float
     sigma: float
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """What predictions are off by beyond the errors of their parameters: standard deviations of log errors."""
+
+    step: float  # of a step, whole
+    plan: float  # the part of it that two plans of one stack and GPU kind do not share
+    memory: float  # of a peak
+    prior_share: float  # of the parameters' own errors that is left after calibrating to runs of one's own
+    stack_known: bool  # the stack has rows of its own
+    gpu_measured: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +92,25 @@ PARAMETERS: Mapping[tuple[str, str], _Parameter] = {
     ("stack", "memory_fragmentation"): _Parameter("fragmentation", 0.0, 1.0, "max"),
     ("link", "efficiency"): _Parameter("link_efficiency", 1e-3, 1.0, "min"),
 }
+# What rows say about errors; no prediction depends on them, only its interval.
+RESIDUALS: Mapping[tuple[str, str], _Parameter] = {
+    ("stack", "residual"): _Parameter("step", 0.0, 3.0, "max"),
+    ("stack", "residual_unmeasured"): _Parameter("step", 0.0, 3.0, "max"),  # GPU kinds without own tables
+    ("stack", "residual_plan"): _Parameter("plan", 0.0, 3.0, "max"),
+    ("stack", "prior_share"): _Parameter("prior_share", 0.0, 1.0, "max"),
+    ("memory", "residual"): _Parameter("memory", 0.0, 3.0, "max"),
+}
+CALIBRATED = "calibrated"  # in column stack of rows of RESIDUALS: every stack with fitted rows of its own
+_SOFTWARE = ("stack", "dispatch")
 _GPU_PARAMETERS = {key: known for key, known in PARAMETERS.items() if key[0] != "link"}
 
 
 def check(row: Row, where: str) -> None:
     """Hold an efficiency row to the known kernels, parameters and ranges (BadInputError otherwise)."""
-    known = PARAMETERS.get((row["kernel"], row["parameter"]))
+    every = {**PARAMETERS, **RESIDUALS}
+    known = every.get((row["kernel"], row["parameter"]))
     if known is None:
-        options = ", ".join(f"{kernel} {parameter}" for kernel, parameter in sorted(PARAMETERS))
+        options = ", ".join(f"{kernel} {parameter}" for kernel, parameter in sorted(every))
         raise BadInputError(
             f"{where}: kernel {row['kernel']!r} has no parameter {row['parameter']!r}; known pairs: {options}"
         )
@@ -105,12 +129,13 @@ class EfficiencyTable:
     date an earlier one, a later row an earlier one.
     """
 
-    __slots__ = ("_best",)
+    __slots__ = ("_best", "rows")
 
     def __init__(self, rows: Iterable[tuple[int, Row]]) -> None:
         """`rows` are (layer, row): 0 for the database, 1, 2, ... for overlays."""
+        self.rows = tuple(rows)
         best: dict[tuple[str, str, str, str, str], tuple[tuple[int, bool, str, int], Row]] = {}
-        for order, (layer, row) in enumerate(rows):
+        for order, (layer, row) in enumerate(self.rows):
             key = (row["kernel"], row["parameter"], row["gpu"], row["dtype"], row["stack"])
             rank = (layer, row["source"] != ASSUMED, row["date"], order)
             if key not in best or rank > best[key][0]:
@@ -119,12 +144,16 @@ class EfficiencyTable:
 
     def find(self, kernel: str, parameter: str, gpus: Iterable[str], dtype: str, stack: str) -> Row:
         """The most specific row; `gpus` are the entries of column gpu that apply, most specific first."""
-        for gpu in gpus:
-            for kind in (dtype, "*"):
-                for software in dict.fromkeys((stack, "generic")):
-                    row = self._best.get((kernel, parameter, gpu, kind, software))
-                    if row is not None:
-                        return row
+        stacks = dict.fromkeys((stack, "generic"))
+        places: Iterable[tuple[str, str, str]]
+        if kernel in _SOFTWARE:
+            places = ((gpu, kind, own) for own in stacks for gpu in gpus for kind in (dtype, "*"))
+        else:
+            places = ((gpu, kind, own) for gpu in gpus for kind in (dtype, "*") for own in stacks)
+        for gpu, kind, own in places:
+            row = self._best.get((kernel, parameter, gpu, kind, own))
+            if row is not None:
+                return row
         raise BadInputError(
             f"no efficiency row for {kernel} {parameter}: the hardware database needs one for gpu '*'"
         )
@@ -148,6 +177,41 @@ class EfficiencyTable:
             figures[known.attribute] = _estimate(row)
             used += rows
         return Efficiency(**figures), used
+
+    def knows_stack(self, stack: str) -> bool:
+        """Whether a stack has rows of its own that were fitted to something."""
+        return stack != "generic" and any(
+            row["stack"] == stack and kernel in _SOFTWARE and row["source"] != ASSUMED
+            for (kernel, _, _, _, _), row in self._best.items()
+        )
+
+    def of_residuals(
+        self, gpu: Gpu, dtype: str, stack: str, architectures: Mapping[str, str]
+    ) -> tuple[Residuals, list[Row]]:
+        """What is known of the errors of predictions for a GPU under a stack, and the rows it rests on.
+
+        A row of the stack's own counts first, then what stacks with fitted rows have in common, then
+        `generic`: what to expect of a stack never seen.
+        """
+        members = [
+            (name, f"arch:{architectures.get(name, gpu.architecture)}", "*") for name in gpu.name.split("+")
+        ]
+        known = self.knows_stack(stack)
+        figures: dict[str, float] = {}
+        used = []
+        for (kernel, parameter), figure in RESIDUALS.items():
+            if figure.attribute == "step" and (parameter == "residual") != gpu.measured:
+                continue
+            rows = []
+            for member in members:
+                row = self.find(kernel, parameter, member, dtype, stack)
+                if known and row["stack"] == "generic" and kernel in _SOFTWARE:
+                    row = self.find(kernel, parameter, member, dtype, CALIBRATED)
+                rows.append(row)
+            worst = max(rows, key=lambda candidate: candidate.number("value"))
+            figures[figure.attribute] = worst.number("value")
+            used.append(worst)
+        return Residuals(**figures, stack_known=known, gpu_measured=gpu.measured), used
 
     def of_link(self, link: Link) -> tuple[Estimate, Row]:
         """The fraction of a link's bandwidth that collectives reach, and the row it rests on."""

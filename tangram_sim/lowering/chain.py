@@ -131,6 +131,19 @@ def play_chain(programs: Sequence[Program]) -> Played:
     return Played(done, np.maximum(done, before) + gradients)
 
 
+def class_seconds(programs: Sequence[Program]) -> Floats:
+    """Seconds that each class of ops has on the critical path of programs played in sequence, (K, CLASSES).
+
+    The path leads to the end of the pass or of its gradient synchronisation, whichever is later.
+    """
+    from tangram_sim.sim.fast import path_totals
+
+    structure, durations = _join(programs)
+    graph = structure.graph
+    counted = structure.group != _BACKGROUND
+    return path_totals(graph, structure.source, durations, graph.kind, len(CLASSES), counted)
+
+
 def chain_graph(programs: Sequence[Program], names: Sequence[str], layout: int = 0) -> OpGraph:
     """The op graph of one layout of the chain, labelled for people: what a slice looks like inside."""
     structure, durations = _join(programs)

@@ -94,9 +94,17 @@ class Pricer:
             return block.block_forward(setting, atom, times)
         return block.block_backward(setting, atom, times, last)
 
+    def programs(self, atoms: tuple[Atom, ...], direction: str) -> tuple[Program, ...]:
+        """The programs of `atoms`, in the order given; equal neighbours are looked up once."""
+        found: dict[int, Program] = {}  # by identity: hashing every block of a deep model takes longer
+        for atom in atoms:
+            if id(atom) not in found:
+                found[id(atom)] = self.program(atom, direction)
+        return tuple(found[id(atom)] for atom in atoms)
+
     def play(self, atoms: tuple[Atom, ...], direction: str) -> Played:
         """Play the programs of `atoms`, in the order given."""
-        return play_chain(tuple(self.program(atom, direction) for atom in atoms))
+        return play_chain(self.programs(atoms, direction))
 
     def _chain(self, direction: str, first: int) -> tuple[Played, int]:
         """The played chain that starts at atom `first`, and how far into it that atom lies.

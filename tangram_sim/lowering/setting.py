@@ -21,13 +21,13 @@ from tangram_sim.models import Model
 class Setting:
     """K layouts of stages of `model` on `island` under `job`, with `microbatch` sequences per stage.
 
-    All layouts have `pp == 1`: an inner pipeline is several stages, each with a setting of its own.
+    `microbatch` may be K numbers, one for each layout. All layouts have `pp == 1`: an inner pipeline is several stages, each with a setting of its own.
     """
 
     model: Model
     island: Island
     job: Job
-    microbatch: int
+    microbatch: int | tuple[int, ...]
     layouts: tuple[Layout, ...]
     hwdb: Hwdb
 
@@ -72,7 +72,10 @@ class Setting:
     @cached_property
     def sequences(self) -> NDArray[np.int64]:
         """Sequences of the largest data-parallel share."""
-        return -(-self.microbatch // self.dp)
+        return -(
+            -self._column(self.microbatch if isinstance(self.microbatch, tuple) else [self.microbatch])
+            // self.dp
+        )
 
     @cached_property
     def tokens(self) -> Floats:

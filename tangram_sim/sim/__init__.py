@@ -2,7 +2,7 @@
 
 from tangram_sim.sim.contention import play, saturated_links
 from tangram_sim.sim.critical import CriticalPath, critical_path
-from tangram_sim.sim.fast import makespan, makespans, play_many, play_steps
+from tangram_sim.sim.fast import makespan, makespans, path_totals, play_many, play_steps
 from tangram_sim.sim.memory import DeviceMemory, memory_timeline, peak_memory
 from tangram_sim.sim.perfetto import trace_events, trace_json
 from tangram_sim.sim.timeline import Timeline
@@ -15,6 +15,7 @@ __all__ = [
     "makespan",
     "makespans",
     "memory_timeline",
+    "path_totals",
     "peak_memory",
     "play",
     "play_many",

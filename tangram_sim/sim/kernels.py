@@ -106,3 +106,50 @@ def latest_ends(
                 for g in range(groups):
                     latest[row, g, mark + 1] = latest[row, g, mark]
                 mark += 1
+
+
+@njit(cache=True)
+def path_totals(
+    pred_ptr: IntArray,
+    pred: IntArray,
+    previous: IntArray,
+    source: IntArray,
+    durations: FloatArray,
+    label: IntArray,
+    counted: IntArray,
+    end: FloatArray,
+    totals: FloatArray,
+) -> None:
+    """Fill totals [K, labels]: seconds of each label on the critical path of each of K plays.
+
+    The path ends with the op that ends last among those `counted` (not 0); ties as in `critical_path`.
+    Op i lasts durations[:, source[i]]; end [n] is scratch.
+    """
+    for row in range(durations.shape[0]):
+        latest = -1.0
+        at = -1
+        for i in range(source.shape[0]):
+            time = 0.0
+            before = previous[i]
+            if before >= 0:
+                time = end[before]
+            for k in range(pred_ptr[i], pred_ptr[i + 1]):
+                time = max(time, end[pred[k]])
+            time += durations[row, source[i]]
+            end[i] = time
+            if counted[i] != 0 and time > latest:
+                latest = time
+                at = i
+        while at >= 0:
+            totals[row, label[at]] += durations[row, source[at]]
+            best = -1
+            when = -1.0
+            for k in range(pred_ptr[at], pred_ptr[at + 1]):
+                p = pred[k]
+                if end[p] > when or (end[p] == when and p < best):
+                    best = p
+                    when = end[p]
+            before = previous[at]
+            if before >= 0 and end[before] > when:
+                best = before
+            at = best

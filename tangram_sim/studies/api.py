@@ -25,6 +25,7 @@ from tangram_sim.studies.documents import (
     PlanDocument,
 )
 from tangram_sim.studies.forecast import Forecast, document, forecast
+from tangram_sim.studies.intervals import compare
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.wishes import named_islands, require_possible
 from tangram_sim.units import show_bytes, show_seconds
@@ -139,11 +140,17 @@ def _alternative(scored: Forecast, best: Forecast) -> Alternative:
     fewer = best.plan.gpus_used - scored.plan.gpus_used
     if fewer:
         trade += f", {abs(fewer)} {'fewer' if fewer > 0 else 'more'} GPUs"
+    against = compare(scored.uncertainty, best.uncertainty)
+    if not against.told_apart:
+        trade += " (cannot be told apart from the best)"
     freed = _fullness(best.step) - _fullness(scored.step)
     if abs(freed) > 0.005:
         trade += f", {abs(freed) * 100:.0f} % {'less' if freed > 0 else 'more'} of the fullest memory"
     return Alternative(
         step_s=scored.step_s,
+        ratio_low=against.ratio_low,
+        ratio_high=against.ratio_high,
+        told_apart=against.told_apart,
         gpus_used=scored.plan.gpus_used,
         microbatch=pipeline.microbatch,
         peak_memory_fraction=_fullness(scored.step),

@@ -27,6 +27,8 @@ class JobDocument(Document):
     schedule: str
     trainable: float = Field(1.0, ge=0, le=1, description="share of the parameters that is trained")
     flash_attention: bool = Field(True, description="whether the software has a fused attention kernel")
+    stack: str = Field("generic", description="software stack whose efficiency rows apply")
+    gradient_bytes: float = Field(0.0, ge=0, le=8, description="width of a gradient; 0: the recipe's")
 
 
 class LayoutDocument(Document):
@@ -114,10 +116,21 @@ class PartialPlanCounts(Document):
     played: int = 0
 
 
+class GpuKind(Document):
+    """What the times of one GPU kind rest on."""
+
+    gpu: str
+    measured: bool = Field(description="kernels were measured on this kind of GPU")
+    rests_on: str = Field(description="the same in words: kernel tables, a sibling's, an assumption")
+
+
 class Alternative(Document):
     """Another good plan, and what it trades."""
 
     step_s: float
+    ratio_low: float = Field(1.0, description="90 % interval of its step over the best plan's")
+    ratio_high: float = Field(1.0, description="errors that both plans share cancel in it")
+    told_apart: bool = Field(True, description="false: the interval does not say which of the two is faster")
     gpus_used: int
     microbatch: int
     peak_memory_fraction: float = Field(description="fullest stage: peak over capacity")
@@ -136,6 +149,8 @@ class PlanDocument(Document):
     job: JobDocument
     feasible: bool
     step_s: float = Field(gt=0)
+    step_s_low: float = Field(0.0, ge=0, description="90 % interval of step_s; 0 in files without one")
+    step_s_high: float = Field(0.0, ge=0)
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     mfu: float = Field(description="model FLOPs over the dense peak of the GPUs used")
@@ -152,6 +167,9 @@ class PlanDocument(Document):
     )
     peak_memory_reserved_bytes: float = Field(0.0, ge=0, description="of it, held by the allocator")
     peak_memory_allocated_bytes: float = Field(0.0, ge=0, description="of that, in tensors")
+    peak_memory_bytes_high: float = Field(
+        0.0, ge=0, description="exceeded in one case of twenty; 0 in files without an interval"
+    )
     lower_bound_step_s: float = Field(
         description="no plan on this cluster can beat this under the same cost model"
     )
@@ -160,6 +178,7 @@ class PlanDocument(Document):
     partial_plans: PartialPlanCounts | None = None
     pipelines: list[PipelineDocument]
     stages: list[StageForecast]
+    gpu_kinds: list[GpuKind] = Field([], description="of the GPUs used, what their times rest on")
     alternatives: list[Alternative] = []
     notes: list[str] = []
 

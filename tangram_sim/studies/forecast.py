@@ -7,14 +7,15 @@ import numpy as np
 from tangram_sim import __version__
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.hwdb import Hwdb, cluster_to_dict
-from tangram_sim.lowering.chain import chain_graph
+from tangram_sim.lowering.factors import ClassShares
 from tangram_sim.lowering.ideal import model_flop
+from tangram_sim.lowering.program import CLASSES
 from tangram_sim.lowering.step import LoweredStep, Lowering, atom_runs, single_layout
 from tangram_sim.plans import Plan, Stage
-from tangram_sim.sim import contention, fast
-from tangram_sim.sim.critical import critical_path
+from tangram_sim.sim import contention
 from tangram_sim.sim.timeline import Timeline
-from tangram_sim.studies.documents import PlanDocument, StageForecast
+from tangram_sim.studies.documents import GpuKind, PlanDocument, StageForecast
+from tangram_sim.studies.intervals import Uncertainty, uncertainty
 from tangram_sim.studies.planfile import job_document, model_to_dict, pipeline_documents
 
 
@@ -35,6 +36,7 @@ class Forecast:
     timeline: Timeline
     islands: tuple[Island, ...]  # what each stage's ranks form
     inside: tuple[tuple[Share, ...], ...]  # per stage: one microbatch's critical path by kernel class
+    uncertainty: Uncertainty
 
     @property
     def step_s(self) -> float:
@@ -59,21 +61,28 @@ def forecast(plan: Plan, hwdb: Hwdb, engine: str = "fast", lowering: Lowering | 
         timeline = contention.play(graph, contention=len(graph) <= contention.CONTENDED_OPS)
     stages = plan.pipelines[0].stages
     islands = tuple(lowering.placement.island(stage.ranks) for stage in stages)
-    return Forecast(plan, step, timeline, islands, tuple(_inside(plan, stage, lowering) for stage in stages))
+    shares = ClassShares()
+    return Forecast(
+        plan,
+        step,
+        timeline,
+        islands,
+        tuple(_inside(plan, stage, lowering, shares) for stage in stages),
+        uncertainty(step, lowering, timeline, shares),
+    )
 
 
-def _inside(plan: Plan, stage: Stage, lowering: Lowering) -> tuple[Share, ...]:
+def _inside(plan: Plan, stage: Stage, lowering: Lowering, shares: ClassShares) -> tuple[Share, ...]:
     """Critical path of one microbatch through a stage and back, by kernel class, longest first."""
     island = lowering.placement.island(stage.ranks)
     pricer = lowering.prices.pricer(island, single_layout(stage), plan.pipelines[0].microbatch)
-    totals: dict[str, float] = {}
-    for start, stop in atom_runs(stage, plan.model.layers):
-        for direction in ("forward", "backward"):
-            atoms = pricer.atoms[start:stop] if direction == "forward" else pricer.atoms[start:stop][::-1]
-            graph = chain_graph([pricer.program(atom, direction) for atom in atoms], [""] * len(atoms))
-            for kind, seconds in critical_path(fast.play(graph)).seconds_by_kind().items():
-                totals[kind] = totals.get(kind, 0.0) + seconds
-    return tuple(Share(kind, seconds) for kind, seconds in sorted(totals.items(), key=lambda item: -item[1]))
+    total = sum(
+        shares.seconds(pricer, start, stop, direction)[0]
+        for start, stop in atom_runs(stage, plan.model.layers)
+        for direction in ("forward", "backward")
+    )
+    found = [Share(name, seconds) for name, seconds in zip(CLASSES, np.asarray(total).tolist(), strict=True)]
+    return tuple(sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds))
 
 
 def stage_forecasts(result: Forecast) -> list[StageForecast]:
@@ -143,6 +152,7 @@ def document(
     fullest = max(stages, key=lambda stage: stage.peak_memory_bytes / stage.memory_capacity_bytes)
     tokens = plan.job.tokens / result.step_s
     note_rows(plan.cluster, hwdb)
+    doubt = result.uncertainty
     return PlanDocument(
         package_version=__version__,
         hwdb_hash=hwdb.digest(),
@@ -152,6 +162,8 @@ def document(
         job=job_document(plan.job),
         feasible=result.step.fits(),
         step_s=result.step_s,
+        step_s_low=doubt.step_s_low,
+        step_s_high=doubt.step_s_high,
         tokens_per_s=tokens,
         tokens_per_s_per_gpu=tokens / plan.gpus_used,
         mfu=flop / (result.step_s * used_peak),
@@ -166,11 +178,28 @@ def document(
         peak_memory_bytes=fullest.peak_memory_bytes,
         peak_memory_reserved_bytes=fullest.peak_memory_reserved_bytes,
         peak_memory_allocated_bytes=fullest.peak_memory_allocated_bytes,
+        peak_memory_bytes_high=doubt.peak_high(fullest.peak_memory_bytes),
         lower_bound_step_s=lower_bound_step_s,
         pipelines=pipeline_documents(plan),
         stages=stages,
+        gpu_kinds=gpu_kinds(result, hwdb),
         notes=notes or [],
     )
+
+
+def gpu_kinds(result: Forecast, hwdb: Hwdb) -> list[GpuKind]:
+    """What the times of each GPU kind in use rest on, in order of the stages."""
+    job, cluster = result.plan.job, result.plan.cluster
+    kinds = {group.node.gpu.name: group.node.gpu for group in cluster.groups}
+    used = dict.fromkeys(name for island in result.islands for name in island.gpu.name.split("+"))
+    return [
+        GpuKind(
+            gpu=name,
+            measured=kinds[name].measured,
+            rests_on=hwdb.rests_on(kinds[name], job.recipe.gemm_dtype, job.stack),
+        )
+        for name in used
+    ]
 
 
 def note_rows(cluster: Cluster, hwdb: Hwdb) -> None:

@@ -120,6 +120,8 @@ def job_document(job: Job) -> JobDocument:
         schedule=job.schedule,
         trainable=job.trainable,
         flash_attention=job.flash_attention,
+        stack=job.stack,
+        gradient_bytes=job.gradient_bytes,
     )
 
 
