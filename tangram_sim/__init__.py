@@ -8,7 +8,17 @@ try:
 except PackageNotFoundError:  # run from a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["Job", "__version__", "estimate", "load_cluster", "load_model", "plan", "simulate"]
+__all__ = [
+    "Job",
+    "Uniform",
+    "__version__",
+    "estimate",
+    "estimate_many",
+    "load_cluster",
+    "load_model",
+    "plan",
+    "simulate",
+]
 
 # The five-line form of the README; resolved on first use so that `import tangram_sim` stays light.
 _PUBLIC = {
@@ -17,6 +27,8 @@ _PUBLIC = {
     "load_model": ("tangram_sim.hwdb", "load_model"),
     "plan": ("tangram_sim.studies.api", "plan"),
     "estimate": ("tangram_sim.studies.api", "estimate"),
+    "estimate_many": ("tangram_sim.studies.api", "estimate_many"),
+    "Uniform": ("tangram_sim.planners.uniform", "Uniform"),
     "simulate": ("tangram_sim.studies.api", "simulate"),
 }
 

@@ -1,5 +1,6 @@
 """A whole plan lowered to the op graph of one training step, and what playing it forecasts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -148,12 +149,19 @@ class Lowering:
 
 def atom_runs(stage: Stage, layers: int) -> list[tuple[int, int]]:
     """The atoms [start, stop) of each chunk: block i is atom i + 1, the ends go to first and last."""
-    runs = [(start + 1, stop + 1) for start, stop in stage.chunks]
+    return runs_of(stage.chunks, stage.embedding, stage.head, layers)
+
+
+def runs_of(
+    chunks: Sequence[tuple[int, int]], embedding: bool, head: bool, layers: int
+) -> list[tuple[int, int]]:
+    """The same of bare chunks [start, stop) of blocks."""
+    runs = [(start + 1, stop + 1) for start, stop in chunks]
     if not runs:
-        return [(0, 1)] if stage.embedding else [(layers + 1, layers + 2)]
-    if stage.embedding:
+        return [(0, 1)] if embedding else [(layers + 1, layers + 2)]
+    if embedding:
         runs[0] = (0, runs[0][1])
-    if stage.head:
+    if head:
         runs[-1] = (runs[-1][0], layers + 2)
     return runs
 

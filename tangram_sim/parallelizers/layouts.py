@@ -25,7 +25,7 @@ def degrees(gpus: int, inner: tuple[int, ...]) -> Iterator[tuple[int, int, int, 
 
 
 @lru_cache(maxsize=64)
-def _head_counts(model: Model) -> tuple[int, ...]:
+def head_counts(model: Model) -> tuple[int, ...]:
     """Attention heads of the blocks, every count once."""
     return tuple(dict.fromkeys(block.attention.heads for block in model.blocks))
 
@@ -47,7 +47,7 @@ def expert_degrees(model: Model, replicas: int) -> tuple[int, ...]:
 
 def objection(model: Model, job: Job, layout: Layout, microbatch: int, fused_attention: bool) -> str:
     """Why a layout makes no sense for this model and job whatever the memory; empty when it does."""
-    for heads in _head_counts(model):
+    for heads in head_counts(model):
         if heads % layout.tp:
             return f"tp={layout.tp} does not divide {heads} attention heads"
     if job.seq % layout.cp:

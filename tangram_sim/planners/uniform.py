@@ -12,7 +12,7 @@ from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
-from tangram_sim.parallelizers.layouts import divisors, expert_degrees
+from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.plans import LayerLayout, Part, Pipeline, Plan, Stage
 
 
@@ -54,13 +54,23 @@ def rank_order(cluster: Cluster, order: Sequence[str]) -> list[int]:
     return [rank for name in (order or names) for rank in range(*begins[name])]
 
 
-def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> Plan:
-    """The plan of one uniform layout.
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A uniform layout that breaks no law: what its options leave open, filled in."""
+
+    dp: int
+    microbatch: int  # sequences of one pipeline pass, whole stage
+    microbatches: int
+    layout: Layout
+    bounds: tuple[tuple[int, int], ...]  # blocks of every chunk, see `chunk_bounds`
+
+
+def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available: int) -> Settled:
+    """Hold a uniform layout to the laws of model, job and the `available` GPUs.
 
     Raises BadInputError or InfeasibleError naming the law that is broken, with its numbers.
     """
-    available = rank_order(cluster, wanted.order)
-    dp = _degrees(cluster, wanted, len(available))
+    dp = _degrees(cluster, wanted, available)
     _check(model, job, wanted, dp)
     microbatch = wanted.micro_batch * dp
     if microbatch > job.global_batch:
@@ -91,18 +101,33 @@ def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> P
         wanted.recompute,
         wanted.sequence_parallel,
     )
-    share = wanted.tp * wanted.cp * dp
-    bounds = chunk_bounds(model, wanted)
+    return Settled(dp, microbatch, microbatches, layout, tuple(chunk_bounds(model, wanted)))
+
+
+def stage_places(bounds: Sequence[tuple[int, int]], pp: int, vpp: int) -> list[tuple[tuple[int, int], ...]]:
+    """The chunks of every stage, empty ones left out."""
+    chunks = [tuple(bounds[chunk * pp + stage] for chunk in range(vpp)) for stage in range(pp)]
+    return [tuple(chunk for chunk in own if chunk[1] > chunk[0]) for own in chunks]
+
+
+def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> Plan:
+    """The plan of one uniform layout.
+
+    Raises BadInputError or InfeasibleError naming the law that is broken, with its numbers.
+    """
+    available = rank_order(cluster, wanted.order)
+    settled = settle(model, cluster, job, wanted, len(available))
+    share = settled.layout.gpus
     group_of = _group_of(cluster)
     stages = []
-    for stage in range(wanted.pp):
+    for stage, kept in enumerate(stage_places(settled.bounds, wanted.pp, wanted.vpp)):
         ranks = tuple(available[stage * share : (stage + 1) * share])
-        chunks = tuple(bounds[chunk * wanted.pp + stage] for chunk in range(wanted.vpp))
-        kept = tuple(chunk for chunk in chunks if chunk[1] > chunk[0])
         island = "+".join(dict.fromkeys(group_of[rank] for rank in ranks))
-        part = Part(island, ranks, microbatch, (LayerLayout((chunks[0][0], chunks[-1][1]), layout),))
+        first, last = settled.bounds[stage], settled.bounds[(wanted.vpp - 1) * wanted.pp + stage]
+        runs = (LayerLayout((first[0], last[1]), settled.layout),)
+        part = Part(island, ranks, settled.microbatch, runs)
         stages.append(Stage(kept, stage == 0, stage == wanted.pp - 1, (part,)))
-    return Plan(model, cluster, job, (Pipeline(microbatches, microbatch, tuple(stages)),))
+    return Plan(model, cluster, job, (Pipeline(settled.microbatches, settled.microbatch, tuple(stages)),))
 
 
 def _degrees(cluster: Cluster, wanted: Uniform, available: int) -> int:
@@ -132,7 +157,7 @@ def _group_of(cluster: Cluster) -> list[str]:
 
 def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
     """The laws of one layout of this model, in terms of the options."""
-    for heads in sorted({block.attention.heads for block in model.blocks}):
+    for heads in sorted(head_counts(model)):
         if heads % wanted.tp:
             raise BadInputError(
                 f"--tp {wanted.tp} does not divide the {heads} attention heads of {model.name}; "

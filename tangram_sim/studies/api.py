@@ -1,6 +1,7 @@
 """The Python form of the commands: plan, estimate, simulate."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tangram_sim.studies.documents import (
 )
 from tangram_sim.studies.forecast import Forecast, document, forecast
 from tangram_sim.studies.intervals import compare
+from tangram_sim.studies.many import Estimate, Estimator, Refusal
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.wishes import named_islands, require_possible
 from tangram_sim.units import show_bytes, show_seconds
@@ -183,6 +185,31 @@ def estimate(
     played = forecast(made, hwdb)
     notes = [*_too_full(played), *_beyond(model, job)]
     return Result(document(played, hwdb, lower_bound(made, hwdb), notes), played)
+
+
+def estimate_many(
+    model: Model,
+    cluster: Cluster,
+    job: Job | None = None,
+    layouts: Sequence[Uniform] = (),
+    *,
+    hwdb: Hwdb | None = None,
+) -> list[Estimate | Refusal]:
+    """What each of many explicit uniform layouts achieves, or why it cannot be; order kept.
+
+    Steps, memory and intervals are those of `estimate`, transfers without contention for links.
+    """
+    database, given = (hwdb or Hwdb.load()).fresh(), job or Job()
+    resolved: dict[tuple[tuple[str, ...], bool], Job] = {}
+    jobs = []
+    for layout in layouts:
+        key = (layout.order, layout.vpp > 1)
+        if key not in resolved:
+            one = resolve(given, cluster, Wishes(order=layout.order))
+            chunked = layout.vpp > 1 and one.schedule == "1f1b"
+            resolved[key] = replace(one, schedule="interleaved") if chunked else one
+        jobs.append(resolved[key])
+    return Estimator(model, cluster, database).estimate(jobs, layouts)
 
 
 def _too_full(played: Forecast) -> list[str]:

@@ -147,8 +147,9 @@ def document(
     idle = np.array([stage.idle_fraction for stage in stages])
     flop = model_flop(plan.model, plan.job, result.islands[0].gpu, hwdb)
     dtype = plan.job.recipe.gemm_dtype
-    used_peak = sum(_rank_peaks(plan, dtype)[rank] for stage in pipeline.stages for rank in stage.ranks)
-    all_peak = sum(_rank_peaks(plan, dtype))
+    peaks = _rank_peaks(plan, dtype)
+    used_peak = sum(peaks[rank] for stage in pipeline.stages for rank in stage.ranks)
+    all_peak = sum(peaks)
     fullest = max(stages, key=lambda stage: stage.peak_memory_bytes / stage.memory_capacity_bytes)
     tokens = plan.job.tokens / result.step_s
     note_rows(plan.cluster, hwdb)

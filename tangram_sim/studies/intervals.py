@@ -28,7 +28,6 @@ from tangram_sim.lowering.factors import (
 )
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.step import LoweredStep, Lowering, atom_runs, single_layout
-from tangram_sim.plans import Stage
 from tangram_sim.sim.fast import path_totals
 from tangram_sim.sim.timeline import Timeline
 
@@ -96,7 +95,11 @@ def uncertainty(
         for number, stage in enumerate(stages)
     ]
     totals = step_factors(
-        path, kinds, template.order.chunks, shares or ClassShares(), roads(stages, lowering.placement)
+        path,
+        kinds,
+        template.order.chunks,
+        shares or ClassShares(),
+        roads([stage.ranks for stage in stages], lowering.placement),
     )
     job, hwdb = lowering.prices.job, lowering.prices.hwdb
     residual = worst_residual([kind.pricer.setting.island.gpu for kind in kinds], job, hwdb)
@@ -106,15 +109,17 @@ def uncertainty(
     )
 
 
-def roads(stages: Sequence[Stage], placement: Placement) -> dict[int, tuple[str, float]]:
-    """(factor, sigma) of the link over the boundary behind each stage, and of tied embeddings at -1."""
+def roads(stages: Sequence[tuple[int, ...]], placement: Placement) -> dict[int, tuple[str, float]]:
+    """(factor, sigma) of the link over the boundary behind each stage, and of tied embeddings at -1.
+
+    Stages are given by their ranks.
+    """
     found = {}
     for boundary in range(-1, len(stages)):
         before = stages[max(boundary, 0)]
         after = stages[-1] if boundary < 0 else stages[(boundary + 1) % len(stages)]
-        island = placement.island(before.ranks)
-        near = placement.same_domain(before.ranks, after.ranks)
-        link = island.intra if near else NETWORK
+        near = placement.same_domain(before, after)
+        link = placement.island(before).intra if near else NETWORK
         found[boundary] = f"link {link.name}", log_sigma(placement.hwdb.link_efficiency(link))
     return found
 

@@ -5,17 +5,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import exp
 
 import numpy as np
 
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.lowering.factors import ClassShares
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.prices import StagePrices
 from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.planners.uniform import uniform_plan
 from tangram_sim.plans import StagePrice
 from tangram_sim.schedules import StageTimes
+from tangram_sim.studies.intervals import Z90, uncertainty
 from tangram_sim.studies.published.parts import Parts, parts_of
 from tangram_sim.studies.published.reading import MEMORY_KINDS, Problem, Run, read_run
 
@@ -24,7 +27,7 @@ MOST_PASSES = 4_000_000  # of one step that are still played: ten times the larg
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is predicted of one run. Intervals are 0.0 until a calibration gives them."""
+    """What is predicted of one run, with its 90 % interval."""
 
     run: Run
     step_s: float
@@ -38,6 +41,10 @@ class Prediction:
     parts: Parts
     step_s_low: float = 0.0
     step_s_high: float = 0.0
+    sigma: float = 0.0  # log standard deviation of the step
+    factors_sigma: float = 0.0  # the part of it that kernels, links and the stack's parameters explain
+    stack_known: bool = False  # the stack has fitted rows of its own
+    peak_factor_high: float = 1.0  # on a peak: exceeded in one case of twenty
 
     @property
     def memory_bytes(self) -> float:
@@ -70,6 +77,7 @@ class Predictor:
     hwdb: Hwdb
     _placements: dict[object, Placement] = field(default_factory=dict)
     _prices: dict[object, StagePrices] = field(default_factory=dict)
+    _shares: ClassShares = field(default_factory=ClassShares)
 
     def predict_row(self, row: Mapping[str, str], number: int = 1) -> Prediction | Problem:
         """One row; `number` names it where its id is blank."""
@@ -96,6 +104,7 @@ class Predictor:
         seconds = float(fast.play_steps(step.template, step.template.durations(step.times)[None])[0])
         fullest = max(range(len(step.prices)), key=step.peak_bytes)
         gpu = run.cluster.groups[0].node.gpu
+        doubt = uncertainty(step, lowering, shares=self._shares)
         return Prediction(
             run=run,
             step_s=seconds,
@@ -107,6 +116,12 @@ class Predictor:
             recompute=settled,
             measured=gpu.measured,
             parts=parts_of(step, lowering, seconds),
+            step_s_low=seconds * exp(-Z90 * doubt.sigma),
+            step_s_high=seconds * exp(Z90 * doubt.sigma),
+            sigma=doubt.sigma,
+            factors_sigma=doubt.factors_sigma,
+            stack_known=doubt.residual.stack_known,
+            peak_factor_high=doubt.peak_high(1.0),
         )
 
     def _lowering(self, run: Run) -> Lowering:

@@ -95,6 +95,7 @@ def predictions_csv(results: Sequence[Prediction | Problem]) -> str:
             *("predicted_allocated_gb", "predicted_reserved_gb", "measured_peak_gb", "fits", "recompute"),
             *("step_s_low", "step_s_high", "measured_gpu", "assumed", *parts),
             *("predicted_device_gb", "mem_kind", "memory_error"),
+            *("stack", "stack_known", "sigma", "factors_sigma", "peak_factor_high"),
         )
     )
     for one in predicted:
@@ -111,6 +112,8 @@ def predictions_csv(results: Sequence[Prediction | Problem]) -> str:
                 *(f"{value:.6g}" for value in asdict(one.parts).values()),
                 *(_number(one.device_bytes / GIGA), measured.memory if measured.peak_bytes else ""),
                 "" if one.memory_error is None else f"{one.memory_error:.6f}",
+                *(run.job.stack, "yes" if one.stack_known else "no"),
+                *(f"{value:.6g}" for value in (one.sigma, one.factors_sigma, one.peak_factor_high)),
             )
         )
     return text.getvalue()
