@@ -17,6 +17,7 @@ PLANNING = (
 PEAK_BYTES = 1e9
 HELP_S = 0.3
 PLANS_PER_MINUTE = 1e5
+ESTIMATES_PER_CPU_S = 1000.0
 
 
 def first_run(_compiled: Path) -> Iterator[Row]:
@@ -67,6 +68,21 @@ def replay(compiled: Path) -> Iterator[Row]:
             )
 
 
+def estimates(compiled: Path) -> Iterator[Row]:
+    """Distinct layouts of llama3-70b on 64 to 512 H100, lowering, memory and intervals included."""
+    found, spent = call("estimate", "many", compiled=compiled)
+    yield Row(
+        f"estimate_many, {found['layouts']:,.0f} layouts",
+        found["per_cpu_s"],
+        "/CPU-s",
+        ESTIMATES_PER_CPU_S,
+        more_is_better=True,
+        peak_bytes=spent.peak_bytes,
+    )
+    found, spent = call("estimate", "one_by_one", compiled=compiled)
+    yield Row("estimate, a document each", found["per_cpu_s"], "/CPU-s", peak_bytes=spent.peak_bytes)
+
+
 def engines(compiled: Path) -> Iterator[Row]:
     """Both engines on one 1F1B step of 16 stages x 256 microbatches."""
     found, spent = call("engines", "speeds", compiled=compiled)
@@ -79,5 +95,6 @@ GROUPS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "first": first_run,
     "planning": planning,
     "replay": replay,
+    "estimates": estimates,
     "engines": engines,
 }

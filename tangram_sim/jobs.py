@@ -36,11 +36,12 @@ RECIPES = {
 OPTIMIZER_STATE_BYTES = {
     "adamw": 8.0,
     "adam": 8.0,
+    "adamw-8bit": 2.004,  # two 8-bit moments, an fp32 scale per 2,048 of each (Dettmers, arXiv:2110.02861)
     "lamb": 8.0,
     "sgd": 0.0,
     "momentum": 4.0,
-    "lion": 4.0,
-    "adafactor": 0.1,
+    "lion": 4.0,  # one moment (Chen et al., arXiv:2302.06675)
+    "adafactor": 0.1,  # row and column sums only (Shazeer & Stern, arXiv:1804.04235)
 }
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")

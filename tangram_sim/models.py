@@ -224,3 +224,22 @@ class Model:
             if isinstance(block.feed_forward, Experts)
         )
         return self.parameters - idle
+
+
+def lora_parameters(model: Model, rank: int) -> int:
+    """Elements of LoRA adapters of `rank` on every attention projection of every block.
+
+    An adapter of a matrix (out x in) has rank x (in + out) elements (Hu et al., arXiv:2106.09685, section
+    4.1); queries, keys, values and output have one each, of MLA the down-projections and the output.
+    """
+    total = 0
+    for block in model.blocks:
+        attention, hidden = block.attention, model.hidden
+        if attention.kv_rank:
+            outputs = [attention.query_rank or attention.heads * attention.head_dim]
+            outputs.append(attention.kv_rank + attention.rope_dim)
+        else:
+            outputs = [attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim]
+            outputs.append(attention.kv_heads * attention.value_dim)
+        total += sum(rank * (hidden + width) for width in (*outputs, attention.heads * attention.value_dim))
+    return total

@@ -9,6 +9,7 @@ from typing import Any
 from tangram_sim.errors import TangramError, unknown_name
 
 PARALLELIZERS = "tangram_sim.parallelizers"
+VERBS = "tangram_sim.verbs"  # names are GROUP.VERB, as in `calibrate.kernels`
 
 
 def parallelizer_names() -> tuple[str, ...]:
@@ -23,6 +24,20 @@ def parallelizer(name: str) -> Any:
     plug-in cannot be imported or two distributions claim the name.
     """
     return _load(PARALLELIZERS, "parallelizer", name)
+
+
+def verb_names(group: str) -> tuple[str, ...]:
+    """Verbs that other distributions add to a command group, sorted; nothing is imported."""
+    prefix = f"{group}."
+    return tuple(sorted(name.removeprefix(prefix) for name in _entries(VERBS) if name.startswith(prefix)))
+
+
+def verb(group: str, name: str) -> Any:
+    """What is registered as `GROUP.NAME`: a click command, a typer app or a function with typer options.
+
+    Raises as `parallelizer` does.
+    """
+    return _load(VERBS, "verb", f"{group}.{name}")
 
 
 def _entries(group: str) -> dict[str, list[EntryPoint]]:

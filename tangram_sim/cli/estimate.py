@@ -28,6 +28,19 @@ Layers = Annotated[
 Order = Annotated[
     str | None, typer.Option("--order", help="Node groups in the order stages take them, e.g. g1,g0.")
 ]
+Trainable = Annotated[
+    float, typer.Option("--trainable", help="Share of the parameters that is trained; adapters: below 0.01.")
+]
+LoraRank = Annotated[
+    int | None,
+    typer.Option("--lora-rank", help="Train only LoRA adapters of this rank on the attention projections."),
+]
+FlashAttention = Annotated[
+    bool,
+    typer.Option(
+        "--flash-attention/--no-flash-attention", help="Whether the software calls a fused attention kernel."
+    ),
+]
 
 
 def command(
@@ -50,6 +63,10 @@ def command(
     sequence_parallel: SequenceParallel = False,
     layers: Layers = None,
     order: Order = None,
+    trainable: Trainable = 1.0,
+    lora_rank: LoraRank = None,
+    stack: shared.Stack = "generic",
+    flash_attention: FlashAttention = True,
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
@@ -82,8 +99,18 @@ def command(
     )
     writing.require_writable(output=output, trace=trace, memory=memory)
     database = shared.load_hwdb(hwdb)
-    job = Job(global_batch, seq, dtype, optimizer, schedule)
-    result = api.estimate(load_model(model), load_cluster(cluster, database), job, wanted, hwdb=database)
+    what = load_model(model)
+    job = Job(
+        global_batch,
+        seq,
+        dtype,
+        optimizer,
+        schedule,
+        trainable=trainable if lora_rank is None else api.lora_share(what, lora_rank, trainable),
+        stack=stack,
+        flash_attention=flash_attention,
+    )
+    result = api.estimate(what, load_cluster(cluster, database), job, wanted, hwdb=database)
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)
 
 

@@ -28,7 +28,13 @@ Dtype: TypeAlias = Annotated[
     str, typer.Option("--dtype", help="auto, bf16, fp16, fp32, tf32, fp8, mxfp8 or nvfp4.")
 ]
 Optimizer: TypeAlias = Annotated[
-    str, typer.Option("--optimizer", help="adamw, adam, lamb, sgd, momentum, lion or adafactor.")
+    str, typer.Option("--optimizer", help="adamw, adam, adamw-8bit, lamb, sgd, momentum, lion or adafactor.")
+]
+Stack: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--stack", help="Software stack whose efficiency rows apply: generic, megatron, nemo, fsdp, ..."
+    ),
 ]
 Schedule: TypeAlias = Annotated[str, typer.Option("--schedule", help="1f1b, gpipe, zb-h1 or interleaved.")]
 HwdbFolders: TypeAlias = Annotated[

@@ -64,6 +64,7 @@ def command(
     top: Top = 1,
     candidates: Candidates = None,
     sub_islands: SubIslands = True,
+    stack: shared.Stack = "generic",
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
@@ -98,7 +99,7 @@ def command(
         result = api.plan(
             load_model(model),
             load_cluster(cluster, database),
-            Job(global_batch, seq, dtype, optimizer, schedule),
+            Job(global_batch, seq, dtype, optimizer, schedule, stack=stack),
             wishes=wishes,
             hwdb=database,
             progress=progress.report,

@@ -7,8 +7,9 @@ import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.plugins import VerbGroup
 
-app = typer.Typer(help="Hold predictions against measurements.", no_args_is_help=True)
+app = typer.Typer(cls=VerbGroup, help="Hold predictions against measurements.", no_args_is_help=True)
 
 
 @app.callback()

@@ -11,6 +11,7 @@ from tangram_sim.datafiles import shipped
 from tangram_sim.errors import unknown_name
 from tangram_sim.hwdb.efficiency import (
     ASSUMED,
+    CALIBRATED,
     DTYPES,
     INHERITED,
     Efficiency,
@@ -169,6 +170,21 @@ class Hwdb:
         if row["gpu"] == gpu.name:
             return f"kernel tables: {source}" if gpu.measured else source
         return f"inherited from {row['gpu'].removeprefix('arch:')}: {source}"
+
+    def stack_names(self) -> tuple[str, ...]:
+        """Software stacks that have efficiency rows, `generic` first."""
+        rows = self._tables.efficiency.rows
+        named = {row["stack"] for _, row in rows} - {CALIBRATED, "generic"}
+        return ("generic", *sorted(named))
+
+    def efficiency_row(self, kernel: str, parameter: str, gpus: Sequence[str], dtype: str, stack: str) -> Row:
+        """The most specific efficiency row for entries of column gpu, most specific first; not recorded."""
+        places = [entry for name in gpus for entry in self._places(name)]
+        return self._tables.efficiency.find(kernel, parameter, tuple(dict.fromkeys(places)), dtype, stack)
+
+    def _places(self, gpu: str) -> tuple[str, ...]:
+        row = self._tables.rows["gpus"].get(gpu)
+        return (gpu,) if row is None else (gpu, f"arch:{row['architecture']}")
 
     def efficiency_rows(self) -> tuple[tuple[int, Row], ...]:
         """(layer, row) of every efficiency row: layer 0 is the shipped database, 1, 2, ... are overlays."""

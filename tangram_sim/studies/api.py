@@ -10,7 +10,7 @@ from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tangram_sim.lowering.step import LoweredStep, Lowering
-from tangram_sim.models import Model
+from tangram_sim.models import Model, lora_parameters
 from tangram_sim.planners.api import Candidate, Wishes
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.islands import find_islands
@@ -29,6 +29,7 @@ from tangram_sim.studies.forecast import Forecast, document, forecast
 from tangram_sim.studies.intervals import compare
 from tangram_sim.studies.many import Estimate, Estimator, Refusal
 from tangram_sim.studies.planfile import plan_from_document, read_plan
+from tangram_sim.studies.published.stacks import STACKS
 from tangram_sim.studies.wishes import named_islands, require_possible
 from tangram_sim.units import show_bytes, show_seconds
 
@@ -59,6 +60,10 @@ def resolve(job: Job, cluster: Cluster, wishes: Wishes | None = None) -> Job:
         raise unknown_name("optimizer", job.optimizer, OPTIMIZER_STATE_BYTES)
     if job.schedule not in SCHEDULES:
         raise unknown_name("schedule", job.schedule, SCHEDULES)
+    if not 0 < job.trainable <= 1:
+        raise BadInputError(
+            f"--trainable {job.trainable:g}: give a share above 0, at most 1, e.g. 0.001 for adapters"
+        )
     if job.dtype == "auto":
         usable = [
             group.node.gpu for group in cluster.groups if _could_be_used(group.name, wishes or Wishes())
@@ -69,6 +74,22 @@ def resolve(job: Job, cluster: Cluster, wishes: Wishes | None = None) -> Job:
     if job.dtype not in RECIPES:
         raise unknown_name("dtype", job.dtype, ["auto", *RECIPES])
     return job
+
+
+def require_stack(job: Job, hwdb: Hwdb) -> None:
+    """Raise UnknownNameError for a software stack that neither the database nor the readers of runs know."""
+    known = dict.fromkeys((*STACKS, *hwdb.stack_names()))
+    if job.stack not in known:
+        raise unknown_name("stack", job.stack, known, "`generic` stands for software that is not listed.")
+
+
+def lora_share(model: Model, rank: int, trainable: float = 1.0) -> float:
+    """The trainable share of LoRA adapters of `rank`. Raises BadInputError where --trainable is given too."""
+    if rank < 1 or rank > model.hidden:
+        raise BadInputError(f"--lora-rank {rank}: give 1 to {model.hidden}, the width of {model.name}")
+    if trainable != 1.0:
+        raise BadInputError("--lora-rank sets the trainable share; drop --trainable, or give it alone")
+    return min(lora_parameters(model, rank) / model.parameters, 1.0)
 
 
 def _could_be_used(group: str, wishes: Wishes) -> bool:
@@ -94,6 +115,7 @@ def plan(
     """
     hwdb, wishes = (hwdb or Hwdb.load()).fresh(), wishes or Wishes()
     job = resolve(job or Job(), cluster, wishes)
+    require_stack(job, hwdb)
     if job.schedule == "interleaved":
         raise BadInputError(
             "plan composes 1f1b, gpipe and zb-h1 pipelines; interleaved ones can be priced with "
@@ -178,6 +200,7 @@ def estimate(
     """
     hwdb, layout = (hwdb or Hwdb.load()).fresh(), layout or Uniform()
     job = resolve(job or Job(), cluster, Wishes(order=layout.order))
+    require_stack(job, hwdb)
     if layout.vpp > 1 and job.schedule == "1f1b":
         job = replace(job, schedule="interleaved")
     made = uniform_plan(model, cluster, job, layout)
@@ -200,6 +223,7 @@ def estimate_many(
     Steps, memory and intervals are those of `estimate`, transfers without contention for links.
     """
     database, given = (hwdb or Hwdb.load()).fresh(), job or Job()
+    require_stack(given, database)
     resolved: dict[tuple[tuple[str, ...], bool], Job] = {}
     jobs = []
     for layout in layouts:

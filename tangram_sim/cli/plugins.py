@@ -1,0 +1,71 @@
+"""Verbs that other distributions add to a command group, and what to say of those that are not installed."""
+
+from typing import Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from tangram_sim import registry
+from tangram_sim.errors import TangramError
+
+# Verbs that need PyTorch live in the import package `tangram_validate`: (group, verb) -> what it does.
+ELSEWHERE = {
+    ("calibrate", "kernels"): "Time kernels on this machine with PyTorch and distil efficiency rows.",
+    ("validate", "testbed"): "Run plans for real with torch.distributed and compare.",
+}
+INSTALL = (
+    "it needs PyTorch and the package tangram_validate, which registers it under the entry-point group "
+    f"{registry.VERBS}: `pip install 'tangram-sim[validate]'`, from a checkout `pip install -e '.[validate]'`"
+)
+
+
+class VerbGroup(TyperGroup):
+    """A command group whose verbs may come from entry points; they are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Own verbs first, then those of plug-ins and those that could be installed."""
+        own = super().list_commands(ctx)
+        name = self.name or ""
+        others = (*registry.verb_names(name), *(verb for group, verb in ELSEWHERE if group == name))
+        return [*own, *dict.fromkeys(verb for verb in others if verb not in own)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Own verb, a plug-in's, or one that says what to install."""
+        found = super().get_command(ctx, cmd_name)
+        name = self.name or ""
+        if found is None and cmd_name in registry.verb_names(name):
+            return as_command(registry.verb(name, cmd_name), cmd_name)
+        if found is None and (name, cmd_name) in ELSEWHERE:
+            return _absent(name, cmd_name)
+        return found
+
+
+def as_command(plugin: Any, name: str) -> click.Command:
+    """A plug-in's object as a click command."""
+    if isinstance(plugin, click.Command):
+        return plugin
+    if isinstance(plugin, typer.Typer):
+        return typer.main.get_command(plugin)
+    if callable(plugin):
+        app = typer.Typer(add_completion=False)
+        app.command(name)(plugin)
+        return typer.main.get_command(app)
+    raise TangramError(
+        f"verb {name!r}: {type(plugin).__name__} is registered; register a function, a typer app or a command"
+    )
+
+
+def _absent(group: str, verb: str) -> click.Command:
+    """A stand-in that names what is missing, whatever arguments it is given."""
+
+    def refuse(**_given: Any) -> None:
+        raise TangramError(f"tangram {group} {verb} is not installed: {INSTALL}")
+
+    return click.Command(
+        verb,
+        callback=refuse,
+        help=f"{ELSEWHERE[group, verb]} Not installed: {INSTALL}.",
+        short_help=f"{ELSEWHERE[group, verb]} (not installed)",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
