@@ -1,4 +1,4 @@
-"""How many distinct layouts `estimate_many` and `estimate` price per CPU-second, lowering and interval included.
+"""How many distinct layouts `estimate_many` and `estimate` price per CPU-second, lowering included.
 
 llama3-70b on 64, 128, 256 and 512 H100 GPUs: every tp, pp, cp, ZeRO stage, microbatch and recomputation that
 divides. `python -c "from benchmarks.estimate import many; print(many())"` runs it alone.
@@ -13,6 +13,7 @@ from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.jobs import Job
 from tangram_sim.planners.uniform import Uniform
 from tangram_sim.studies import api
+from tangram_sim.studies.many import Refusal
 
 GPUS = (64, 128, 256, 512)
 JOB = Job(global_batch=1024, seq=4096, dtype="bf16")
@@ -51,7 +52,7 @@ def many() -> dict[str, float]:
     begin = time.process_time()
     found = [one for cluster in clusters for one in api.estimate_many(model, cluster, JOB, wanted, hwdb=hwdb)]
     spent = time.process_time() - begin
-    refused = sum(isinstance(one, api.Refusal) for one in found)
+    refused = sum(isinstance(one, Refusal) for one in found)
     return {"layouts": len(found), "refused": refused, "per_cpu_s": len(found) / spent}
 
 

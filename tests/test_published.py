@@ -318,7 +318,9 @@ def test_scores_by_hand():
     assert got.n == 2 and got.bias == pytest.approx(sum(errors) / 2)
     assert got.worst_ape == pytest.approx(max(map(abs, errors)))
     assert got.mean_ape == pytest.approx(sum(map(abs, errors)) / 2)
-    assert got.rank_correlation is None and got.interval_coverage is None and got.memory_n == 0
+    inside = [one.step_s_low <= one.run.measured.step_s <= one.step_s_high for one in found]
+    assert got.interval_coverage == pytest.approx(sum(inside) / 2)
+    assert got.rank_correlation is None and got.memory_n == 0
 
 
 def test_every_source_weighs_the_same():

@@ -98,6 +98,54 @@ def show(name: NameArgument, hwdb: shared.HwdbFolders = None, as_json: shared.As
     raise unknown_name("hardware", name, known, "`tangram hw list` prints all of it.")
 
 
+@app.command("parameters")
+def parameters(hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False) -> None:
+    """List every parameter in force, calibrated or assumed: value, error, and what it was fitted to."""
+    from tangram_sim.studies.parameters import parameters as listed
+
+    found = listed(shared.load_hwdb(hwdb))
+    if as_json:
+        print_json(found.model_dump())
+        return
+    rows = [
+        (
+            f"{one.kernel} {one.parameter}",
+            one.gpu,
+            one.dtype,
+            one.stack,
+            f"{one.value:g}",
+            f"{one.sigma:g}" if one.sigma else "-",
+            str(one.n),
+            one.unit,
+            one.fitted_on,
+            one.source if one.source != one.fitted_on else "-",
+        )
+        for one in found.parameters
+    ]
+    columns = (
+        "parameter",
+        "GPU or link",
+        "dtype",
+        "stack",
+        "value",
+        "sigma",
+        "n",
+        "unit",
+        "rests on",
+        "source",
+    )
+    print_table(columns, rows, right=(4, 5, 6))
+    counts = found.counts
+    most = max(counts.by_gpu_and_dtype.values(), default=0)
+    stacks = max(counts.by_stack.values(), default=0)
+    fits = ", ".join(f"{count} {name}" for name, count in counts.by_fit.items())
+    print_line(f"{len(rows)} rows: {fits}.")
+    print_line(
+        f"Of a GPU kind at one dtype at most {most} on kernel times (cap {found.most_per_gpu_and_dtype}), "
+        f"of a software stack at most {stacks} (cap {found.most_per_stack})."
+    )
+
+
 def _figure(cell: str) -> str | float:
     try:
         return float(cell)

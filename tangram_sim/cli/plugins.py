@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -18,19 +17,23 @@ INSTALL = (
     "it needs PyTorch and the package tangram_validate, which registers it under the entry-point group "
     f"{registry.VERBS}: `pip install 'tangram-sim[validate]'`, from a checkout `pip install -e '.[validate]'`"
 )
+_ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 class VerbGroup(TyperGroup):
-    """A command group whose verbs may come from entry points; they are imported when they are called."""
+    """A command group whose verbs may come from entry points; they are imported when they are called.
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    Commands are `Any` here: which click they belong to depends on the version of typer.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
         """Own verbs first, then those of plug-ins and those that could be installed."""
         own = super().list_commands(ctx)
         name = self.name or ""
         others = (*registry.verb_names(name), *(verb for group, verb in ELSEWHERE if group == name))
         return [*own, *dict.fromkeys(verb for verb in others if verb not in own)]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Own verb, a plug-in's, or one that says what to install."""
         found = super().get_command(ctx, cmd_name)
         name = self.name or ""
@@ -41,31 +44,34 @@ class VerbGroup(TyperGroup):
         return found
 
 
-def as_command(plugin: Any, name: str) -> click.Command:
-    """A plug-in's object as a click command."""
-    if isinstance(plugin, click.Command):
-        return plugin
+def as_command(plugin: Any, name: str) -> Any:
+    """A plug-in's object, a function with typer options, a typer app or a command, as a command."""
     if isinstance(plugin, typer.Typer):
         return typer.main.get_command(plugin)
-    if callable(plugin):
-        app = typer.Typer(add_completion=False)
-        app.command(name)(plugin)
-        return typer.main.get_command(app)
-    raise TangramError(
-        f"verb {name!r}: {type(plugin).__name__} is registered; register a function, a typer app or a command"
-    )
+    if callable(getattr(plugin, "invoke", None)):
+        return plugin
+    if not callable(plugin):
+        raise TangramError(
+            f"verb {name!r}: {type(plugin).__name__} is registered; register a function, a typer app or a "
+            "command"
+        )
+    app = typer.Typer(add_completion=False)
+    app.command(name)(plugin)
+    return typer.main.get_command(app)
 
 
-def _absent(group: str, verb: str) -> click.Command:
+def _absent(group: str, verb: str) -> Any:
     """A stand-in that names what is missing, whatever arguments it is given."""
+    app = typer.Typer(add_completion=False)
+    what = ELSEWHERE[group, verb]
 
-    def refuse(**_given: Any) -> None:
+    @app.command(
+        verb,
+        help=f"{what} Not installed: {INSTALL}.",
+        short_help=f"{what} (not installed)",
+        context_settings=_ANY_ARGUMENTS,
+    )
+    def refuse(_context: typer.Context) -> None:
         raise TangramError(f"tangram {group} {verb} is not installed: {INSTALL}")
 
-    return click.Command(
-        verb,
-        callback=refuse,
-        help=f"{ELSEWHERE[group, verb]} Not installed: {INSTALL}.",
-        short_help=f"{ELSEWHERE[group, verb]} (not installed)",
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )
+    return typer.main.get_command(app)

@@ -187,8 +187,8 @@ class Hwdb:
         return (gpu,) if row is None else (gpu, f"arch:{row['architecture']}")
 
     def efficiency_rows(self) -> tuple[tuple[int, Row], ...]:
-        """(layer, row) of every efficiency row: layer 0 is the shipped database, 1, 2, ... are overlays."""
-        return self._tables.efficiency.rows
+        """(layer, row) of the efficiency rows in force: layer 0 is the shipped database, others overlays."""
+        return self._tables.efficiency.in_force()
 
     def with_efficiency(self, rows: Sequence[Row]) -> "Hwdb":
         """The same tables with efficiency rows laid over them as one more overlay, in memory only."""

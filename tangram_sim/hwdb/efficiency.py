@@ -29,7 +29,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """What predictions are off by beyond the errors of their parameters: standard deviations of log errors."""
+    """What predictions are off by beyond their parameters' errors: standard deviations of log errors."""
 
     step: float  # of a step, whole
     plan: float  # the part of it that two plans of one stack and GPU kind do not share
@@ -177,6 +177,11 @@ class EfficiencyTable:
             figures[known.attribute] = _estimate(row)
             used += rows
         return Efficiency(**figures), used
+
+    def in_force(self) -> tuple[tuple[int, Row], ...]:
+        """(layer, row) of the rows that no other row of the same place hides, in file order."""
+        best = {id(row) for row in self._best.values()}
+        return tuple((layer, row) for layer, row in self.rows if id(row) in best)
 
     def knows_stack(self, stack: str) -> bool:
         """Whether a stack has rows of its own that were fitted to something."""

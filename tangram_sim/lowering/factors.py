@@ -113,7 +113,8 @@ class ClassShares:
     def of(self, pricer: Pricer, start: int, stop: int, direction: str) -> Floats:
         """The same as shares of the pass."""
         seconds = self.seconds(pricer, start, stop, direction)
-        return seconds / np.maximum(seconds.sum(axis=1, keepdims=True), 1e-300)
+        shares: Floats = seconds / np.maximum(seconds.sum(axis=1, keepdims=True), 1e-300)
+        return shares
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from tangram_sim.models import Model
 class Setting:
     """K layouts of stages of `model` on `island` under `job`, with `microbatch` sequences per stage.
 
-    `microbatch` may be K numbers, one for each layout. All layouts have `pp == 1`: an inner pipeline is several stages, each with a setting of its own.
+    `microbatch` may be K numbers, one for each layout. All layouts have `pp == 1`:
+    an inner pipeline is several stages, each with a setting of its own.
     """
 
     model: Model

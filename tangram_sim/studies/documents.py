@@ -221,3 +221,41 @@ class ModelDocument(Document):
     max_seq: int
     blocks: list[dict[str, Any]]
     source: str
+
+
+class Parameter(Document):
+    """One row of hwdb/efficiency in force, of `hw parameters --json`."""
+
+    kernel: str
+    parameter: str
+    role: str = Field(description="`prediction`, or `error`: only intervals depend on it")
+    gpu: str = Field(description="a GPU kind, arch:NAME, link:NAME, kind:NAME of links, or * for any")
+    dtype: str
+    stack: str = Field(description="generic: every stack without a row of its own")
+    value: float
+    unit: str
+    sigma: float = Field(description="standard error, same unit")
+    n: int = Field(description="measurements behind it")
+    fitted_on: str = Field(description="step times, kernel tables, link measurements, inherited or assumed")
+    source: str
+    date: str
+    layer: str = Field(description="shipped, or the overlay folder it comes from")
+
+
+class ParameterCounts(Document):
+    """How many parameters there are."""
+
+    by_gpu_and_dtype: dict[str, int] = Field(
+        description="rows on kernel times of one GPU kind; what holds for all its dtypes counts under `any`"
+    )
+    by_stack: dict[str, int] = Field(description="rows of one software stack that hold for any GPU")
+    by_fit: dict[str, int]
+
+
+class ParametersDocument(Document):
+    """`hw parameters --json`."""
+
+    parameters: list[Parameter]
+    counts: ParameterCounts
+    most_per_gpu_and_dtype: int
+    most_per_stack: int

@@ -81,7 +81,10 @@ def uncertainty(
     if timeline is None:
         durations, source = template.table(step.times)[None, :], template.slot
     else:  # each op as long as it was stretched to
-        durations, source = (timeline.end_s - timeline.start_s)[None, :], np.arange(len(template.slot))
+        durations, source = (
+            (timeline.end_s - timeline.start_s)[None, :],
+            np.arange(len(template.slot), dtype=np.int32),
+        )
     slots = path_totals(template.graph, source, durations, template.slot, template.slots)
     path = PathSeconds.of(slots, template.stages, template.order.chunks)
     kinds = [

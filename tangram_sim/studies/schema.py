@@ -5,12 +5,19 @@ import sys
 from pathlib import Path
 
 from tangram_sim.datafiles import write_whole
-from tangram_sim.studies.documents import Document, IslandsDocument, ModelDocument, PlanDocument
+from tangram_sim.studies.documents import (
+    Document,
+    IslandsDocument,
+    ModelDocument,
+    ParametersDocument,
+    PlanDocument,
+)
 
 DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,
     "islands": IslandsDocument,
     "model": ModelDocument,
+    "parameters": ParametersDocument,
 }
 
 

@@ -25,7 +25,9 @@ HEADER = ("gpu", "dtype", "kernel", "stack", "version", "parameter", "value", "s
 SCALED = ("time_scale", "tensor_exposed", "data_exposed")  # of kernel `stack`
 HOST_ROWS = 3  # rows from which host time is told apart from scale
 HOST_SIGMA = 0.8  # log standard deviation of stacks' host times around the database's
-HOST_STARTS = (0.0, 1.1, 2.3)  # device-bound and host-bound optima can both be local ones
+NEAR = 0.5  # of the device's time: where the host's begins to matter
+SMALL = 0.01  # steps of logarithms below which a search has ended
+HOST_STARTS = (0.0, 1.6)  # device-bound and host-bound optima can both be local ones
 DEGREES = 3.0  # measured rows that the database's spread between plans counts for
 CARRIED = 0.7  # share of a log scale that is taken over to other GPU kinds and dtypes of the stack
 LIMIT = math.log(8.0)  # no stack is further off than this
@@ -132,7 +134,9 @@ def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:
         huber = np.where(size < 2.0, size**2, 4.0 * size - 4.0)
         return float(huber.sum() + ((at / width) ** 2).sum())
 
-    starts = HOST_STARTS if free else (0.0,)
+    # A slower host can only be seen where it comes near to what the device needs.
+    load = max(one.parts.dispatch_s / max(one.parts.pass_s, 1e-12) for one in group)
+    starts = [host for host in HOST_STARTS if host == 0 or (free and load * math.exp(host) > NEAR)]
     best = min(
         (_search(logs, loss, target, spread, width, start) for start in starts), key=lambda one: one[0]
     )
@@ -161,7 +165,7 @@ def _search(
     axes = (0, 1) if width[1] > 1e-3 else (0,)
     error = target - logs(at)
     best, slopes = loss(at, error), np.ones((len(target), 2))
-    for _ in range(6):
+    for _ in range(5):
         for axis in axes:
             aside = at.copy()
             aside[axis] += 0.05
@@ -179,19 +183,24 @@ def _search(
             if value < best - 1e-9:
                 best, at, error, improved = value, trial, left, True
                 break
-        if not improved:
+        if not improved or float(np.abs(move).max()) < SMALL:
             break
     return best, at, error, slopes
 
 
 def _parameter_rows(
-    key: Key, log_scale: float, log_host: float, hwdb: Hwdb, sigma: float, n: int
+    key: Key, log_scale: float, log_host: float, hwdb: Hwdb, sigma: float | None, n: int
 ) -> list[tuple[str, ...]]:
-    """Rows of the parameters of one key, scaled; a key of gpu `*` scales what its stack has for any GPU."""
+    """Rows of the parameters of one key, scaled; a key of gpu `*` scales what its stack has for any GPU.
+
+    `sigma` is the log standard deviation they get; None: as doubtful as before.
+    """
     gpus = (key.gpu, "*") if key.gpu != "*" else ("*",)
     found = []
     for kernel, parameter in (*(("stack", name) for name in SCALED), ("dispatch", "seconds")):
-        now = hwdb.efficiency_row(kernel, parameter, gpus, key.dtype, key.stack).number("value")
+        row = hwdb.efficiency_row(kernel, parameter, gpus, key.dtype, key.stack)
+        now = row.number("value")
+        doubt = row.number("sigma") / now if sigma is None and now else sigma or 0.0
         value = now * math.exp(log_scale + (log_host if kernel == "dispatch" else 0.0))
         value = min(max(value, 0.1 if parameter == "time_scale" else 0.0), 10.0 if kernel == "stack" else 1.0)
         found.append(
@@ -203,7 +212,7 @@ def _parameter_rows(
                 "",
                 parameter,
                 f"{value:.6g}",
-                f"{value * sigma:.3g}",
+                f"{value * doubt:.3g}",
                 str(n),
             )
         )
@@ -220,7 +229,7 @@ def overlay_rows(shifts: Sequence[Shift], hwdb: Hwdb) -> list[tuple[str, ...]]:
             for values in ([shift.log_scale for shift in own], [shift.log_host for shift in own])
         )
         n = sum(shift.n for shift in own)
-        lines += _parameter_rows(Key(stack, "*", "*"), scale, host, hwdb, own[0].prior_sigma, n)
+        lines += _parameter_rows(Key(stack, "*", "*"), scale, host, hwdb, None, n)
     for shift in shifts:
         lines += _parameter_rows(shift.key, shift.log_scale, shift.log_host, hwdb, shift.sigma, shift.n)
         left = math.hypot(shift.sigma, shift.spread)

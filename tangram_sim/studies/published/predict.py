@@ -63,6 +63,12 @@ class Prediction:
         """Signed relative error of the step time; None where nothing was measured."""
         return self.step_s / self.run.measured.step_s - 1 if self.run.measured.step_s else None
 
+    @property
+    def memory_error(self) -> float | None:
+        """Signed relative error of the peak; None where nothing was measured."""
+        peak = self.run.measured.peak_bytes
+        return self.memory_bytes / peak - 1 if peak > 0 else None
+
 
 def predict_rows(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> list[Prediction | Problem]:
     """A prediction, or a problem with its reason, for every row; order kept."""

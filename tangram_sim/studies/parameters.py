@@ -1,0 +1,94 @@
+"""Every parameter that predictions rest on: its value, its doubt, and what it was fitted to, if anything."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tangram_sim.hwdb import Hwdb, Row
+from tangram_sim.hwdb.efficiency import ASSUMED, INHERITED, RESIDUALS
+from tangram_sim.studies.documents import Parameter, ParameterCounts, ParametersDocument
+
+KERNEL_CAP, STACK_CAP = 3, 5  # most parameters of a GPU kind at one dtype, and of a software stack
+SOFTWARE = ("stack", "dispatch")
+# Kernel classes whose rows say how long kernels take; others say what fits, or which kernels exist.
+KERNELS = (
+    ("gemm", "efficiency"),
+    ("attention", "efficiency"),
+    ("memory", "efficiency"),
+    ("launch", "seconds"),
+)
+_UNITS = {
+    "efficiency": "share of the datasheet figure",
+    "usable": "share of the memory sold",
+    "reserved_bytes": "bytes",
+    "seconds": "s per kernel",
+    "fused": "1 or 0",
+    "time_scale": "factor on kernel times",
+    "tensor_exposed": "factor on tensor-parallel transfers",
+    "data_exposed": "factor on data-parallel transfers",
+    "prior_share": "share of factors' errors left",
+}
+_STEP_TIMES = ("published runs", "runs of one's own")  # words of the sources of rows fitted on step times
+
+
+def fitted_on(row: Row) -> str:
+    """What a row rests on: `step times`, `kernel tables`, `link measurements`, `inherited` or `assumed`."""
+    source = row["source"]
+    if source == ASSUMED:
+        return ASSUMED
+    if source.startswith(INHERITED):
+        return INHERITED
+    if row["kernel"] in SOFTWARE or any(words in source for words in _STEP_TIMES):
+        return "step times"
+    return "link measurements" if row["kernel"] == "link" else "kernel tables"
+
+
+def parameters(hwdb: Hwdb) -> ParametersDocument:
+    """The list, in the order of the files, and how many there are of each kind."""
+    found = [_parameter(layer, row, hwdb) for layer, row in hwdb.efficiency_rows()]
+    return ParametersDocument(
+        parameters=found,
+        counts=ParameterCounts(
+            by_gpu_and_dtype=_counts(
+                f"{one.gpu} {one.dtype}"
+                for one in found
+                if (one.kernel, one.parameter) in KERNELS and not one.gpu.startswith(("arch:", "*"))
+            ),
+            by_stack=_counts(
+                one.stack
+                for one in found
+                if one.kernel in SOFTWARE and one.role == "prediction" and one.gpu == "*"
+            ),
+            by_fit=_counts(one.fitted_on for one in found),
+        ),
+        most_per_gpu_and_dtype=KERNEL_CAP,
+        most_per_stack=STACK_CAP,
+    )
+
+
+def _counts(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))
+
+
+def _parameter(layer: int, row: Row, hwdb: Hwdb) -> Parameter:
+    residual = (row["kernel"], row["parameter"]) in RESIDUALS
+    unit = "log standard deviation" if residual else "-"
+    return Parameter(
+        kernel=row["kernel"],
+        parameter=row["parameter"],
+        role="error" if residual else "prediction",
+        gpu=row["gpu"],
+        dtype="any" if row["dtype"] == "*" else row["dtype"],
+        stack=row["stack"],
+        value=row.number("value"),
+        unit=_UNITS.get(row["parameter"], unit),
+        sigma=row.number("sigma"),
+        n=int(row.number("n")),
+        fitted_on=fitted_on(row),
+        source=row["source"],
+        date=row["date"],
+        layer="shipped" if layer == 0 else _overlay(layer, hwdb),
+    )
+
+
+def _overlay(layer: int, hwdb: Hwdb) -> str:
+    return str(hwdb.folders[layer]) if layer < len(hwdb.folders) else "memory"

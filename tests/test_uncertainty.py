@@ -1,0 +1,328 @@
+"""Intervals: seconds per factor come from the played path, common errors cancel, the unknown is wider."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tangram_sim.hwdb import Hwdb, Row, load_cluster, load_model
+from tangram_sim.jobs import Job
+from tangram_sim.lowering.chain import _join, chain_graph
+from tangram_sim.lowering.factors import ClassShares
+from tangram_sim.lowering.program import CLASSES
+from tangram_sim.lowering.step import Lowering, atom_runs, single_layout
+from tangram_sim.opgraph import op_graph
+from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.uniform import Uniform, uniform_plan
+from tangram_sim.sim import critical_path, fast, path_totals
+from tangram_sim.studies import api
+from tangram_sim.studies.calibration import intervals
+from tangram_sim.studies.intervals import Z90, compare, uncertainty
+from tangram_sim.studies.many import Refusal
+from tests.commands import files, tangram
+
+HWDB = Hwdb.load()
+GPT, CLUSTER = load_model("gpt3-6.7b"), load_cluster("h100x8-nodes4", HWDB)
+JOB = Job(global_batch=64, dtype="bf16")
+
+
+def rows(*cells: tuple[str, str, str, str, str, float]) -> list[Row]:
+    """Efficiency rows (gpu, dtype, kernel, stack, parameter, value)."""
+    names = ("gpu", "dtype", "kernel", "stack", "parameter", "value")
+    rest = {"sigma": "0", "n": "1", "source": "test"}
+    return [
+        Row("efficiency", "/".join(map(str, cell)), {**dict(zip(names, map(str, cell), strict=True)), **rest})
+        for cell in cells
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 40))
+def test_path_totals_agree_with_the_critical_path(seed: int, n: int) -> None:
+    """The compiled walk counts the same seconds as `critical_path`, ties included."""
+    random = np.random.default_rng(seed)
+    pred = [sorted(random.choice(i, min(i, int(random.integers(0, 3))), replace=False)) for i in range(n)]
+    graph = op_graph(
+        resource=random.integers(0, 3, n),
+        duration_s=random.integers(0, 4, n).astype(float),  # equal ends on purpose
+        pred_ptr=np.concatenate([[0], np.cumsum([len(p) for p in pred])]),
+        pred=[int(p) for own in pred for p in own],
+        resources=("a", "b", "c"),
+        kind=random.integers(0, 4, n),
+        kinds=("k0", "k1", "k2", "k3"),
+    )
+    found = path_totals(graph, np.arange(n, dtype=np.int32), graph.duration_s[None, :], graph.kind, 4)[0]
+    expected = critical_path(fast.play(graph)).seconds_by_kind()
+    assert {name: s for name, s in zip(graph.kinds, found.tolist(), strict=True) if s > 0} == expected
+
+
+def lowered(layout: Uniform, job: Job = JOB, hwdb: Hwdb = HWDB):
+    plan = uniform_plan(GPT, CLUSTER, job, layout)
+    lowering = Lowering.of(plan, hwdb)
+    return lowering.lower(plan.pipelines[0]), lowering
+
+
+def test_class_seconds_are_those_of_the_slices_own_graph() -> None:
+    step, lowering = lowered(Uniform(tp=2, pp=2))
+    stage = step.pipeline.stages[0]
+    pricer = lowering.prices.pricer(
+        lowering.placement.island(stage.ranks), single_layout(stage), step.pipeline.microbatch
+    )
+    start, stop = atom_runs(stage, GPT.layers)[0]
+    programs = pricer.programs(pricer.atoms[start:stop], "forward")
+    found = ClassShares().seconds(pricer, start, stop, "forward")[0]
+    graph = chain_graph(programs, [""] * len(programs))
+    structure, _ = _join(programs)
+    pass_s = fast.play(graph).end_s[structure.group >= 0].max()
+    assert found.sum() == pytest.approx(pass_s, rel=1e-9)
+    assert found[CLASSES.index("gemm")] > found[CLASSES.index("memory")] > 0
+
+
+@pytest.mark.parametrize(
+    "layout", [Uniform(tp=2, pp=4), Uniform(tp=8, zero_stage=1), Uniform(zero_stage=3), Uniform(pp=8)]
+)
+def test_factors_are_derivatives_of_the_step(layout: Uniform) -> None:
+    """A factor's seconds are how fast the step grows with its error: checked by making GEMMs 0.1 % slower."""
+    step, lowering = lowered(layout)
+    doubt = uncertainty(step, lowering)
+    value = HWDB.efficiency(HWDB.gpu("H100-SXM5-80GB"), "bf16").gemm_efficiency.value
+    slower = HWDB.with_efficiency(
+        rows(("H100-SXM5-80GB", "bf16", "gemm", "generic", "efficiency", value / 1.001))
+    )
+    grown = uncertainty(*lowered(layout, hwdb=slower)).step_s - doubt.step_s
+    assert doubt.step_s == pytest.approx(
+        float(fast.play_steps(step.template, step.template.durations(step.times)[None])[0])
+    )
+    # Launches and memory-bound products do not grow, and what they hide behind may.
+    assert grown / 0.001 == pytest.approx(doubt.factor_s["gemm H100-SXM5-80GB bf16"], rel=0.25)
+
+
+def test_the_interval_follows_from_shares_and_rows() -> None:
+    doubt = uncertainty(*lowered(Uniform(tp=2, pp=2)))
+    by_hand = sum((s / doubt.step_s * doubt.factor_sigma[name]) ** 2 for name, s in doubt.factor_s.items())
+    residual = HWDB.residuals(HWDB.gpu("H100-SXM5-80GB"), "bf16")
+    assert doubt.sigma == pytest.approx(math.sqrt(by_hand + residual.step**2))
+    assert doubt.step_s_high / doubt.step_s == pytest.approx(math.exp(Z90 * doubt.sigma))
+    assert doubt.step_s_low * doubt.step_s_high == pytest.approx(doubt.step_s**2)
+
+
+def test_what_was_never_seen_is_wider() -> None:
+    table = rows(
+        ("*", "*", "stack", "calibrated", "residual", 0.1),
+        ("*", "*", "stack", "calibrated", "residual_unmeasured", 0.2),
+        ("*", "*", "stack", "generic", "residual", 0.3),
+        ("*", "*", "stack", "generic", "residual_unmeasured", 0.4),
+        ("*", "*", "stack", "megatron", "time_scale", 1.0),
+    )
+    hwdb = HWDB.with_efficiency(table)
+    gpu = HWDB.gpu("H100-SXM5-80GB")
+    kinds = [replace(gpu, measured=measured) for measured in (True, False)]
+    found = [hwdb.residuals(kind, "bf16", stack).step for stack in ("megatron", "nobody's") for kind in kinds]
+    assert found == [0.1, 0.2, 0.3, 0.4]
+    own = HWDB.with_efficiency([*table, *rows((gpu.name, "bf16", "stack", "megatron", "residual", 0.05))])
+    assert own.residuals(kinds[0], "bf16", "megatron").step == 0.05
+    assert own.residuals(kinds[0], "fp8", "megatron").step == 0.1
+
+
+def test_ones_own_rows_for_generic_do_not_speak_for_other_stacks() -> None:
+    """Software rows are looked up by stack first: (this GPU, generic) does not hide (any GPU, megatron)."""
+    hwdb = HWDB.with_efficiency(
+        rows(
+            ("H100-SXM5-80GB", "bf16", "stack", "generic", "time_scale", 2.0),
+            ("*", "*", "stack", "megatron", "time_scale", 1.1),
+        )
+    )
+    gpu = HWDB.gpu("H100-SXM5-80GB")
+    assert hwdb.efficiency(gpu, "bf16", "megatron").time_scale.value == 1.1
+    assert hwdb.efficiency(gpu, "bf16", "fsdp").time_scale.value == 2.0
+
+
+def test_common_errors_cancel_in_a_comparison() -> None:
+    best, other = (uncertainty(*lowered(Uniform(tp=2, pp=pp))) for pp in (2, 4))
+    same = compare(best, best, same=True)
+    assert (same.ratio_low, same.ratio, same.ratio_high, same.told_apart) == (1.0, 1.0, 1.0, False)
+    against = compare(other, best)
+    assert math.log(against.ratio_high / against.ratio) < Z90 * best.sigma / 2
+    assert compare(replace(other, step_s=3 * other.step_s), best).told_apart
+
+
+def test_plan_says_which_alternatives_cannot_be_told_apart(tmp_path: Path) -> None:
+    model, cluster = files(tmp_path)
+    found = tangram("plan", model, cluster, "--json", "--global-batch", 4, "--top", 4).json
+    assert 0 < found["step_s_low"] < found["step_s"] < found["step_s_high"]
+    assert found["peak_memory_bytes"] < found["peak_memory_bytes_high"]
+    assert {kind["gpu"] for kind in found["gpu_kinds"]} <= {"T4", "A100-SXM4-40GB"}
+    assert all(kind["rests_on"] for kind in found["gpu_kinds"])
+    for one in found["alternatives"]:
+        assert one["ratio_low"] < one["step_s"] / found["step_s"] < one["ratio_high"]
+        assert one["told_apart"] == (not one["ratio_low"] <= 1 <= one["ratio_high"])
+        assert one["told_apart"] != ("cannot be told apart" in one["summary"])
+    shown = tangram("estimate", model, cluster, "--dp", 4).out
+    assert " to " in shown.splitlines()[1].partition("tokens/s")[0]
+
+
+def test_simulate_repeats_the_interval_and_the_stack(tmp_path: Path) -> None:
+    model, cluster = files(tmp_path)
+    plan = tmp_path / "plan.json"
+    options = ("--dp", 4, "--tp", 2, "--stack", "megatron", "--no-flash-attention", "--trainable", 0.5)
+    made = tangram("estimate", model, cluster, *options, "--json", "-o", plan).json
+    again = tangram("simulate", plan, "--json").json
+    for key in ("step_s", "step_s_low", "step_s_high", "peak_memory_bytes_high"):
+        assert again[key] == pytest.approx(made[key], rel=1e-9)
+    assert again["job"] == made["job"] and made["job"]["stack"] == "megatron"
+
+
+MANY = [
+    Uniform(tp=tp, pp=pp, zero_stage=zero, recompute=recompute, sequence_parallel=tp == 8)
+    for tp in (1, 8)
+    for pp in (1, 4)
+    for zero in (0, 1, 3)
+    for recompute in ("none", "full")
+]
+
+
+@pytest.mark.parametrize("name", ["gpt3-6.7b", "deepseek-v2-lite", "gpt2-xl"])
+def test_many_layouts_are_what_estimate_says_of_each(name: str) -> None:
+    """Except for links that transfers share, which many layouts at once leave out."""
+    model = load_model(name)
+    layouts = [one for one in MANY if not model.blocks[0].attention.heads % one.tp]
+    for found, layout in zip(
+        api.estimate_many(model, CLUSTER, JOB, layouts, hwdb=HWDB), layouts, strict=True
+    ):
+        alone = api.estimate(model, CLUSTER, JOB, layout, hwdb=HWDB).document
+        assert not isinstance(found, Refusal)
+        assert found.step_s <= alone.step_s * (1 + 1e-9)
+        assert found.step_s == pytest.approx(alone.step_s, rel=2e-3)
+        assert found.step_s_high == pytest.approx(alone.step_s_high, rel=2e-3)
+        assert found.peak_memory_bytes == pytest.approx(alone.peak_memory_bytes)
+        assert found.peak_memory_bytes_high == pytest.approx(alone.peak_memory_bytes_high)
+        assert found.mfu == pytest.approx(alone.mfu, rel=2e-3)
+        assert (found.feasible, found.gpus_used) == (alone.feasible, alone.gpus_used)
+
+
+def test_many_layouts_interleaved_and_refused() -> None:
+    wanted = [
+        Uniform(tp=2, pp=4, vpp=2),
+        Uniform(tp=3),
+        Uniform(tp=2, pp=4, dp=1),
+        Uniform(pp=4, micro_batch=2),
+    ]
+    found = api.estimate_many(GPT, CLUSTER, JOB, wanted, hwdb=HWDB)
+    assert isinstance(found[1], Refusal) and "does not divide the 32 attention heads" in found[1].reason
+    for at in (0, 2, 3):
+        one = found[at]
+        assert not isinstance(one, Refusal) and one.layout == wanted[at]
+        alone = api.estimate(GPT, CLUSTER, JOB, wanted[at], hwdb=HWDB).document
+        assert one.step_s == pytest.approx(alone.step_s, rel=2e-3) and one.gpus_used == alone.gpus_used
+
+
+def test_optimizer_adapters_and_stack_are_inputs(tmp_path: Path) -> None:
+    model, cluster = files(tmp_path)
+
+    def stage(*options: object) -> dict[str, float]:
+        found: dict[str, float] = tangram(
+            "estimate", model, cluster, "--dp", 2, "--tp", 2, "--json", *options
+        ).json["stages"][0]
+        return found
+
+    full, lamb, sgd, lora = (
+        stage(),
+        stage("--optimizer", "lamb"),
+        stage("--optimizer", "sgd"),
+        stage("--lora-rank", 8),
+    )
+    assert lamb == full
+    assert sgd["peak_memory_bytes"] < full["peak_memory_bytes"] > 2 * lora["peak_memory_bytes"]
+    assert lora["gradient_sync_s"] < full["gradient_sync_s"] / 10 and lora["backward_s"] < full["backward_s"]
+    # 4 blocks, hidden 512: queries, keys, values and output of 512 columns each, rank x (in + out).
+    share = tangram("estimate", model, cluster, "--dp", 4, "--lora-rank", 8, "--json").json["job"][
+        "trainable"
+    ]
+    parameters = tangram("models", "show", model, "--json").json["parameters"]
+    assert share == pytest.approx(4 * 4 * 8 * (512 + 512) / parameters)
+    for options, words in (
+        (("--stack", "nobodys"), "unknown stack"),
+        (("--trainable", 0), "above 0"),
+        (("--lora-rank", 0), "--lora-rank 0"),
+        (("--lora-rank", 8, "--trainable", 0.5), "drop --trainable"),
+        (("--optimizer", "adamm"), "unknown optimizer"),
+    ):
+        refused = tangram("estimate", model, cluster, *options)
+        assert refused.code == 2 and words in refused.err and "Traceback" not in refused.err
+
+
+def errors(sources: int, per_source: int, between: float, within: float, seed: int = 1) -> intervals.Errors:
+    random = np.random.default_rng(seed)
+    source = np.repeat([f"s{number:02d}" for number in range(sources)], per_source)
+    offset = np.repeat(random.normal(0, between, sources), per_source)
+    error = offset + random.normal(0, within, sources * per_source)
+    known = np.repeat(np.arange(sources) % 2, per_source)
+    return intervals.Errors(
+        error * np.where(known, 1.0, 2.0),
+        np.full(len(source), 0.02),
+        source,
+        np.where(known, 0, 2),
+        np.abs(error),
+        source,
+    )
+
+
+def test_conformal_residuals_cover_sources_left_out() -> None:
+    """Of synthetic sources with errors of their own, known stacks half as wide as others."""
+    drawn = errors(60, 20, 0.1, 0.05)
+    widths = intervals.calibrate(drawn)
+    assert widths.residual[2] == pytest.approx(2 * widths.residual[0], rel=0.3)
+    assert widths.residual[3] >= widths.residual[2] and widths.residual[1] >= widths.residual[0]
+    assert widths.plan == pytest.approx(0.05 * 1.5, rel=0.25)
+    covered = intervals.left_out(drawn)
+    assert 0.85 <= np.mean([one.inside for one in covered.values()]) <= 0.95
+    inside = (np.abs(drawn.log_error) <= Z90 * widths.sigma(drawn)).mean()
+    assert inside >= 0.9
+
+
+def test_a_residual_is_not_needed_where_factors_explain_the_errors() -> None:
+    source = np.repeat(["a", "b", "c"], 10)
+    error = np.tile(np.linspace(-0.1, 0.1, 10), 3)
+    assert intervals.conformal_residual(error, np.full(30, 0.2), source) == 0.0
+    exact = intervals.conformal_residual(error, np.zeros(30), source)
+    assert exact == pytest.approx(0.1 / Z90, rel=1e-3)  # 28 of 30 rows: the extremes must be inside
+
+
+def test_the_intervals_program_reads_what_validate_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "predictions.csv"
+    lines = ["source_id,gpu,stack,error,factors_sigma,stack_known,measured_gpu,memory_error"]
+    lines += [
+        f"s{n % 4},H100,nemo,{0.02 * (n % 7) - 0.05},0.01,yes,no,{'-0.1' if n % 2 else ''}" for n in range(40)
+    ]
+    table.write_text("\n".join(lines) + "\n")
+    out = tmp_path / "overlay" / "efficiency"
+    out.mkdir(parents=True)
+    assert intervals.main([str(table), "-o", str(out / "intervals.csv")]) == 0
+    assert "every source the same weight" in capsys.readouterr().out
+    hwdb = Hwdb.load([tmp_path / "overlay"])
+    kind = replace(HWDB.gpu("H100-SXM5-80GB"), measured=False)
+    assert 0.02 < hwdb.residuals(kind, "bf16", "generic").step < 0.1
+    assert hwdb.residuals(kind, "bf16", "generic").memory == pytest.approx(-math.log(0.9) / Z90, abs=1e-3)
+    bad = tmp_path / "bad.csv"
+    bad.write_text("a,b\n1,2\n")
+    assert intervals.main([str(bad)]) == 2
+
+
+def test_search_keeps_its_answer_when_residuals_change() -> None:
+    """Rows about errors change intervals, never plans."""
+    cluster = load_cluster("azure-c1-v100x16", HWDB)
+    wider = HWDB.with_efficiency(rows(("*", "*", "stack", "generic", "residual_unmeasured", 1.5)))
+    first, second = (
+        api.plan(
+            load_model("gpt3-350m"), cluster, Job(global_batch=4), wishes=Wishes(sub_islands=False), hwdb=hwdb
+        ).document
+        for hwdb in (HWDB, wider)
+    )
+    assert (first.step_s, first.pipelines) == (second.step_s, second.pipelines)
+    assert second.step_s_high > first.step_s_high
