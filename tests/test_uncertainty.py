@@ -236,7 +236,7 @@ def test_optimizer_adapters_and_stack_are_inputs(tmp_path: Path) -> None:
         stage("--lora-rank", 8),
     )
     assert lamb == full
-    assert sgd["peak_memory_bytes"] < full["peak_memory_bytes"] > 2 * lora["peak_memory_bytes"]
+    assert sgd["peak_memory_bytes"] < full["peak_memory_bytes"] > 1.2 * lora["peak_memory_bytes"]
     assert lora["gradient_sync_s"] < full["gradient_sync_s"] / 10 and lora["backward_s"] < full["backward_s"]
     # 4 blocks, hidden 512: queries, keys, values and output of 512 columns each, rank x (in + out).
     share = tangram("estimate", model, cluster, "--dp", 4, "--lora-rank", 8, "--json").json["job"][
