@@ -18,7 +18,7 @@ help:
 	@echo "make docs      the JSON Schemas in docs/schema"
 	@echo "make examples  what the examples print, into examples/*.out"
 	@echo "make readme    what README and docs show as printed"
-	@echo "make calibrate hwdb/efficiency/kernels.csv from measured kernel tables"
+	@echo "make calibrate hwdb/efficiency/kernels.csv and hwdb/collectives from measured tables"
 	@echo "make clean     remove what these targets made"
 
 $(VENV)/.made:
@@ -72,6 +72,7 @@ $(VENV)/.installed-calibrate: $(VENV)/.installed
 
 calibrate: $(VENV)/.installed-calibrate
 	$(BIN)/python -m tangram_sim.studies.calibration hwdb/efficiency
+	$(BIN)/python -m tangram_sim.studies.collectives hwdb/collectives
 
 # After a change of the cost model: what README and docs show as printed.
 readme: $(VENV)/.installed-test

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tangram_sim.cli import options as shared
+from tangram_sim.cli.calibrate_collectives import collectives
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.cli.plugins import VerbGroup
 
@@ -21,6 +22,9 @@ app = typer.Typer(
 @app.callback()
 def group() -> None:
     """Shift and narrow predictions by what was measured."""
+
+
+app.command("collectives")(collectives)
 
 
 @app.command("run")

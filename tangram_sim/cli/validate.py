@@ -58,3 +58,71 @@ def published(
         print_table(("rows", "first", "why not predicted"), report.reasons(found), (0,))
     if output is not None:
         print_line(f"predictions written to {output}")
+
+
+@app.command("collectives")
+def collectives(
+    points: Annotated[Path, typer.Argument(metavar="POINTS.csv", help="Measured collectives, one per row.")],
+    left_out: Annotated[
+        str,
+        typer.Option("--left-out", help="gpu or ranks: predict each from fits of POINTS.csv without it."),
+    ] = "",
+    as_json: shared.AsJson = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write every prediction to this CSV file.")
+    ] = None,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """Predict every point of POINTS.csv from its hardware, ranks, operation and size, and score the times."""
+    from tangram_sim.cli.writing import require_writable
+    from tangram_sim.datafiles import write_whole
+    from tangram_sim.studies.collectives import leftout, report
+    from tangram_sim.studies.collectives.points import Point, Refusal, read_points
+    from tangram_sim.studies.collectives.predict import Prediction, predict
+
+    require_writable(output=output)
+    database = shared.load_hwdb(hwdb)
+    read = read_points(points, database)
+    known = [one for one in read if isinstance(one, Point)]
+    refused = [one for one in read if isinstance(one, Refusal)]
+    if left_out:
+        parts = leftout.left_out(known, left_out, database)
+        predicted = [one for members in parts.values() for one in members]
+        leaving = {name: report.score(members) for name, members in parts.items()}
+    else:
+        predicted, leaving = predict(known, database), {}
+    both: list[Prediction | Refusal] = [*predicted, *refused]
+    results = sorted(both, key=report.line_of)
+    if output is not None:
+        write_whole(output, report.predictions_csv(results))
+    found = report.document(results) | ({"left_out": leaving} if left_out else {})
+    if as_json:
+        print_json(found)
+        return
+    right = tuple(range(1, len(report.COLUMNS) + 1))
+    if left_out:
+        print_table((f"{left_out} left out", *report.COLUMNS), report.table_rows(leaving), right)
+    for title, part in (
+        ("link", "by_link"),
+        ("GPU", "by_gpu"),
+        ("operation", "by_op"),
+        ("ranks", "by_ranks"),
+    ):
+        print_table((title, *report.COLUMNS), report.table_rows(found[part]), right)
+    if found["multi_node"]:
+        columns = ("several nodes", "n", "median", "p90", "GB/s bus", "predicted", "error")
+        print_table(columns, report.fabric_rows(found["multi_node"]), tuple(range(1, len(columns))))
+    print_table(
+        ("all scored points", *report.COLUMNS), report.table_rows({"overall": found["overall"]}), right
+    )
+    if found["set_apart"]:
+        apart = {f"{name}: {one['why']}": one for name, one in found["set_apart"].items()}
+        print_table(("scored apart", *report.COLUMNS), report.table_rows(apart), right)
+    print_line("Errors of the time in percent of what was measured; bias is the median signed error.")
+    print_line(f"{found['rows']} rows: {found['predicted']} predicted, {len(found['unpredicted'])} not.")
+    for one in found["notes"]:
+        print_line(f"{one['rows']} rows: {one['note']}")
+    if found["unpredicted"]:
+        print_table(("rows", "first", "why not predicted"), report.reasons(found), (0,))
+    if output is not None:
+        print_line(f"predictions written to {output}")

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tangram_sim.clusters import Gpu, Link, Node
 from tangram_sim.datafiles import shipped
 from tangram_sim.errors import unknown_name
+from tangram_sim.hwdb.collectives import CollectiveParameters, CollectiveTable
 from tangram_sim.hwdb.efficiency import (
     ASSUMED,
     CALIBRATED,
@@ -52,6 +53,11 @@ class Hwdb:
     def fresh(self) -> "Hwdb":
         """The same tables with an empty record of rows read."""
         return Hwdb(self._tables, self.folders)
+
+    def with_collectives(self, rows: Iterable[Row]) -> "Hwdb":
+        """The same tables with other rows of collectives: for studies that leave measurements out."""
+        table = CollectiveTable((0, row) for row in rows)
+        return Hwdb(replace(self._tables, collectives=table), self.folders)
 
     def gpu_names(self) -> tuple[str, ...]:
         """Canonical names of all GPUs, in table order."""
@@ -206,6 +212,28 @@ class Hwdb:
             self._used["efficiency", row.name] = row
             self._cache[key] = found
         return found
+
+    def collective(self, pattern: str, link: Link, gpu: str = "*") -> CollectiveParameters | None:
+        """What `pattern` ("ring", "pairwise", "in_switch", "network") reaches on `link`; None: no such thing.
+
+        Most specific row first: the link, its generation, its kind, any; of each, the GPU kind before any.
+        A mixed GPU ("A+B") gets the worst member's figures.
+        """
+        key = ("collective", pattern, link.name, link.kind, gpu)
+        if key not in self._cache:
+            found, rows = self._tables.collectives.find(pattern, link, gpu.split("+"))
+            for row in rows:
+                self._used["collectives", row.name] = row
+            self._cache[key] = found
+        known = self._cache[key]
+        return known if isinstance(known, CollectiveParameters) else None
+
+    def architectures(self, gpu: Gpu) -> frozenset[str]:
+        """Architectures of the members of a GPU ("A+B" is mixed)."""
+        known = self._tables.rows["gpus"]
+        return frozenset(
+            known[name]["architecture"] if name in known else gpu.architecture for name in gpu.name.split("+")
+        )
 
     @property
     def network_efficiency(self) -> Estimate:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.hwdb import collectives
 from tangram_sim.hwdb.efficiency import DTYPES, EfficiencyTable, check
 from tangram_sim.hwdb.tables import Column, Names, Row, read_rows, read_schema, require
 
@@ -30,6 +31,7 @@ class Tables:
     rows: dict[str, dict[str, Row]]
     names: dict[str, Names]
     efficiency: EfficiencyTable
+    collectives: collectives.CollectiveTable
 
 
 def read_folders(folders: Sequence[Path]) -> Tables:
@@ -53,7 +55,8 @@ def read_folders(folders: Sequence[Path]) -> Tables:
     _check_references(rows, names)
     _check_links(rows["links"])
     efficiency = _efficiency_rows(folders, schema, names["gpus"], rows["gpus"])
-    return Tables(rows, names, EfficiencyTable(efficiency))
+    measured = collectives.CollectiveTable(_collective_rows(folders, schema, names, rows["gpus"]))
+    return Tables(rows, names, EfficiencyTable(efficiency), measured)
 
 
 def _rows(path: Path, table: str, schema: Schema) -> list[Located]:
@@ -63,13 +66,15 @@ def _rows(path: Path, table: str, schema: Schema) -> list[Located]:
 def _check_overlay(overlay: Path, base: Path) -> None:
     """An overlay that would silently change nothing is an error: missing, empty, or misspelled files."""
     tables = [path.name for path in base.glob("*.csv") if path.name != "schema.csv"]
-    wanted = f"give a folder with any of {', '.join(sorted(tables))}, efficiency/*.csv, clusters/*.yaml"
+    named = (*sorted(tables), "efficiency/*.csv", "collectives/*.csv", "clusters/*.yaml")
+    wanted = f"give a folder with any of {', '.join(named)}"
     if not overlay.is_dir():
         raise BadInputError(f"--hwdb {overlay}: no such folder; {wanted}")
     for path in sorted(overlay.glob("*.csv")):
         if path.name not in (*tables, "schema.csv"):
             raise BadInputError(f"{path}: {unknown_name('table', path.name, tables)}")
-    if not any((*overlay.glob("*.csv"), *overlay.glob("efficiency/*.csv"), *overlay.glob("clusters/*.yaml"))):
+    patterns = ("*.csv", "efficiency/*.csv", "collectives/*.csv", "clusters/*.yaml")
+    if not any(True for pattern in patterns for _ in overlay.glob(pattern)):
         raise BadInputError(f"--hwdb {overlay}: the folder holds no table; {wanted}")
 
 
@@ -167,6 +172,43 @@ def _efficiency_rows(
                 check(row, where)
                 found.append((layer, row))
     return found
+
+
+def _collective_rows(
+    folders: Sequence[Path], schema: Schema, names: Mapping[str, Names], gpus: Mapping[str, Row]
+) -> list[tuple[int, Row]]:
+    """(layer, row) of every file of collectives, names in canonical spelling."""
+    columns = schema["collectives"]
+    keys = ("link", "gpu", "pattern", "parameter")
+    found = []
+    for layer, folder in enumerate(folders):
+        for path in sorted((folder / "collectives").glob("*.csv")):
+            seen: dict[str, str] = {}
+            for where, cells in read_rows(path, "collectives", columns):
+                row = Row("collectives", "", cells, dict.fromkeys(cells, where))
+                require(row, columns.values(), where)
+                if cells["gpu"] != "*":
+                    cells["gpu"] = _subject(cells["gpu"], where, names["gpus"], gpus)
+                _check_link_subject(cells["link"], where, names["links"])
+                collectives.check(row, where)
+                row.name = "/".join(cells[column] for column in keys)
+                if row.name in seen:
+                    raise BadInputError(
+                        f"{where}: the row {row.name} is given twice, first at {seen[row.name]}"
+                    )
+                seen[row.name] = where
+                found.append((layer, row))
+    return found
+
+
+def _check_link_subject(given: str, where: str, names: Names) -> None:
+    """A row of collectives speaks of a link by its canonical name, of `kind:NAME` or of `*`."""
+    prefix, _, rest = given.partition(":")
+    if given == "*" or (prefix == "kind" and rest in LINK_KINDS):
+        return
+    if given not in names.canonical:
+        problem = unknown_name("link", given, names.canonical, "Or write kind:NAME or *.")
+        raise BadInputError(f"{where}, column link: {problem}")
 
 
 def _subject(given: str, where: str, names: Names, gpus: Mapping[str, Row]) -> str:

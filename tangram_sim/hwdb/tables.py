@@ -25,6 +25,9 @@ MAY_BE_ZERO = frozenset(
         ("efficiency", "value"),
         ("efficiency", "sigma"),
         ("efficiency", "n"),
+        ("collectives", "value"),
+        ("collectives", "sigma"),
+        ("collectives", "n"),
     }
 )
 

@@ -1,0 +1,218 @@
+"""Groups of ranks: how many, how spread over scale-up domains, what the slowest part of their path gives.
+
+Groups that span islands, GPU kinds or nodes are bounded by the slowest member and link, never an average.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Island, Link
+from tangram_sim.cost.collectives import curves
+from tangram_sim.cost.collectives.curves import Curve, Network, Path
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb.collectives import CollectiveParameters
+
+# NCCL reduces in the switch from this many ranks of a domain on (fewer: a ring is as fast).
+SWITCH_RANKS = 5
+# Compute capability: where it differs within a group, NCCL uses LL128 only if the lowest is Hopper's.
+# Without that protocol messages of 64 KiB to 4 MiB fall between the other two: about twice the fill, by
+# three-line fits to A100 with the LL128 line taken out (docs/models/collectives.md).
+FILL_WITHOUT_LL128 = 2.0
+LL128_WHEN_MIXED = frozenset({"Hopper", "Blackwell", "Blackwell Ultra"})
+# GPUs of a full mesh: a rank has one link to each of the others, so a group of n uses n - 1 of them.
+MESHES = {"xGMI-MI300X": 8, "xGMI-MI355X": 8, "xGMI-MI100": 4, "xGMI-MI210": 4}
+# NICs of unstated rate, unconnected links: slow enough to be seen, not a division by zero.
+LEAST_BYTES_PER_S = 1.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Communication groups of K layouts: sizes, spans, and what their slowest path delivers. Arrays of K."""
+
+    ranks: Floats
+    inside: Floats  # ranks of the group within one scale-up domain
+    ring: Path
+    pairwise: Path
+    switch: Path | None  # reduction inside the switch, where there is such a switch
+    network: Network
+    outside_bytes_per_s: float  # network share of one rank
+
+    @cached_property
+    def domains(self) -> Floats:
+        """Scale-up domains that the group touches."""
+        return np.asarray(np.ceil(self.ranks / self.inside))
+
+    @cached_property
+    def bytes_per_s(self) -> Floats:
+        """Bus bandwidth of a ring over the group, one direction."""
+        inner, outer = self.ring.bytes_per_s, self.network.bytes_per_s
+        crossing = np.where(self.inside > 1, np.minimum(inner, outer), outer)
+        return np.asarray(np.where(self.domains > 1, crossing, inner), dtype=np.float64)
+
+    @cached_property
+    def _size(self) -> Floats:
+        # Groups of one are priced as pairs, then set to zero: no logarithm or division of nothing.
+        return np.maximum(self.ranks, 2.0)
+
+    @cached_property
+    def once(self) -> Curve:
+        """All-gather or reduce-scatter by ring."""
+        return curves.ring(self._size, self.domains, 1, self.ring, self.network)
+
+    @cached_property
+    def aggregated(self) -> Curve | None:
+        """All-gather or reduce-scatter by PAT, where every rank is alone in its domain; None elsewhere."""
+        alone = (self.domains == self.ranks) & (self.ranks > 2)
+        if not alone.any():
+            return None
+        curve = curves.pat(self._size, self.ring, self.network)
+        return curve._replace(start=np.where(alone, curve.start, np.inf))
+
+    @cached_property
+    def twice(self) -> Curve:
+        """All-reduce by ring."""
+        return curves.ring(self._size, self.domains, 2, self.ring, self.network)
+
+    @cached_property
+    def treed(self) -> Curve | None:
+        """All-reduce by tree where several domains take part; None where none does."""
+        several = self.domains > 1
+        if not several.any():
+            return None
+        curve = curves.tree(self._size, self.inside, self.domains, self.ring, self.network)
+        return curve._replace(start=np.where(several, curve.start, np.inf))
+
+    @cached_property
+    def switched(self) -> Curve | None:
+        """All-reduce inside the switch where it can be done; None where none can."""
+        if self.switch is None:
+            return None
+        # A pair per node is enough beyond one node: there the switch only feeds the tree.
+        able = (self.inside >= SWITCH_RANKS) | ((self.domains > 1) & (self.inside > 1))
+        if not able.any():
+            return None
+        curve = curves.in_switch(self.domains, self.switch, self.network)
+        return curve._replace(start=np.where(able, curve.start, np.inf))
+
+
+def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], hwdb: Hwdb) -> Group:
+    """Groups of `ranks` members spaced `stride` apart on `island`, for K layouts at once.
+
+    Groups that do not tile the scale-up domain evenly straddle its borders: they are priced as crossing,
+    with the fewest members that any of them can have on one side.
+    """
+    domain = island.gpus_per_node * min(island.scale_up_nodes, island.nodes)
+    span = ranks * stride
+    # Groups start at multiples of their span, so a border cuts them at multiples of the common divisor.
+    inside = np.clip(np.gcd(span, domain) // stride, 1, ranks).astype(np.float64)
+    network = network_rate(island, hwdb)
+    paired = None
+    if island.bridge is not None:  # only groups of one bridged pair stay off the slower link
+        paired = (span <= domain) & (domain % np.maximum(span, 1) == 0) & (span <= 2)
+    return spanning(
+        ranks.astype(np.float64),
+        inside,
+        (island.gpu.name, hwdb.architectures(island.gpu)),
+        island.intra,
+        hwdb,
+        crossing_bytes_per_s=network * inside / island.gpus_per_node,
+        share_bytes_per_s=network / island.gpus_per_node,
+        hop_s=island.nic_latency_s,
+        bridge=None if island.bridge is None or paired is None else (island.bridge, paired),
+    )
+
+
+def spanning(
+    ranks: Floats,
+    inside: Floats,
+    gpu: tuple[str, Iterable[str]],
+    link: Link,
+    hwdb: Hwdb,
+    *,
+    crossing_bytes_per_s: Floats | float,
+    share_bytes_per_s: float,
+    hop_s: float,
+    nic: Link | None = None,
+    bridge: tuple[Link, NDArray[np.bool_]] | None = None,
+) -> Group:
+    """Groups of `ranks` members, `inside` of them in a scale-up domain on `link`. Arrays of K.
+
+    `gpu` is (name of the members' kind, "A+B" if mixed; their architectures). `crossing_bytes_per_s` is
+    what all members in one domain may send out together, `share_bytes_per_s` what one may, both as they
+    are reached; `hop_s` the latency of a step that crosses. `bridge` is (link, where it replaces `link`).
+    """
+    name, architectures = gpu
+    among = frozenset(architectures)
+    starved = len(among) > 1 and not among <= LL128_WHEN_MIXED
+    fill = FILL_WITHOUT_LL128 if starved else 1.0
+    ring = _path("ring", link, name, inside, hwdb, fill)
+    pairwise = _path("pairwise", link, name, inside, hwdb)
+    if bridge is not None:
+        pair, where = bridge
+        ring = _either(where, _path("ring", pair, name, inside, hwdb, fill), ring)
+        pairwise = _either(where, _path("pairwise", pair, name, inside, hwdb), pairwise)
+    # In-switch reduction wants one kind of chip: NCCL turns it off for mixed compute capability.
+    found = hwdb.collective("in_switch", link, name) if len(among) == 1 else None
+    switch = None
+    if found is not None:
+        rate = max(found.rate_share * link.bytes_per_s, LEAST_BYTES_PER_S)
+        switch = Path(found.base_s, 0.0, found.fill_s, rate, 0.0)
+    return Group(
+        ranks=ranks,
+        inside=inside,
+        ring=ring,
+        pairwise=pairwise,
+        switch=switch,
+        network=Network(
+            hop_s,
+            network_parameters(hwdb, nic).fill_s,
+            np.maximum(crossing_bytes_per_s, LEAST_BYTES_PER_S),
+        ),
+        outside_bytes_per_s=max(share_bytes_per_s, LEAST_BYTES_PER_S),
+    )
+
+
+def mesh_share(link: Link, ranks: Floats | float) -> Floats | float:
+    """The share of a GPU's link rate that a group of `ranks` can use: all of it, but on a mesh."""
+    mesh = MESHES.get(link.name)
+    return 1.0 if mesh is None else np.minimum((np.asarray(ranks) - 1.0) / (mesh - 1.0), 1.0)
+
+
+def network_parameters(hwdb: Hwdb, nic: Link | None = None) -> CollectiveParameters:
+    """What collectives reach on a class of NICs; without one, on networks in general."""
+    return _wanted("network", nic or Link("network", "network", 0.0, 0.0), "*", hwdb)
+
+
+def network_rate(island: Island, hwdb: Hwdb) -> float:
+    """Bytes/s one node of the island exchanges with the others: its NICs, uplinks, at the reachable share."""
+    return min(island.nic_bytes_per_s, island.network_bytes_per_s) * network_parameters(hwdb).rate_share
+
+
+def _wanted(pattern: str, link: Link, gpu: str, hwdb: Hwdb) -> CollectiveParameters:
+    found = hwdb.collective(pattern, link, gpu)
+    if found is None:
+        raise BadInputError(
+            f"no row of collectives for {pattern} on link {link.name!r}; hwdb/collectives needs one for link *"
+        )
+    return found
+
+
+def _path(pattern: str, link: Link, gpu: str, ranks: Floats, hwdb: Hwdb, fill: float = 1.0) -> Path:
+    """What `pattern` sees of `link`: a float, or arrays of K where groups past one host bridge see less."""
+    found = _wanted(pattern, link, gpu, hwdb)
+    rate: Floats | float = max(found.bytes_per_s_of(link, 2), LEAST_BYTES_PER_S)
+    if found.bridged_share > 0.0:
+        rate = np.where(ranks > 2, max(found.bytes_per_s_of(link, 3), LEAST_BYTES_PER_S), rate)
+    copy = found.copy_share * link.bytes_per_s
+    rate = np.maximum(rate * mesh_share(link, np.maximum(ranks, 2.0)), LEAST_BYTES_PER_S)
+    return Path(found.base_s, found.hop_s, found.fill_s * fill, rate, 1.0 / copy if copy > 0 else 0.0)
+
+
+def _either(where: NDArray[np.bool_], one: Path, other: Path) -> Path:
+    return Path(*(np.where(where, first, second) for first, second in zip(one, other, strict=True)))

@@ -1,0 +1,133 @@
+"""Parameters of collectives on a class of links: what `hwdb/collectives/*.csv` says, looked up by generation.
+
+Rows are long (`link, gpu, pattern, ..., parameter, value, sigma`). `link` is a row of links.csv, `kind:NAME`
+or `*`; `gpu` is a row of gpus.csv or `*`. A capped or derived link (NVLink4-H800) is of the generation before
+the first dash (NVLink4). The most specific row wins, first by link, then by gpu, parameter by parameter.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from tangram_sim.clusters import Link
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb.tables import Row
+
+# ring: what ring and tree algorithms see; pairwise: all-to-all and send/recv; in_switch: NVLS;
+# network: what a group that leaves its scale-up domain sees between domains.
+PATTERNS = ("ring", "pairwise", "in_switch", "network")
+
+
+class _Parameter(NamedTuple):
+    lowest: float
+    highest: float
+    worst: str  # which of several members' values a mixed group has: "min" or "max"
+    patterns: tuple[str, ...]  # where it means something
+
+
+PARAMETERS: Mapping[str, _Parameter] = {
+    "base_s": _Parameter(0.0, 1.0, "max", ("ring", "pairwise", "in_switch")),
+    "hop_s": _Parameter(0.0, 1.0, "max", ("ring", "pairwise", "network")),
+    "fill_s": _Parameter(0.0, 10.0, "max", PATTERNS),
+    "rate_share": _Parameter(1e-3, 2.0, "min", PATTERNS),
+    "bridged_share": _Parameter(1e-3, 2.0, "min", ("ring", "pairwise")),
+    "copy_share": _Parameter(1e-3, 1e3, "min", ("ring", "pairwise")),
+    "error": _Parameter(1e-3, 10.0, "max", PATTERNS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveParameters:
+    """What one pattern of communication reaches on one class of links.
+
+    `rate_share` and `copy_share` are fractions of the link's datasheet rate. Source: the rows in `sources`.
+    """
+
+    base_s: float = 0.0  # launch and first message
+    hop_s: float = 0.0  # one more step of the algorithm
+    fill_s: float = 0.0  # filling the pipeline: adds sqrt(fill_s x seconds of the bytes)
+    rate_share: float = 1.0  # bus bandwidth of a long message
+    bridged_share: float = 0.0  # the same past one host bridge (PCIe, more than two ranks); 0: as rate_share
+    copy_share: float = 0.0  # rate of each rank's copy of its own shard; 0: no copy
+    error: float = 1.0  # standard error of log(predicted / measured) over whole curves
+    fallback: bool = False  # from the kind of link, not from its generation
+
+    def bytes_per_s_of(self, link: Link, ranks: int) -> float:
+        """Bus bandwidth of `ranks` ranks on `link`, one direction."""
+        bridged = ranks > 2 and self.bridged_share > 0.0
+        return link.bytes_per_s * (self.bridged_share if bridged else self.rate_share)
+
+
+def check(row: Row, where: str) -> None:
+    """Hold a row to the known patterns, parameters and ranges (BadInputError otherwise)."""
+    known = PARAMETERS.get(row["parameter"])
+    if row["pattern"] not in PATTERNS or known is None or row["pattern"] not in known.patterns:
+        options = ", ".join(
+            f"{pattern} {name}"
+            for pattern in PATTERNS
+            for name, parameter in PARAMETERS.items()
+            if pattern in parameter.patterns
+        )
+        raise BadInputError(
+            f"{where}: pattern {row['pattern']!r} has no parameter {row['parameter']!r}; "
+            f"known pairs: {options}"
+        )
+    value = row.number("value")
+    if not known.lowest <= value <= known.highest:
+        raise BadInputError(
+            f"{where}, column value: {row['value']} given; {row['pattern']} {row['parameter']} lies between "
+            f"{known.lowest:g} and {known.highest:g}"
+        )
+
+
+class CollectiveTable:
+    """Rows of collectives, indexed for lookup. Among equal ones an overlay wins, then the later row."""
+
+    __slots__ = ("_best",)
+
+    def __init__(self, rows: Iterable[tuple[int, Row]]) -> None:
+        """`rows` are (layer, row): 0 for the database, 1, 2, ... for overlays, in ascending order."""
+        self._best = {(row["pattern"], row["parameter"], row["link"], row["gpu"]): row for _, row in rows}
+
+    def find(
+        self, pattern: str, link: Link, gpus: Iterable[str]
+    ) -> tuple[CollectiveParameters | None, tuple[Row, ...]]:
+        """(parameters of `pattern` on `link` for the worst of `gpus`, rows they rest on).
+
+        None where the link has no such pattern (in-switch reduction outside an NVSwitch that does it).
+        """
+        members = tuple(gpus) or ("*",)
+        found: dict[str, float] = {}
+        used: list[Row] = []
+        for name, known in PARAMETERS.items():
+            rows = [row for gpu in members if (row := self._row(pattern, name, link, gpu)) is not None]
+            if not rows:
+                continue
+            pick = min if known.worst == "min" else max
+            row = pick(rows, key=lambda candidate: candidate.number("value"))
+            found[name] = row.number("value")
+            used += rows
+        if "rate_share" not in found:
+            return None, ()
+        generation = any(not row["link"].startswith(("kind:", "*")) for row in used)
+        known_fields = {field.name for field in fields(CollectiveParameters)}
+        assert found.keys() <= known_fields
+        return CollectiveParameters(**found, fallback=not generation), tuple(used)
+
+    def _row(self, pattern: str, parameter: str, link: Link, gpu: str) -> Row | None:
+        for name in _names(link):
+            for kind in dict.fromkeys((gpu, "*")):
+                row = self._best.get((pattern, parameter, name, kind))
+                if row is not None:
+                    return row
+        return None
+
+
+def _names(link: Link) -> Iterator[str]:
+    """Entries of column link that apply, most specific first."""
+    yield link.name
+    generation = link.name.partition("-")[0]
+    if generation != link.name and link.kind == "nvlink":
+        yield generation
+    yield f"kind:{link.kind}"
+    yield "*"

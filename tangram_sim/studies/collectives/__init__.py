@@ -1,0 +1,1 @@
+"""Measured collectives: points and logs read, predicted and scored; rows of hwdb/collectives fitted."""
