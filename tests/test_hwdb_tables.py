@@ -22,6 +22,7 @@ GROUP_KEYS = {
 }
 CLUSTERS = sorted((HWDB / "clusters").glob("*.yaml"))
 EFFICIENCY = sorted((HWDB / "efficiency").glob("*.csv"))
+COLLECTIVES = sorted((HWDB / "collectives").glob("*.csv"))
 
 
 def table(path: Path) -> pd.DataFrame:
@@ -57,7 +58,11 @@ def resolve(kind: str, name: str) -> str | None:
 
 
 def every_file() -> list[tuple[str, Path]]:
-    return [(name, HWDB / f"{name}.csv") for name in TABLES] + [("efficiency", path) for path in EFFICIENCY]
+    return (
+        [(name, HWDB / f"{name}.csv") for name in TABLES]
+        + [("efficiency", path) for path in EFFICIENCY]
+        + [("collectives", path) for path in COLLECTIVES]
+    )
 
 
 # --- schema -------------------------------------------------------------------------------------------------
@@ -71,7 +76,7 @@ def test_columns_are_those_of_the_schema_in_its_order(name: str, path: Path) -> 
 
 
 def test_schema_describes_known_tables_once() -> None:
-    assert set(SCHEMA["table"]) == {*TABLES, "efficiency"}
+    assert set(SCHEMA["table"]) == {*TABLES, "efficiency", "collectives"}
     assert not SCHEMA.duplicated(["table", "column"]).any()
     assert set(SCHEMA["type"]) <= {"text", "integer", "number", "date"}
     assert set(SCHEMA["required"]) <= {"yes", "no"}

@@ -123,7 +123,7 @@ class Hwdb:
             intra=self.link(row["intra_link"]),
             nic_bytes_per_s=gbps_to_bytes_per_s(row.number("nic_gbps")),
             nics=int(row.number("nics", 1)),
-            nic_latency_s=nic.latency_s if nic else 10e-6,
+            nic_latency_s=self._nic_latency_s(nic) if nic else 10e-6,
             scale_up_nodes=int(row.number("scale_up_nodes", 1)),
             bridges=tuple((first, first + 1) for first in range(0, gpus - 1, 2)) if bridged else (),
             bridge=self.bridge_of(row["gpu"]) if bridged else None,
@@ -239,6 +239,11 @@ class Hwdb:
     def network_efficiency(self) -> Estimate:
         """(value, sigma): the fraction of a NIC's bandwidth that transfers reach."""
         return self.link_efficiency(Link("network", "network", 0.0, 0.0))
+
+    def _nic_latency_s(self, nic: Link) -> float:
+        """Seconds of one step between nodes: as collectives showed it, else the link's own latency."""
+        known = self.collective("network", nic)
+        return nic.latency_s if known is None or known.fallback else known.hop_s
 
     def note_read(self, table: str, name: str) -> None:
         """Record a row as read if there is one of that name (its figures came embedded in a plan file)."""

@@ -124,6 +124,7 @@ def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], h
         crossing_bytes_per_s=network * inside / island.gpus_per_node,
         share_bytes_per_s=network / island.gpus_per_node,
         hop_s=island.nic_latency_s,
+        reach=np.minimum(span, domain).astype(np.float64),
         bridge=None if island.bridge is None or paired is None else (island.bridge, paired),
     )
 
@@ -140,23 +141,27 @@ def spanning(
     hop_s: float,
     nic: Link | None = None,
     bridge: tuple[Link, NDArray[np.bool_]] | None = None,
+    reach: Floats | None = None,
 ) -> Group:
     """Groups of `ranks` members, `inside` of them in a scale-up domain on `link`. Arrays of K.
 
     `gpu` is (name of the members' kind, "A+B" if mixed; their architectures). `crossing_bytes_per_s` is
     what all members in one domain may send out together, `share_bytes_per_s` what one may, both as they
-    are reached; `hop_s` the latency of a step that crosses. `bridge` is (link, where it replaces `link`).
+    are reached; `hop_s` the latency of a step that crosses. `bridge` is (link, where it replaces `link`);
+    `reach` how many GPUs of the domain the group spans together with its likes that communicate beside it
+    (default: only itself).
     """
     name, architectures = gpu
     among = frozenset(architectures)
     starved = len(among) > 1 and not among <= LL128_WHEN_MIXED
     fill = FILL_WITHOUT_LL128 if starved else 1.0
-    ring = _path("ring", link, name, inside, hwdb, fill)
-    pairwise = _path("pairwise", link, name, inside, hwdb)
+    wide = inside if reach is None else reach
+    ring = _path("ring", link, name, (inside, wide), hwdb, fill)
+    pairwise = _path("pairwise", link, name, (inside, wide), hwdb)
     if bridge is not None:
         pair, where = bridge
-        ring = _either(where, _path("ring", pair, name, inside, hwdb, fill), ring)
-        pairwise = _either(where, _path("pairwise", pair, name, inside, hwdb), pairwise)
+        ring = _either(where, _path("ring", pair, name, (inside, wide), hwdb, fill), ring)
+        pairwise = _either(where, _path("pairwise", pair, name, (inside, wide), hwdb), pairwise)
     # In-switch reduction wants one kind of chip: NCCL turns it off for mixed compute capability.
     found = hwdb.collective("in_switch", link, name) if len(among) == 1 else None
     switch = None
@@ -198,17 +203,20 @@ def _wanted(pattern: str, link: Link, gpu: str, hwdb: Hwdb) -> CollectiveParamet
     found = hwdb.collective(pattern, link, gpu)
     if found is None:
         raise BadInputError(
-            f"no row of collectives for {pattern} on link {link.name!r}; hwdb/collectives needs one for link *"
+            f"no row of collectives for {pattern} on link {link.name!r}; collectives/*.csv need one for link *"
         )
     return found
 
 
-def _path(pattern: str, link: Link, gpu: str, ranks: Floats, hwdb: Hwdb, fill: float = 1.0) -> Path:
-    """What `pattern` sees of `link`: a float, or arrays of K where groups past one host bridge see less."""
+def _path(
+    pattern: str, link: Link, gpu: str, extent: tuple[Floats, Floats], hwdb: Hwdb, fill: float = 1.0
+) -> Path:
+    """What `pattern` sees of `link` for groups of (ranks in a domain, GPUs spanned) `extent`. Arrays of K."""
+    ranks, reach = extent
     found = _wanted(pattern, link, gpu, hwdb)
     rate: Floats | float = max(found.bytes_per_s_of(link, 2), LEAST_BYTES_PER_S)
     if found.bridged_share > 0.0:
-        rate = np.where(ranks > 2, max(found.bytes_per_s_of(link, 3), LEAST_BYTES_PER_S), rate)
+        rate = np.where(reach > 2, max(found.bytes_per_s_of(link, 3), LEAST_BYTES_PER_S), rate)
     copy = found.copy_share * link.bytes_per_s
     rate = np.maximum(rate * mesh_share(link, np.maximum(ranks, 2.0)), LEAST_BYTES_PER_S)
     return Path(found.base_s, found.hop_s, found.fill_s * fill, rate, 1.0 / copy if copy > 0 else 0.0)

@@ -66,7 +66,9 @@ def _curves(points: Sequence[Point]) -> list[_Curve]:
 
 def path(values: Values, link: Link, ranks: int) -> Path:
     """The path that parameters describe on `link` for groups of `ranks`."""
-    known = replace(CollectiveParameters(), **values)
+    known = CollectiveParameters(
+        **{name: value for name, value in values.items() if name != "fallback"}  # type: ignore[arg-type]
+    )
     copy = known.copy_share * link.bytes_per_s
     return Path(
         known.base_s,

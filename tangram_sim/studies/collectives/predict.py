@@ -67,6 +67,8 @@ def group_of(fabric: Fabric, ranks: int, nodes: int, hwdb: Hwdb) -> Group:
     if fabric.nic is not None:
         network = network_parameters(hwdb, fabric.nic)
         crossing, hop = fabric.node_bytes_per_s * network.rate_share, network.hop_s
+        if network.fallback:  # a slow stack's own latency says more than networks in general
+            hop = max(hop, fabric.nic.latency_s)
     per_node = ranks // nodes if fabric.nic is not None else ranks
     return spanning(
         np.array([float(ranks)]),
