@@ -114,12 +114,13 @@ def halving_doubling(ranks: Floats, domains: Floats, rounds: int, path: Path, ne
     flow = ring(ranks, domains, rounds, path, network)
     rate = np.where(domains > 1, np.minimum(path.bytes_per_s, network.bytes_per_s), path.bytes_per_s)
     step = np.where(domains > 1, network.hop_s, path.hop_s)
+    folded = rounds * (whole - 1) / whole / rate + 2.0 / rate + path.copy_s_per_byte / ranks
     return Curve(
         path.base_s
         + rounds * ((levels - outer) * path.hop_s + outer * network.hop_s)
         + np.where(odd, 2 * step, 0),
         flow.root,
-        np.where(odd, rounds * (whole - 1) / whole / rate + 2.0 / rate, flow.slope),
+        np.where(odd, folded, flow.slope),
     )
 
 

@@ -203,7 +203,7 @@ def _wanted(pattern: str, link: Link, gpu: str, hwdb: Hwdb) -> CollectiveParamet
     found = hwdb.collective(pattern, link, gpu)
     if found is None:
         raise BadInputError(
-            f"no row of collectives for {pattern} on link {link.name!r}; collectives/*.csv need one for link *"
+            f"no row of collectives for {pattern} on link {link.name!r}; collectives/ needs one for link *"
         )
     return found
 
@@ -211,7 +211,7 @@ def _wanted(pattern: str, link: Link, gpu: str, hwdb: Hwdb) -> CollectiveParamet
 def _path(
     pattern: str, link: Link, gpu: str, extent: tuple[Floats, Floats], hwdb: Hwdb, fill: float = 1.0
 ) -> Path:
-    """What `pattern` sees of `link` for groups of (ranks in a domain, GPUs spanned) `extent`. Arrays of K."""
+    """What `pattern` sees of `link`; `extent` is (ranks in a domain, GPUs spanned). Arrays of K."""
     ranks, reach = extent
     found = _wanted(pattern, link, gpu, hwdb)
     rate: Floats | float = max(found.bytes_per_s_of(link, 2), LEAST_BYTES_PER_S)

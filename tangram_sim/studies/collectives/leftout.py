@@ -35,8 +35,8 @@ def left_out(points: Sequence[Point], axis: str, hwdb: Hwdb) -> dict[str, list[P
     inside = [point for point in usable if point.fabric.nic is None]
     found = {}
     for value in sorted({key(point) for point in inside}):
-        kept = [point for point in usable if key(point) != value]
-        table = rows.table_rows(rows.fit_sets(kept))
+        kept = [point for point in inside if key(point) != value]
+        table = rows.table_rows([*rows.fit_sets(kept), rows.ANY_NETWORK])
         database = hwdb.with_collectives(table)
         found[value] = predict([point for point in inside if key(point) == value], database)
     return found

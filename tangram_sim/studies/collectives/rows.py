@@ -69,6 +69,12 @@ class Set:
             yield (*first, *cells)
 
 
+# Groups within one domain ask for a network and never use it.
+ANY_NETWORK = Set(
+    "kind:network", "*", "network", Fitted(NETWORK, dict.fromkeys(NETWORK, 0.0), 0.3, 0), "any", "", "assumed"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What a parameter set is for: a class of links, and one GPU kind where boxes differ more than links."""
@@ -159,7 +165,7 @@ def named(scope: Scope, pattern: str, fitted: Fitted, points: Sequence[Point], n
 def fallbacks(sets: Sequence[Set]) -> list[Set]:
     """For each kind of link the geometric mean of its generations, with the error that such a guess has."""
     found = []
-    kinds = {"nvlink": "NVLink", "pcie": "PCIe"}
+    kinds = {"nvlink": "NVLink", "pcie": "PCIe", "xgmi": "xGMI"}
     for kind, prefix in kinds.items():
         for pattern in ("ring", "pairwise"):
             members = [
@@ -168,7 +174,7 @@ def fallbacks(sets: Sequence[Set]) -> list[Set]:
                 if one.pattern == pattern
                 and one.link.startswith(prefix)
                 and one.link != "PCIe-SHM"
-                and one.library == "NCCL"
+                and (one.library == "NCCL" or kind == "xgmi")
             ]
             if members:
                 found.append(_mean(f"kind:{kind}", pattern, members))
@@ -176,7 +182,8 @@ def fallbacks(sets: Sequence[Set]) -> list[Set]:
     for one in by_pattern.values():
         slow = {**one.fitted.values, "rate_share": 0.7}
         fitted = replace(one.fitted, values=slow, error=max(0.3, one.fitted.error), n=0)
-        for link in ("kind:nvlink-bridge", "kind:xgmi", "*"):
+        known = {found_.link for found_ in found if found_.pattern == one.pattern}
+        for link in (name for name in ("kind:nvlink-bridge", "kind:xgmi", "*") if name not in known):
             note = "times as kind:nvlink; the share is a round figure"
             found.append(replace(one, link=link, fitted=fitted, library="any", source="assumed", note=note))
     return found
