@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.clusters import Cluster, Island, Node, NodeGroup
+from tangram_sim.cost.collectives import all_gather_s
 from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
@@ -345,8 +346,12 @@ class TestOverlap:
         prices = Pricer(Setting(model, where, job(where, 2048), 4, layouts, HWDB))
         seconds = {op.name: op.seconds for op in prices.program(model.blocks[0], "forward").ops}
         assert seconds["gather 2"][0] == seconds["gather 1"][0]
-        latency = prices.setting.tp_group.latency_s[1]
-        assert seconds["gather 2"][1] - latency == pytest.approx(2 * (seconds["gather 1"][1] - latency))
+        over = prices.setting.tp_group
+        start, root, slope = (float(np.asarray(part).ravel()[-1]) for part in over.once)
+        # The bytes behind the first gather, from its seconds: start + root sqrt(S) + slope S.
+        rest = seconds["gather 1"][1] - start
+        once = ((np.sqrt(root**2 + 4 * slope * rest) - root) / (2 * slope)) ** 2
+        assert seconds["gather 2"][1] == pytest.approx(all_gather_s(2 * once, over)[1])
         assert seconds["reduce 2"][1] == seconds["gather 2"][1]
 
     def test_full_recomputation_adds_about_one_forward(self):
