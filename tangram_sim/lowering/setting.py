@@ -14,6 +14,7 @@ from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import RECOMPUTE, Layout
+from tangram_sim.lowering.sharing import Pace, Sharing
 from tangram_sim.models import Model
 
 
@@ -22,6 +23,7 @@ class Setting:
     """K layouts of stages of `model` on `island` under `job`, with `microbatch` sequences per stage.
 
     All layouts have `pp == 1`: an inner pipeline is several stages, each with a setting of its own.
+    `sharing` is set where other parts or pipelines hold the same weights (one layout then, K = 1).
     """
 
     model: Model
@@ -30,6 +32,7 @@ class Setting:
     microbatch: int
     layouts: tuple[Layout, ...]
     hwdb: Hwdb
+    sharing: Sharing | None = None
 
     def _column(self, values: Sequence[int]) -> NDArray[np.int64]:
         return np.array(values, dtype=np.int64)
@@ -81,8 +84,18 @@ class Setting:
 
     @cached_property
     def replicas(self) -> NDArray[np.int64]:
-        """Ranks that hold the same dense weights: dp x cp."""
-        return self.dp * self.cp
+        """Ranks that hold the same dense weights: dp x cp, and those of other parts that share them."""
+        if self.sharing is not None:
+            return self._column([self.sharing.replicas] * len(self.layouts))
+        copies: NDArray[np.int64] = self.dp * self.cp
+        return copies
+
+    @cached_property
+    def expert_replicas(self) -> NDArray[np.int64]:
+        """Ranks that hold the same experts."""
+        if self.sharing is not None:
+            return self._column([self.sharing.expert_replicas] * len(self.layouts))
+        return np.maximum(self.replicas // self.ep, 1)
 
     @cached_property
     def rates(self) -> Rates:
@@ -103,7 +116,7 @@ class Setting:
     @cached_property
     def dp_group(self) -> Group:
         """Gradient groups of dense weights."""
-        return group(self.island, self.replicas, self.tp, self.hwdb)
+        return self._gradient_group(self.replicas, self.tp, self.sharing.dense if self.sharing else None)
 
     @cached_property
     def ep_group(self) -> Group:
@@ -113,4 +126,17 @@ class Setting:
     @cached_property
     def expert_dp_group(self) -> Group:
         """Gradient groups of expert weights."""
-        return group(self.island, np.maximum(self.replicas // self.ep, 1), self.tp * self.ep, self.hwdb)
+        return self._gradient_group(
+            self.expert_replicas, self.tp * self.ep, self.sharing.experts if self.sharing else None
+        )
+
+    def _gradient_group(
+        self, ranks: NDArray[np.int64], stride: NDArray[np.int64], pace: Pace | None
+    ) -> Group:
+        """Groups of `ranks` over the stage, or over all parts that share its weights."""
+        island = self.sharing.island if self.sharing is not None else self.island
+        found = group(island, ranks, stride, self.hwdb)
+        if pace is None:
+            return found
+        ones = np.ones(len(ranks))
+        return replace(found, bytes_per_s=pace.bytes_per_s * ones, latency_s=pace.latency_s * ones)
