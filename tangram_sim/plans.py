@@ -170,7 +170,7 @@ class Plan:
 class Share:
     """What one part of a stage is to be: ranks of one GPU kind, their sequences of each microbatch, a layout.
 
-    `layout` is one for all layers of the stage, or runs (stop, layout) in order: the last stop is the stage's.
+    `layout` is one for all layers of the stage, or runs (stop, layout) in order, up to the stage's last one.
     """
 
     island: str

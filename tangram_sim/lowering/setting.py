@@ -87,15 +87,15 @@ class Setting:
         """Ranks that hold the same dense weights: dp x cp, and those of other parts that share them."""
         if self.sharing is not None:
             return self._column([self.sharing.replicas] * len(self.layouts))
-        copies: NDArray[np.int64] = self.dp * self.cp
-        return copies
+        return self.dp * self.cp
 
     @cached_property
     def expert_replicas(self) -> NDArray[np.int64]:
         """Ranks that hold the same experts."""
         if self.sharing is not None:
             return self._column([self.sharing.expert_replicas] * len(self.layouts))
-        return np.maximum(self.replicas // self.ep, 1)
+        owned: NDArray[np.int64] = np.maximum(self.replicas // self.ep, 1)
+        return owned
 
     @cached_property
     def rates(self) -> Rates:

@@ -180,6 +180,8 @@ def plan_from_document(document: PlanDocument, hwdb: Hwdb, where: str) -> Plan:
         if given not in known:
             raise unknown_name(f"{kind} in {where}", given, known)
     pipelines = tuple(_pipeline(pipeline, where) for pipeline in document.pipelines)
+    if not pipelines:
+        raise BadInputError(f"{where}: 0 pipelines; a plan has one or more")
     check_pipelines(pipelines, model, cluster, job, where)
     total = sum(pipeline.microbatches * pipeline.microbatch for pipeline in pipelines)
     if total != job.global_batch:
