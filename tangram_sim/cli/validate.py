@@ -68,7 +68,7 @@ def published_mixed(
     ] = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """Predict runs on mixed clusters, and score step times and ranking beside the sources' own predictions."""
+    """Predict runs on mixed clusters; score step times and ranking beside the sources' own predictions."""
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
     from tangram_sim.studies.mixed_runs import report

@@ -15,9 +15,7 @@ from tangram_sim.lowering.boundary import boundary_s, flows
 from tangram_sim.lowering.sharing import atoms_held, holders_by_atom
 from tangram_sim.lowering.side_by_side import LoweredPlan
 from tangram_sim.lowering.step import LoweredStep, Lowering
-from tangram_sim.opgraph import OpGraph, column, previous_on_resource
 from tangram_sim.schedules import StageTimes
-from tangram_sim.schedules.base import SEND_BACKWARD, SEND_FORWARD
 from tangram_sim.studies.published.defaults import Software
 
 REDUCED_BYTES = 4.0  # of a gradient on the wire: AMP's configuration sets fp32_allreduce
@@ -28,7 +26,7 @@ class Habits:
     """How a framework departs from overlapping everything it can."""
 
     reduces_last: bool = False  # gradients after the last backward, none beside it
-    blocking_sends: bool = False  # a stage computes nothing while it sends
+    lockstep: bool = False  # neighbours meet between passes (`lockstep.py`)
     tied_by_replica: bool = False  # every replica exchanges the tied matrix for itself
     sends_whole: bool = False  # every tensor-parallel rank sends all of its activations, and the mask
 
@@ -94,19 +92,15 @@ def _whole_sends(step: LoweredStep, times: StageTimes, lowering: Lowering) -> St
 
 
 def _tied_s(step: LoweredStep, lowering: Lowering) -> float:
-    """Every replica of the first stage all-reduces its copy with its counterpart in the last one."""
+    """Every replica of the first stage all-reduces its copy with its counterpart in the last one.
+
+    In the width of the activations: fp32_allreduce concerns the reduction over replicas only.
+    """
     model, job, stages = lowering.prices.model, lowering.prices.job, step.pipeline.stages
     replicas = max(
         sum(part.layouts[0].layout.dp * part.layouts[0].layout.cp for part in stages[end].parts)
         for end in (0, -1)
     )
-    size = replicas * model.vocabulary_parameters * job.recipe.gradient_bytes
+    size = replicas * model.vocabulary_parameters * job.recipe.activation_bytes
     rate, latency = lowering.placement.road(stages[0].ranks, stages[-1].ranks)
     return transfer_s(size, rate, 2 * latency)
-
-
-def blocking(graph: OpGraph, stages: int) -> OpGraph:
-    """One pipeline's graph with every send on the compute stream of its sender."""
-    sends = (graph.kind == SEND_FORWARD) | (graph.kind == SEND_BACKWARD)
-    resource = column(np.where(sends, graph.resource % stages, graph.resource), np.int32)
-    return replace(graph, resource=resource, resource_previous=previous_on_resource(resource))

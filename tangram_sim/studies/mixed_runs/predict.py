@@ -7,7 +7,8 @@ from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.lowering.side_by_side import lower_plan
 from tangram_sim.lowering.step import Lowering
-from tangram_sim.studies.mixed_runs.habits import blocking, habits_of, with_habits
+from tangram_sim.studies.mixed_runs.habits import habits_of, with_habits
+from tangram_sim.studies.mixed_runs.lockstep import lockstep_graph
 from tangram_sim.studies.mixed_runs.reading import MixedRun, read_run
 from tangram_sim.studies.published.reading import Problem
 
@@ -57,8 +58,6 @@ def predict(run: MixedRun, hwdb: Hwdb) -> MixedPrediction:
     lowering = Lowering.of(run.plan, hwdb)
     habits = habits_of(run.software)
     lowered = with_habits(lower_plan(run.plan, lowering), lowering, habits)
-    graph = lowered.graph()
-    if habits.blocking_sends:
-        graph = blocking(graph, len(run.plan.pipelines[0].stages))
+    graph = lockstep_graph(lowered.steps[0]) if habits.lockstep else lowered.graph()
     played = contention.play(graph, contention=len(graph) <= contention.CONTENDED_OPS)
     return MixedPrediction(run, played.makespan_s, lowered.fits(), lowered.fullness())

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -100,7 +101,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
     recompute, layout = _recompute(cells, run_by), workload.zero_stage(cells, run_by)
     bounds = block_bounds(cells.text("stage_layers"), model.layers, pp)
     kinds = list(dict.fromkeys(str(group.node.gpu.name) for group in cluster.groups))
-    stated = _named(cells, cluster)
+    stated = _named(cells)
     replicas = replicas_of(cells.text("stage_placement"), [*stated, *kinds], pp, dp, tp, hwdb)
     seats = seated(replicas, cluster)
     group_of = [group for group in cluster.groups for _ in range(group.count * group.node.gpus)]
@@ -136,10 +137,8 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
     )
 
 
-def _named(cells: Cells, cluster: Cluster) -> list[str]:
+def _named(cells: Cells) -> list[str]:
     """GPU kinds as the cluster cell writes them."""
-    import json
-
     return list(dict.fromkeys(str(group["gpu"]) for group in json.loads(cells.text("cluster"))))
 
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tangram_sim.clusters import Cluster
@@ -16,8 +17,8 @@ from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.studies.published.cells import CellError
 
-# Units before the first block, by units that are not blocks. Two: embedding and head. Six: DeepSpeed's
-# GPT2ModelPipe puts embedding and a transpose in front, and a transpose, the norm, the head and a cast behind.
+# Units before the first block, by units that are not blocks. Two: embedding and head. Six: GPT2ModelPipe of
+# DeepSpeed puts embedding and a transpose in front; a transpose, the norm, the head and a cast behind.
 UNITS_BEFORE = {0: 0, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2}
 _DEFAULT_ORDER = re.compile(r"default|rank order|\branks?\b", re.IGNORECASE)
 _STAGE = re.compile(r"\bstage\s*\d*\s*[:=]?", re.IGNORECASE)
@@ -52,7 +53,7 @@ def block_bounds(text: str, layers: int, pp: int) -> list[tuple[int, int]]:
         )
     cuts = [min(max(bound - UNITS_BEFORE[around], 0), layers) for bound in bounds]
     cuts[0], cuts[-1] = 0, layers
-    found = list(zip(cuts[:-1], cuts[1:], strict=True))
+    found = list(pairwise(cuts))
     if any(stop <= start for start, stop in found[1:-1]):
         raise CellError(f"stage_layers {text}: an inner stage would hold no transformer block")
     return found
@@ -67,7 +68,7 @@ def _boundaries(text: str, pp: int) -> list[int]:
         data = [len(stage) for stage in data]
     if not isinstance(data, list) or not all(isinstance(n, int) and not isinstance(n, bool) for n in data):
         raise CellError(f"stage_layers is {text!r}; a JSON list of boundaries or counts is wanted")
-    if len(data) == pp + 1 and data[0] == 0 and all(a <= b for a, b in zip(data, data[1:], strict=False)):
+    if len(data) == pp + 1 and data[0] == 0 and all(a <= b for a, b in pairwise(data)):
         return list(data)
     if len(data) == pp and all(count >= 0 for count in data):
         bounds = [0]
@@ -141,10 +142,7 @@ def _replica(entry: Any, tp: int) -> Replica:
 
 
 def _from_words(text: str, kinds: Sequence[str], tp: int) -> list[list[Replica]]:
-    if _STAGE.search(text):
-        segments = _STAGE.split(text)[1:]
-    else:
-        segments = re.split(r"[|;]|->", text)
+    segments = _STAGE.split(text)[1:] if _STAGE.search(text) else re.split(r"[|;]|->", text)
     names = sorted({*kinds, *(_short(kind) for kind in kinds)}, key=len, reverse=True)
     kind = "|".join(re.sub(r"[-_ ]", "[-_ ]?", re.escape(name).replace(r"\-", "-")) for name in names)
     item = re.compile(
