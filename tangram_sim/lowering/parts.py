@@ -94,7 +94,8 @@ class PartPrices:
 def slowest(parts: Sequence[StagePrice], splits_backward: bool) -> StagePrice:
     """One chunk of a stage: every direction lasts as long as on its slowest part. Memory: see `fullest`.
 
-    Where the schedule runs weight gradients as a pass of their own, that pass too waits for its slowest part.
+    Gradients are synchronised when the last part has, counted from the end of the slowest backward. Where the
+    schedule runs weight gradients as a pass of their own, that pass too waits for its slowest part.
     """
     weight = max(part.backward_weight_s for part in parts)
     backward = max(part.backward_s for part in parts)
@@ -105,7 +106,7 @@ def slowest(parts: Sequence[StagePrice], splits_backward: bool) -> StagePrice:
         forward_s=max(part.forward_s for part in parts),
         backward_s=backward,
         backward_weight_s=min(weight, backward),
-        gradient_sync_s=max(part.gradient_sync_s for part in parts),
+        gradient_sync_s=max(0.0, max(part.backward_s + part.gradient_sync_s for part in parts) - backward),
         optimizer_s=max(part.optimizer_s for part in parts),
     )
 

@@ -28,7 +28,7 @@ class Habits:
     reduces_last: bool = False  # gradients after the last backward, none beside it
     lockstep: bool = False  # neighbours meet between passes (`lockstep.py`)
     tied_by_replica: bool = False  # every replica exchanges the tied matrix for itself
-    sends_whole: bool = False  # every tensor-parallel rank sends all of its activations, and the mask
+    sends_masks: bool = False  # the mask goes forward too, and whole gradients back from every tensor rank
 
 
 PIPELINE_ENGINE = Habits(True, True, True, True)
@@ -38,6 +38,11 @@ MASK_BYTES = 2.0  # of an element of the attention mask, which NCCL carries as f
 def habits_of(software: Software) -> Habits:
     """The habits of a framework: all lines of Megatron-DeepSpeed train through DeepSpeed's engine."""
     return PIPELINE_ENGINE if "deepspeed" in software.name.lower() else Habits()
+
+
+def stack_under(habits: Habits, stack: str) -> str:
+    """The stack whose efficiency rows apply: constants fitted with these habits hold only with them."""
+    return f"{stack}-pipe" if habits.lockstep else stack
 
 
 def with_habits(lowered: LoweredPlan, lowering: Lowering, habits: Habits) -> LoweredPlan:
@@ -50,7 +55,7 @@ def with_habits(lowered: LoweredPlan, lowering: Lowering, habits: Habits) -> Low
             times = replace(times, sync_s=np.maximum(times.sync_s, np.array(sync)))
         if habits.tied_by_replica and times.tied_s:
             times = replace(times, tied_s=_tied_s(step, lowering))
-        if habits.sends_whole:
+        if habits.sends_masks:
             times = _whole_sends(step, times, lowering)
         steps.append(replace(step, times=times))
     return LoweredPlan(tuple(steps), lowered.layers)
@@ -73,9 +78,11 @@ def _reduction_s(step: LoweredStep, stage: int, lowering: Lowering) -> float:
 
 
 def _whole_sends(step: LoweredStep, times: StageTimes, lowering: Lowering) -> StageTimes:
-    """Times of sends when every tensor-parallel rank hands a full copy to its counterpart.
+    """Times of sends of the engine, from every tensor-parallel rank to its counterpart in the next stage.
 
-    GPT2ModelPipe passes the hidden states and, forward, the causal mask of one sequence to the next stage.
+    Forward, hidden states are partitioned over the ranks, and each also sends the causal mask of one sequence
+    (GPT2ModelPipe passes both on); backward every rank sends the whole gradient (is_pipe_partitioned,
+    is_grad_partitioned).
     """
     job, stages = lowering.prices.job, step.pipeline.stages
     forward, backward = times.send_forward_s.copy(), times.send_backward_s.copy()
@@ -86,7 +93,7 @@ def _whole_sends(step: LoweredStep, times: StageTimes, lowering: Lowering) -> St
         replicas = sum(part.layouts[-1].layout.dp for part in before.parts)
         size = width * step.boundary_bytes
         mask = width * replicas * job.seq * job.seq * MASK_BYTES
-        forward[boundary] = boundary_s(moving, step.placement, size + mask)
+        forward[boundary] = boundary_s(moving, step.placement, step.boundary_bytes + mask)
         backward[boundary] = boundary_s(moving, step.placement, size)
     return replace(times, send_forward_s=forward, send_backward_s=backward)
 

@@ -3,8 +3,8 @@
 Source: microsoft/DeepSpeed deepspeed/runtime/pipe/schedule.py (`TrainSchedule`): 2 (m + p - 1) rounds; in a
 round even stages run forward passes while odd ones run backward passes, or the other way round. Before its
 pass a stage exchanges with one neighbour, both blocked: a gradient back, then an activation on, each computed
-in the round before. Reductions and the optimizer follow the last round. With equal stages a pair of rounds
-thus lasts twice the longer of both passes, where 1F1B would take their sum.
+in the round before. Reductions and the optimizer follow the last round. With equal stages and free transfers
+this takes as long as 1F1B; unequal neighbours wait for each other, and every transfer stops both.
 """
 
 from tangram_sim.lowering.step import LoweredStep

@@ -15,7 +15,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.plans import Plan, Share, pipeline_of_shares
-from tangram_sim.studies.mixed_runs.habits import REDUCED_BYTES
+from tangram_sim.studies.mixed_runs.habits import REDUCED_BYTES, habits_of, stack_under
 from tangram_sim.studies.mixed_runs.hardware import cluster_of
 from tangram_sim.studies.mixed_runs.seats import block_bounds, replicas_of, seated
 from tangram_sim.studies.published import defaults, workload
@@ -97,7 +97,9 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
     microbatches = gbs // (per_rank * dp)
     if microbatches * pp > MOST_PASSES:
         raise CellError(f"{microbatches * pp:,} passes in one step are too many to play")
-    job = replace(_job(cells, run_by, cluster, gbs, seq), stack=stack_of(run_by))
+    job = replace(
+        _job(cells, run_by, cluster, gbs, seq), stack=stack_under(habits_of(run_by), stack_of(run_by))
+    )
     recompute, layout = _recompute(cells, run_by), workload.zero_stage(cells, run_by)
     bounds = block_bounds(cells.text("stage_layers"), model.layers, pp)
     kinds = list(dict.fromkeys(str(group.node.gpu.name) for group in cluster.groups))
@@ -153,6 +155,9 @@ def _job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, se
     )
     alone = Cluster(cluster.name, tuple(g for g in cluster.groups if g.node.gpu is weakest))
     schedule = "gpipe" if "gpipe" in cells.text("schedule") else "1f1b"
+    if not cells.text("dtype") and stack_of(run_by) == "sailor":
+        cells.assume("dtype", "fp32", "layer profiles of that fork run at fp32 rates")
+        cells = Cells({**cells.row, "dtype": "fp32"}, cells.assumed)
     job = workload.job(cells, run_by, alone, gbs, seq, schedule)
     if stack_of(run_by) == "amp":
         cells.assume("gradients reduced in", "fp32", "AMP's configuration sets fp32_allreduce")
