@@ -1,7 +1,7 @@
 """Fits the constants of the AMP fork on its homogeneous T4 runs: `python -m benchmarks.mixed_fit RUNS.csv`.
 
-Prints the best of a grid over (T4 time scale, seconds per kernel, tensor-parallel factor), each with its median
-error; the best goes into hwdb/efficiency/pipe.csv by hand. Runs on mixed clusters take no part.
+Prints the best of a grid over (T4 time scale, seconds per kernel, tensor-parallel factor), each with its
+median error; the best goes into hwdb/efficiency/pipe.csv by hand. Runs on mixed clusters take no part.
 """
 
 import csv

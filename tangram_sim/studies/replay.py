@@ -123,21 +123,17 @@ def _check_layers(stages: Sequence[Stage], model: Model, where: str) -> None:
 
 def _check_stage(stage: Stage, microbatch: int, model: Model, job: Job, where: str) -> None:
     """The parts of a stage against its microbatch, and the layouts of each against the model."""
-    for number, part in enumerate(stage.parts):
-        name = f"{where}, part {number}" if len(stage.parts) > 1 else where
-        if part.sequences_per_microbatch > microbatch:
-            raise BadInputError(
-                f"{name}: takes {part.sequences_per_microbatch} sequences of a microbatch of {microbatch}"
-            )
-        _check_runs(stage, part, name)
-        for run in part.layouts:
-            _check_layout(run.layout, part, model, job, name)
     taken = [part.sequences_per_microbatch for part in stage.parts]
     if sum(taken) != microbatch:
         raise BadInputError(
-            f"{where}: takes {' + '.join(map(str, taken))} = {sum(taken)} sequences of a microbatch of "
-            f"{microbatch}"
+            f"{where}: takes {' + '.join(map(str, taken))}{f' = {sum(taken)}' if len(taken) > 1 else ''} "
+            f"sequences of a microbatch of {microbatch}"
         )
+    for number, part in enumerate(stage.parts):
+        name = f"{where}, part {number}" if len(stage.parts) > 1 else where
+        _check_runs(stage, part, name)
+        for run in part.layouts:
+            _check_layout(run.layout, part, model, job, name)
 
 
 def _check_runs(stage: Stage, part: Part, where: str) -> None:
