@@ -143,7 +143,7 @@ class Stage:
 
     @property
     def layout(self) -> Layout:
-        """The layout of a stage that has one part with one layout (all that is priced today)."""
+        """The layout of the first layers of the first part: the layout of the stage in the simple case."""
         return self.parts[0].layouts[0].layout
 
     @property
@@ -174,3 +174,55 @@ class Plan:
     def gpus_used(self) -> int:
         """GPUs that the plan occupies."""
         return len({rank for pipeline in self.pipelines for stage in pipeline.stages for rank in stage.ranks})
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one part of a stage is to be: ranks of one GPU kind, their sequences of each microbatch, a layout.
+
+    `layout` is one for all layers of the stage, or runs (stop, layout) in order, up to the stage's last one.
+    """
+
+    island: str
+    ranks: tuple[int, ...]
+    sequences: int
+    layout: Layout | tuple[tuple[int, Layout], ...]
+
+    def part(self, start: int, stop: int) -> Part:
+        """The part that holds blocks [start, stop)."""
+        if isinstance(self.layout, Layout):
+            return Part(self.island, self.ranks, self.sequences, (LayerLayout((start, stop), self.layout),))
+        starts = (start, *(end for end, _ in self.layout[:-1]))
+        runs = tuple(
+            LayerLayout((first, end), layout)
+            for first, (end, layout) in zip(starts, self.layout, strict=True)
+        )
+        return Part(self.island, self.ranks, self.sequences, runs)
+
+
+def pipeline_of_shares(
+    microbatches: int, cuts: Sequence[int], shares: Sequence[Sequence[Share]], chunks: int = 1
+) -> Pipeline:
+    """A pipeline from block boundaries and the shares of every stage.
+
+    `cuts` are the boundaries of all places in forward order, 0 and the number of blocks included: as many
+    places as stages, times `chunks` of an interleaved schedule (chunk c of stage s is place c x stages + s).
+    The first stage gets the embedding, the last one the head; the microbatch is what the first stage's parts
+    take together. A place without blocks is allowed at either end. Raises ValueError for numbers that do not
+    match; what the model, the cluster and memory say is found when the plan is lowered or replayed.
+    """
+    depth = len(shares)
+    if not depth or not all(shares) or len(cuts) != depth * chunks + 1:
+        raise ValueError(
+            f"{len(cuts)} cuts for {depth} stages of {chunks} chunks: {depth * chunks + 1} needed"
+        )
+    totals = {sum(share.sequences for share in stage) for stage in shares}
+    if len(totals) != 1:
+        raise ValueError(f"stages take {sorted(totals)} sequences of one microbatch; the same is needed")
+    stages = []
+    for place, given in enumerate(shares):
+        bounds = [(cuts[chunk * depth + place], cuts[chunk * depth + place + 1]) for chunk in range(chunks)]
+        parts = tuple(share.part(bounds[0][0], bounds[-1][1]) for share in given)
+        kept = tuple(bound for bound in bounds if bound[1] > bound[0])
+        stages.append(Stage(kept, place == 0, place == depth - 1, parts))
+    return Pipeline(microbatches, totals.pop(), tuple(stages))

@@ -34,7 +34,14 @@ def command(
                     for shares in inside
                 ],
                 "why_not": [
-                    {"stage": w.stage, "layout": w.layout, "verdict": w.verdict} for w in found.why_not
+                    {
+                        "stage": w.stage,
+                        "layout": w.layout,
+                        "verdict": w.verdict,
+                        "pipeline": w.pipeline,
+                        "part": w.part,
+                    }
+                    for w in found.why_not
                 ],
             }
         )
@@ -55,14 +62,14 @@ def command(
     )
     kernels = [
         (
-            str(number),
+            found.forecast.name(seat),
             ", ".join(
                 f"{share.cause} {show_seconds(share.seconds)}" for share in shares if share.seconds > 0
             ),
         )
-        for number, shares in enumerate(inside)
+        for seat, shares in zip(found.forecast.seats, inside, strict=True)
     ]
     print_table(("stage", "time by kernel class"), kernels)
     print_line("Why not otherwise (one stage changed, the whole step simulated):")
-    print_table(("stage", "layout", "verdict"), [(str(w.stage), w.layout, w.verdict) for w in found.why_not])
+    print_table(("stage", "layout", "verdict"), [(w.name, w.layout, w.verdict) for w in found.why_not])
     print_line("A tp wider than a stage has GPUs needs another plan: `tangram plan ... --fix tp=8`.")

@@ -123,17 +123,22 @@ class Placement:
             intra = self._node(next(iter(sides[0]))).intra
             pairs = min(len(source), len(target))
             return intra.bytes_per_s * self.hwdb.link_efficiency(intra).value * pairs, intra.latency_s
-        rates = [
-            sum(
-                self._node(node).nic_bytes_per_s * count / self._node(node).gpus
-                for node, count in side.items()
-            )
-            for side in sides
-        ]
+        rates = [self._nics(side) for side in sides]
         groups = [{self.cluster.node_group[node] for node in side} for side in sides]
         limits = [self.cluster.group_limit(a, b) for a in groups[0] for b in groups[1]]
         latency = max(limit for _, limit in limits)
         return min(*rates, *(rate for rate, _ in limits)) * self.hwdb.network_efficiency.value, latency
+
+    def _nics(self, side: Mapping[int, int]) -> float:
+        """Bytes/s of the NICs that some ranks own, so many on each node."""
+        return sum(
+            self._node(node).nic_bytes_per_s * count / self._node(node).gpus for node, count in side.items()
+        )
+
+    def nic_share(self, ranks: tuple[int, ...]) -> float:
+        """Bytes/s that some ranks move through their share of their nodes' NICs, one direction."""
+        owned = self._nics(Counter(self.node_of[rank] for rank in ranks))
+        return owned * self.hwdb.network_efficiency.value
 
     def _domain(self, node: int) -> tuple[int, int]:
         """The scale-up domain of a node: (group, number in the group)."""

@@ -1,6 +1,6 @@
 """Scalar prices of single stages, cached by what they depend on: for replay, estimate and finalists."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tangram_sim.clusters import Island
 from tangram_sim.cost.device import Rates
@@ -8,7 +8,9 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering.pricing import Pricer, Prices
+from tangram_sim.lowering.runs import Run, price_runs
 from tangram_sim.lowering.setting import Setting
+from tangram_sim.lowering.sharing import Sharing
 from tangram_sim.models import Model
 from tangram_sim.plans import StagePrice
 
@@ -38,14 +40,17 @@ class StagePrices:
     model: Model
     job: Job
     hwdb: Hwdb
-    _pricers: dict[tuple[Island, Layout, int], Pricer] = field(default_factory=dict)
+    _pricers: dict[tuple[Island, Layout, int, Sharing | None], Pricer] = field(default_factory=dict)
     _prices: dict[tuple[Island, Layout, int, int, int], StagePrice] = field(default_factory=dict)
+    _joined: dict[tuple[object, ...], StagePrice] = field(default_factory=dict)
 
-    def pricer(self, island: Island, layout: Layout, microbatch: int) -> Pricer:
-        """The pricer of one layout on one (part of an) island."""
-        key = (island, layout, microbatch)
+    def pricer(
+        self, island: Island, layout: Layout, microbatch: int, sharing: Sharing | None = None
+    ) -> Pricer:
+        """The pricer of one layout on one (part of an) island, which may share its weights with others."""
+        key = (island, layout, microbatch, sharing)
         if key not in self._pricers:
-            setting = Setting(self.model, island, self.job, microbatch, (layout,), self.hwdb)
+            setting = Setting(self.model, island, self.job, microbatch, (layout,), self.hwdb, sharing)
             self._pricers[key] = Pricer(setting)
         return self._pricers[key]
 
@@ -56,3 +61,16 @@ class StagePrices:
             pricer = self.pricer(island, layout, microbatch)
             self._prices[key] = stage_price(pricer.price(start, stop), 0, pricer.setting.rates)
         return self._prices[key]
+
+    def joined(self, runs: tuple[Run, ...], exchange_s: float = 0.0) -> StagePrice:
+        """Consecutive runs of one part as one stage, each under its own setting (see `runs.price_runs`)."""
+        key = (*((id(run.pricer), run.start, run.stop) for run in runs), exchange_s)  # pricers are kept
+        if key not in self._joined:
+            if len(runs) == 1:
+                pricer, start, stop = runs[0]
+                price = stage_price(pricer.price(start, stop), 0, pricer.setting.rates)
+                price = replace(price, gradient_sync_s=price.gradient_sync_s + exchange_s)
+            else:
+                price = price_runs(runs, exchange_s)
+            self._joined[key] = price
+        return self._joined[key]

@@ -14,6 +14,7 @@ from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import RECOMPUTE, Layout
+from tangram_sim.lowering.sharing import Sharing
 from tangram_sim.models import Model
 
 
@@ -23,6 +24,7 @@ class Setting:
 
     `microbatch` may be K numbers, one for each layout. All layouts have `pp == 1`:
     an inner pipeline is several stages, each with a setting of its own.
+    `sharing` is set where other parts or pipelines hold the same weights (one layout then, K = 1).
     """
 
     model: Model
@@ -31,6 +33,7 @@ class Setting:
     microbatch: int | tuple[int, ...]
     layouts: tuple[Layout, ...]
     hwdb: Hwdb
+    sharing: Sharing | None = None
 
     def _column(self, values: Sequence[int]) -> NDArray[np.int64]:
         return np.array(values, dtype=np.int64)
@@ -85,8 +88,18 @@ class Setting:
 
     @cached_property
     def replicas(self) -> NDArray[np.int64]:
-        """Ranks that hold the same dense weights: dp x cp."""
+        """Ranks that hold the same dense weights: dp x cp, and those of other parts that share them."""
+        if self.sharing is not None:
+            return self._column([self.sharing.replicas] * len(self.layouts))
         return self.dp * self.cp
+
+    @cached_property
+    def expert_replicas(self) -> NDArray[np.int64]:
+        """Ranks that hold the same experts."""
+        if self.sharing is not None:
+            return self._column([self.sharing.expert_replicas] * len(self.layouts))
+        owned: NDArray[np.int64] = np.maximum(self.replicas // self.ep, 1)
+        return owned
 
     @cached_property
     def rates(self) -> Rates:
@@ -107,7 +120,7 @@ class Setting:
     @cached_property
     def dp_group(self) -> Group:
         """Gradient groups of dense weights."""
-        return group(self.island, self.replicas, self.tp, self.hwdb)
+        return self._gradient_group(self.replicas, self.tp, self.sharing.dense if self.sharing else None)
 
     @cached_property
     def ep_group(self) -> Group:
@@ -117,4 +130,22 @@ class Setting:
     @cached_property
     def expert_dp_group(self) -> Group:
         """Gradient groups of expert weights."""
-        return group(self.island, np.maximum(self.replicas // self.ep, 1), self.tp * self.ep, self.hwdb)
+        return self._gradient_group(
+            self.expert_replicas, self.tp * self.ep, self.sharing.experts if self.sharing else None
+        )
+
+    def _gradient_group(
+        self, ranks: NDArray[np.int64], stride: NDArray[np.int64], pace: float | None
+    ) -> Group:
+        """Groups of `ranks` over the stage, or over all parts that share its weights, at their pace."""
+        island = self.sharing.island if self.sharing is not None else self.island
+        found = group(island, ranks, stride, self.hwdb)
+        if pace is None:
+            return found
+        rate = pace * np.ones(len(ranks))
+        return replace(
+            found,
+            ring=found.ring._replace(bytes_per_s=rate),
+            network=found.network._replace(bytes_per_s=rate),
+            switch=None,
+        )

@@ -47,8 +47,7 @@ def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
     """Parameters of an atom on one rank, sharded over the replicas from ZeRO stage `stage` upward."""
     dense, expert = parameters_per_rank(setting, atom)
     on = setting.zero >= stage
-    expert_replicas = np.maximum(setting.replicas // setting.ep, 1)
-    return np.where(on, dense / setting.replicas + expert / expert_replicas, dense + expert)
+    return np.where(on, dense / setting.replicas + expert / setting.expert_replicas, dense + expert)
 
 
 def _weight_bytes(job: Job) -> float:

@@ -1,17 +1,20 @@
 """A whole plan lowered to the op graph of one training step, and what playing it forecasts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.layouts import Layout
+from tangram_sim.lowering import peaks
+from tangram_sim.lowering.boundary import boundary_s, flows
 from tangram_sim.lowering.links import with_links
+from tangram_sim.lowering.node_links import with_node_links
+from tangram_sim.lowering.parts import Holders, PartPrices, one_part_one_layout, stage_of_parts
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.prices import StagePrices
+from tangram_sim.lowering.sharing import atoms_held, holders_by_atom
 from tangram_sim.opgraph import OpGraph
 from tangram_sim.plans import Pipeline, Plan, Stage, StagePrice
 from tangram_sim.schedules import StageTimes, StepTemplate, in_flight, step_template
@@ -28,35 +31,29 @@ class LoweredStep:
     boundary_bytes: float  # activations of one microbatch between two stages
     prices: tuple[tuple[StagePrice, ...], ...]  # per stage, per chunk
     in_flight: tuple[int, ...]  # activation sets held at peak, per stage
-
-    def _whole(self, stage: int) -> StagePrice:
-        """All chunks of a stage as one: states add up, activations and transients are the largest chunk's."""
-        chunks = self.prices[stage]
-        return replace(
-            chunks[0],
-            static_bytes=sum(chunk.static_bytes for chunk in chunks),
-            activation_bytes=max(chunk.activation_bytes for chunk in chunks),
-            transient_bytes=max(chunk.transient_bytes for chunk in chunks),
-        )
+    # [stage][part][chunk] of a mixed pipeline; empty in the simple case, where `prices` says it all.
+    part_prices: tuple[tuple[tuple[StagePrice, ...], ...], ...] = ()
+    holders: Holders = ()  # who holds each atom, in a mixed pipeline or beside others
 
     def allocated_bytes(self, stage: int) -> float:
-        """Peak of all tensors of one rank of a stage, those of the software stack with them."""
-        whole = self._whole(stage)
-        return whole.tensor_bytes(self.in_flight[stage]) + whole.workspace_bytes
+        """Peak of all tensors of one rank of a stage, of its fullest part."""
+        return peaks.allocated_bytes(self.prices[stage], self.in_flight[stage])
 
     def reserved_bytes(self, stage: int) -> float:
         """Peak of what the allocator of one rank holds."""
-        whole = self._whole(stage)
-        return whole.peak_bytes(self.in_flight[stage]) + whole.workspace_bytes
+        return peaks.reserved_bytes(self.prices[stage], self.in_flight[stage])
 
     def peak_bytes(self, stage: int) -> float:
         """Peak memory of one rank of a stage, as the driver shows it: what must fit."""
-        return self.reserved_bytes(stage) + self.prices[stage][0].context_bytes
+        return peaks.device_bytes(self.prices[stage], self.in_flight[stage])
+
+    def of_part(self, stage: int, part: int) -> tuple[StagePrice, ...]:
+        """Prices of one part of a stage, per chunk."""
+        return self.part_prices[stage][part] if self.part_prices else self.prices[stage]
 
     def capacity_bytes(self, stage: int) -> float:
         """What the GPU of one rank of a stage holds in all."""
-        first = self.prices[stage][0]
-        return first.capacity_bytes + first.workspace_bytes + first.context_bytes
+        return peaks.capacity_bytes(self.prices[stage])
 
     def fits(self) -> bool:
         """Whether every stage fits its memory."""
@@ -64,14 +61,20 @@ class LoweredStep:
 
     def graph(self) -> OpGraph:
         """The op graph with durations, memory and shared links, for timelines and the reference engine."""
+        if self.holders:
+            return with_node_links(self.bare_graph(), [self], stage_of=self.template.stage)
+        graph = self.bare_graph()
+        return with_links(graph, self.template, self.pipeline, self.placement, self.boundary_bytes)
+
+    def bare_graph(self) -> OpGraph:
+        """The op graph with durations and memory; no transfer crosses a shared link."""
         static = [
             sum(chunk.static_bytes for chunk in chunks) + max(chunk.transient_bytes for chunk in chunks)
             for chunks in self.prices
         ]
         activation = [[chunk.activation_bytes for chunk in chunks] for chunks in self.prices]
         graph = self.template.with_memory(np.array(static), np.array(activation))
-        graph = replace(graph, duration_s=self.template.with_durations(self.times).duration_s)
-        return with_links(graph, self.template, self.pipeline, self.placement, self.boundary_bytes)
+        return replace(graph, duration_s=self.template.with_durations(self.times).duration_s)
 
 
 @dataclass
@@ -80,21 +83,41 @@ class Lowering:
 
     placement: Placement
     prices: StagePrices
+    parts: PartPrices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parts = PartPrices(self.placement, self.prices)
 
     @classmethod
     def of(cls, plan: Plan, hwdb: Hwdb) -> "Lowering":
         """The lowering for plans like `plan`."""
         return cls(Placement(plan.cluster, hwdb), StagePrices(plan.model, plan.job, hwdb))
 
-    def lower(self, pipeline: Pipeline) -> LoweredStep:
-        """One pipeline as a step.
+    def lower(self, pipeline: Pipeline, holders: Holders = ()) -> LoweredStep:
+        """One pipeline as a step; `holders` says who holds each atom where it runs beside others.
 
-        Raises BadInputError for what cannot be priced (several parts or layouts in one stage).
+        Raises BadInputError for decisions that do not hold together (layouts and ranks, shares of a
+        microbatch, numbers of chunks).
         """
         job, model = self.prices.job, self.prices.model
         stages = pipeline.stages
         depth, chunks = len(stages), max(1, *(len(stage.chunks) for stage in stages))
-        prices = tuple(self._stage(stage, pipeline.microbatch, model.layers) for stage in stages)
+        if not holders and not one_part_one_layout(stages):
+            holders = holders_by_atom((pipeline,), model.layers)
+        template = step_template(
+            job.schedule, depth, pipeline.microbatches, chunks, tied=model.tied and depth > 1
+        )
+        held = tuple(
+            in_flight(job.schedule, depth - 1 - place, depth, chunks, pipeline.microbatches)
+            for place in range(depth)
+        )
+        by_part: tuple[tuple[tuple[StagePrice, ...], ...], ...] = ()
+        if holders:
+            by_part = tuple(self.parts.stage(stage, pipeline.microbatch, holders) for stage in stages)
+            splits = template.order.splits_backward
+            prices = tuple(stage_of_parts(parts, held[place], splits) for place, parts in enumerate(by_part))
+        else:
+            prices = tuple(self._stage(stage, pipeline.microbatch, model.layers) for stage in stages)
         if any(len(row) != chunks for row in prices):
             raise BadInputError(f"stages of one pipeline need the same number of chunks, up to {chunks} here")
         size = pipeline.microbatch * job.seq * model.hidden * job.recipe.activation_bytes
@@ -102,10 +125,10 @@ class Lowering:
         for boundary in range(depth if chunks > 1 else depth - 1):
             after = stages[(boundary + 1) % depth]
             if after is not stages[boundary]:
-                sends[boundary] = self.placement.transfer_s(stages[boundary].ranks, after.ranks, size)
-        template = step_template(
-            job.schedule, depth, pipeline.microbatches, chunks, tied=model.tied and depth > 1
-        )
+                if holders:
+                    sends[boundary] = boundary_s(flows(stages[boundary], after), self.placement, size)
+                else:
+                    sends[boundary] = self.placement.transfer_s(stages[boundary].ranks, after.ranks, size)
         times = StageTimes(
             forward_s=np.array([[chunk.forward_s for chunk in row] for row in prices]),
             backward_input_s=np.array(
@@ -118,23 +141,15 @@ class Lowering:
             optimizer_s=np.array([sum(chunk.optimizer_s for chunk in row) for row in prices]),
             tied_s=self._tied_s(stages),
         )
-        held = tuple(
-            in_flight(job.schedule, depth - 1 - place, depth, chunks, pipeline.microbatches)
-            for place in range(depth)
-        )
-        return LoweredStep(pipeline, self.placement, template, times, size, prices, held)
+        return LoweredStep(pipeline, self.placement, template, times, size, prices, held, by_part, holders)
 
     def _stage(self, stage: Stage, microbatch: int, layers: int) -> tuple[StagePrice, ...]:
-        if len(stage.parts) != 1 or len(stage.parts[0].layouts) > 1:
-            raise BadInputError(
-                "a stage with several parts or layouts cannot be priced yet; give it one of each"
-            )
         island, layout = self.placement.island(stage.ranks), stage.layout
         if layout.gpus != len(stage.ranks):
             raise BadInputError(
                 f"layout {layout} occupies {layout.gpus} GPUs, the stage has {len(stage.ranks)} ranks"
             )
-        runs = atom_runs(stage, layers)
+        runs = atoms_held(stage, layers)
         return tuple(self.prices.price(island, layout, microbatch, start, stop) for start, stop in runs)
 
     def _tied_s(self, stages: tuple[Stage, ...]) -> float:
@@ -145,27 +160,3 @@ class Lowering:
         size = model.vocabulary_parameters * job.recipe.gradient_bytes
         rate, latency = self.placement.road(stages[0].ranks, stages[-1].ranks)
         return transfer_s(size, rate, 2 * latency)
-
-
-def atom_runs(stage: Stage, layers: int) -> list[tuple[int, int]]:
-    """The atoms [start, stop) of each chunk: block i is atom i + 1, the ends go to first and last."""
-    return runs_of(stage.chunks, stage.embedding, stage.head, layers)
-
-
-def runs_of(
-    chunks: Sequence[tuple[int, int]], embedding: bool, head: bool, layers: int
-) -> list[tuple[int, int]]:
-    """The same of bare chunks [start, stop) of blocks."""
-    runs = [(start + 1, stop + 1) for start, stop in chunks]
-    if not runs:
-        return [(0, 1)] if embedding else [(layers + 1, layers + 2)]
-    if embedding:
-        runs[0] = (0, runs[0][1])
-    if head:
-        runs[-1] = (runs[-1][0], layers + 2)
-    return runs
-
-
-def single_layout(stage: Stage) -> Layout:
-    """The layout of a stage with one part and one layout."""
-    return stage.parts[0].layouts[0].layout

@@ -9,7 +9,7 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
-from tangram_sim.lowering.step import LoweredStep, Lowering
+from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model, lora_parameters
 from tangram_sim.planners.api import Candidate, Wishes
 from tangram_sim.planners.bound import WorkBound
@@ -167,7 +167,7 @@ def _alternative(scored: Forecast, best: Forecast) -> Alternative:
     against = compare(scored.uncertainty, best.uncertainty)
     if not against.told_apart:
         trade += " (cannot be told apart from the best)"
-    freed = _fullness(best.step) - _fullness(scored.step)
+    freed = best.lowered.fullness() - scored.lowered.fullness()
     if abs(freed) > 0.005:
         trade += f", {abs(freed) * 100:.0f} % {'less' if freed > 0 else 'more'} of the fullest memory"
     return Alternative(
@@ -177,13 +177,9 @@ def _alternative(scored: Forecast, best: Forecast) -> Alternative:
         told_apart=against.told_apart,
         gpus_used=scored.plan.gpus_used,
         microbatch=pipeline.microbatch,
-        peak_memory_fraction=_fullness(scored.step),
+        peak_memory_fraction=scored.lowered.fullness(),
         summary=f"{trade}: {' | '.join(words)}",
     )
-
-
-def _fullness(step: LoweredStep) -> float:
-    return max(step.peak_bytes(stage) / step.capacity_bytes(stage) for stage in range(len(step.prices)))
 
 
 def estimate(
@@ -238,15 +234,21 @@ def estimate_many(
 
 def _too_full(played: Forecast) -> list[str]:
     """A note when a plan does not fit: the worst stage, with its numbers."""
-    step = played.step
-    if step.fits():
+    if played.lowered.fits():
         return []
-    stages = range(len(step.prices))
-    worst = max(stages, key=lambda stage: step.peak_bytes(stage) / step.capacity_bytes(stage))
-    full = sum(step.peak_bytes(stage) > step.capacity_bytes(stage) for stage in stages)
+    stages = [(step, stage) for step in played.lowered.steps for stage in range(len(step.prices))]
+    names = [
+        f"{number}.{stage}" if len(played.lowered.steps) > 1 else f"{stage}"
+        for number, step in enumerate(played.lowered.steps)
+        for stage in range(len(step.prices))
+    ]
+    used = [step.peak_bytes(stage) / step.capacity_bytes(stage) for step, stage in stages]
+    worst = used.index(max(used))
+    step, stage = stages[worst]
     return [
-        f"does not fit: {full} of {len(stages)} stages are too full; stage {worst} needs "
-        f"{show_bytes(step.peak_bytes(worst))} of {show_bytes(step.capacity_bytes(worst))}"
+        f"does not fit: {sum(share > 1 for share in used)} of {len(stages)} stages are too full; stage "
+        f"{names[worst]} needs {show_bytes(step.peak_bytes(stage))} of "
+        f"{show_bytes(step.capacity_bytes(stage))}"
     ]
 
 
@@ -254,7 +256,8 @@ def _require_units(made: Plan) -> None:
     """Raise InfeasibleError when a GPU that the plan uses has no units for the job's dtype."""
     dtype = made.job.recipe.gemm_dtype
     kinds = [group.node.gpu for group in made.cluster.groups for _ in range(group.count * group.node.gpus)]
-    used = {kinds[rank] for stage in made.pipelines[0].stages for rank in stage.ranks}
+    stages = [stage for pipeline in made.pipelines for stage in pipeline.stages]
+    used = {kinds[rank] for stage in stages for rank in stage.ranks}
     lacking = sorted(gpu.name for gpu in used if not gpu.peak_flop_per_s(dtype))
     if lacking:
         has = [

@@ -102,6 +102,10 @@ class StageForecast(Document):
     measured: bool = Field(description="times rest on measurements of this GPU kind, not on its family")
     limited_by: str = Field("", description="kernel class with the largest share of its critical path")
     limited_by_share: float = Field(0.0, description="that share, of one microbatch forward and backward")
+    pipeline: int = Field(0, description="its pipeline")
+    stage: int = Field(0, description="its place in the pipeline")
+    part: int = Field(0, description="which part of the stage the row is of: one per GPU kind")
+    runs: int = Field(1, description="runs of layers with a layout of their own; the longest one is shown")
 
 
 class PartialPlanCounts(Document):

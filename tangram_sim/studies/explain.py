@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import RECOMPUTE, Layout
-from tangram_sim.lowering.step import Lowering, single_layout
+from tangram_sim.lowering.peaks import capacity_bytes, device_bytes
+from tangram_sim.lowering.side_by_side import lower_plan
+from tangram_sim.lowering.step import Lowering
 from tangram_sim.parallelizers.layouts import choices, divisors, expert_degrees, objection
 from tangram_sim.plans import LayerLayout, Plan
-from tangram_sim.sim import fast
 from tangram_sim.sim.critical import critical_path
-from tangram_sim.studies.forecast import Forecast, Share, forecast
+from tangram_sim.studies.forecast import Forecast, Share, forecast, longest_run
 from tangram_sim.units import show_bytes, show_seconds
 
 CAUSES = {
@@ -32,6 +34,9 @@ class WhyNot:
     stage: int
     layout: str
     verdict: str
+    pipeline: int = 0
+    part: int = 0
+    name: str = ""  # of the stage or part, as the tables show it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ def explain(plan: Plan, hwdb: Hwdb) -> Explanation:
     played = forecast(plan, hwdb, lowering=lowering)
     why_not = [
         entry
-        for number in range(len(plan.pipelines[0].stages))
+        for number in range(len(played.seats))
         for entry in _Otherwise(played, number, lowering).entries()
     ]
     return Explanation(played, _path(played), tuple(why_not))
@@ -57,11 +62,13 @@ def explain(plan: Plan, hwdb: Hwdb) -> Explanation:
 
 def _path(played: Forecast) -> tuple[Share, ...]:
     found = critical_path(played.timeline)
-    template, totals = played.step.template, dict[str, float]()
+    lowered, totals = played.lowered, dict[str, float]()
+    several = len(lowered.steps) > 1
     spent = played.timeline.end_s - played.timeline.start_s
     for op in found.ops.tolist():
         kind = played.timeline.graph.kinds[played.timeline.graph.kind[op]]
-        cause = f"stage {template.stage[op]}: {CAUSES.get(kind, kind)}"
+        place = f"{lowered.step_of[op]}.{lowered.stage_of[op]}" if several else f"{lowered.stage_of[op]}"
+        cause = f"stage {place}: {CAUSES.get(kind, kind)}"
         totals[cause] = totals.get(cause, 0.0) + float(spent[op])
     return tuple(
         Share(cause, seconds) for cause, seconds in sorted(totals.items(), key=lambda item: -item[1])
@@ -88,23 +95,34 @@ class _Otherwise:
     """One stage under other layouts: each is put into the plan, which is then lowered and played whole."""
 
     def __init__(self, played: Forecast, number: int, lowering: Lowering) -> None:
-        self.played, self.number, self.lowering = played, number, lowering
-        self.plan, self.pipeline = played.plan, played.plan.pipelines[0]
-        self.stage = self.pipeline.stages[number]
-        self.layout, self.gpus = single_layout(self.stage), len(self.stage.ranks)
+        self.played, self.seat, self.lowering = played, played.seats[number], lowering
+        self.plan, self.part = played.plan, played.part_of(self.seat)
+        self.share = self.part.sequences_per_microbatch
+        self.layout, self.gpus = longest_run(self.part).layout, len(self.part.ranks)
         # Like is compared with like: without sharing of links, which costs little and takes long to play.
-        self.step_s = fast.play(played.step.graph()).makespan_s
-        pricer = lowering.prices.pricer(played.islands[number], self.layout, self.pipeline.microbatch)
+        self.step_s = played.lowered.step_s()
+        pricer = lowering.prices.pricer(played.islands[number], self.layout, self.share)
         self.fused = bool(pricer.setting.rates.fused_attention)
         self._known: dict[Layout, _Tried] = {}
 
+    def _entry(self, layout: str, verdict: str) -> WhyNot:
+        seat = self.seat
+        return WhyNot(seat.stage, layout, verdict, seat.pipeline, seat.part, self.played.name(seat))
+
     def entries(self) -> Iterator[WhyNot]:
-        """Every other tensor-parallel degree at its best, then every single change of the layout."""
+        """Every other tensor-parallel degree at its best, then every single change of the layout.
+
+        Of a part with several layouts only this: each of them for all of its layers.
+        """
+        if len(self.part.layouts) > 1:
+            for layout in dict.fromkeys(run.layout for run in self.part.layouts):
+                yield self._entry(f"{layout} throughout", self._verdict(self._try(layout)))
+            return
         for tp in divisors(self.gpus):
             if tp != self.layout.tp:
                 yield self._tensor_parallel(tp)
         for layout in self._single_changes():
-            yield WhyNot(self.number, str(layout), self._verdict(self._try(layout)))
+            yield self._entry(str(layout), self._verdict(self._try(layout)))
 
     def _single_changes(self) -> Iterator[Layout]:
         layout = self.layout
@@ -128,13 +146,12 @@ class _Otherwise:
         fitting = [one for one in tried if one.fits]
         if fitting:
             best = min(fitting, key=lambda one: one.step_s)
-            return WhyNot(self.number, f"tp{tp}", f"best as {best.layout}: {self._verdict(best)}")
+            return self._entry(f"tp{tp}", f"best as {best.layout}: {self._verdict(best)}")
         sound = [one for one in tried if not one.objection]
         if not sound:
-            return WhyNot(self.number, f"tp{tp}", tried[0].objection)
+            return self._entry(f"tp{tp}", tried[0].objection)
         least = min(sound, key=lambda one: one.needed_bytes / one.capacity_bytes)
-        return WhyNot(
-            self.number,
+        return self._entry(
             f"tp{tp}",
             f"no ZeRO stage or recompute makes it fit: at least {show_bytes(least.needed_bytes)} "
             f"({least.layout}), {show_bytes(least.capacity_bytes)} usable",
@@ -154,16 +171,21 @@ class _Otherwise:
         return self._known[layout]
 
     def _play(self, layout: Layout) -> _Tried:
-        against = objection(self.plan.model, self.plan.job, layout, self.pipeline.microbatch, self.fused)
+        against = objection(self.plan.model, self.plan.job, layout, self.share, self.fused)
         if against:
             return _Tried(layout, against)
-        part = self.stage.parts[0]
-        runs = tuple(LayerLayout(run.layers, layout) for run in part.layouts)
-        stage = replace(self.stage, parts=(replace(part, layouts=runs),))
-        stages = (*self.pipeline.stages[: self.number], stage, *self.pipeline.stages[self.number + 1 :])
-        step = self.lowering.lower(replace(self.pipeline, stages=stages))
-        needed, capacity = step.peak_bytes(self.number), step.capacity_bytes(self.number)
-        seconds = fast.play(step.graph()).makespan_s if needed <= capacity else 0.0
+        seat, stage = self.seat, self.played.stage_of(self.seat)
+        runs = tuple(LayerLayout(run.layers, layout) for run in self.part.layouts)
+        stage = replace(stage, parts=_with(stage.parts, seat.part, replace(self.part, layouts=runs)))
+        pipeline = self.plan.pipelines[seat.pipeline]
+        pipeline = replace(pipeline, stages=_with(pipeline.stages, seat.stage, stage))
+        changed = replace(self.plan, pipelines=_with(self.plan.pipelines, seat.pipeline, pipeline))
+        lowered = lower_plan(changed, self.lowering)
+        step = lowered.steps[seat.pipeline]
+        chunks = step.of_part(seat.stage, seat.part)
+        needed = device_bytes(chunks, step.in_flight[seat.stage])
+        capacity = capacity_bytes(chunks)
+        seconds = lowered.step_s() if needed <= capacity else 0.0
         return _Tried(layout, "", needed, capacity, seconds)
 
     def _verdict(self, tried: _Tried) -> str:
@@ -175,3 +197,11 @@ class _Otherwise:
         word = f"{(ratio - 1) * 100:+.1f} % step" if abs(ratio - 1) >= 5e-4 else "same step"
         seconds = show_seconds(ratio * self.played.step_s)
         return f"{word} ({seconds}); peak {show_bytes(tried.needed_bytes)}"
+
+
+T = TypeVar("T")
+
+
+def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
+    """The items with one replaced."""
+    return (*items[:index], item, *items[index + 1 :])

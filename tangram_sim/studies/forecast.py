@@ -1,18 +1,23 @@
 """Predictions of a whole plan: play it, and say what it achieves and where time and memory go."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tangram_sim import __version__
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.hwdb import Hwdb, cluster_to_dict
+from tangram_sim.lowering import peaks
+from tangram_sim.lowering.chain import class_seconds
 from tangram_sim.lowering.factors import ClassShares
 from tangram_sim.lowering.ideal import model_flop
 from tangram_sim.lowering.program import CLASSES
-from tangram_sim.lowering.step import LoweredStep, Lowering, atom_runs, single_layout
-from tangram_sim.plans import Plan, Stage
-from tangram_sim.sim import contention
+from tangram_sim.lowering.runs import programs_of
+from tangram_sim.lowering.sharing import atoms_held
+from tangram_sim.lowering.side_by_side import LoweredPlan, lower_plan
+from tangram_sim.lowering.step import LoweredStep, Lowering
+from tangram_sim.plans import LayerLayout, Part, Plan, Stage
+from tangram_sim.sim import contention, fast
 from tangram_sim.sim.timeline import Timeline
 from tangram_sim.studies.documents import GpuKind, PlanDocument, StageForecast
 from tangram_sim.studies.intervals import Uncertainty, uncertainty
@@ -27,15 +32,25 @@ class Share:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One part of one stage of one pipeline, by number."""
+
+    pipeline: int
+    stage: int
+    part: int
+
+
 @dataclass(frozen=True)
 class Forecast:
-    """A plan, lowered and played."""
+    """A plan, lowered and played. `islands` and `inside` are per part, in the order of `seats`."""
 
     plan: Plan
-    step: LoweredStep
+    lowered: LoweredPlan
     timeline: Timeline
-    islands: tuple[Island, ...]  # what each stage's ranks form
-    inside: tuple[tuple[Share, ...], ...]  # per stage: one microbatch's critical path by kernel class
+    seats: tuple[Seat, ...]
+    islands: tuple[Island, ...]  # what the ranks of each part form
+    inside: tuple[tuple[Share, ...], ...]  # one microbatch's critical path by kernel class
     uncertainty: Uncertainty
 
     @property
@@ -43,67 +58,118 @@ class Forecast:
         """Seconds of one optimizer step."""
         return self.timeline.makespan_s
 
+    @property
+    def step(self) -> LoweredStep:
+        """The first pipeline, which is the only one in the simple case."""
+        return self.lowered.steps[0]
+
+    def stage_of(self, seat: Seat) -> Stage:
+        """The stage of a seat."""
+        return self.plan.pipelines[seat.pipeline].stages[seat.stage]
+
+    def part_of(self, seat: Seat) -> Part:
+        """The part of a seat."""
+        return self.stage_of(seat).parts[seat.part]
+
+    def name(self, seat: Seat) -> str:
+        """What to call a seat: "0" in the simple case, "1.0b" for the second part of pipeline 1's stage 0."""
+        several = len(self.plan.pipelines) > 1
+        part = chr(ord("a") + seat.part) if seat.part < 26 else f"/{seat.part}"
+        mixed = len(self.stage_of(seat).parts) > 1
+        return (f"{seat.pipeline}." if several else "") + f"{seat.stage}" + (part if mixed else "")
+
 
 def forecast(plan: Plan, hwdb: Hwdb, engine: str = "fast", lowering: Lowering | None = None) -> Forecast:
-    """Play `plan` (one pipeline).
+    """Play `plan`, all its pipelines together.
 
     `fast` takes the compiled engine, and the reference only where transfers overfill a link that they share;
     `reference` takes the reference always: the answers are the same.
     """
     lowering = lowering or Lowering.of(plan, hwdb)
-    step = lowering.lower(plan.pipelines[0])
-    graph = step.graph()
+    lowered = lower_plan(plan, lowering)
+    graph = lowered.graph()
     if engine == "reference":
         from tangram_sim.sim import reference
 
         timeline = reference.play(graph)
     else:
         timeline = contention.play(graph, contention=len(graph) <= contention.CONTENDED_OPS)
-    stages = plan.pipelines[0].stages
-    islands = tuple(lowering.placement.island(stage.ranks) for stage in stages)
+    seats = tuple(
+        Seat(number, place, part)
+        for number, pipeline in enumerate(plan.pipelines)
+        for place, stage in enumerate(pipeline.stages)
+        for part in range(len(stage.parts))
+    )
     shares = ClassShares()
-    return Forecast(
-        plan,
-        step,
-        timeline,
-        islands,
-        tuple(_inside(plan, stage, lowering, shares) for stage in stages),
-        uncertainty(step, lowering, timeline, shares),
+    played = Forecast(
+        plan, lowered, timeline, seats, (), (), _uncertainty(lowered, lowering, timeline, shares)
+    )
+    return replace(
+        played,
+        islands=tuple(lowering.placement.island(played.part_of(seat).ranks) for seat in seats),
+        inside=tuple(_inside(played, seat, lowering, shares) for seat in seats),
     )
 
 
-def _inside(plan: Plan, stage: Stage, lowering: Lowering, shares: ClassShares) -> tuple[Share, ...]:
-    """Critical path of one microbatch through a stage and back, by kernel class, longest first."""
-    island = lowering.placement.island(stage.ranks)
-    pricer = lowering.prices.pricer(island, single_layout(stage), plan.pipelines[0].microbatch)
-    total = sum(
-        shares.seconds(pricer, start, stop, direction)[0]
-        for start, stop in atom_runs(stage, plan.model.layers)
-        for direction in ("forward", "backward")
-    )
-    found = [Share(name, seconds) for name, seconds in zip(CLASSES, np.asarray(total).tolist(), strict=True)]
+def _uncertainty(
+    lowered: LoweredPlan, lowering: Lowering, timeline: Timeline, shares: ClassShares
+) -> Uncertainty:
+    """Errors of the step; of several pipelines those of the slowest one, stretched to the step."""
+    if len(lowered.steps) == 1:
+        return uncertainty(lowered.steps[0], lowering, timeline, shares)
+    slowest = max(lowered.steps, key=lambda step: fast.makespan(step.bare_graph()))
+    return uncertainty(slowest, lowering, None, shares).stretched(timeline.makespan_s)
+
+
+def _inside(played: Forecast, seat: Seat, lowering: Lowering, shares: ClassShares) -> tuple[Share, ...]:
+    """Critical path of one microbatch through a part and back, by kernel class, longest first."""
+    part, holders = played.part_of(seat), played.lowered.steps[seat.pipeline].holders
+    total = np.zeros(len(CLASSES))
+    for start, stop in atoms_held(played.stage_of(seat), played.plan.model.layers):
+        if holders:
+            runs, _ = lowering.parts.runs(part, start, stop, holders)
+            for direction in ("forward", "backward"):
+                total += class_seconds([program for program, _ in programs_of(runs, direction)])[0]
+            continue
+        island = lowering.placement.island(part.ranks)
+        pricer = lowering.prices.pricer(island, part.layouts[0].layout, part.sequences_per_microbatch)
+        for direction in ("forward", "backward"):
+            total += shares.seconds(pricer, start, stop, direction)[0]
+    found = [Share(name, seconds) for name, seconds in zip(CLASSES, total.tolist(), strict=True)]
     return tuple(sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds))
 
 
+def longest_run(part: Part) -> LayerLayout:
+    """The layout that most layers of a part have."""
+    return max(part.layouts, key=lambda run: run.layers[1] - run.layers[0])
+
+
 def stage_forecasts(result: Forecast) -> list[StageForecast]:
-    """The flat view of every stage."""
-    pipeline, step = result.plan.pipelines[0], result.step
-    busy = result.timeline.busy_s()[: len(pipeline.stages)]  # compute streams come first
+    """The flat view: a row for every stage, or for every part of a mixed one."""
+    busy = result.timeline.busy_s()
     rows = []
-    for number, stage in enumerate(pipeline.stages):
-        layout, chunks = single_layout(stage), step.prices[number]
-        layers = (
-            (stage.chunks[0][0], stage.chunks[-1][1]) if stage.chunks else stage.parts[0].layouts[0].layers
+    for seat, island, inside in zip(result.seats, result.islands, result.inside, strict=True):
+        stage, part = result.stage_of(seat), result.part_of(seat)
+        step = result.lowered.steps[seat.pipeline]
+        layout, chunks = longest_run(part).layout, step.of_part(seat.stage, seat.part)
+        layers = (stage.chunks[0][0], stage.chunks[-1][1]) if stage.chunks else part.layouts[0].layers
+        forward, backward = (
+            sum(chunk.forward_s for chunk in chunks),
+            sum(chunk.backward_s for chunk in chunks),
         )
-        island, inside = result.islands[number], result.inside[number]
+        computing = busy[result.lowered.compute_stream(seat.pipeline, seat.stage)]
+        if step.part_prices:  # a part waits for the slowest one of its stage in every pass
+            whole = step.prices[seat.stage]
+            computing *= (forward + backward) / sum(chunk.forward_s + chunk.backward_s for chunk in whole)
+        held = step.in_flight[seat.stage]
         rows.append(
             StageForecast(
                 layers=layers,
                 embedding=stage.embedding,
                 head=stage.head,
-                island=stage.parts[0].island,
+                island=part.island,
                 gpu=island.gpu.name,
-                gpus=len(stage.ranks),
+                gpus=len(part.ranks),
                 nodes=len(island.node_indices),
                 tp=layout.tp,
                 dp=layout.dp,
@@ -112,21 +178,25 @@ def stage_forecasts(result: Forecast) -> list[StageForecast]:
                 zero_stage=layout.zero_stage,
                 recompute=layout.recompute,
                 sequence_parallel=layout.sequence_parallel,
-                microbatch_per_rank=layout.sequences_per_rank(pipeline.microbatch),
-                forward_s=sum(chunk.forward_s for chunk in chunks),
-                backward_s=sum(chunk.backward_s for chunk in chunks),
+                microbatch_per_rank=layout.sequences_per_rank(part.sequences_per_microbatch),
+                forward_s=forward,
+                backward_s=backward,
                 gradient_sync_s=sum(chunk.gradient_sync_s for chunk in chunks),
                 optimizer_s=sum(chunk.optimizer_s for chunk in chunks),
-                send_s=float(step.times.send_forward_s[number]),
-                idle_fraction=float(1 - busy[number] / result.step_s),
-                in_flight=step.in_flight[number],
-                peak_memory_bytes=step.peak_bytes(number),
-                peak_memory_reserved_bytes=step.reserved_bytes(number),
-                peak_memory_allocated_bytes=step.allocated_bytes(number),
-                memory_capacity_bytes=step.capacity_bytes(number),
+                send_s=float(step.times.send_forward_s[seat.stage]),
+                idle_fraction=float(1 - computing / result.step_s),
+                in_flight=held,
+                peak_memory_bytes=peaks.device_bytes(chunks, held),
+                peak_memory_reserved_bytes=peaks.reserved_bytes(chunks, held),
+                peak_memory_allocated_bytes=peaks.allocated_bytes(chunks, held),
+                memory_capacity_bytes=peaks.capacity_bytes(chunks),
                 measured=island.gpu.measured,
                 limited_by=inside[0].cause if inside else "",
                 limited_by_share=_share(inside),
+                pipeline=seat.pipeline,
+                stage=seat.stage,
+                part=seat.part,
+                runs=len(part.layouts),
             )
         )
     return rows
@@ -141,15 +211,15 @@ def document(
     result: Forecast, hwdb: Hwdb, lower_bound_step_s: float, notes: list[str] | None = None
 ) -> PlanDocument:
     """The full document of a played plan (timings of the search and alternatives are the caller's)."""
-    plan, pipeline = result.plan, result.plan.pipelines[0]
+    plan = result.plan
     stages = stage_forecasts(result)
     sizes = np.array([stage.gpus for stage in stages], dtype=np.float64)
     idle = np.array([stage.idle_fraction for stage in stages])
     flop = model_flop(plan.model, plan.job, result.islands[0].gpu, hwdb)
     dtype = plan.job.recipe.gemm_dtype
-    peaks = _rank_peaks(plan, dtype)
-    used_peak = sum(peaks[rank] for stage in pipeline.stages for rank in stage.ranks)
-    all_peak = sum(peaks)
+    peaks_of = _rank_peaks(plan, dtype)
+    used_peak = sum(peaks_of[rank] for seat in result.seats for rank in result.part_of(seat).ranks)
+    all_peak = sum(peaks_of)
     fullest = max(stages, key=lambda stage: stage.peak_memory_bytes / stage.memory_capacity_bytes)
     tokens = plan.job.tokens / result.step_s
     note_rows(plan.cluster, hwdb)
@@ -161,7 +231,7 @@ def document(
         model=model_to_dict(plan.model),
         cluster=cluster_to_dict(plan.cluster),
         job=job_document(plan.job),
-        feasible=result.step.fits(),
+        feasible=result.lowered.fits(),
         step_s=result.step_s,
         step_s_low=doubt.step_s_low,
         step_s_high=doubt.step_s_high,
@@ -170,9 +240,9 @@ def document(
         mfu=flop / (result.step_s * used_peak),
         mfu_cluster=flop / (result.step_s * all_peak),
         schedule=plan.job.schedule,
-        microbatch=pipeline.microbatch,
+        microbatch=max(one.microbatch for one in plan.pipelines),
         microbatch_per_rank=max(stage.microbatch_per_rank for stage in stages),
-        microbatches=pipeline.microbatches,
+        microbatches=max(one.microbatches for one in plan.pipelines),
         gpus_used=plan.gpus_used,
         gpus_total=plan.cluster.gpus,
         bubble_fraction=float((idle * sizes).sum() / sizes.sum()),

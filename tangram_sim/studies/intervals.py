@@ -6,7 +6,7 @@ from the rows of hwdb/efficiency about residuals; docs/models/uncertainty.md has
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from tangram_sim.lowering.factors import (
     variance,
 )
 from tangram_sim.lowering.placement import Placement
-from tangram_sim.lowering.step import LoweredStep, Lowering, atom_runs, single_layout
+from tangram_sim.lowering.sharing import atoms_held
+from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.sim.fast import path_totals
 from tangram_sim.sim.timeline import Timeline
 
@@ -65,6 +66,15 @@ class Uncertainty:
         """Upper end of the 90 % interval."""
         return self.step_s * math.exp(Z90 * self.sigma)
 
+    def stretched(self, step_s: float) -> "Uncertainty":
+        """The same shares of a step of that many seconds."""
+        factor = step_s / self.step_s
+        return replace(
+            self,
+            step_s=step_s,
+            factor_s={name: seconds * factor for name, seconds in self.factor_s.items()},
+        )
+
     def peak_high(self, peak_bytes: float) -> float:
         """What a predicted peak exceeds in one of twenty cases."""
         return peak_bytes * math.exp(Z90 * self.residual.memory)
@@ -87,16 +97,7 @@ def uncertainty(
         )
     slots = path_totals(template.graph, source, durations, template.slot, template.slots)
     path = PathSeconds.of(slots, template.stages, template.order.chunks)
-    kinds = [
-        StageKind(
-            lowering.prices.pricer(
-                lowering.placement.island(stage.ranks), single_layout(stage), step.pipeline.microbatch
-            ),
-            tuple(atom_runs(stage, lowering.prices.model.layers)),
-            (number,),
-        )
-        for number, stage in enumerate(stages)
-    ]
+    kinds = [_kind(step, number, lowering) for number in range(len(stages))]
     totals = step_factors(
         path,
         kinds,
@@ -110,6 +111,26 @@ def uncertainty(
     return Uncertainty(
         seconds, {name: float(value[0]) for name, value in totals.seconds.items()}, totals.sigma, residual
     )
+
+
+def _kind(step: LoweredStep, number: int, lowering: Lowering) -> StageKind:
+    """What the times of a stage rest on: of a mixed one, its slowest part and in it the longest run."""
+    stage, layers = step.pipeline.stages[number], lowering.prices.model.layers
+    held = atoms_held(stage, layers)
+    if not step.holders:
+        island = lowering.placement.island(stage.ranks)
+        pricer = lowering.prices.pricer(island, stage.layout, step.pipeline.microbatch)
+        return StageKind(pricer, tuple(held), (number,))
+    seconds = [
+        sum(chunk.forward_s + chunk.backward_s for chunk in step.of_part(number, part))
+        for part in range(len(stage.parts))
+    ]
+    part = stage.parts[seconds.index(max(seconds))]
+    runs = [
+        max(lowering.parts.runs(part, start, stop, step.holders)[0], key=lambda run: run.stop - run.start)
+        for start, stop in held
+    ]
+    return StageKind(runs[0].pricer, tuple((run.start, run.stop) for run in runs), (number,))
 
 
 def roads(stages: Sequence[tuple[int, ...]], placement: Placement) -> dict[int, tuple[str, float]]:

@@ -20,7 +20,7 @@ from tangram_sim.lowering.ideal import model_flop
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.pricing import Pricer, Prices
 from tangram_sim.lowering.setting import Setting
-from tangram_sim.lowering.step import runs_of
+from tangram_sim.lowering.sharing import runs_of
 from tangram_sim.models import Model
 from tangram_sim.planners.uniform import Settled, Uniform, rank_order, settle, stage_places
 from tangram_sim.schedules import StageTimes, in_flight, step_template

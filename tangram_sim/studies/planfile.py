@@ -24,7 +24,7 @@ from tangram_sim.studies.documents import (
     PlanDocument,
     StageDocument,
 )
-from tangram_sim.studies.replay import check_pipeline, overlaid
+from tangram_sim.studies.replay import check_pipelines, overlaid
 
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 _MODEL: TypeAdapter[Model] = TypeAdapter(Model)
@@ -182,10 +182,9 @@ def plan_from_document(document: PlanDocument, hwdb: Hwdb, where: str) -> Plan:
         if given not in known:
             raise unknown_name(f"{kind} in {where}", given, known)
     pipelines = tuple(_pipeline(pipeline, where) for pipeline in document.pipelines)
-    if len(pipelines) != 1:
-        raise BadInputError(f"{where}: {len(pipelines)} pipelines; exactly one can be simulated today")
-    for pipeline in pipelines:
-        check_pipeline(pipeline, model, cluster, job, where)
+    if not pipelines:
+        raise BadInputError(f"{where}: 0 pipelines; a plan has one or more")
+    check_pipelines(pipelines, model, cluster, job, where)
     total = sum(pipeline.microbatches * pipeline.microbatch for pipeline in pipelines)
     if total != job.global_batch:
         raise BadInputError(

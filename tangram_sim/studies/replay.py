@@ -8,9 +8,10 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, Row
 from tangram_sim.jobs import Job
+from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import expert_degrees
-from tangram_sim.plans import Pipeline, Stage
+from tangram_sim.plans import Part, Pipeline, Stage
 
 # Columns of hwdb/nodes.csv and the key of a cluster file's group that each sets.
 _NODE_COLUMNS = {"gpu": "gpu", "intra_link": "intra_link", "nic_gbps": "nic_gbps", "nics": "nics"}
@@ -57,8 +58,20 @@ def _own_columns(row: Row, hwdb: Hwdb) -> set[str]:
     }
 
 
-def check_pipeline(pipeline: Pipeline, model: Model, cluster: Cluster, job: Job, where: str) -> None:
-    """Raise BadInputError, naming `where` and the stage, unless the decisions of a pipeline hold together."""
+def check_pipelines(
+    pipelines: Sequence[Pipeline], model: Model, cluster: Cluster, job: Job, where: str
+) -> None:
+    """Raise BadInputError, naming `where` and the stage, unless the decisions of a plan hold together."""
+    used: set[int] = set()
+    for number, pipeline in enumerate(pipelines):
+        name = f"{where}: pipeline {number}" if len(pipelines) > 1 else where
+        _check_pipeline(pipeline, model, cluster, job, used, name)
+
+
+def _check_pipeline(
+    pipeline: Pipeline, model: Model, cluster: Cluster, job: Job, used: set[int], where: str
+) -> None:
+    """One pipeline; `used` are the ranks of those before it, and takes its own."""
     stages = pipeline.stages
     _check_layers(stages, model, where)
     most = max(len(stage.chunks) for stage in stages)
@@ -71,7 +84,6 @@ def check_pipeline(pipeline: Pipeline, model: Model, cluster: Cluster, job: Job,
             f"{where}: the interleaved schedule needs {most} chunks in each stage, and microbatches in "
             f"multiples of the {len(stages)} stages (they are {pipeline.microbatches})"
         )
-    used: set[int] = set()
     for number, stage in enumerate(stages):
         for rank in stage.ranks:
             if not 0 <= rank < cluster.gpus:
@@ -110,25 +122,48 @@ def _check_layers(stages: Sequence[Stage], model: Model, where: str) -> None:
 
 
 def _check_stage(stage: Stage, microbatch: int, model: Model, job: Job, where: str) -> None:
-    """The layout of a stage against its ranks, the model and the microbatch."""
-    if len(stage.parts) != 1 or len(stage.parts[0].layouts) != 1:
-        raise BadInputError(f"{where}: several parts or layouts cannot be priced yet; give it one of each")
-    part, layout = stage.parts[0], stage.layout
-    if stage.chunks and part.layouts[0].layers != (stage.chunks[0][0], stage.chunks[-1][1]):
+    """The parts of a stage against its microbatch, and the layouts of each against the model."""
+    taken = [part.sequences_per_microbatch for part in stage.parts]
+    if sum(taken) != microbatch:
         raise BadInputError(
-            f"{where}: its layout covers layers {list(part.layouts[0].layers)}, its chunks are "
-            f"{list(stage.chunks)}"
+            f"{where}: takes {' + '.join(map(str, taken))}{f' = {sum(taken)}' if len(taken) > 1 else ''} "
+            f"sequences of a microbatch of {microbatch}"
         )
-    if layout.gpus != len(stage.ranks):
+    for number, part in enumerate(stage.parts):
+        name = f"{where}, part {number}" if len(stage.parts) > 1 else where
+        _check_runs(stage, part, name)
+        for run in part.layouts:
+            _check_layout(run.layout, part, model, job, name)
+
+
+def _check_runs(stage: Stage, part: Part, where: str) -> None:
+    """Layouts cover the layers of a stage once each, in order; a stage without layers has one."""
+    runs = [run.layers for run in part.layouts]
+    if not stage.chunks:
+        if len(runs) != 1:
+            raise BadInputError(f"{where}: {len(runs)} layouts for a stage without layers; give it one")
+        return
+    position, last = stage.chunks[0][0], stage.chunks[-1][1]
+    for start, stop in runs:
+        if start != position or stop <= start:
+            break
+        position = stop
+    if position != last or runs[-1][1] != last:
         raise BadInputError(
-            f"{where}: layout {layout} takes {layout.gpus} GPUs, {len(stage.ranks)} ranks are given"
+            f"{where}: its layout covers layers {', '.join(str(list(run)) for run in runs)}, its chunks are "
+            f"{[list(chunk) for chunk in stage.chunks]}; layouts cover each layer once, in order"
         )
-    if part.sequences_per_microbatch != microbatch:
+
+
+def _check_layout(layout: Layout, part: Part, model: Model, job: Job, where: str) -> None:
+    """One layout against the ranks and the share of its part, the model and the job."""
+    share = part.sequences_per_microbatch
+    if layout.gpus != len(part.ranks):
         raise BadInputError(
-            f"{where}: takes {part.sequences_per_microbatch} sequences of a microbatch of {microbatch}"
+            f"{where}: layout {layout} takes {layout.gpus} GPUs, {len(part.ranks)} ranks are given"
         )
-    if layout.dp > microbatch:
-        raise BadInputError(f"{where}: dp {layout.dp} ranks share a microbatch of {microbatch}")
+    if layout.dp > share:
+        raise BadInputError(f"{where}: dp {layout.dp} ranks share a microbatch of {share}")
     if layout.ep not in expert_degrees(model, layout.dp * layout.cp):
         raise BadInputError(
             f"{where}: ep {layout.ep} does not suit dp {layout.dp} x cp {layout.cp} and the experts of "

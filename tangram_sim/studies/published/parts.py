@@ -11,7 +11,8 @@ import numpy as np
 from tangram_sim.lowering.atoms import Atom, atoms_of
 from tangram_sim.lowering.pricing import Pricer
 from tangram_sim.lowering.program import CLASSES
-from tangram_sim.lowering.step import LoweredStep, Lowering, atom_runs
+from tangram_sim.lowering.sharing import atoms_held
+from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.models import Block
 
 
@@ -60,7 +61,7 @@ def parts_of(step: LoweredStep, lowering: Lowering, step_s: float) -> Parts:
         lowering.placement.island(noun.ranks), noun.layout, step.pipeline.microbatch
     )
     total, blocks = np.zeros(len(CLASSES)), 0
-    for start, stop in atom_runs(noun, lowering.prices.model.layers):
+    for start, stop in atoms_held(noun, lowering.prices.model.layers):
         total += passes * class_seconds(pricer, start, stop, "forward")
         total += (passes - 1) * class_seconds(pricer, start, stop, "backward")
         total += class_seconds(pricer, start, stop, "last")

@@ -53,12 +53,6 @@ class Prediction:
         return peaks[MEMORY_KINDS.index(self.run.measured.memory)]
 
     @property
-    def memory_error(self) -> float | None:
-        """Signed relative error of the peak memory; None where nothing was measured."""
-        measured = self.run.measured.peak_bytes
-        return self.memory_bytes / measured - 1 if measured else None
-
-    @property
     def error(self) -> float | None:
         """Signed relative error of the step time; None where nothing was measured."""
         return self.step_s / self.run.measured.step_s - 1 if self.run.measured.step_s else None

@@ -1,0 +1,1 @@
+"""Published training runs on clusters of several GPU kinds, predicted and scored."""

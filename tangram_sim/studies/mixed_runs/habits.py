@@ -1,0 +1,113 @@
+"""What a training framework does differently from the step template: DeepSpeed's pipeline engine.
+
+Sources: microsoft/DeepSpeed v0.3 deepspeed/runtime/pipe/engine.py and p2p.py (instructions run one after the
+other; gradients are reduced by `ReduceGrads` behind the last backward; tied gradients by every replica for
+itself; a send is a broadcast in a group of two on the compute stream), DachengLi1/AMP examples/ds_config.json
+("fp32_allreduce": true). Sailor's fork is of the same line.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim.cost.collectives import transfer_s
+from tangram_sim.lowering.boundary import boundary_s, flows
+from tangram_sim.lowering.sharing import atoms_held, holders_by_atom
+from tangram_sim.lowering.side_by_side import LoweredPlan
+from tangram_sim.lowering.step import LoweredStep, Lowering
+from tangram_sim.schedules import StageTimes
+from tangram_sim.studies.published.defaults import Software
+
+REDUCED_BYTES = 4.0  # of a gradient on the wire: AMP's configuration sets fp32_allreduce
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a framework departs from overlapping everything it can."""
+
+    reduces_last: bool = False  # gradients after the last backward, none beside it
+    lockstep: bool = False  # neighbours meet between passes (`lockstep.py`)
+    tied_by_replica: bool = False  # every replica exchanges the tied matrix for itself
+    sends_masks: bool = False  # the mask goes forward too, and whole gradients back from every tensor rank
+
+
+PIPELINE_ENGINE = Habits(True, True, True, True)
+MASK_BYTES = 2.0  # of an element of the attention mask, which NCCL carries as fp16
+
+
+def habits_of(software: Software) -> Habits:
+    """The habits of a framework: all lines of Megatron-DeepSpeed train through DeepSpeed's engine."""
+    return PIPELINE_ENGINE if "deepspeed" in software.name.lower() else Habits()
+
+
+def stack_under(habits: Habits, stack: str) -> str:
+    """The stack whose efficiency rows apply: constants fitted with these habits hold only with them."""
+    return f"{stack}-pipe" if habits.lockstep else stack
+
+
+def with_habits(lowered: LoweredPlan, lowering: Lowering, habits: Habits) -> LoweredPlan:
+    """The plan with gradients and tied matrices synchronised as the framework does it."""
+    steps = []
+    for step in lowered.steps:
+        times = step.times
+        if habits.reduces_last:
+            sync = [_reduction_s(step, stage, lowering) for stage in range(len(step.prices))]
+            times = replace(times, sync_s=np.maximum(times.sync_s, np.array(sync)))
+        if habits.tied_by_replica and times.tied_s:
+            times = replace(times, tied_s=_tied_s(step, lowering))
+        if habits.sends_masks:
+            times = _whole_sends(step, times, lowering)
+        steps.append(replace(step, times=times))
+    return LoweredPlan(tuple(steps), lowered.layers)
+
+
+def _reduction_s(step: LoweredStep, stage: int, lowering: Lowering) -> float:
+    """Seconds of all gradient reductions of a stage one after the other, on its slowest part."""
+    noun, layers = step.pipeline.stages[stage], lowering.prices.model.layers
+    holders = step.holders or holders_by_atom((step.pipeline,), layers)
+    slowest = 0.0
+    for part in noun.parts:
+        total = 0.0
+        for start, stop in atoms_held(noun, layers):
+            runs, _ = lowering.parts.runs(part, start, stop, holders)
+            for run in runs:
+                atoms = run.pricer.atoms[run.start : run.stop]
+                total += sum(float(run.pricer.program(atom, "last").gradients[0]) for atom in atoms)
+        slowest = max(slowest, total)
+    return slowest
+
+
+def _whole_sends(step: LoweredStep, times: StageTimes, lowering: Lowering) -> StageTimes:
+    """Times of sends of the engine, from every tensor-parallel rank to its counterpart in the next stage.
+
+    Forward, hidden states are partitioned over the ranks, and each also sends the causal mask of one sequence
+    (GPT2ModelPipe passes both on); backward every rank sends the whole gradient (is_pipe_partitioned,
+    is_grad_partitioned).
+    """
+    job, stages = lowering.prices.job, step.pipeline.stages
+    forward, backward = times.send_forward_s.copy(), times.send_backward_s.copy()
+    for boundary in range(len(stages) - 1):
+        before, after = stages[boundary], stages[boundary + 1]
+        moving = flows(before, after)
+        width = max(part.layouts[-1].layout.tp for part in before.parts)
+        replicas = sum(part.layouts[-1].layout.dp for part in before.parts)
+        size = width * step.boundary_bytes
+        mask = width * replicas * job.seq * job.seq * MASK_BYTES
+        forward[boundary] = boundary_s(moving, step.placement, step.boundary_bytes + mask)
+        backward[boundary] = boundary_s(moving, step.placement, size)
+    return replace(times, send_forward_s=forward, send_backward_s=backward)
+
+
+def _tied_s(step: LoweredStep, lowering: Lowering) -> float:
+    """Every replica of the first stage all-reduces its copy with its counterpart in the last one.
+
+    In the width of the activations: fp32_allreduce concerns the reduction over replicas only.
+    """
+    model, job, stages = lowering.prices.model, lowering.prices.job, step.pipeline.stages
+    replicas = max(
+        sum(part.layouts[0].layout.dp * part.layouts[0].layout.cp for part in stages[end].parts)
+        for end in (0, -1)
+    )
+    size = replicas * model.vocabulary_parameters * job.recipe.activation_bytes
+    rate, latency = lowering.placement.road(stages[0].ranks, stages[-1].ranks)
+    return transfer_s(size, rate, 2 * latency)
