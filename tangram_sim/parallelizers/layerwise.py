@@ -12,18 +12,24 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers import mixing
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Request
+from tangram_sim.parallelizers.assembly import (
+    deep,
+    depths_allowed,
+    held_in,
+    inner_gpus,
+    menu_of,
+    partial_of,
+    undominated,
+)
 from tangram_sim.parallelizers.grid import balanced_cuts
-from tangram_sim.parallelizers.layouts import divisors, objection
 from tangram_sim.parallelizers.menu import Menu, Run
 from tangram_sim.parallelizers.mixing import Program
-from tangram_sim.plans import UNLIMITED, LayoutRun, PartialPlan, passage
-from tangram_sim.schedules import holds_whole_depth, in_flight
+from tangram_sim.plans import PartialPlan
+from tangram_sim.schedules import holds_whole_depth
 from tangram_sim.units import show_bytes
 
 _MENUS = 96  # (island part, microbatch, inner depth) whose strategies stay priced
@@ -44,10 +50,8 @@ class LayerWise(Parallelizer):
         """Layouts of one inner stage of `gpus` GPUs (pp = 1) that a layer may have."""
 
     def depths(self, request: Request) -> tuple[int, ...]:
-        """Inner pipeline depths: powers of two, inside one node so that nothing is counted twice."""
-        if request.island.nodes > 1:
-            return (1,)
-        return tuple(depth for depth in divisors(request.island.gpus_per_node) if depth & (depth - 1) == 0)
+        """Inner pipeline depths: powers of two, inside one node."""
+        return tuple(depth for depth in depths_allowed(request) if depth & (depth - 1) == 0)
 
     def cuts(self, request: Request, menu: Menu, behind: int) -> tuple[int, ...] | None:  # noqa: ARG002 - for subclasses
         """Where the inner pipeline is cut when `behind` stages follow the slice; None when nothing fits."""
@@ -70,7 +74,7 @@ class LayerWise(Parallelizer):
                 reason = (
                     f"pp={menu.depth} inner stages, but the slice has only {len(request.slice)} atoms to cut"
                 )
-                rejected += [Rejection(_deep(layout, menu.depth), reason) for layout in menu.layouts]
+                rejected += [Rejection(deep(layout, menu.depth), reason) for layout in menu.layouts]
                 continue
             rejected += self._too_large(request, menu)
             for partial in self._best(request, menu):
@@ -80,7 +84,7 @@ class LayerWise(Parallelizer):
             reason = f"{self.name} has no strategy for {request.island.gpus} GPUs under what was fixed"
             return Answer((), (Rejection(layout, reason),), 1, 0, exact=False)
         considered += sum(bool(partial.runs) for partial in found.values())
-        answered = _undominated([one for one in found.values() if one.slowest_s <= request.pace_s])
+        answered = undominated([one for one in found.values() if one.slowest_s <= request.pace_s])
         return Answer(
             tuple(answered),
             tuple(rejected),
@@ -102,10 +106,10 @@ class LayerWise(Parallelizer):
         cuts = balanced_cuts(menu.pricer, start, stop, menu.depth)
         if len(cuts) <= menu.depth:
             raise InfeasibleError(f"{layout}: the slice has only {len(request.slice)} atoms to cut")
-        return self._partial(request, menu, cuts, [[(low, high, index)] for low, high in pairwise(cuts)])
+        return partial_of(request, menu, cuts, [[(low, high, index)] for low, high in pairwise(cuts)])
 
     def reprice(self, request: Request, partial: PartialPlan) -> PartialPlan:
-        """Price a layout, or its runs and inner cuts; one stage may be asked with a shorter or longer slice."""
+        """Price a layout, or runs and inner cuts; a single stage also on a shorter or longer slice."""
         if not partial.runs:
             return self.price(request, partial.layout)
         start, stop = request.slice.start, request.slice.stop
@@ -123,7 +127,7 @@ class LayerWise(Parallelizer):
                 if begin < end:
                     runs.append((begin, end, self._index(menu, replace(run.layout, pp=1))))
             stages.append(runs)
-        return self._partial(request, menu, cuts, stages)
+        return partial_of(request, menu, cuts, stages)
 
     def _index(self, menu: Menu, layout: Layout) -> int:
         if layout not in menu.layouts:
@@ -131,33 +135,25 @@ class LayerWise(Parallelizer):
         return menu.layouts.index(layout)
 
     def _menu(self, request: Request, depth: int) -> Menu:
-        model, job, island = request.slice.model, request.job, request.island
-        key = (model, island, job, request.microbatch, request.constraints, request.hwdb, depth)
-        if key in self._menus:
-            return self._menus[key]
-        part = island if depth == 1 else island.part(island.nodes, island.gpus_per_node // depth)
-        rates = Setting(model, part, job, request.microbatch, (), request.hwdb).rates
-        admitted, objections = list[Layout](), list[tuple[Layout, str]]()
-        for layout in dict.fromkeys(self.strategies(request, part.gpus)):
-            deep = _deep(layout, depth)
-            if not request.constraints.allows(deep, request.microbatch):
-                continue
-            reason = objection(model, job, deep, request.microbatch, rates.fused_attention)
-            if reason:
-                objections.append((deep, reason))
-            else:
-                admitted.append(layout)
-        setting = Setting(model, part, job, request.microbatch, tuple(admitted), request.hwdb)
-        rate = island.intra.bytes_per_s * request.hwdb.link_efficiency(island.intra).value * part.gpus
-        size = _boundary_bytes(request)
-        hop = transfer_s(size, rate, island.intra.latency_s) if depth > 1 else 0.0
-        self._menus[key] = Menu(setting, hop, depth, tuple(objections))
-        if len(self._menus) > _MENUS:
-            self._menus.popitem(last=False)
+        island = request.island
+        key = (
+            request.slice.model,
+            island,
+            request.job,
+            request.microbatch,
+            request.constraints,
+            request.hwdb,
+            depth,
+        )
+        if key not in self._menus:
+            layouts = self.strategies(request, inner_gpus(request, depth))
+            self._menus[key] = menu_of(request, depth, layouts)
+            if len(self._menus) > _MENUS:
+                self._menus.popitem(last=False)
         return self._menus[key]
 
     def _best(self, request: Request, menu: Menu) -> Iterator[PartialPlan]:
-        """The best plan for every number of stages behind, from none to as many as the model has atoms for."""
+        """The best plan for each number of stages behind, up to what the model has atoms for."""
         atoms, part = request.slice.model.layers + 2, request.slice
         outside = len(part) if holds_whole_depth(request.job.schedule) else part.stop
         most = min(atoms - outside, request.microbatches - 1)
@@ -167,7 +163,7 @@ class LayerWise(Parallelizer):
             stages = self.chosen(request, menu, cuts, behind) if cuts else None
             if cuts is None or stages is None:
                 return
-            partial = self._partial(request, menu, cuts, stages)
+            partial = partial_of(request, menu, cuts, stages)
             if partial.stages_behind >= 0:
                 yield partial
             if partial.slowest_s > request.pace_s:  # with more behind it only becomes slower
@@ -248,96 +244,4 @@ class LayerWise(Parallelizer):
         for index in np.flatnonzero(~fits):
             size = float(needed[index])
             reason = f"for all layers needs {show_bytes(size)} per GPU, {show_bytes(capacity)} usable"
-            yield Rejection(_deep(menu.layouts[index], menu.depth), reason, size, capacity)
-
-    def _partial(
-        self, request: Request, menu: Menu, cuts: Sequence[int], stages: Sequence[Sequence[Run]]
-    ) -> PartialPlan:
-        priced = tuple(menu.stage(runs) for runs in stages)
-        last = menu.depth - 1
-        whole = holds_whole_depth(request.job.schedule)
-        behind = min(
-            _most_behind(request, stage.in_flight_limit(), last if whole else last - place)
-            for place, stage in enumerate(priced)
-        )
-        runs = _joined([run for stage in stages for run in stage])
-        layouts = [_deep(menu.layouts[index], menu.depth) for _, _, index in runs]
-        usual = len(runs) == 1 and (
-            menu.depth == 1
-            or tuple(cuts) == balanced_cuts(menu.pricer, request.slice.start, request.slice.stop, menu.depth)
-        )
-        return PartialPlan(
-            start=request.slice.start,
-            stop=request.slice.stop,
-            island=request.island.name,
-            nodes=request.island.nodes,
-            layout=layouts[0],
-            microbatch=request.microbatch,
-            cuts=tuple(cuts),
-            stages=priced,
-            hop_s=menu.hop_s,
-            stages_behind=behind,
-            boundary_bytes=_boundary_bytes(request),
-            measured=request.island.gpu.measured,
-            runs=()
-            if usual
-            else tuple(
-                LayoutRun(low, high, layout) for (low, high, _), layout in zip(runs, layouts, strict=True)
-            ),
-        )
-
-
-def held_in(request: Request, depth: int, behind: int) -> list[int]:
-    """Microbatches that each inner stage holds when `behind` stages follow the slice."""
-    last, whole = depth - 1, holds_whole_depth(request.job.schedule)
-    others = [behind + (last if whole else last - place) for place in range(depth)]
-    return [in_flight(request.job.schedule, other, other + 1, 1, request.microbatches) for other in others]
-
-
-def _deep(layout: Layout, depth: int) -> Layout:
-    return layout if depth == 1 else replace(layout, pp=depth)
-
-
-def _joined(runs: Sequence[Run]) -> list[Run]:
-    """Neighbouring runs of one strategy as one."""
-    joined: list[Run] = []
-    for start, stop, index in runs:
-        if joined and joined[-1][2] == index:
-            joined[-1] = (joined[-1][0], stop, index)
-        else:
-            joined.append((start, stop, index))
-    return joined
-
-
-def _boundary_bytes(request: Request) -> float:
-    job = request.job
-    return request.microbatch * job.seq * request.slice.model.hidden * job.recipe.activation_bytes
-
-
-def _most_behind(request: Request, limit: int, inner_behind: int) -> int:
-    """The most stages behind the slice when an inner stage can hold `limit` microbatches; -1: it never fits."""
-    schedule, microbatches = request.job.schedule, request.microbatches
-    if limit >= in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches):
-        return UNLIMITED
-    least = in_flight(schedule, inner_behind, inner_behind + 1, 1, microbatches)
-    return limit - 1 - inner_behind if limit >= least else -1
-
-
-def _undominated(partials: Sequence[PartialPlan]) -> list[PartialPlan]:
-    """Partial plans that no other is as good as in everything the composition compares."""
-    from tangram_sim.parallelizers.kernels import pareto
-
-    if not partials:
-        return []
-    costs = []
-    for partial in partials:
-        stages = partial.stages
-        latency, forward, closing = passage(
-            [stage.forward_s for stage in stages],
-            [stage.backward_s for stage in stages],
-            [stage.gradient_sync_s + stage.optimizer_s for stage in stages],
-            partial.hop_s,
-        )
-        costs.append((partial.slowest_s, latency, forward, closing, len(stages), -partial.stages_behind))
-    kept = pareto(np.array(costs, dtype=np.float64), np.ones(len(costs), dtype=bool))
-    return [partial for partial, keep in zip(partials, kept, strict=True) if keep]
+            yield Rejection(deep(menu.layouts[index], menu.depth), reason, size, capacity)

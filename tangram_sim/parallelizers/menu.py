@@ -131,9 +131,10 @@ class Menu:
         setting = self.setting
         if len(runs) > 1 and setting.model.tied and runs[0][0] == 0 and runs[-1][1] == len(self.pricer.atoms):
             # Both ends on the same ranks hold the shared matrix once.
-            shared, first = Embedding(setting.model.vocabulary_parameters), runs[0][2]
-            static -= float(state.static_bytes(setting, shared)[first])
-            optimizer -= float(state.optimizer_s(setting, shared)[first] - setting.rates.launch_s)
+            # The end that holds less of it saves its copy.
+            shared, ends = Embedding(setting.model.vocabulary_parameters), [runs[0][2], runs[-1][2]]
+            static -= float(state.static_bytes(setting, shared)[ends].min())
+            optimizer -= float(state.optimizer_s(setting, shared)[ends].min() - setting.rates.launch_s)
         backward = total("backward_s") + sum(float(self.forward_switch_s[b, a]) for a, b in pairs)
         return StagePrice(
             forward_s=total("forward_s") + sum(float(self.forward_switch_s[a, b]) for a, b in pairs),

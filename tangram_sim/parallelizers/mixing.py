@@ -3,7 +3,8 @@
 The problem, for layers l and strategies s with seconds T, bytes M (added up over layers) and transient bytes
 U (the largest counts):
 
-    min  sum_l T[l, s_l] + sum_l R[s_(l-1), s_l]    subject to    sum_l M[l, s_l] + max_l U[l, s_l] <= capacity
+    min  sum_l T[l, s_l] + sum_l R[s_(l-1), s_l]
+    subject to  sum_l M[l, s_l] + max_l U[l, s_l] <= capacity
 
 Galvatron (arXiv:2211.13878) and OSDP (arXiv:2209.13258) solve it over a table of megabytes; here partial
 solutions are kept as lists of (bytes, seconds) of which none beats another, so no table grows with memory.
@@ -121,7 +122,7 @@ def _shared_out(program: Program, allowed: NDArray[np.bool_], room: float, limit
 
 
 def _memory_prices(seconds: Floats, held: Floats) -> list[float]:
-    """A few exchange rates of seconds for bytes; each gives a valid (Lagrangian) bound, good ones cut more."""
+    """A few exchange rates of seconds for bytes; each gives a valid (Lagrangian) bound."""
     layer = int(np.argmax(np.ptp(np.where(np.isfinite(held), held, 0.0), axis=1)))
     able = np.isfinite(held[layer])
     size, time = held[layer][able], seconds[layer][able]

@@ -1,7 +1,7 @@
 """OSDP: data parallelism in which each operator is replicated or sharded, and sharded ones may be split.
 
-Jiang et al., "OSDP: Optimal Sharded Data Parallel for Distributed Deep Learning", arXiv:2209.13258. An operator
-is an atom here (a block, the embedding, the head), what a plan can give a layout of its own.
+Jiang et al., "OSDP: Optimal Sharded Data Parallel for Distributed Deep Learning", arXiv:2209.13258. An
+operator is an atom here (a block; the ends go with their neighbours): what a plan can name.
 Formulation: docs/models/parallelizers.md.
 """
 
@@ -20,7 +20,7 @@ class OSDP(LayerWise):
     name = "osdp"
     exact = True
 
-    def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
+    def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:  # noqa: ARG002 - interface
         """DP, and ZDP in 1 to 8 slices, each with and without checkpointing."""
         for recompute in ("none", "full"):
             yield Layout(dp=gpus, recompute=recompute)
