@@ -1,0 +1,173 @@
+"""Runs of layers with settings of their own, one after another on the same ranks, priced as one stage.
+
+Where two runs are laid out differently, activations are handed over between them: a rank that needs more of
+the microbatch than it has gathers the rest (forward from the first layout to the second, gradients the other
+way round; the mirrored step only drops what others keep, which is free).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from math import lcm
+from typing import NamedTuple
+
+import numpy as np
+
+from tangram_sim.cost.collectives import group
+from tangram_sim.errors import BadInputError
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering import state
+from tangram_sim.lowering.atoms import Atom, Embedding
+from tangram_sim.lowering.chain import play_chain
+from tangram_sim.lowering.pricing import Pricer
+from tangram_sim.lowering.program import PREVIOUS, TENSOR, Program
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.plans import StagePrice
+
+
+class Run(NamedTuple):
+    """Atoms [start, stop) under one setting of one layout."""
+
+    pricer: Pricer
+    start: int
+    stop: int
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the run."""
+        return self.pricer.setting.layouts[0]
+
+
+Interval = tuple[Fraction, Fraction]
+
+
+def _held(layout: Layout, rank: int) -> tuple[Interval, Interval]:
+    """The share of the microbatch and of the sequence whose activations a rank of a layout holds."""
+    tensor, context = rank % layout.tp, rank // layout.tp % layout.cp
+    replica = rank // (layout.tp * layout.cp)
+    pieces = layout.cp * (layout.tp if layout.sequence_parallel else 1)
+    piece = context * (layout.tp if layout.sequence_parallel else 1) + (
+        tensor if layout.sequence_parallel else 0
+    )
+    return (
+        (Fraction(replica, layout.dp), Fraction(replica + 1, layout.dp)),
+        (Fraction(piece, pieces), Fraction(piece + 1, pieces)),
+    )
+
+
+def _overlap(a: Interval, b: Interval) -> Fraction:
+    return max(Fraction(0), min(a[1], b[1]) - max(a[0], b[0]))
+
+
+def missing_share(before: Layout, after: Layout) -> float:
+    """The largest share of a microbatch's activations that a rank has to receive between two layouts.
+
+    Both layouts number the same ranks, tp fastest, then cp, then dp. Raises BadInputError when they occupy
+    different numbers of GPUs.
+    """
+    if before.gpus != after.gpus:
+        raise BadInputError(f"layouts {before} and {after} of one part occupy different numbers of GPUs")
+    if (before.tp, before.cp, before.dp, before.sequence_parallel) == (
+        after.tp,
+        after.cp,
+        after.dp,
+        after.sequence_parallel,
+    ):
+        return 0.0
+    most = Fraction(0)
+    for rank in range(after.gpus):
+        needed, has = _held(after, rank), _held(before, rank)
+        area = (needed[0][1] - needed[0][0]) * (needed[1][1] - needed[1][0])
+        most = max(most, area - _overlap(needed[0], has[0]) * _overlap(needed[1], has[1]))
+    return float(most)
+
+
+def reshard_s(setting: Setting, before: Layout, after: Layout) -> float:
+    """Seconds until every rank has what `after` needs of one microbatch laid out as `before`.
+
+    The slowest rank receives its missing share at the bandwidth of the smallest block of ranks that holds
+    the same sequences under both layouts.
+    """
+    share = missing_share(before, after)
+    if share == 0.0:
+        return 0.0
+    job = setting.job
+    total = setting.microbatch * job.seq * setting.model.hidden * job.recipe.activation_bytes
+    block = min(lcm(before.tp * before.cp, after.tp * after.cp), after.gpus)
+    over = group(setting.island, np.array([block]), np.array([1]), setting.hwdb)
+    return float(share * total / over.bytes_per_s[0] + over.latency_s[0])
+
+
+def _handover(setting: Setting, before: Layout, after: Layout) -> list[Program]:
+    """The program of a re-sharding; none where nothing moves."""
+    seconds = reshard_s(setting, before, after)
+    if seconds == 0.0:
+        return []
+    program = Program(1)
+    program.add("re-shard", TENSOR, "tensor_parallel", seconds, PREVIOUS)
+    return [program]
+
+
+def programs_of(runs: Sequence[Run], direction: str) -> list[tuple[Program, str]]:
+    """The programs of a stage and a name for each, in the order played: backward ones from the end."""
+    forward = direction == "forward"
+    ordered = list(runs) if forward else list(runs)[::-1]
+    found: list[tuple[Program, str]] = []
+    for place, run in enumerate(ordered):
+        if place:
+            handed = _handover(run.pricer.setting, ordered[place - 1].layout, run.layout)
+            found += [(program, "between layouts") for program in handed]
+        atoms = range(run.start, run.stop) if forward else range(run.stop - 1, run.start - 1, -1)
+        found += [(run.pricer.program(run.pricer.atoms[atom], direction), f"atom {atom}") for atom in atoms]
+    return found
+
+
+def price_runs(runs: Sequence[Run], exchange_s: float = 0.0) -> StagePrice:
+    """Consecutive runs as one stage; `exchange_s` more synchronise gradients with parts sharded otherwise.
+
+    The whole stage is played, forward, backward and as the last backward of a step. Sums hold for what is
+    additive, the largest transient of any atom for what is not.
+    """
+
+    def ends(direction: str) -> tuple[float, float]:
+        played = play_chain([program for program, _ in programs_of(runs, direction)])
+        return float(played.done[0, -1]), float(max(played.done[0, -1], played.synced[0, -1]))
+
+    forward, _ = ends("forward")
+    _, backward = ends("backward")
+    _, last = ends("last")
+    weight = gather = optimizer = static = activation = transient = 0.0
+    for run in runs:
+        setting = run.pricer.setting
+        for atom, count in Counter(run.pricer.atoms[run.start : run.stop]).items():
+            kept = state.held(setting, atom)
+            weight += count * float(run.pricer.program(atom, "backward").weight_gradient[0])
+            gather += count * float(state.updated_weights_gather_s(setting, atom)[0])
+            optimizer += count * float(state.optimizer_s(setting, atom)[0])
+            static += count * float(kept.static[0])
+            activation += count * float(kept.activation[0])
+            transient = max(transient, float(kept.transient[0]))
+    first = runs[0].pricer.setting
+    if first.model.tied and runs[0].start == 0 and runs[-1].stop == len(runs[0].pricer.atoms):
+        # Both ends on the same ranks hold the shared matrix once.
+        shared = Embedding(first.model.vocabulary_parameters)
+        static -= float(state.static_bytes(first, shared)[0])
+        optimizer -= float(state.optimizer_s(first, shared)[0] - first.rates.launch_s)
+    return StagePrice(
+        forward_s=forward,
+        backward_s=backward,
+        backward_weight_s=min(weight, backward),
+        gradient_sync_s=max(last - backward, 0.0) + gather + exchange_s,
+        optimizer_s=optimizer,
+        static_bytes=static,
+        activation_bytes=activation,
+        transient_bytes=transient,
+        capacity_bytes=first.rates.usable_memory_bytes,
+    )
+
+
+def parameters_of(setting: Setting, atom: Atom) -> float:
+    """Parameters of an atom, whole."""
+    dense, expert = state.parameters_per_rank(setting, atom)
+    layout = setting.layouts[0]
+    return float(dense[0] * layout.tp + expert[0] * layout.tp * layout.ep)
