@@ -14,6 +14,8 @@ import numpy as np
 
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.layouts import Layout
+from tangram_sim.lowering import state
+from tangram_sim.lowering.atoms import Embedding
 from tangram_sim.parallelizers import mixing
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Request
 from tangram_sim.parallelizers.assembly import (
@@ -192,7 +194,7 @@ class LayerWise(Parallelizer):
         switch_s = menu.switch_s if self.switches else np.full_like(menu.switch_s, np.inf)
         front_s = sides.front_s + sides.front_tail_s / microbatches
         front_bytes = sides.front_static + held * sides.front_activation
-        p, q, blocks, seconds = best_mix(
+        p, q, blocks, _ = best_mix(
             front_s,
             front_bytes,
             sides.front_transient,
@@ -210,24 +212,47 @@ class LayerWise(Parallelizer):
             mixed = ((start, cut, p), (cut, stop, q))
         if not self.exact or front_s.shape[1] <= 2:
             return mixed
-        transient = np.stack(
-            [menu.prices(atom, atom + 1).transient_bytes for atom in range(start, stop)], axis=0
-        )
-        if start == 0:  # the ends go with their neighbours
-            transient = np.concatenate([transient[:2].max(axis=0, keepdims=True), transient[2:]])
-        if len(transient) == front_s.shape[1]:
-            transient = np.concatenate([transient[:-2], transient[-2:].max(axis=0, keepdims=True)])
-        program = Program(np.diff(front_s).T, np.diff(front_bytes).T, transient, switch_s, room)
-        found = mixing.exact(program)
-        if not found.strategies or found.seconds >= seconds:
+        choice = mixing.exact(self._program(menu, start, stop, held, microbatches))
+        if not choice.strategies:
             return mixed
         runs, first = list[Run](), start
-        for strategy, same in groupby(found.strategies):
-            end = first + len(list(same)) + (first == 0 == start)
+        for strategy, same in groupby(choice.strategies):
+            end = first + len(list(same)) + (first == 0)
             runs.append((first, end, strategy))
             first = end
         runs[-1] = (runs[-1][0], stop, runs[-1][2])
+        if mixed and _cost(menu, mixed, held, microbatches) <= _cost(menu, runs, held, microbatches):
+            return mixed
         return tuple(runs)
+
+    def _program(self, menu: Menu, start: int, stop: int, held: int, microbatches: int) -> Program:
+        """The program over the blocks of atoms [start, stop), whose ends go with their neighbours.
+
+        A run of n layers costs what its first layer adds to nothing and n - 1 times what a further layer
+        adds: the difference of the two is paid for at every switch.
+        """
+        sides, switch_s = menu.sides(start, stop), menu.switch_s.copy()
+        front_s = sides.front_s + sides.front_tail_s / microbatches
+        front_bytes = sides.front_static + held * sides.front_activation
+        blocks = front_s.shape[1] - 1
+        first = start + (start == 0)
+        alone = menu.prices(first, first + 1)
+        tail = (alone.gradient_sync_s + alone.optimizer_s) / microbatches
+        further = front_s[:, 2] - front_s[:, 1] if blocks > 2 else np.zeros(len(front_s))
+        opening = np.maximum(alone.forward_s + alone.backward_s + tail - further, 1e-6 * further)
+        switch_s += np.where(np.eye(len(front_s), dtype=bool), 0.0, opening[None, :])
+        transient = np.stack([menu.prices(atom, atom + 1).transient_bytes for atom in range(start, stop)])
+        if start == 0:
+            transient = np.concatenate([transient[:2].max(axis=0, keepdims=True), transient[2:]])
+        if len(transient) > blocks:
+            transient = np.concatenate([transient[:-2], transient[-2:].max(axis=0, keepdims=True)])
+        room = menu.capacity_bytes * _ROOM
+        setting = menu.setting
+        if setting.model.tied and stop - start == setting.model.layers + 2:
+            # Both ends hold the shared matrix once: counted where it saves least, whatever the other end is.
+            saved = state.static_bytes(setting, Embedding(setting.model.vocabulary_parameters))
+            front_bytes[:, -1] += saved - saved.min()
+        return Program(np.diff(front_s).T, np.diff(front_bytes).T, transient, switch_s, room)
 
     def _too_large(self, request: Request, menu: Menu) -> Iterator[Rejection]:
         """Strategies that cannot be used for all layers even with nothing behind the slice."""
@@ -245,3 +270,12 @@ class LayerWise(Parallelizer):
             size = float(needed[index])
             reason = f"for all layers needs {show_bytes(size)} per GPU, {show_bytes(capacity)} usable"
             yield Rejection(deep(menu.layouts[index], menu.depth), reason, size, capacity)
+
+
+def _cost(menu: Menu, runs: Sequence[Run], held: int, microbatches: int) -> float:
+    """Seconds of one microbatch and its share of what follows the last one; inf where it does not fit."""
+    stage = menu.stage(runs)
+    if stage.in_flight_limit() < held:
+        return float("inf")
+    tail = stage.gradient_sync_s + stage.optimizer_s
+    return stage.forward_s + stage.backward_s + tail / microbatches

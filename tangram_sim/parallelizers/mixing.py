@@ -52,13 +52,13 @@ def cost_of(program: Program, strategies: tuple[int, ...]) -> tuple[float, float
     return seconds, held + transient
 
 
-def exact(program: Program, known: float = float("inf")) -> Choice:
+def exact(program: Program) -> Choice:
     """The best choice, by dynamic programming over layers with Pareto lists.
 
     The largest transient is guessed: for each value it can have, strategies above it are forbidden and the
-    rest of the memory is shared out. `known` is the cost of a plan at hand: nothing slower is looked at.
+    rest of the memory is shared out. Nothing slower than the best mix of two strategies is looked at.
     """
-    best = Choice((), known * (1 + 1e-9))
+    best = mix(program)
     for limit in np.unique(program.transient_bytes)[::-1]:
         allowed = program.transient_bytes <= limit
         if not allowed.any(axis=1).all():
@@ -67,7 +67,7 @@ def exact(program: Program, known: float = float("inf")) -> Choice:
         found = _shared_out(program, allowed, room, best.seconds)
         if found.strategies:
             best = found
-    return best if best.strategies else NOTHING
+    return best
 
 
 def _shared_out(program: Program, allowed: NDArray[np.bool_], room: float, limit_s: float) -> Choice:
