@@ -78,12 +78,14 @@ def _shared_out(program: Program, allowed: NDArray[np.bool_], room: float, limit
     # What the layers behind need at least: bytes, seconds.
     least_bytes = np.concatenate([np.cumsum(held.min(axis=1)[::-1])[::-1][1:], [0.0]])
     least_s = np.concatenate([np.cumsum(seconds.min(axis=1)[::-1])[::-1][1:], [0.0]])
+    spare = room * (1 + _ROUNDING)
+    if least_bytes[0] + held[0].min() > spare or least_s[0] + seconds[0].min() >= limit_s:
+        return NOTHING
     prices = _memory_prices(seconds, held)
     priced = [  # per price of memory: least seconds + price * bytes of the layers behind
         np.concatenate([np.cumsum((seconds + price * held).min(axis=1)[::-1])[::-1][1:], [0.0]])
         for price in prices
     ]
-    spare = room * (1 + _ROUNDING)
     # Per layer and strategy: bytes, seconds, and (strategy, place in its list) before.
     lists: list[list[tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int64]]]] = []
     for layer in range(layers):

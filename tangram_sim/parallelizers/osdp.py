@@ -15,10 +15,9 @@ SLICES = (1, 2, 4, 8)  # pieces in which a sharded operator may be gathered
 
 
 class OSDP(LayerWise):
-    """Replicated (DP) or sharded (ZDP, ZeRO-3) layer by layer: exact, since all layers share their batch."""
+    """Replicated (DP) or sharded (ZDP, ZeRO-3) layer by layer; equal layers take a mix of at most two."""
 
     name = "osdp"
-    exact = True
 
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:  # noqa: ARG002 - interface
         """DP, and ZDP in 1 to 8 slices, each with and without checkpointing."""
@@ -31,3 +30,10 @@ class OSDP(LayerWise):
     def depths(self, request: Request) -> tuple[int, ...]:  # noqa: ARG002 - interface
         """No pipeline: OSDP is data parallelism."""
         return (1,)
+
+
+class OSDPExact(OSDP):
+    """OSDP with the exact program over layers: slower, for single slices and small clusters."""
+
+    name = "osdp-exact"
+    exact = True
