@@ -1,6 +1,5 @@
 """Fully sharded experts: the worked example of LAER-MoE's sheet in ../shared/specs, and layouts with it."""
 
-import numpy as np
 import pytest
 
 from tangram_sim.hwdb import load_model
@@ -11,8 +10,10 @@ from tangram_sim.lowering.atoms import atoms_of
 from tangram_sim.lowering.setting import Setting
 from tangram_sim.models import Experts
 from tangram_sim.parallelizers import fsep
+from tangram_sim.parallelizers.contract import check_parallelizer
 from tangram_sim.parallelizers.galvatron_uniform import GalvatronUniform
 from tangram_sim.parallelizers.grid import Grid
+from tests.test_galvatron import best
 from tests.test_parallelizer_contract import HWDB, island, request
 
 LOADS = (400, 100, 100, 100, 50, 25, 15, 10)
@@ -75,16 +76,14 @@ def test_three_all_to_alls_per_microbatch_and_none_at_its_end():
     assert behind[0] < behind[1]
 
 
-def test_fsep_fits_where_no_uniform_layout_without_it_is_as_fast():
-    """Mixtral blocks with experts cut over all ranks and the rest replicated: outside grid's space."""
-    asked = request(
-        "mixtral-8x7b", island("A100-SXM4-80GB", "NVLink3", 1, 8), (1, 7), 32, 8, Job(256, 4096, "bf16")
-    )
-    answer = GalvatronUniform().parallelize(asked)
-    assert answer.considered < Grid().parallelize(asked).considered
-    assert all(np.isfinite(partial.slowest_s) for partial in answer.partials)
-    layouts = {partial.layout for partial in answer.partials} | {one.layout for one in answer.rejected}
-    priced_too = GalvatronUniform().price(asked, Layout(dp=8, ep=2, fsep=True, recompute="full"))
-    plain = GalvatronUniform().price(asked, Layout(dp=8, ep=2, recompute="full"))
-    assert priced_too.stages[0].static_bytes < plain.stages[0].static_bytes
-    assert layouts
+def test_fully_sharded_experts_win_where_memory_is_short_and_experts_are_many():
+    """Qwen3 blocks: dense weights replicated, experts cut over all ranks; grid cannot name that."""
+    where = island("A100-SXM4-80GB", "NVLink3", 1, 8)
+    asked = request("qwen3-30b-a3b", where, (1, 20), 32, 8, Job(256, 4096, "bf16"))
+    uniform, found = Grid().parallelize(asked), GalvatronUniform().parallelize(asked)
+    seconds, partial = best(GalvatronUniform(), asked)
+    assert partial.layout.fsep
+    assert partial.layout.zero_stage == 1
+    assert seconds < best(Grid(), asked)[0]
+    assert 3 * found.considered < uniform.considered
+    check_parallelizer(GalvatronUniform(), [asked])

@@ -1,6 +1,7 @@
 """OSDP: what is sharded under which memory limit, and what splitting an operator buys."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -39,10 +40,11 @@ def sharded_layers(partial):
     return sum(run.stop - run.start for run in runs if run.layout.zero_stage == 3)
 
 
+@lru_cache(maxsize=2)
 def least_bytes(kind):
     """Memory below which nothing fits, by bisection."""
-    low, high = 1e9, 32e9
-    while high - low > 5e6:
+    low, high = 8e9, 16e9
+    while high - low > 60e6:
         middle = (low + high) / 2
         low, high = (low, middle) if kind().parallelize(within(middle)).partials else (middle, high)
     return high
@@ -72,7 +74,7 @@ def test_splitting_is_never_slower_and_needs_less_memory():
         plain = Unsplit().parallelize(within(size)).partials
         if plain:
             assert best(OSDP(), within(size))[0] <= best(Unsplit(), within(size))[0] * (1 + 1e-9)
-    assert least_bytes(OSDP) < least_bytes(Unsplit) - 20e6
+    assert least_bytes(OSDP) < least_bytes(Unsplit) - 200e6
 
 
 def test_slices_shrink_what_is_gathered_and_cost_a_latency_each():
