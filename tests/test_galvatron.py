@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import tangram_sim as ts
 from tangram_sim.clusters import Cluster, Network, Node, NodeGroup
 from tangram_sim.hwdb import load_model
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering.prices import StagePrices
 from tangram_sim.lowering.runs import Run
+from tangram_sim.lowering.step import Lowering
 from tangram_sim.parallelizers import mixing, partition
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.contract import check_parallelizer
@@ -26,8 +28,9 @@ from tangram_sim.planners.finalists import Seat
 from tangram_sim.planners.islands import find_islands
 from tangram_sim.planners.tangram import tangram
 from tangram_sim.plans import LayerLayout, LayoutRun, passage
+from tangram_sim.sim import contention
 from tangram_sim.studies.documents import PlanDocument
-from tangram_sim.studies.planfile import pipeline_documents, plan_from_document
+from tangram_sim.studies.planfile import _layout_document, pipeline_documents, plan_from_document
 from tests.test_parallelizer_contract import HWDB, REQUESTS, island, request
 
 TWO_STAGES = Constraints(fixed=(("pp", 2),))
@@ -312,24 +315,22 @@ def test_tangram_on_one_island_is_its_parallelizer_and_plays_hybrid_plans_whole(
 
 
 def test_a_hybrid_plan_is_written_and_read_back():
-    """The plan file holds every run; reading it gives the same decisions."""
-    import tangram_sim as ts
-
+    """The plan file holds every run; reading it gives the same decisions, which are played whole."""
     _, partial = best(OSDP(), LLAMA)
     seat = Seat("g0", tuple(range(8)), partial.runs[0].layout, 0, 34, partial.runs)
     layouts = seat.layouts(32)
     assert [run.layers for run in layouts] == [(0, partial.runs[0].stop - 1), (partial.runs[0].stop - 1, 32)]
     document = ts.plan(load_model("llama2-7b"), one_island(), Job(256, 2048, "bf16"), hwdb=HWDB).document
-    part = document.pipelines[0].stages[0].parts[0]
-    if len(document.pipelines[0].stages) == 1:
-        from tangram_sim.studies.planfile import _layout_document
-
-        part.layouts = [_layout_document(run) for run in layouts]
-        part.ranks = list(range(8))
-        again = PlanDocument.model_validate_json(document.model_dump_json())
-        plan = plan_from_document(again, HWDB, "here")
-        assert plan.pipelines[0].stages[0].parts[0].layouts == layouts
-        assert pipeline_documents(plan)[0].stages[0].parts[0].layouts == part.layouts
+    (stage,) = document.pipelines[0].stages
+    before = document.step_s
+    stage.parts[0].layouts = [_layout_document(run) for run in layouts]
+    again = PlanDocument.model_validate_json(document.model_dump_json())
+    plan = plan_from_document(again, HWDB, "here")
+    assert plan.pipelines[0].stages[0].parts[0].layouts == layouts
+    assert pipeline_documents(plan)[0].stages[0].parts[0].layouts == stage.parts[0].layouts
+    step = Lowering.of(plan, HWDB).lower(plan.pipelines[0])
+    assert step.fits()
+    assert 0.5 * before < contention.play(step.graph()).makespan_s < 2 * before
 
 
 def test_runs_follow_a_stage_whose_ends_move():
