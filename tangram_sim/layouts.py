@@ -11,6 +11,10 @@ class Layout:
 
     `pp` counts inner pipeline stages on the same scale-up domain. Ranks are numbered tp fastest,
     then cp, dp, pp. Experts are sharded over `ep` ranks of the dp x cp group.
+
+    `fsep` (fully sharded experts, arXiv:2602.11686): expert weights, gradients and optimizer states are cut
+    over all dp x cp ranks and the share that `ep` gives a rank is put together before each use. `slices`:
+    weights that ZeRO-3 gathers come in so many pieces, one at a time (operator splitting of OSDP).
     """
 
     tp: int = 1
@@ -21,6 +25,8 @@ class Layout:
     zero_stage: int = 0
     recompute: str = "none"
     sequence_parallel: bool = False
+    fsep: bool = False
+    slices: int = 1
 
     @property
     def gpus(self) -> int:
@@ -48,4 +54,6 @@ class Layout:
             text += f" zero{self.zero_stage}"
         if self.recompute != "none":
             text += f" recompute={self.recompute}"
+        text += " fsep" if self.fsep else ""
+        text += f" slices{self.slices}" if self.slices > 1 else ""
         return text + (" sp" if self.sequence_parallel else "")

@@ -80,8 +80,21 @@ def _larger(a: Any, b: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutRun:
+    """The layout of a run of atoms [start, stop) inside a partial plan."""
+
+    start: int
+    stop: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
 class PartialPlan:
-    """One slice on (a part of) one island under one layout, priced; `stages` holds its inner pipeline."""
+    """One slice on (a part of) one island, priced; `stages` holds its inner pipeline.
+
+    `runs` is empty where `layout` holds for all atoms. Else it gives the layout of every run of atoms, from
+    `start` to `stop`; `layout` is that of the first, and all of them have its `pp`.
+    """
 
     start: int  # atoms [start, stop)
     stop: int
@@ -95,6 +108,7 @@ class PartialPlan:
     stages_behind: int  # the most pipeline stages behind it at which it still fits; -1: never
     boundary_bytes: float  # activations handed to the next stage per microbatch
     measured: bool = False
+    runs: tuple[LayoutRun, ...] = ()
 
     @property
     def slowest_s(self) -> float:

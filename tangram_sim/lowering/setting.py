@@ -64,6 +64,16 @@ class Setting:
         return self._column([layout.zero_stage for layout in self.layouts])
 
     @cached_property
+    def fsep(self) -> NDArray[np.bool_]:
+        """Whether experts are fully sharded over all replicas, K."""
+        return np.array([layout.fsep for layout in self.layouts], dtype=bool)
+
+    @cached_property
+    def slices(self) -> NDArray[np.int64]:
+        """Pieces in which ZeRO-3 gathers a weight, K."""
+        return self._column([layout.slices for layout in self.layouts])
+
+    @cached_property
     def recompute(self) -> NDArray[np.int64]:
         """0 none, 1 selective, 2 full; K."""
         return self._column([RECOMPUTE.index(layout.recompute) for layout in self.layouts])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tangram_sim.cost.collectives import all_gather_s, all_reduce_s
+from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s
 from tangram_sim.cost.kernels import Floats, Number, streaming_s
 from tangram_sim.jobs import Job
 from tangram_sim.lowering.atoms import Atom, Embedding, Head
@@ -44,10 +44,14 @@ def parameters_per_rank(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
 
 
 def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
-    """Parameters of an atom on one rank, sharded over the replicas from ZeRO stage `stage` upward."""
+    """Parameters of an atom on one rank, sharded over the replicas from ZeRO stage `stage` upward.
+
+    Fully sharded experts are cut over their replicas whatever the ZeRO stage.
+    """
     dense, expert = parameters_per_rank(setting, atom)
     on = setting.zero >= stage
-    return np.where(on, dense / setting.replicas + expert / setting.expert_replicas, dense + expert)
+    kept = np.where(on, dense / setting.replicas, dense)
+    return kept + np.where(on | setting.fsep, expert / setting.expert_replicas, expert)
 
 
 def _weight_bytes(job: Job) -> float:
@@ -79,31 +83,50 @@ def optimizer_s(setting: Setting, atom: Atom) -> Floats:
 
 
 def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
-    """All-gather (with `reduce`, all-reduce) of an atom's dense and expert parameters over their replicas."""
+    """All-gather (with `reduce`, all-reduce) of an atom's dense and expert parameters over their replicas.
+
+    Fully sharded experts are not among them (see `_experts_resharded_s`).
+    """
     dense, expert = parameters_per_rank(setting, atom)
     operation = all_reduce_s if reduce else all_gather_s
+    replicated = np.where(setting.fsep, 0.0, expert)
     return setting.rates.data_exposed * (
         operation(dense * bytes_per_parameter, setting.dp_group)
-        + operation(expert * bytes_per_parameter, setting.expert_dp_group)
+        + operation(replicated * bytes_per_parameter, setting.expert_dp_group)
     )
 
 
+def _experts_resharded_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
+    """FSEP: an all-to-all over all replicas puts a rank's experts together, or takes them apart; else 0."""
+    _, expert = parameters_per_rank(setting, atom)
+    moved = np.where(setting.fsep, expert, 0.0) * bytes_per_parameter
+    return setting.rates.data_exposed * all_to_all_s(moved, setting.dp_group)
+
+
 def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
-    """ZeRO-3: seconds to gather an atom's weights before it runs; 0 for other stages."""
-    return np.where(setting.zero >= 3, _over_replicas(setting, atom, _weight_bytes(setting.job), False), 0.0)
+    """ZeRO-3 and FSEP: seconds to gather an atom's weights before it runs; 0 for others.
+
+    Every slice beyond the first is one more collective, hence one more latency.
+    """
+    width = _weight_bytes(setting.job)
+    again = np.where(setting.replicas > 1, (setting.slices - 1) * setting.dp_group.latency_s, 0.0)
+    gathered = _over_replicas(setting, atom, width, False) + setting.rates.data_exposed * again
+    return np.where(setting.zero >= 3, gathered, 0.0) + _experts_resharded_s(setting, atom, width)
 
 
 def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
     """Seconds of gradient reduction that an atom causes in one backward pass.
 
     ZeRO-2 and -3 reduce-scatter after every microbatch (gradients cannot accumulate unsharded);
-    ZeRO-0 all-reduces and ZeRO-1 reduce-scatters after the last one.
+    ZeRO-0 all-reduces and ZeRO-1 reduce-scatters after the last one. FSEP takes expert
+    gradients apart after every microbatch.
     """
     width = setting.job.recipe.gradient_bytes * setting.job.trainable
     scattered = _over_replicas(setting, atom, width, False)
+    experts = _experts_resharded_s(setting, atom, width)
     if not last:
-        return np.where(setting.zero >= 2, scattered, 0.0)
-    return np.where(setting.zero >= 1, scattered, _over_replicas(setting, atom, width, True))
+        return np.where(setting.zero >= 2, scattered, 0.0) + experts
+    return np.where(setting.zero >= 1, scattered, _over_replicas(setting, atom, width, True)) + experts
 
 
 def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
@@ -163,10 +186,10 @@ def held(setting: Setting, atom: Atom) -> Held:
     dense, expert = parameters_per_rank(setting, atom)
     # The gathered weights of the atom running and of the one prefetched, and its unsharded gradient.
     job, recipe = setting.job, setting.job.recipe
-    gradient = (dense + expert) * recipe.gradient_bytes * job.trainable
-    zero3 = np.where(setting.zero >= 3, 2 * (dense + expert) * _weight_bytes(job) + gradient, 0.0)
-    zero2 = np.where(setting.zero == 2, gradient, 0.0)
-    transient = zero3 + zero2
+    gathered = np.where(setting.zero >= 3, dense + expert, np.where(setting.fsep, expert, 0.0))
+    unsharded = np.where(setting.zero == 2, dense + expert, gathered)
+    transient = 2 * gathered * _weight_bytes(job) + unsharded * recipe.gradient_bytes * job.trainable
+    transient = np.where(setting.zero >= 3, transient / setting.slices, transient)
     boundary = tokens * hidden * width / setting.sequence_shards
     if isinstance(atom, Embedding):
         return Held(static, boundary, transient, np.zeros_like(static))

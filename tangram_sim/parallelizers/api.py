@@ -124,3 +124,11 @@ class Parallelizer(ABC):
     @abstractmethod
     def price(self, request: Request, layout: Layout) -> PartialPlan:
         """Price one layout (`profile` of the paper). Raises InfeasibleError for one that makes no sense."""
+
+    def reprice(self, request: Request, partial: PartialPlan) -> PartialPlan:
+        """Price the decisions of a partial plan for a question like the one it answered.
+
+        A parallelizer that gives runs of layers layouts of their own, or cuts inner stages anew, overrides
+        this; `price` is then asked about single layouts only. Raises InfeasibleError as `price` does.
+        """
+        return self.price(request, partial.layout)

@@ -12,7 +12,7 @@ one that does not fit. See `tangram_sim.parallelizers.api.Request`.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -33,7 +33,8 @@ def check_parallelizer(parallelizer: Parallelizer, requests: Iterable[Request]) 
 
     1. Equal questions get equal answers, also from a new instance (made by calling the class with nothing).
     2. A partial plan covers the slice asked about, keeps to the user's constraints, and occupies at most
-       the island's GPUs; `price` of its layout gives the same partial plan.
+       the island's GPUs; `reprice` (for one layout: `price`) of its decisions gives the same partial plan.
+       Runs of layers with layouts of their own tile the slice and occupy the same GPUs.
     3. `stages_behind` is the largest number at which every inner stage fits its memory.
     4. No partial plan is dominated by another; no layout is given twice.
     5. Every layout looked at is in the answer, dominated, or rejected with a reason (and its numbers,
@@ -95,7 +96,9 @@ def _check_partial(parallelizer: Parallelizer, request: Request, partial: Partia
         (partial.island, partial.microbatch) == (island.name, request.microbatch),
         f"{what} names island {partial.island!r} and microbatch {partial.microbatch}",
     )
-    _require(request.constraints.allows(layout, request.microbatch), f"{what} breaks {request.constraints}")
+    for used in (layout, *(run.layout for run in partial.runs)):
+        _require(request.constraints.allows(used, request.microbatch), f"{what} breaks {request.constraints}")
+    _check_runs(partial, what)
     _require(
         len(partial.stages) == layout.pp == len(partial.cuts) - 1
         and (partial.cuts[0], partial.cuts[-1]) == (partial.start, partial.stop)
@@ -118,8 +121,26 @@ def _check_partial(parallelizer: Parallelizer, request: Request, partial: Partia
             f"{what} has a negative or infinite price, or more weight gradient than backward: {stage}",
         )
     _require(partial.hop_s >= 0 and partial.boundary_bytes > 0, f"{what} has no boundary: {partial}")
-    priced = parallelizer.price(request, layout)
+    priced = parallelizer.reprice(request, partial)
     _require(priced == partial, f"price({what}) is {priced}, the answer holds {partial}")
+    if not partial.runs:
+        _require(parallelizer.price(request, layout) == partial, f"price({what}) and reprice differ")
+
+
+def _check_runs(partial: PartialPlan, what: str) -> None:
+    runs, layout = partial.runs, partial.layout
+    if not runs:
+        return
+    ends = [partial.start, *(run.stop for run in runs)]
+    _require(
+        ends[:-1] == [run.start for run in runs] and ends[-1] == partial.stop and ends == sorted(set(ends)),
+        f"{what} has runs of layers that do not tile it: {runs}",
+    )
+    _require(
+        runs[0].layout == layout
+        and all((run.layout.gpus, run.layout.pp) == (layout.gpus, layout.pp) for run in runs),
+        f"{what} has runs on other GPUs or at another depth: {runs}",
+    )
 
 
 def _fits(request: Request, partial: PartialPlan, behind: int) -> bool:
@@ -156,7 +177,10 @@ def _criteria(partial: PartialPlan) -> tuple[float, ...]:
 
 
 def _check_pareto(request: Request, answer: Answer) -> None:
-    found = [(partial.layout, _criteria(partial)) for partial in answer.partials]
+    found = [
+        ((str(partial.layout), partial.runs, partial.cuts if partial.runs else ()), _criteria(partial))
+        for partial in answer.partials
+    ]
     _require(
         len({layout for layout, _ in found}) == len(found),
         f"a layout is answered twice for {_where(request)}",
@@ -184,7 +208,7 @@ def _check_accounted(parallelizer: Parallelizer, request: Request, answer: Answe
         bool(answer.partials) or len(answer.rejected) > 0,
         f"no partial plan and no reason for {_where(request)}",
     )
-    answered = {partial.layout for partial in answer.partials}
+    answered = {partial.layout for partial in answer.partials if not partial.runs}
     for rejection in answer.rejected[:_REJECTIONS_READ]:
         what = f"{rejection.layout} for {_where(request)}"
         _require(bool(rejection.reason.strip()), f"{what} is rejected without a reason")
@@ -205,8 +229,12 @@ def _check_accounted(parallelizer: Parallelizer, request: Request, answer: Answe
 
 def _priced(parallelizer: Parallelizer, request: Request, layout: Layout) -> PartialPlan | None:
     """The partial plan of a layout that fits somewhere, else None."""
+    return _fitting(lambda: parallelizer.price(request, layout))
+
+
+def _fitting(price: Callable[[], PartialPlan]) -> PartialPlan | None:
     try:
-        partial = parallelizer.price(request, layout)
+        partial = price()
     except InfeasibleError:
         return None
     return partial if partial.stages_behind >= 0 else None
@@ -232,7 +260,8 @@ def _check_follows_question(parallelizer: Parallelizer, request: Request, partia
     now, what = partial.stages[0], f"{layout} for {_where(request)}"
 
     def first_stage(**changes: object) -> PartialPlan | None:
-        return _priced(parallelizer, replace(request, **changes), layout)  # type: ignore[arg-type]  # fields by name
+        other = replace(request, **changes)  # type: ignore[arg-type]  # fields by name
+        return _fitting(lambda: parallelizer.reprice(other, partial))
 
     longer = first_stage(job=replace(job, seq=2 * job.seq))
     _require(

@@ -30,3 +30,38 @@ def pareto(costs: NDArray[np.float64], feasible: NDArray[np.bool_]) -> NDArray[n
                 kept[i] = False
                 break
     return kept
+
+
+@njit(cache=True)
+def best_mix(
+    front_s: NDArray[np.float64],
+    front_bytes: NDArray[np.float64],
+    front_transient: NDArray[np.float64],
+    back_s: NDArray[np.float64],
+    back_bytes: NDArray[np.float64],
+    back_transient: NDArray[np.float64],
+    switch_s: NDArray[np.float64],
+    capacity: float,
+) -> tuple[int, int, int, float]:
+    """The fastest plan of at most two runs: (strategy in front, strategy behind, blocks in front, seconds).
+
+    `front_*[p, n]` is the slice up to block `n` under strategy p, `back_*[q, n]` the rest from block n, both
+    (strategies, blocks + 1) with the slice's ends; `front[p, blocks]` is the whole slice. -1 where none fits.
+    """
+    strategies, blocks = front_s.shape[0], front_s.shape[1] - 1
+    best_p, best_q, best_n, best = -1, -1, -1, np.inf
+    for p in range(strategies):
+        if front_s[p, blocks] < best and front_bytes[p, blocks] + front_transient[p, blocks] <= capacity:
+            best_p, best_q, best_n, best = p, p, blocks, front_s[p, blocks]
+    for p in range(strategies):
+        for q in range(strategies):
+            if p == q:
+                continue
+            for n in range(1, blocks):
+                seconds = front_s[p, n] + switch_s[p, q] + back_s[q, n]
+                if seconds >= best:
+                    continue
+                held = front_bytes[p, n] + back_bytes[q, n]
+                if held + max(front_transient[p, n], back_transient[q, n]) <= capacity:
+                    best_p, best_q, best_n, best = p, q, n, seconds
+    return best_p, best_q, best_n, best

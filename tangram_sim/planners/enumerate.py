@@ -247,7 +247,7 @@ def _candidate(partial: PartialPlan, island: str) -> Candidate:
         island,
         partial.nodes,
         partial.microbatch,
-        str(partial.layout),
+        " | ".join(f"{run.stop - run.start} x {run.layout}" for run in partial.runs) or str(partial.layout),
         partial.slowest_s,
         partial.stages_behind if partial.stages_behind < UNLIMITED else None,
         max(stage.peak_bytes(1) for stage in partial.stages),

@@ -12,20 +12,47 @@ from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.compose import Composed
-from tangram_sim.plans import LayerLayout, Part, Pipeline, Plan, Stage
+from tangram_sim.plans import LayerLayout, LayoutRun, Part, Pipeline, Plan, Stage
 from tangram_sim.sim import contention
 from tangram_sim.sim.contention import CONTENDED_OPS
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One stage to be: atoms [start, stop) on some ranks under one layout."""
+    """One stage to be: atoms [start, stop) on some ranks under one layout, or under one for each run.
+
+    Runs may reach beyond the stage when its ends have moved; an end that has none takes the nearest.
+    """
 
     island: str
     ranks: tuple[int, ...]
     layout: Layout
     start: int
     stop: int
+    runs: tuple[LayoutRun, ...] = ()
+
+    def layouts(self, layers: int) -> tuple[LayerLayout, ...]:
+        """The layout of every run of blocks; the embedding goes with the first, the head with the last."""
+        start, stop = _blocks(self.start, self.stop, layers)
+        found: list[LayerLayout] = []
+        for number, run in enumerate(self.runs):
+            low, high = _blocks(run.start, run.stop, layers)
+            low = start if number == 0 else max(low, start)
+            high = stop if number == len(self.runs) - 1 else min(high, stop)
+            if low >= high:
+                continue
+            if found and found[-1].layout == run.layout:
+                low = found.pop().layers[0]
+            found.append(LayerLayout((low, high), run.layout))
+        if not found:
+            return (LayerLayout((start, stop), self.layout),)
+        found[0] = LayerLayout((start, found[0].layers[1]), found[0].layout)
+        return tuple(found)
+
+
+def _blocks(start: int, stop: int, layers: int) -> tuple[int, int]:
+    """Transformer blocks [start, stop) among atoms [start, stop)."""
+    return min(max(start - 1, 0), layers), min(max(stop - 1, 0), layers)
 
 
 def seats_of(composed: Composed, islands: Sequence[Island], placement: Placement) -> tuple[Seat, ...]:
@@ -42,24 +69,27 @@ def seats_of(composed: Composed, islands: Sequence[Island], placement: Placement
         share, shift = len(ranks) // depth, place.start - partial.start
         layout = replace(partial.layout, pp=1)
         for inner in range(depth):
-            seats.append(
-                Seat(
-                    island.name,
-                    tuple(ranks[inner * share : (inner + 1) * share]),
-                    layout,
-                    partial.cuts[inner] + shift,
-                    partial.cuts[inner + 1] + shift,
-                )
+            start, stop = partial.cuts[inner], partial.cuts[inner + 1]
+            runs = tuple(
+                LayoutRun(run.start + shift, run.stop + shift, replace(run.layout, pp=1))
+                for run in partial.runs
+                if run.start < stop and run.stop > start
             )
+            if len({run.layout for run in runs}) == 1:
+                layout, runs = runs[0].layout, ()
+            elif runs:
+                layout = runs[0].layout
+            ranks_here = tuple(ranks[inner * share : (inner + 1) * share])
+            seats.append(Seat(island.name, ranks_here, layout, start + shift, stop + shift, runs))
     return tuple(seats)
 
 
 def pipeline_of(seats: Iterable[Seat], layers: int, microbatch: int, microbatches: int) -> Pipeline:
-    """The pipeline noun for stages that hold one chunk, one part and one layout each."""
+    """The pipeline noun for stages that hold one chunk and one part each."""
     stages = []
     for seat in seats:
-        blocks = (min(max(seat.start - 1, 0), layers), min(max(seat.stop - 1, 0), layers))
-        part = Part(seat.island, seat.ranks, microbatch, (LayerLayout(blocks, seat.layout),))
+        blocks = _blocks(seat.start, seat.stop, layers)
+        part = Part(seat.island, seat.ranks, microbatch, seat.layouts(layers))
         chunks = (blocks,) if blocks[1] > blocks[0] else ()
         stages.append(Stage(chunks, seat.start == 0, seat.stop == layers + 2, (part,)))
     return Pipeline(microbatches, microbatch, tuple(stages))

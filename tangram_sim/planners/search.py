@@ -155,14 +155,19 @@ def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: Referee, to
         (referee.scored(*one) for one in dict.fromkeys([*refined, *contenders])), key=_step_s
     ):
         pipeline = scored.plan.pipelines[0]
-        shape = tuple((stage.parts[0].island, len(stage.ranks), stage.layout) for stage in pipeline.stages)
+        shape = tuple(
+            (stage.parts[0].island, len(stage.ranks), *(run.layout for run in stage.parts[0].layouts))
+            for stage in pipeline.stages
+        )
         chosen.setdefault((pipeline.microbatch, shape), scored)
     return list(chosen.values())[:top]
 
 
 def _kind(seats: tuple[Seat, ...], microbatch: int) -> object:
     """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
-    return microbatch, tuple((seat.island, len(seat.ranks), seat.layout) for seat in seats)
+    return microbatch, tuple(
+        (seat.island, len(seat.ranks), seat.layout, tuple(run.layout for run in seat.runs)) for seat in seats
+    )
 
 
 def _step_s(scored: Scored) -> float:

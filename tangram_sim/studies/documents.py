@@ -42,6 +42,8 @@ class LayoutDocument(Document):
     zero_stage: int = Field(ge=0, le=3)
     recompute: str
     sequence_parallel: bool
+    fsep: bool = Field(False, description="experts are cut over all replicas and gathered for each use")
+    slices: int = Field(1, ge=1, description="pieces in which ZeRO-3 gathers the weights of a layer")
 
 
 class PartDocument(Document):

@@ -161,6 +161,8 @@ def _layout_document(run: LayerLayout) -> LayoutDocument:
         zero_stage=layout.zero_stage,
         recompute=layout.recompute,
         sequence_parallel=layout.sequence_parallel,
+        fsep=layout.fsep,
+        slices=layout.slices,
     )
 
 
@@ -217,7 +219,16 @@ def _pipeline(document: PipelineDocument, where: str) -> Pipeline:
                 if run.recompute not in RECOMPUTE:
                     raise unknown_name(f"recompute kind in {where}", run.recompute, RECOMPUTE)
                 layout = Layout(
-                    run.tp, run.dp, run.cp, run.ep, 1, run.zero_stage, run.recompute, run.sequence_parallel
+                    run.tp,
+                    run.dp,
+                    run.cp,
+                    run.ep,
+                    1,
+                    run.zero_stage,
+                    run.recompute,
+                    run.sequence_parallel,
+                    run.fsep,
+                    run.slices,
                 )
                 runs.append(LayerLayout(run.layers, layout))
             parts.append(Part(part.island, tuple(part.ranks), part.sequences_per_microbatch, tuple(runs)))

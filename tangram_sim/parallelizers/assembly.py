@@ -1,0 +1,143 @@
+"""From chosen runs to partial plans: menus for a question, the noun of the answer, its Pareto set."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tangram_sim.cost.collectives import transfer_s
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.parallelizers.api import Request
+from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.layouts import divisors, objection
+from tangram_sim.parallelizers.menu import Menu, Run
+from tangram_sim.plans import UNLIMITED, LayoutRun, PartialPlan, passage
+from tangram_sim.schedules import holds_whole_depth, in_flight
+
+
+def inner_gpus(request: Request, depth: int) -> int:
+    """GPUs of one inner stage."""
+    return request.island.gpus // depth
+
+
+def depths_allowed(request: Request) -> tuple[int, ...]:
+    """Inner pipeline depths: inside one node, so that nothing is counted twice."""
+    return divisors(request.island.gpus_per_node) if request.island.nodes == 1 else (1,)
+
+
+def menu_of(request: Request, depth: int, layouts: Iterable[Layout]) -> Menu:
+    """The menu of layouts (pp = 1) for inner stages of a pipeline of `depth`.
+
+    Layouts that constraints forbid are left out, those that make no sense become objections. Raises
+    InfeasibleError where the GPU has no units for the dtype.
+    """
+    model, job, island = request.slice.model, request.job, request.island
+    part = island if depth == 1 else island.part(island.nodes, island.gpus_per_node // depth)
+    rates = Setting(model, part, job, request.microbatch, (), request.hwdb).rates
+    admitted, objections = list[Layout](), list[tuple[Layout, str]]()
+    for layout in dict.fromkeys(layouts):
+        outer = deep(layout, depth)
+        if not request.constraints.allows(outer, request.microbatch):
+            continue
+        reason = objection(model, job, outer, request.microbatch, rates.fused_attention)
+        if reason:
+            objections.append((outer, reason))
+        else:
+            admitted.append(layout)
+    setting = Setting(model, part, job, request.microbatch, tuple(admitted), request.hwdb)
+    rate = island.intra.bytes_per_s * request.hwdb.link_efficiency(island.intra).value * part.gpus
+    hop = transfer_s(boundary_bytes(request), rate, island.intra.latency_s) if depth > 1 else 0.0
+    return Menu(setting, hop, depth, tuple(objections))
+
+
+def partial_of(
+    request: Request, menu: Menu, cuts: Sequence[int], stages: Sequence[Sequence[Run]]
+) -> PartialPlan:
+    """The priced noun for inner stages cut at `cuts`, each of them consecutive runs."""
+    priced = tuple(menu.stage(runs) for runs in stages)
+    last, whole = menu.depth - 1, holds_whole_depth(request.job.schedule)
+    behind = min(
+        _most_behind(request, stage.in_flight_limit(), last if whole else last - place)
+        for place, stage in enumerate(priced)
+    )
+    runs = _joined([run for stage in stages for run in stage])
+    layouts = [deep(menu.layouts[index], menu.depth) for _, _, index in runs]
+    usual = len(runs) == 1 and (
+        menu.depth == 1
+        or tuple(cuts) == balanced_cuts(menu.pricer, request.slice.start, request.slice.stop, menu.depth)
+    )
+    named = () if usual else zip(runs, layouts, strict=True)
+    return PartialPlan(
+        start=request.slice.start,
+        stop=request.slice.stop,
+        island=request.island.name,
+        nodes=request.island.nodes,
+        layout=layouts[0],
+        microbatch=request.microbatch,
+        cuts=tuple(cuts),
+        stages=priced,
+        hop_s=menu.hop_s,
+        stages_behind=behind,
+        boundary_bytes=boundary_bytes(request),
+        measured=request.island.gpu.measured,
+        runs=tuple(LayoutRun(low, high, layout) for (low, high, _), layout in named),
+    )
+
+
+def held_in(request: Request, depth: int, behind: int) -> list[int]:
+    """Microbatches that each inner stage holds when `behind` stages follow the slice."""
+    last, whole = depth - 1, holds_whole_depth(request.job.schedule)
+    others = [behind + (last if whole else last - place) for place in range(depth)]
+    return [in_flight(request.job.schedule, other, other + 1, 1, request.microbatches) for other in others]
+
+
+def deep(layout: Layout, depth: int) -> Layout:
+    """The layout of a pipeline of `depth` inner stages."""
+    return layout if depth == 1 else replace(layout, pp=depth)
+
+
+def _joined(runs: Sequence[Run]) -> list[Run]:
+    """Neighbouring runs of one strategy as one."""
+    joined: list[Run] = []
+    for start, stop, index in runs:
+        if joined and joined[-1][2] == index:
+            joined[-1] = (joined[-1][0], stop, index)
+        else:
+            joined.append((start, stop, index))
+    return joined
+
+
+def boundary_bytes(request: Request) -> float:
+    """Activations of one microbatch between two stages, each element sent once."""
+    job = request.job
+    return request.microbatch * job.seq * request.slice.model.hidden * job.recipe.activation_bytes
+
+
+def _most_behind(request: Request, limit: int, inner_behind: int) -> int:
+    """The most stages behind the slice if an inner stage can hold `limit` microbatches; -1: it never fits."""
+    schedule, microbatches = request.job.schedule, request.microbatches
+    if limit >= in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches):
+        return UNLIMITED
+    least = in_flight(schedule, inner_behind, inner_behind + 1, 1, microbatches)
+    return limit - 1 - inner_behind if limit >= least else -1
+
+
+def undominated(partials: Sequence[PartialPlan]) -> list[PartialPlan]:
+    """Partial plans that no other is as good as in everything the composition compares."""
+    from tangram_sim.parallelizers.kernels import pareto
+
+    if not partials:
+        return []
+    costs = []
+    for partial in partials:
+        stages = partial.stages
+        latency, forward, closing = passage(
+            [stage.forward_s for stage in stages],
+            [stage.backward_s for stage in stages],
+            [stage.gradient_sync_s + stage.optimizer_s for stage in stages],
+            partial.hop_s,
+        )
+        costs.append((partial.slowest_s, latency, forward, closing, len(stages), -partial.stages_behind))
+    kept = pareto(np.array(costs, dtype=np.float64), np.ones(len(costs), dtype=bool))
+    return [partial for partial, keep in zip(partials, kept, strict=True) if keep]

@@ -1,0 +1,47 @@
+"""Fully sharded experts: how many copies each expert gets under a measured load, and when gathering hides.
+
+LAER-MoE (arXiv:2602.11686). Every expert is cut over all N ranks; before use, an all-to-all puts the C
+experts that the placement names together on each rank, so re-placing experts costs nothing.
+Prices of layouts with `fsep` (tangram_sim.lowering.state) assume balanced loads, as all prices here do.
+"""
+
+from collections.abc import Sequence
+from heapq import heapify, heapreplace
+
+
+def replicas(loads: Sequence[float], slots: int) -> tuple[int, ...]:
+    """Copies of each expert, `slots` in all: one each, then always one more of the most loaded copy.
+
+    Raises ValueError when there are fewer slots than experts.
+    """
+    if slots < len(loads):
+        raise ValueError(f"{slots} slots cannot hold {len(loads)} experts")
+    copies = [1] * len(loads)
+    heap = [(-load, expert) for expert, load in enumerate(loads)]
+    heapify(heap)
+    for _ in range(slots - len(loads)):
+        expert = heap[0][1]
+        copies[expert] += 1
+        heapreplace(heap, (-loads[expert] / copies[expert], expert))
+    return tuple(copies)
+
+
+def largest_load(loads: Sequence[float], copies: Sequence[int]) -> float:
+    """Load of the fullest copy when tokens are shared evenly among copies."""
+    return max(load / count for load, count in zip(loads, copies, strict=True))
+
+
+def resharded_bytes(expert_parameters: float, experts_per_rank: int, ranks: int, width: float) -> float:
+    """Bytes a rank receives to put its experts together: C P b (N - 1) / N."""
+    return experts_per_rank * expert_parameters * width * (ranks - 1) / ranks
+
+
+def hiding_tokens(
+    experts_per_rank: int, ranks: int, flop_per_s: float, active: int, width: float, bytes_per_s: float
+) -> float:
+    """Tokens per rank from which the gathering hides under the experts' forward, whatever their size.
+
+    2 P k T / F seconds of compute against C P b (N - 1) / N / bw of transfer.
+    """
+    share = experts_per_rank * (ranks - 1) / ranks
+    return share * width * flop_per_s / (2 * active * bytes_per_s)

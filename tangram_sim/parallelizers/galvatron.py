@@ -1,0 +1,94 @@
+"""Galvatron and Galvatron-BMW: strategies of decision trees, chosen layer by layer.
+
+Miao et al., "Galvatron: Efficient Transformer Training over Multiple GPUs Using Automatic Parallelism",
+arXiv:2211.13878; "Galvatron-BMW", arXiv:2307.02031. Formulation: docs/models/parallelizers.md.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.parallelizers import partition
+from tangram_sim.parallelizers.api import Request
+from tangram_sim.parallelizers.assembly import held_in
+from tangram_sim.parallelizers.decision_tree import candidates
+from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.layerwise import LayerWise
+from tangram_sim.parallelizers.layouts import expert_degrees
+from tangram_sim.parallelizers.menu import Menu
+
+# ZeRO stages that each paradigm stands for. Galvatron's DP is set to plain or optimizer-sharded data
+# parallelism for a whole run; here each layer may have either.
+ZERO = {"DP": (0, 1, 2), "SDP": (3,)}
+
+
+def tree_layouts(request: Request, gpus: int) -> Iterator[Layout]:
+    """The leaves of the decision tree as layouts, each without and with checkpointing.
+
+    Ranks are numbered TP first, so both orders of a pair are one layout. TP shards the sequence too where
+    it divides it. Experts are either on every rank or spread as wide as they go.
+    """
+    model, job = request.slice.model, request.job
+    fused = Setting(model, request.island, job, request.microbatch, (), request.hwdb).rates.fused_attention
+    # Kernels that keep the scores make selective recomputation the cheaper kind of checkpointing.
+    recompute = ("none", "full") if fused else ("none", "selective", "full")
+    for candidate in candidates(gpus):
+        degrees = dict(candidate)
+        tp = degrees.pop("TP", 1)
+        dp = gpus // tp
+        sharded = tp > 1 and job.seq % tp == 0 and request.constraints.sequence_parallel is not False
+        spread = expert_degrees(model, dp)
+        for zero in ZERO[next(iter(degrees))] if degrees else (0,):
+            for ep in dict.fromkeys((spread[0], spread[-1])):
+                for kind in recompute:
+                    yield Layout(tp, dp, 1, ep, 1, zero, kind, sharded)
+
+
+class Galvatron(LayerWise):
+    """Layer-wise hybrid strategies; equal layers take a mix of at most two."""
+
+    name = "galvatron"
+
+    def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
+        """The candidates of the decision tree."""
+        return tree_layouts(request, gpus)
+
+
+class GalvatronExact(Galvatron):
+    """Galvatron with the exact program over layers: slower, and up to a few percent better."""
+
+    name = "galvatron-exact"
+    exact = True
+
+
+class GalvatronBMW(Galvatron):
+    """Galvatron whose inner pipeline is cut between the memory-balanced and the time-balanced partition."""
+
+    name = "galvatron-bmw"
+
+    def cuts(self, request: Request, menu: Menu, behind: int) -> tuple[int, ...] | None:
+        """The best cuts found between the two balances; never slower than either."""
+        start, stop = request.slice.start, request.slice.stop
+        time_balanced = balanced_cuts(menu.pricer, start, stop, menu.depth)
+        if menu.depth == 1:
+            return time_balanced
+        # Bytes of each atom under the strategy that holds least of it, by the stage it would stand in.
+        atoms = [menu.prices(atom, atom + 1) for atom in range(start, stop)]
+        weights = [
+            np.array([float((atom.static_bytes + held * atom.activation_bytes).min()) for atom in atoms])
+            for held in held_in(request, menu.depth, behind)
+        ]
+
+        def evaluate(cuts: tuple[int, ...]) -> tuple[float, list[float]] | None:
+            stages = self.chosen(request, menu, cuts, behind)
+            if stages is None:
+                return None
+            priced = [menu.stage(runs) for runs in stages]
+            seconds = [stage.forward_s + stage.backward_s for stage in priced]
+            tail = max(stage.gradient_sync_s + stage.optimizer_s for stage in priced)
+            return sum(seconds) + (request.microbatches - 1) * max(seconds) + tail, seconds
+
+        found = partition.between(partition.balanced(weights, start), time_balanced, evaluate)
+        return found[0] if found else None

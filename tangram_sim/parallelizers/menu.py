@@ -1,0 +1,163 @@
+"""What a set of layouts offers one stage on one part of an island: prices of runs, and their sum in a stage.
+
+A stage may hold several runs of layers, each under a layout of its own. Its price here is the sum of the
+runs' prices (each run's chain is played) and of the re-sharding between them; the finalists of a search are
+played whole by the lowering.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering import state
+from tangram_sim.lowering.atoms import Embedding, Slice
+from tangram_sim.lowering.pricing import Pricer, Prices
+from tangram_sim.lowering.runs import reshard_s
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.plans import StagePrice
+
+# Atoms [start, stop) under strategy number `index` of the menu.
+Run: TypeAlias = tuple[int, int, int]
+
+
+class Sides(NamedTuple):
+    """Every place to cut a slice in two: front up to block n, back from there. (strategies, blocks + 1).
+
+    `front[:, 0]` and `back[:, blocks]` are empty and 0; `front[:, blocks]` is the whole slice.
+    """
+
+    front_s: Floats  # forward and backward of one microbatch
+    front_tail_s: Floats  # once per step
+    front_static: Floats
+    front_activation: Floats
+    front_transient: Floats
+    back_s: Floats
+    back_tail_s: Floats
+    back_static: Floats
+    back_activation: Floats
+    back_transient: Floats
+
+
+@dataclass
+class Menu:
+    """K strategies (layouts of one inner stage, pp = 1) on one part of an island, with one microbatch."""
+
+    setting: Setting
+    hop_s: float  # between neighbouring inner stages
+    depth: int
+    objections: tuple[tuple[Layout, str], ...]
+    _prices: dict[tuple[int, ...], Prices] = field(default_factory=dict)
+    _sides: dict[tuple[int, ...], Sides] = field(default_factory=dict)
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The strategies."""
+        return self.setting.layouts
+
+    @cached_property
+    def pricer(self) -> Pricer:
+        """Prices of slices under all strategies."""
+        return Pricer(self.setting)
+
+    @cached_property
+    def capacity_bytes(self) -> float:
+        """What a GPU can hold."""
+        return self.setting.rates.usable_memory_bytes
+
+    @cached_property
+    def forward_switch_s(self) -> Floats:
+        """[p, q]: seconds to hand activations from strategy p to q behind it. (K, K)."""
+        shape: dict[tuple[object, ...], int] = {}
+        keys = [
+            (layout.tp, layout.cp, layout.dp, layout.sequence_parallel, layout.gpus)
+            for layout in self.layouts
+        ]
+        for number, key in enumerate(keys):
+            shape.setdefault(key, number)
+        firsts = {key: self.layouts[number] for key, number in shape.items()}
+        between = {
+            (a, b): reshard_s(self.setting, firsts[a], firsts[b]) if a != b else 0.0
+            for a in shape
+            for b in shape
+        }
+        return np.array([[between[a, b] for b in keys] for a in keys])
+
+    @cached_property
+    def switch_s(self) -> Floats:
+        """[p, q]: the same with the gradients that return. (K, K)."""
+        both: Floats = np.ascontiguousarray(self.forward_switch_s + self.forward_switch_s.T)
+        return both
+
+    def prices(self, start: int, stop: int) -> Prices:
+        """Atoms [start, stop) under every strategy; equal slices are priced once."""
+        key = Slice(self.setting.model, start, stop).signature
+        if key not in self._prices:
+            self._prices[key] = self.pricer.price(start, stop)
+        return self._prices[key]
+
+    def sides(self, start: int, stop: int) -> Sides:
+        """Every cut of a slice, for the two-strategy mix."""
+        part = Slice(self.setting.model, start, stop)
+        key = part.signature
+        if key not in self._sides:
+            first = start + (1 if part.embedding else 0)
+            blocks = max(part.layers[1] - part.layers[0], 0)
+            cuts = [first + n for n in range(1, blocks)]
+            zero = np.zeros(len(self.layouts))
+            nothing = Prices(*[zero] * 8)
+            whole = self.prices(start, stop)
+            front = [nothing, *(self.prices(start, cut) for cut in cuts), whole]
+            back = [whole, *(self.prices(cut, stop) for cut in cuts), nothing]
+            if blocks == 0:
+                front, back = [whole], [whole]
+            self._sides[key] = Sides(*_columns(front), *_columns(back))
+        return self._sides[key]
+
+    def stage(self, runs: Sequence[Run]) -> StagePrice:
+        """One inner stage of consecutive runs, front to back."""
+        found = [(self.prices(start, stop), index) for start, stop, index in runs]
+
+        def total(name: str) -> float:
+            return sum(float(getattr(prices, name)[index]) for prices, index in found)
+
+        pairs = [(a[2], b[2]) for a, b in pairwise(runs)]
+        static, optimizer = total("static_bytes"), total("optimizer_s")
+        setting = self.setting
+        if len(runs) > 1 and setting.model.tied and runs[0][0] == 0 and runs[-1][1] == len(self.pricer.atoms):
+            # Both ends on the same ranks hold the shared matrix once.
+            # The end that holds less of it saves its copy.
+            shared, ends = Embedding(setting.model.vocabulary_parameters), [runs[0][2], runs[-1][2]]
+            static -= float(state.static_bytes(setting, shared)[ends].min())
+            optimizer -= float(state.optimizer_s(setting, shared)[ends].min() - setting.rates.launch_s)
+        backward = total("backward_s") + sum(float(self.forward_switch_s[b, a]) for a, b in pairs)
+        return StagePrice(
+            forward_s=total("forward_s") + sum(float(self.forward_switch_s[a, b]) for a, b in pairs),
+            backward_s=backward,
+            backward_weight_s=min(total("backward_weight_s"), backward),
+            gradient_sync_s=total("gradient_sync_s"),
+            optimizer_s=optimizer,
+            static_bytes=static,
+            activation_bytes=total("activation_bytes"),
+            transient_bytes=max(float(prices.transient_bytes[index]) for prices, index in found),
+            capacity_bytes=self.capacity_bytes,
+        )
+
+
+def _columns(prices: Sequence[Prices]) -> tuple[Floats, ...]:
+    """(seconds, tail, static, activation, transient), each (strategies, cuts)."""
+    return tuple(
+        np.ascontiguousarray(np.stack(column, axis=1))
+        for column in (
+            [price.forward_s + price.backward_s for price in prices],
+            [price.gradient_sync_s + price.optimizer_s for price in prices],
+            [price.static_bytes for price in prices],
+            [price.activation_bytes for price in prices],
+            [price.transient_bytes for price in prices],
+        )
+    )
