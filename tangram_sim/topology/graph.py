@@ -49,6 +49,13 @@ class Box:
     limits: tuple[tuple[int, float], ...] = ()  # (host bridge, bytes/s of peer traffic it turns around)
 
     @cached_property
+    def _hash(self) -> int:
+        return hash((self.names, self.edges, self.ports))
+
+    def __hash__(self) -> int:  # boxes are keys of caches asked thousands of times
+        return self._hash
+
+    @cached_property
     def neighbours(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """(edge, other vertex) of every vertex."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.names]

@@ -82,6 +82,41 @@ class PathFinder:
             )
         return self._between_boxes(split[0], split[1], busy)
 
+    def exit_rate(self, box: int, places: Places, back: bool = False) -> Rate:
+        """What the GPUs at `places` of a box send (or receive) through its NICs."""
+        return self._named(self._of(box).exit(places, (), back).rate, box)
+
+    def uplinks(self, leaves: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[str, float, float]]:
+        """For sets of leaves that boxes are plugged into, seconds per byte upwards.
+
+        (vertex above, seconds per byte to it, seconds per byte from there to the top); a set that needs no more
+        than one step has 0 for the second part.
+        """
+        found, fabric = {}, self.topology.fabric
+        first = leaves[0]
+        for one in leaves:
+            other = next(leaf for leaf in leaves if leaf != one) if one == first else first
+            rates: list[list[float]] = []
+            name = ""
+            for a, b in zip(sorted(set(one)), sorted(set(other)) * len(set(one)), strict=False):
+                half = list(self._way(a, b))
+                up = half[: max(len(half) // 2, 1)]
+                name = name or self._above(one[0], up[0])
+                for step, (edge, _) in enumerate(up):
+                    if len(rates) <= step:
+                        rates.append([])
+                    rates[step].append(
+                        min(fabric.edges[edge].bytes_per_s, fabric.edges[edge].back_bytes_per_s) * self.reach.network
+                    )
+            # Steps that all leaves of the set share (one uplink) count once.
+            shared = [sum(rates[0]), *(min(step) for step in rates[1:])]
+            found[one] = (name, 1 / shared[0], max((1 / rate for rate in shared[1:]), default=0.0))
+        return found
+
+    def _above(self, leaf: int, step: tuple[int, bool]) -> str:
+        edge = self.topology.fabric.edges[step[0]]
+        return self.topology.fabric.names[edge.b if edge.a == leaf else edge.a]
+
     def _known(self, ranks: Ranks) -> None:
         if not ranks or ranks[0] < 0 or ranks[-1] >= self.topology.gpus:
             given = ranks[-1] if ranks else "no rank"
