@@ -9,6 +9,7 @@ from typing import Any
 from tangram_sim.errors import TangramError, unknown_name
 
 PARALLELIZERS = "tangram_sim.parallelizers"
+COLLECTIVES = "tangram_sim.collectives"  # algorithms beside the built-in ones; private so far
 
 
 def parallelizer_names() -> tuple[str, ...]:
@@ -23,6 +24,16 @@ def parallelizer(name: str) -> Any:
     plug-in cannot be imported or two distributions claim the name.
     """
     return _load(PARALLELIZERS, "parallelizer", name)
+
+
+def collective_names() -> tuple[str, ...]:
+    """Names of the collective algorithms that installed packages add, sorted; nothing is imported."""
+    return tuple(sorted(_entries(COLLECTIVES)))
+
+
+def collective(name: str) -> Any:
+    """The collective algorithm registered as `name`. Raises as `parallelizer` does."""
+    return _load(COLLECTIVES, "collective algorithm", name)
 
 
 def _entries(group: str) -> dict[str, list[EntryPoint]]:

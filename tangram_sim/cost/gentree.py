@@ -236,23 +236,27 @@ def gentree(tree: Tree, size: float, op: str = "all_reduce") -> TreePlan:
 def fixed_plans(tree: Tree, size: float, op: str = "all_reduce") -> dict[str, TreePlan]:
     """What everybody may choose without looking at the tree: flat plans, and one plan at every level."""
     _check(size, op)
+    names = [*FIXED, *(f"hierarchical-{name}" for name in BY_LEVEL if tree.children)]
+    return {name: fixed_plan(name, tree, size, op) for name in names}
+
+
+def fixed_plan(name: str, tree: Tree, size: float, op: str = "all_reduce") -> TreePlan:
+    """One of `fixed_plans`; the hierarchical ones put the same plan at every level."""
+    _check(size, op)
     planner = _Planner(size, op)
-    found = {plan.name: planner.flat(tree, plan) for plan in FLAT}
+    if name in FIXED:
+        return planner.flat(tree, LocalPlan(name))
+    if name.removeprefix("hierarchical-") not in BY_LEVEL:
+        raise unknown_name("fixed plan", name, [*FIXED, *(f"hierarchical-{one}" for one in BY_LEVEL)])
+    only = (LocalPlan(name.removeprefix("hierarchical-")),)
+    known: dict[Tree, TreePlan] = {}
 
-    def by_level(name: str) -> TreePlan:
-        known: dict[Tree, TreePlan] = {}
+    def solve(one: Tree) -> TreePlan:
+        if one not in known:
+            known[one] = planner.composed(one, [solve(child) for child in one.children], only)
+        return known[one]
 
-        def solve(one: Tree) -> TreePlan:
-            if one not in known:
-                below = [solve(child) for child in one.children]
-                known[one] = planner.composed(one, below, (LocalPlan(name),))
-            return known[one]
-
-        return solve(tree)
-
-    if tree.children:
-        found |= {f"hierarchical {name}": by_level(name) for name in BY_LEVEL}
-    return found
+    return solve(tree)
 
 
 def _check(size: float, op: str) -> None:

@@ -82,6 +82,14 @@ class PathFinder:
             )
         return self._between_boxes(split[0], split[1], busy)
 
+    def halves(self) -> Rate:
+        """What the first half of the boxes (of the GPUs, in a single box) sends the other half."""
+        boxes = len(self.topology.boxes)
+        border = self.topology.first_rank[boxes // 2] if boxes > 1 else self.topology.gpus // 2
+        if not border:
+            return Rate(0.0, "")
+        return self.road(range(border), range(border, self.topology.gpus), busy=False)[0]
+
     def exit_rate(self, box: int, places: Places, back: bool = False) -> Rate:
         """What the GPUs at `places` of a box send (or receive) through its NICs."""
         return self._named(self._of(box).exit(places, (), back).rate, box)
@@ -100,6 +108,8 @@ class PathFinder:
             name = ""
             for a, b in zip(sorted(set(one)), sorted(set(other)) * len(set(one)), strict=False):
                 half = list(self._way(a, b))
+                if not half:  # both plugged into one leaf
+                    continue
                 up = half[: max(len(half) // 2, 1)]
                 name = name or self._above(one[0], up[0])
                 for step, (edge, _) in enumerate(up):
@@ -109,6 +119,9 @@ class PathFinder:
                         min(fabric.edges[edge].bytes_per_s, fabric.edges[edge].back_bytes_per_s) * self.reach.network
                     )
             # Steps that all leaves of the set share (one uplink) count once.
+            if not rates:
+                found[one] = (fabric.names[one[0]], 0.0, 0.0)
+                continue
             shared = [sum(rates[0]), *(min(step) for step in rates[1:])]
             found[one] = (name, 1 / shared[0], max((1 / rate for rate in shared[1:]), default=0.0))
         return found
