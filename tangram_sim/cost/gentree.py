@@ -200,6 +200,7 @@ def _flat_halving(tree: Tree, size: float) -> float:
             worst = max(worst, float(beta) * int(np.count_nonzero((out < start) | (out >= stop))))
         total, distance, block = total + block * worst, 2 * distance, block / 2
     if extra:
+        total *= (n - 1) / n / ((power - 1) / power)  # the plan table counts all ranks in this part
         folded = [b for first, stop, b in links if (first < 2 * extra and first % 2) or (stop < 2 * extra and stop % 2)]
         total += size * max([leaf, *folded])
     return 2 * total

@@ -23,6 +23,7 @@ def stated_topology(cluster: Cluster) -> Topology:
         raise BadInputError(
             f"{where}: {len(gpus)} vertices of kind gpu; nodes list {cluster.gpus} GPUs. List each once, in rank order"
         )
+    _hold_together(vertices, edges, place, gpus, where)
     fabric_of = _fabric_vertices(vertices)
     inner = [edge for edge in edges if not _network(edge, vertices, place)]
     component = _components(len(vertices), [(place[edge.a], place[edge.b]) for edge in inner])
@@ -55,7 +56,9 @@ def stated_topology(cluster: Cluster) -> Topology:
         _fabric(vertices, edges, place, fabric_of),
         derived=False,
     )
-    _hold_together(topology, vertices, edges, place, gpus, where)
+    for label, kind in zip(topology.labels, topology.boxes, strict=True):
+        if len(topology.boxes) > 1 and not topology.kinds[kind].ports:
+            raise BadInputError(f"{where}: {label} has no NIC that leads to a leaf, a spine or another NIC")
     return topology
 
 
@@ -156,14 +159,9 @@ def _fabric(
 
 
 def _hold_together(
-    topology: Topology,
-    vertices: Sequence[Vertex],
-    edges: Sequence[Edge],
-    place: dict[str, int],
-    gpus: Sequence[int],
-    where: str,
+    vertices: Sequence[Vertex], edges: Sequence[Edge], place: dict[str, int], gpus: Sequence[int], where: str
 ) -> None:
-    """Raise unless a path joins all GPUs, and every GPU of several boxes has a way to a NIC."""
+    """Raise unless a path joins all GPUs."""
     component = _components(len(vertices), [(place[edge.a], place[edge.b]) for edge in edges])
     apart = [gpu for gpu in gpus if component[gpu] != component[gpus[0]]]
     if apart:
@@ -171,7 +169,3 @@ def _hold_together(
         raise BadInputError(
             f"{where}: no path joins {vertices[gpus[0]].name} to {len(apart)} GPUs ({shown}); add the missing edges"
         )
-    if len(topology.boxes) > 1:
-        for label, kind in zip(topology.labels, topology.boxes, strict=True):
-            if not topology.kinds[kind].ports:
-                raise BadInputError(f"{where}: {label} has no NIC that leads to a leaf, a spine or another NIC")
