@@ -21,10 +21,11 @@ def racks(count: int, leaves: int, at: Parameters, oversubscription: float = 2.0
     rng = random.Random(seed)
     sizes = [leaves] * count
     if seed >= 0:
-        for _ in range(count * 4):
+        for _ in range(count * 4):  # move single servers, so that the total stays
             a, b = rng.randrange(count), rng.randrange(count)
             if sizes[a] > leaves // 2:
-                sizes[a], sizes[b] = sizes[a] - 1, sizes[b] + 1
+                sizes[a] -= 1
+                sizes[b] += 1
     return Tree(
         "core",
         at,
@@ -33,7 +34,10 @@ def racks(count: int, leaves: int, at: Parameters, oversubscription: float = 2.0
                 f"rack{index}" if seed >= 0 else "rack",
                 at,
                 leaves=size,
-                up_s_per_byte=at.beta_s_per_byte * oversubscription / size * (rng.uniform(1, 2) if seed >= 0 else 1),
+                up_s_per_byte=at.beta_s_per_byte
+                * oversubscription
+                / size
+                * (rng.uniform(1, 2) if seed >= 0 else 1),
             )
             for index, size in enumerate(sizes)
         ),
@@ -50,7 +54,6 @@ def planning() -> dict[str, float]:
     }
     found = {}
     for name, tree in cases.items():
-        assert tree.size == 4096
         begin = time.process_time()
         gentree(tree, 256 * MIB)
         found[name] = time.process_time() - begin

@@ -27,9 +27,15 @@ from tangram_sim.errors import BadInputError
 S = 1.0
 
 
-def near(found: Terms, rounds: int, sent: Fraction, reduced: Fraction, memory: Fraction, senders: int) -> None:
+def near(
+    found: Terms, rounds: int, sent: Fraction, reduced: Fraction, memory: Fraction, senders: int
+) -> None:
     assert found.rounds == rounds and found.senders == senders
-    for value, exact in ((found.sent_bytes, sent), (found.reduced_bytes, reduced), (found.memory_bytes, memory)):
+    for value, exact in (
+        (found.sent_bytes, sent),
+        (found.reduced_bytes, reduced),
+        (found.memory_bytes, memory),
+    ):
         assert abs(value - float(exact)) <= 1e-12 * max(1.0, float(exact))
 
 
@@ -46,7 +52,8 @@ def test_the_plan_table_is_exact(n: int) -> None:
         near(halving_doubling(n, S), 2 * power + 2, 2 * share + 2, share + 1, 3 * share + 3, 1)
     for fan_ins in factorisations(n):
         memory = sum(
-            (Fraction(fan_in + 1, prod(fan_ins[: index + 1])) for index, fan_in in enumerate(fan_ins)), Fraction(0)
+            (Fraction(fan_in + 1, prod(fan_ins[: index + 1])) for index, fan_in in enumerate(fan_ins)),
+            Fraction(0),
         )
         near(hierarchical_ps(fan_ins, S), 2 * len(fan_ins), 2 * share, share, memory, max(fan_ins) - 1)
 
@@ -98,7 +105,9 @@ def test_the_best_plan_flips_as_delta_and_epsilon_say() -> None:
     assert both[0].terms(8, size).seconds(plain) == pytest.approx(both[1].terms(8, size).seconds(plain))
     memory = Parameters(0.0, beta, delta_s_per_byte=1e-11, epsilon_s_per_byte=1e-9, senders=9)
     assert str(best_plan(8, size, memory)) == "colocated-ps"  # N - 1 = 7 <= w_t
-    assert str(best_plan(32, size, memory)) == "hierarchical-ps 8x4"  # fewest stages within w_t, largest first
+    assert (
+        str(best_plan(32, size, memory)) == "hierarchical-ps 8x4"
+    )  # fewest stages within w_t, largest first
     assert best_plan(31, size, memory).name == "ring"  # a prime: no stages, and 30 senders cost too much
     lax = Parameters(0.0, beta, delta_s_per_byte=1e-11, epsilon_s_per_byte=1e-9, senders=40)
     assert str(best_plan(32, size, lax)) == "colocated-ps"

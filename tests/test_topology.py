@@ -78,7 +78,7 @@ def test_nics_per_node_set_the_bandwidth_not_the_ranks() -> None:
     "node", ["DGX-H100", "DGX-A100-80GB", "p4d.24xlarge", "p5.48xlarge", "NC64as_T4_v3", "GB200-NVL72-tray"]
 )
 def test_the_derived_graph_gives_plain_clusters_their_closed_form(node: str) -> None:
-    """Groups inside a domain, over whole nodes, and strided groups side by side, as cost/collectives has them."""
+    """Groups inside a domain, over whole nodes, and strided ones side by side."""
     one = finder({"count": 36, "node": node})
     row, box = HWDB.node(node), len(one.topology.kinds[0].gpus)
     nodes = 1 if row.scale_up_nodes == 1 else row.scale_up_nodes
@@ -95,12 +95,10 @@ PLAIN = ("azure-c1", "azure-c2", "azure-c3", "dgx-a100-h100", "gb200-nvl72-h100"
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_roads_between_nodes_equal_those_of_lowering(name: str) -> None:
-    """Whole nodes to whole nodes, for every pair of groups; the latency within the mean for the larger NIC's."""
+    """Whole nodes to whole nodes; latency is the mean of both NICs' where lowering has the larger."""
     given = load_cluster(name, HWDB)
     one, placement = path_finder(given, HWDB), Placement(given, HWDB)
-    nodes = [
-        tuple(range(*placement.first_rank[node : node + 2])) for node in range(len(given.node_group))
-    ]
+    nodes = [tuple(range(*placement.first_rank[node : node + 2])) for node in range(len(given.node_group))]
     for a, group_a in enumerate(given.node_group):
         b = next((b for b in range(a + 1, len(nodes)) if not placement.same_domain(nodes[a], nodes[b])), None)
         if b is None or (a and group_a == given.node_group[a - 1]):
@@ -171,11 +169,16 @@ def test_removing_a_nic_costs_whole_groups_an_eighth_and_strided_ones_a_half() -
     given = cluster({"count": 2, "node": "DGX-A100-80GB"})
     data = full(given)
     whole, cut = without(data), without(data, ("1/nic3", "1/pcie3"), ("1/nic3", "g0/leaf"))
-    assert cut.group(range(16)).ring.bytes_per_s == pytest.approx(whole.group(range(16)).ring.bytes_per_s * 7 / 8)
+    assert cut.group(range(16)).ring.bytes_per_s == pytest.approx(
+        whole.group(range(16)).ring.bytes_per_s * 7 / 8
+    )
     # GPU 3 of the second node now shares the NICs of its socket: whoever is side by side with it has half.
     strided = [(first, first + 8) for first in range(8)]
     rates = [
-        [one.group(ranks, [other for other in strided if other != ranks]).ring.bytes_per_s for ranks in strided]
+        [
+            one.group(ranks, [other for other in strided if other != ranks]).ring.bytes_per_s
+            for ranks in strided
+        ]
         for one in (whole, cut)
     ]
     assert min(rates[1]) == pytest.approx(min(rates[0]) / 2)
@@ -189,7 +192,9 @@ def test_a_slower_direction_limits_a_ring() -> None:
     stated = path_finder(cluster_from_dict(data, HWDB), HWDB)
     assert stated.group(range(8)).ring.bytes_per_s == pytest.approx(45e9 * 0.78)
     assert stated.group(range(1, 8)).ring.bytes_per_s == pytest.approx(450e9 * 0.78)
-    assert cluster_from_dict(cluster_to_dict(cluster_from_dict(data, HWDB)), HWDB) == cluster_from_dict(data, HWDB)
+    assert cluster_from_dict(cluster_to_dict(cluster_from_dict(data, HWDB)), HWDB) == cluster_from_dict(
+        data, HWDB
+    )
 
 
 # fabric
@@ -221,7 +226,7 @@ def test_oversubscription_shows_in_the_all_to_all_before_the_ring() -> None:
 
 
 def test_a_two_node_tree_beats_the_ring_on_its_nics() -> None:
-    """A tree moves S through the NICs of two nodes, a ring 2 S 15/16: measured 1.2 to 1.7 times the NIC rate."""
+    """A tree moves S through the NICs of two nodes, a ring 2 S 15/16; measured 1.2 to 1.7 times the NICs."""
     found = finder({"count": 2, "node": "DGX-A100-80GB"}).group(range(16))
     assert found.tree.bytes_per_s > found.ring.bytes_per_s
 
@@ -241,7 +246,12 @@ def test_max_flow_equals_the_least_of_all_cuts() -> None:
     rng = random.Random(3)
     for _ in range(40):
         n = rng.randint(2, 6)
-        arcs = {(a, b): float(rng.randint(1, 9)) for a in range(n) for b in range(n) if a != b and rng.random() < 0.6}
+        arcs = {
+            (a, b): float(rng.randint(1, 9))
+            for a in range(n)
+            for b in range(n)
+            if a != b and rng.random() < 0.6
+        }
         cuts = [
             sum(rate for (a, b), rate in arcs.items() if a in side and b not in side)
             for many in range(n - 1)
@@ -277,7 +287,9 @@ def test_bad_graphs_are_named() -> None:
     assert "NVLink3" in refusal(changed(edges=[unknown, *edges[1:]]))
     assert "edges[0].ends" in refusal(changed(edges=[edges[0] | {"ends": ["0/gpu0", "0/gpu99"]}]))
     assert "given twice" in refusal(changed(vertices=[*vertices, vertices[0]]))
-    assert "15" in refusal(changed(vertices=[one for one in vertices if one["name"] != "0/gpu0"], edges=edges[:0]))
+    assert "15" in refusal(
+        changed(vertices=[one for one in vertices if one["name"] != "0/gpu0"], edges=edges[:0])
+    )
     assert "shape a derived fabric" in refusal(changed(rails=True))
     assert "unknown key" in refusal(changed(vertexes=[]))
     assert "without vertices" in refusal(changed(vertices=[]))

@@ -12,12 +12,14 @@ from tangram_sim.units import show_rate, show_seconds
 app = typer.Typer(help="Collectives: plans on a cluster's tree of switches.", no_args_is_help=True)
 
 Full = Annotated[
-    bool, typer.Option("--full", help="Print the graph as a cluster file with all vertices and edges, to edit.")
+    bool,
+    typer.Option("--full", help="Print the graph as a cluster file with all vertices and edges, to edit."),
 ]
 Op = Annotated[str, typer.Option("--op", help="all_reduce, reduce_scatter or all_gather.")]
 Size = Annotated[float, typer.Option("--bytes", help="Size of the full buffer.")]
 Algorithm = Annotated[
-    str, typer.Option("--algorithm", help="gentree, ring, halving-doubling, colocated-ps, hierarchical-ring, ...")
+    str,
+    typer.Option("--algorithm", help="gentree, ring, halving-doubling, colocated-ps, hierarchical-ring, ..."),
 ]
 Set = Annotated[
     list[str] | None,
@@ -63,12 +65,16 @@ def topology(
             one["link"],
             f"{one['count']:,}",
             show_rate(one["least_bytes_per_s"])
-            + (f" to {show_rate(one['most_bytes_per_s'])}" if one["most_bytes_per_s"] > one["least_bytes_per_s"] else ""),
+            + (
+                f" to {show_rate(one['most_bytes_per_s'])}"
+                if one["most_bytes_per_s"] > one["least_bytes_per_s"]
+                else ""
+            ),
         )
         for one in found["links"]
     ]
     print_table(("link", "edges", "one direction"), rows, right=(1,))
-    rows = [
+    boxes = [
         (
             one["like"] + (f" and {one['count'] - 1:,} more" if one["count"] > 1 else ""),
             str(one["gpus"]),
@@ -78,7 +84,7 @@ def topology(
         )
         for one in found["boxes"]
     ]
-    print_table(("box", "GPUs", "NICs", "ring inside", "NICs together"), rows, right=(1, 2, 3, 4))
+    print_table(("box", "GPUs", "NICs", "ring inside", "NICs together"), boxes, right=(1, 2, 3, 4))
     if found["bisection_bytes_per_s"]:
         print_line(
             f"half to half: {show_rate(found['bisection_bytes_per_s'])}, limited by {found['bisection_limited_by']}"
@@ -110,7 +116,9 @@ def plan(
     if as_json:
         print_json(found)
         return
-    print_line(f"{op} of {size:.4g} bytes over {found['gpus']:,} GPUs by {name}: {show_seconds(found['seconds'])}")
+    print_line(
+        f"{op} of {size:.4g} bytes over {found['gpus']:,} GPUs by {name}: {show_seconds(found['seconds'])}"
+    )
     print_line()
     rows = [
         (
@@ -125,18 +133,22 @@ def plan(
         for one in found["steps"]
     ]
     print_table(("level", "switch", "members", "plan", "time"), rows, right=(2, 4))
-    rows = [
+    others = [
         (other, show_seconds(seconds), f"{seconds / found['seconds']:.2f}" if found["seconds"] else "-")
         for other, seconds in found["others_s"].items()
     ]
-    print_table(("other plans", "time", "ratio"), rows, right=(1, 2))
+    print_table(("other plans", "time", "ratio"), others, right=(1, 2))
 
 
 def _setting(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
     if name.strip() not in _PARAMETERS:
-        raise unknown_name("GenModel parameter", name.strip(), _PARAMETERS, "Give it like --set epsilon=1e-12.")
+        raise unknown_name(
+            "GenModel parameter", name.strip(), _PARAMETERS, "Give it like --set epsilon=1e-12."
+        )
     try:
         return _PARAMETERS[name.strip()], float(value)
     except ValueError:
-        raise BadInputError(f"--set {text}: {value!r} is no number; give it like --set epsilon=1e-12") from None
+        raise BadInputError(
+            f"--set {text}: {value!r} is no number; give it like --set epsilon=1e-12"
+        ) from None

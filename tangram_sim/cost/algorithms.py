@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TypeAlias, cast
 
 from tangram_sim import registry
-from tangram_sim.cost.gentree import BY_LEVEL, TreePlan, fixed_plan, gentree
 from tangram_sim.cost.genmodel import FIXED
+from tangram_sim.cost.gentree import BY_LEVEL, TreePlan, fixed_plan, gentree
 from tangram_sim.cost.switchtree import Tree
 from tangram_sim.errors import unknown_name
 

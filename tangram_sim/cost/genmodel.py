@@ -27,10 +27,18 @@ class Parameters:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("alpha_s", "beta_s_per_byte", "gamma_s_per_byte", "delta_s_per_byte", "epsilon_s_per_byte"):
+        for name in (
+            "alpha_s",
+            "beta_s_per_byte",
+            "gamma_s_per_byte",
+            "delta_s_per_byte",
+            "epsilon_s_per_byte",
+        ):
             value = getattr(self, name)
             if not isfinite(value) or value < 0:
-                raise BadInputError(f"GenModel {name}: {value:g} given; a finite number, zero or more, is wanted")
+                raise BadInputError(
+                    f"GenModel {name}: {value:g} given; a finite number, zero or more, is wanted"
+                )
         if not self.senders >= 0:
             raise BadInputError(f"GenModel senders: {self.senders:g} given; zero or more is wanted")
 

@@ -35,15 +35,19 @@ def fit_genmodel(terms: Sequence[Terms], seconds: Sequence[float], source: str =
     points, and for times that are not positive.
     """
     if len(terms) != len(seconds):
-        raise BadInputError(f"fit_genmodel: {len(terms)} plans and {len(seconds)} times; give one time per plan")
+        raise BadInputError(
+            f"fit_genmodel: {len(terms)} plans and {len(seconds)} times; give one time per plan"
+        )
     if len(terms) < 3:
         raise BadInputError(f"fit_genmodel: {len(terms)} points; give three or more")
     measured = np.asarray(seconds, dtype=np.float64)
     if not (np.isfinite(measured).all() and (measured > 0).all()):
         raise BadInputError("fit_genmodel: every time must be a finite number of seconds above zero")
-    plain = np.array([[t.rounds, t.sent_bytes, t.reduced_bytes, t.memory_bytes] for t in terms], dtype=np.float64)
+    plain = np.array(
+        [[t.rounds, t.sent_bytes, t.reduced_bytes, t.memory_bytes] for t in terms], dtype=np.float64
+    )
     senders = np.array([t.senders for t in terms], dtype=np.float64)
-    best: tuple[float, float, NDArray[np.float64], NDArray[np.float64]] | None = None
+    fits: list[tuple[float, float, NDArray[np.float64], NDArray[np.float64]]] = []
     for threshold in np.arange(1.0, max(senders.max(), 2.0)):
         excess = np.maximum(senders - threshold, 0.0) * plain[:, 1]
         rows = np.column_stack((plain, excess)) / measured[:, None]
@@ -51,18 +55,21 @@ def fit_genmodel(terms: Sequence[Terms], seconds: Sequence[float], source: str =
         found = _nonnegative(rows / scale) / scale
         off = rows @ found - 1.0
         loss = float(off @ off)
-        if best is None or loss < best[0] * (1 - 1e-9):
-            best = loss, float(threshold), found, rows / scale
+        if not fits or loss < fits[-1][0] * (1 - 1e-9):
+            fits.append((loss, float(threshold), found, rows / scale))
 
-    _, threshold, found, rows = best
-    error = np.abs(np.column_stack((plain, np.maximum(senders - threshold, 0.0) * plain[:, 1])) @ found / measured - 1)
+    _, threshold, found, rows = fits[-1]
+    error = np.abs(
+        np.column_stack((plain, np.maximum(senders - threshold, 0.0) * plain[:, 1])) @ found / measured - 1
+    )
     full = np.linalg.matrix_rank(rows, tol=1e-8)
     blind = tuple(
         name
         for column, name in enumerate(_NAMES)
         if np.linalg.matrix_rank(np.delete(rows, column, axis=1), tol=1e-8) == full
     )
-    parameters = Parameters(*(float(value) for value in found), senders=threshold, source=source)
+    alpha, beta, gamma, delta, epsilon = (float(value) for value in found)
+    parameters = Parameters(alpha, beta, gamma, delta, epsilon, threshold, source)
     return Fitted(parameters, float(np.median(error)), float(np.quantile(error, 0.9)), len(terms), blind)
 
 

@@ -201,7 +201,11 @@ def _flat_halving(tree: Tree, size: float) -> float:
         total, distance, block = total + block * worst, 2 * distance, block / 2
     if extra:
         total *= (n - 1) / n / ((power - 1) / power)  # the plan table counts all ranks in this part
-        folded = [b for first, stop, b in links if (first < 2 * extra and first % 2) or (stop < 2 * extra and stop % 2)]
+        folded = [
+            b
+            for first, stop, b in links
+            if (first < 2 * extra and first % 2) or (stop < 2 * extra and stop % 2)
+        ]
         total += size * max([leaf, *folded])
     return 2 * total
 
@@ -265,4 +269,3 @@ def _check(size: float, op: str) -> None:
         raise unknown_name("collective", op, OPS)
     if not 0 < size < inf:
         raise BadInputError(f"{size:g} bytes given; give a finite size above zero")
-

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from typing import Any
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.cost.collectives import HOP_S
@@ -31,7 +32,9 @@ class Tree:
         if bool(self.children) == bool(self.leaves):
             raise BadInputError(f"switch {self.name}: give children or a number of leaves above 0, not both")
         if self.leaves < 0 or not 0 <= self.up_s_per_byte < inf:
-            raise BadInputError(f"switch {self.name}: leaves and uplink seconds per byte must be finite, 0 or more")
+            raise BadInputError(
+                f"switch {self.name}: leaves and uplink seconds per byte must be finite, 0 or more"
+            )
 
     @cached_property
     def size(self) -> int:
@@ -87,8 +90,8 @@ class Tree:
             yield from child.uplinks(first)
             first += child.size
 
-    def with_parameters(self, **changes: float) -> "Tree":
-        """The same tree with some of GenModel's parameters replaced at every switch."""
+    def with_parameters(self, **changes: Any) -> "Tree":
+        """The same tree with some of GenModel's parameters (fields of Parameters) replaced at every switch."""
         known: dict[Tree, Tree] = {}
 
         def changed(tree: "Tree") -> "Tree":
@@ -114,7 +117,8 @@ def tree_of(cluster: Cluster, hwdb: Hwdb) -> Tree:
     topology = finder.topology
     gpus = {group.node.gpu for group in cluster.groups}
     delta = max(
-        1 / (gpu.memory_bytes_per_s * hwdb.efficiency(gpu, gpu.peaks[0][0]).memory_efficiency.value) for gpu in gpus
+        1 / (gpu.memory_bytes_per_s * hwdb.efficiency(gpu, gpu.peaks[0][0]).memory_efficiency.value)
+        for gpu in gpus
     )
     source = "derived from the cluster's graph and hwdb efficiencies"
     made: dict[tuple[int, int], Tree] = {}
@@ -152,7 +156,9 @@ def tree_of(cluster: Cluster, hwdb: Hwdb) -> Tree:
 
 
 def _joined(
-    uplinks: dict[tuple[int, ...], tuple[str, float, float]], leaves: dict[tuple[int, ...], Tree], at: Parameters
+    uplinks: dict[tuple[int, ...], tuple[str, float, float]],
+    leaves: dict[tuple[int, ...], Tree],
+    at: Parameters,
 ) -> Tree:
     """Leaves under the spine of their group where a group has several, groups under the core."""
     groups: dict[str, list[tuple[Tree, float]]] = {}

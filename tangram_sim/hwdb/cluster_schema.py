@@ -132,7 +132,9 @@ class TopologyIn(_Part):
     leaf_oversubscription: Annotated[float, Field(ge=1, le=1e4)] = Field(
         1.0, description="summed NIC rate under a leaf over its uplinks"
     )
-    vertices: Annotated[list[VertexIn], Field(max_length=1_000_000)] = Field([], description="the whole graph")
+    vertices: Annotated[list[VertexIn], Field(max_length=1_000_000)] = Field(
+        [], description="the whole graph"
+    )
     edges: Annotated[list[EdgeIn], Field(max_length=4_000_000)] = Field([], description="the whole graph")
 
 

@@ -39,9 +39,7 @@ def wiring_of(given: TopologyIn, link: Callable[[str, str], Link], where: str) -
     vertices = tuple(
         Vertex(vertex.name, vertex.kind, (vertex.gb_per_s or 0.0) * GIGA) for vertex in given.vertices
     )
-    edges = tuple(
-        _edge(edge, names, link, f"{key}.edges[{index}]") for index, edge in enumerate(given.edges)
-    )
+    edges = tuple(_edge(edge, names, link, f"{key}.edges[{index}]") for index, edge in enumerate(given.edges))
     return Wiring(vertices, edges)
 
 
@@ -79,7 +77,9 @@ def wiring_to_dict(wiring: Wiring) -> dict[str, Any]:
     for vertex in wiring.vertices:
         entry: dict[str, Any] = {"name": vertex.name, "kind": vertex.kind}
         if vertex.bytes_per_s:
-            entry["gb_per_s"] = _inverse(vertex.bytes_per_s, lambda value: value * GIGA, vertex.bytes_per_s / GIGA)
+            entry["gb_per_s"] = _inverse(
+                vertex.bytes_per_s, lambda value: value * GIGA, vertex.bytes_per_s / GIGA
+            )
         vertices.append(entry)
     edges = []
     for edge in wiring.edges:

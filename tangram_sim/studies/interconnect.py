@@ -41,8 +41,8 @@ def describe_topology(cluster: Cluster, hwdb: Hwdb) -> dict[str, Any]:
                 "nic_bytes_per_s": sum(port.bytes_per_s for port in box.ports),
             }
         )
-    for edge in topology.fabric.edges:
-        links.setdefault(f"{edge.link} (network)", []).append(edge.bytes_per_s)
+    for cable in topology.fabric.edges:
+        links.setdefault(f"{cable.link} (network)", []).append(cable.bytes_per_s)
     everyone = finder.group(range(topology.gpus))
     halves = finder.halves()
     return {
@@ -51,7 +51,12 @@ def describe_topology(cluster: Cluster, hwdb: Hwdb) -> dict[str, Any]:
         "gpus": topology.gpus,
         "vertices": dict(sorted(vertices.items())),
         "links": [
-            {"link": name, "count": len(rates), "least_bytes_per_s": min(rates), "most_bytes_per_s": max(rates)}
+            {
+                "link": name,
+                "count": len(rates),
+                "least_bytes_per_s": min(rates),
+                "most_bytes_per_s": max(rates),
+            }
             for name, rates in sorted(links.items())
         ],
         "boxes": boxes,
@@ -71,7 +76,12 @@ def _paths(found: GroupPaths) -> dict[str, Any]:
 
 
 def plan_collective(
-    cluster: Cluster, hwdb: Hwdb, op: str, size: float, name: str = "gentree", changes: Sequence[tuple[str, float]] = ()
+    cluster: Cluster,
+    hwdb: Hwdb,
+    op: str,
+    size: float,
+    name: str = "gentree",
+    changes: Sequence[tuple[str, float]] = (),
 ) -> dict[str, Any]:
     """The plan of algorithm `name` on the cluster's tree, and the times of all others.
 

@@ -2,7 +2,6 @@
 
 from functools import lru_cache
 
-
 from tangram_sim.clusters import Cluster
 from tangram_sim.topology.forms import box_of
 from tangram_sim.topology.given import stated_topology

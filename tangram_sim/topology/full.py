@@ -22,7 +22,9 @@ def full_wiring(cluster: Cluster) -> Wiring:
     if topology.gpus > MOST_GPUS:
         raise BadInputError(f"{topology.gpus} GPUs; graphs of {MOST_GPUS} or fewer are written out in full")
     if topology.fabric.inside:
-        raise BadInputError("network.between limits traffic inside a group: such a limit is no edge, drop it first")
+        raise BadInputError(
+            "network.between limits traffic inside a group: such a limit is no edge, drop it first"
+        )
     vertices: list[Vertex] = []
     edges: list[Edge] = []
     used: set[int] = set()
@@ -48,7 +50,13 @@ def full_wiring(cluster: Cluster) -> Wiring:
         vertices += [Vertex(name, kind) for name, kind in zip(fabric.names, fabric.kinds, strict=True)]
     edges += [
         Edge(
-            fabric.names[e.a], fabric.names[e.b], e.link, "network", e.bytes_per_s, e.back_bytes_per_s, e.latency_s
+            fabric.names[e.a],
+            fabric.names[e.b],
+            e.link,
+            "network",
+            e.bytes_per_s,
+            e.back_bytes_per_s,
+            e.latency_s,
         )
         for e in fabric.edges
         if used and e.bytes_per_s < inf

@@ -137,7 +137,9 @@ def _box(
         kept,
         tuple(local[index] for index in members if vertices[index].kind == "gpu"),
         tuple(ports),
-        tuple((local[index], vertices[index].bytes_per_s) for index in members if vertices[index].bytes_per_s),
+        tuple(
+            (local[index], vertices[index].bytes_per_s) for index in members if vertices[index].bytes_per_s
+        ),
     )
     return box, tuple(leaves)
 

@@ -116,7 +116,8 @@ class PathFinder:
                     if len(rates) <= step:
                         rates.append([])
                     rates[step].append(
-                        min(fabric.edges[edge].bytes_per_s, fabric.edges[edge].back_bytes_per_s) * self.reach.network
+                        min(fabric.edges[edge].bytes_per_s, fabric.edges[edge].back_bytes_per_s)
+                        * self.reach.network
                     )
             # Steps that all leaves of the set share (one uplink) count once.
             if not rates:
@@ -141,7 +142,11 @@ class PathFinder:
         return self._paths[self.topology.boxes[box]]
 
     def _named(self, rate: Rate, box: int) -> Rate:
-        return Rate(rate.bytes_per_s, f"{self.topology.labels[box]}: {rate.limited_by}") if rate.limited_by else rate
+        return (
+            Rate(rate.bytes_per_s, f"{self.topology.labels[box]}: {rate.limited_by}")
+            if rate.limited_by
+            else rate
+        )
 
     def _group(self, members: Ranks, others: tuple[Ranks, ...]) -> GroupPaths:
         mine = self.topology.split(members)
@@ -168,7 +173,9 @@ class PathFinder:
                 for back in (False, True):
                     rate = self._named(paths.exit(places, there, back).rate, box)
                     outside = outside.least(rate)
-                    seconds = len(places) * (n - len(places)) / n / rate.bytes_per_s if rate.bytes_per_s else inf
+                    seconds = (
+                        len(places) * (n - len(places)) / n / rate.bytes_per_s if rate.bytes_per_s else inf
+                    )
                     if seconds > exchange:
                         exchange, slowest = seconds, rate.limited_by
         hop_out = 0.0
@@ -185,9 +192,7 @@ class PathFinder:
         tree = Rate(inside.bytes_per_s * share, inside.limited_by)
         if boxes > 1:
             # A double tree moves 2 S (d-1)/d through the NICs of each of d boxes, a ring 2 S (n-1)/n.
-            tree = tree.least(
-                Rate(outside.bytes_per_s * share / ((boxes - 1) / boxes), outside.limited_by)
-            )
+            tree = tree.least(Rate(outside.bytes_per_s * share / ((boxes - 1) / boxes), outside.limited_by))
         return GroupPaths(
             ranks=n,
             boxes=boxes,

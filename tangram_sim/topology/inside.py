@@ -82,7 +82,9 @@ class BoxPaths:
     def capacity(self, edge: int, back: bool) -> float:
         """Bytes/s of peer traffic over an edge in one direction."""
         found = self.box.edges[edge]
-        return (found.back_bytes_per_s if back else found.bytes_per_s) * self.reach.peer(found.link, found.kind)
+        return (found.back_bytes_per_s if back else found.bytes_per_s) * self.reach.peer(
+            found.link, found.kind
+        )
 
 
 def _allowed(box: Box, members: Places) -> frozenset[int]:
