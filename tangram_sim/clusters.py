@@ -6,7 +6,7 @@ Every bandwidth is bytes per second in one direction; peaks are dense with fp32 
 from dataclasses import dataclass
 from functools import cached_property
 
-from tangram_sim.wiring import Wiring
+from tangram_sim.wiring import DERIVED, Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Cluster:
     name: str
     groups: tuple[NodeGroup, ...]
     network: Network = Network()
-    wiring: Wiring = Wiring()  # what the file says of the interconnect's graph
+    wiring: Wiring = DERIVED  # what the file says of the interconnect's graph
 
     @cached_property
     def node_group(self) -> tuple[int, ...]:

@@ -46,3 +46,6 @@ class Wiring:
     def full(self) -> bool:
         """Whether vertices and edges are stated, so that nothing is derived."""
         return bool(self.vertices)
+
+
+DERIVED = Wiring()  # nothing stated: the graph follows from the node rows

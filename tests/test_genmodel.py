@@ -1,4 +1,4 @@
-"""GenModel: the plan table counted from played rounds, the flips it predicts, and that a fit finds its way back."""
+"""GenModel: the plan table counted from played rounds, the flips it predicts, and fits that find it again."""
 
 from fractions import Fraction
 from math import prod
@@ -98,7 +98,7 @@ def test_memory_optimality_is_the_single_stage() -> None:
 
 
 def test_the_best_plan_flips_as_delta_and_epsilon_say() -> None:
-    """Ring = CPS under (alpha ~ 0, beta, gamma); delta decides for CPS below w_t; epsilon brings stages back."""
+    """Ring = CPS under (alpha ~ 0, beta, gamma); delta decides for CPS below w_t, epsilon for stages."""
     size, beta = 256e6, 1e-10
     both = [LocalPlan("ring"), LocalPlan("colocated-ps")]
     plain = Parameters(0.0, beta, gamma_s_per_byte=1e-12)

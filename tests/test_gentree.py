@@ -1,4 +1,4 @@
-"""GenTree: never slower than a fixed plan, right where a count by hand is possible, and fast on large trees."""
+"""GenTree: never slower than a fixed plan, right where a count by hand is possible."""
 
 from typing import Any
 

@@ -86,9 +86,8 @@ def topology(
     ]
     print_table(("box", "GPUs", "NICs", "ring inside", "NICs together"), boxes, right=(1, 2, 3, 4))
     if found["bisection_bytes_per_s"]:
-        print_line(
-            f"half to half: {show_rate(found['bisection_bytes_per_s'])}, limited by {found['bisection_limited_by']}"
-        )
+        half = show_rate(found["bisection_bytes_per_s"])
+        print_line(f"half to half: {half}, limited by {found['bisection_limited_by']}")
     for name in ("ring", "tree", "all_to_all"):
         one = found["all_gpus"][name]
         if one["bytes_per_s"]:

@@ -1,6 +1,6 @@
 """GenModel: seconds of one collective from rounds, bytes sent, bytes reduced, memory traffic and incast.
 
-T = A alpha + B beta + C gamma + D delta + max(w - w_t, 0) B epsilon  (Wu et al., GenTree, arXiv:2409.04202).
+T = A alpha + B beta + C gamma + D delta + max(w - w_t, 0) B epsilon  (GenTree paper, arXiv:2409.04202).
 The terms of every plan are derived from its rounds: a k-way addition reads k blocks and writes one.
 """
 

@@ -30,9 +30,9 @@ _NAMES = ("alpha_s", "beta_s_per_byte", "gamma_s_per_byte", "delta_s_per_byte", 
 def fit_genmodel(terms: Sequence[Terms], seconds: Sequence[float], source: str = "") -> Fitted:
     """Non-negative least squares of relative errors, for every threshold w_t up to the largest fan-in.
 
-    The plans must differ in more than size: co-located servers over growing fan-ins show delta, epsilon and the
-    knee w_t, a ring at the same bytes sent tells delta from beta. Raises BadInputError for fewer than three
-    points, and for times that are not positive.
+    The plans must differ in more than size: co-located servers over growing fan-ins show delta, epsilon and
+    the knee w_t, a ring at the same bytes sent tells delta from beta. Raises BadInputError for fewer than
+    three points, and for times that are not positive.
     """
     if len(terms) != len(seconds):
         raise BadInputError(

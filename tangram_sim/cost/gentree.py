@@ -1,8 +1,8 @@
 """GenTree: a plan for a collective on a tree of switches, made bottom up, one local plan per switch.
 
-After Wu et al., arXiv:2409.04202 (shape of the algorithm; costs are derived in docs/models/gentree.md). A plan for
-the leaves below a switch is either composed (the children's plans, then a local plan among the children) or flat
-(one plan over all leaves, whatever the tree). Both are priced by what each link carries.
+After the authors of arXiv:2409.04202 (shape of the algorithm; costs are derived in docs/models/gentree.md).
+A plan for the leaves below a switch is either composed (the children's plans, then a local plan among them)
+or flat (one plan over all leaves, whatever the tree). Both are priced by what each link carries.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -84,7 +84,7 @@ class _Planner:
         )
         seconds, rearranged, plan, share = as_is[0], False, as_is[2], max(shares)
         if min(shares) < max(shares) * (1 - 1e-12):
-            # Gather blocks inside the children of many owners, so that every block has as many owners everywhere.
+            # Gather blocks inside children of many owners, so that all children have as many.
             moved = self._rearranging(tree, shares)
             even = [max(shares)] * len(shares)
             thick = max(density, *(child.widest_leaf_s_per_byte * max(shares) for child in tree.children))
@@ -100,7 +100,7 @@ class _Planner:
     def _local(
         self, tree: Tree, plan: LocalPlan, members: int, density: float, shares: Sequence[float]
     ) -> float:
-        """Seconds of a local plan: owners of a child share its traffic, links carry what is owned below them."""
+        """Seconds of a local plan: owners share a child's traffic, links carry what is owned below."""
         terms, at = plan.terms(members, self.size).of(self.op), tree.at
         share = max(shares)  # the leaf with the largest block is the last to finish
         senders = terms.senders * ceil(share / min(shares) - 1e-9)

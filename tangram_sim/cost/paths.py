@@ -5,7 +5,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.topology import PathFinder, Reach, topology_of
 
 # Of a PCIe slot, between a GPU and a NIC: nvbandwidth host to device moves 55.4 of 63.0 GB/s on H200 nodes
-# (stas00/ml-engineering network/README.md). Peer traffic by kernels reaches less: efficiency rows of kind:pcie.
+# (stas00/ml-engineering network/README.md). Kernels reach less between peers: rows of kind:pcie.
 PCIE_DMA_SHARE = 0.88
 
 

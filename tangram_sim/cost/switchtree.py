@@ -18,7 +18,7 @@ from tangram_sim.hwdb import Hwdb
 class Tree:
     """A switch over `children`, or over `leaves` GPUs (one of the two).
 
-    `at.alpha_s` is that of a round between its children. `at.beta_s_per_byte` is that of the link of one leaf;
+    `at.alpha_s` is that of a round between its children. `at.beta_s_per_byte` is that of a leaf's link;
     a switch over children has it in their `up_s_per_byte`, the link from a child to this switch.
     """
 
@@ -91,7 +91,7 @@ class Tree:
             first += child.size
 
     def with_parameters(self, **changes: Any) -> "Tree":
-        """The same tree with some of GenModel's parameters (fields of Parameters) replaced at every switch."""
+        """The same tree with some of GenModel's parameters (its fields) replaced at every switch."""
         known: dict[Tree, Tree] = {}
 
         def changed(tree: "Tree") -> "Tree":
@@ -109,9 +109,9 @@ class Tree:
 def tree_of(cluster: Cluster, hwdb: Hwdb) -> Tree:
     """The cluster as a tree: boxes of GPUs under leaves, under a spine per group, under the core.
 
-    Rates are those of the graph's paths with all GPUs of a box at work; a box's uplink is all its NICs. Gamma is
-    zero (fits to NCCL drive it there), delta one pass over the slowest GPU's memory, epsilon zero: measured
-    single-node points cannot identify incast. `Tree.with_parameters` sets others.
+    Rates are those of the graph's paths with all GPUs of a box at work; a box's uplink is all its NICs. Gamma
+    is zero (fits to NCCL drive it there), delta one pass over the slowest GPU's memory, epsilon zero:
+    measured single-node points cannot identify incast. `Tree.with_parameters` sets others.
     """
     finder = path_finder(cluster, hwdb)
     topology = finder.topology

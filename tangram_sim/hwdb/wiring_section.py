@@ -14,8 +14,8 @@ from tangram_sim.wiring import Edge, Vertex, Wiring
 def wiring_of(given: TopologyIn, link: Callable[[str, str], Link], where: str) -> Wiring:
     """What a file says of its graph. `link` finds a link class by name (and the key that names it).
 
-    Raises BadInputError for a name given twice, an edge to a vertex that is not listed or without bandwidth, a
-    graph without vertices, and for a fabric's shape beside a full graph; UnknownNameError for an unknown link.
+    Raises BadInputError for a name given twice, an edge to a vertex that is not listed or without bandwidth,
+    a graph without vertices, and a fabric's shape beside a full graph; UnknownNameError for an unknown link.
     """
     key = f"{where}: topology"
     if given.edges and not given.vertices:
@@ -34,7 +34,8 @@ def wiring_of(given: TopologyIn, link: Callable[[str, str], Link], where: str) -
         names.add(vertex.name)
         if vertex.gb_per_s is not None and vertex.kind != "host":
             raise BadInputError(
-                f"{key}.vertices[{index}].gb_per_s: {vertex.name} is of kind {vertex.kind}; only host bridges have it"
+                f"{key}.vertices[{index}].gb_per_s: {vertex.name} is of kind {vertex.kind}; "
+                "only host bridges have it"
             )
     vertices = tuple(
         Vertex(vertex.name, vertex.kind, (vertex.gb_per_s or 0.0) * GIGA) for vertex in given.vertices

@@ -85,8 +85,8 @@ def plan_collective(
 ) -> dict[str, Any]:
     """The plan of algorithm `name` on the cluster's tree, and the times of all others.
 
-    `changes` are GenModel parameters to set at every switch. Raises UnknownNameError for an unknown algorithm or
-    collective, BadInputError for sizes and parameters that make no sense.
+    `changes` are GenModel parameters to set at every switch. Raises UnknownNameError for an unknown
+    algorithm or collective, BadInputError for sizes and parameters that make no sense.
     """
     tree = tree_of(cluster, hwdb).with_parameters(**dict(changes))
     found: TreePlan = algorithm(name)(tree, size, op)

@@ -10,7 +10,7 @@ from tangram_sim.topology.graph import Box, Fabric, FabricEdge, Topology
 
 @lru_cache(maxsize=64)
 def topology_of(cluster: Cluster) -> Topology:
-    """The cluster's graph; equal nodes share one box. Raises BadInputError for a stated graph that is torn."""
+    """The cluster's graph; equal nodes share one box. BadInputError for a stated graph that is torn."""
     if cluster.wiring.full:
         return stated_topology(cluster)
     kinds: list[Box] = []

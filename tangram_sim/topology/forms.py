@@ -4,6 +4,8 @@ Every rule here is a default for a form of node, with its source; a cluster file
 (docs/models/topology.md lists the rules).
 """
 
+from itertools import pairwise
+
 from tangram_sim.clusters import Node
 from tangram_sim.topology.graph import Box, BoxEdge, Port
 from tangram_sim.units import GIGA
@@ -140,7 +142,7 @@ class _Build:
             prefix = "" if self.nodes == 1 else f"tray{number}/"
             hosts = [self._vertex(f"{prefix}host{index}", "host") for index in range(sockets)]
             self.limits += [(host, HOST_BRIDGE_BYTES_PER_S) for host in hosts]
-            for a, b in zip(hosts, hosts[1:], strict=False):
+            for a, b in pairwise(hosts):
                 self._edge(a, b, "between sockets", "host", SOCKET_BYTES_PER_S, HOST_HOP_S)
             above = hosts
             if switches:

@@ -13,8 +13,8 @@ MOST_GPUS = 2048  # a person edits this
 def full_wiring(cluster: Cluster) -> Wiring:
     """The cluster's graph as a cluster file may state it.
 
-    Raises BadInputError for graphs too large to write out, and for stated limits inside a group, which are not
-    edges.
+    Raises BadInputError for graphs too large to write out, and for stated limits inside a group, which
+    are not edges.
     """
     topology = topology_of(cluster)
     if not topology.derived:

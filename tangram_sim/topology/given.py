@@ -21,7 +21,8 @@ def stated_topology(cluster: Cluster) -> Topology:
     gpus = [index for index, vertex in enumerate(vertices) if vertex.kind == "gpu"]
     if len(gpus) != cluster.gpus:
         raise BadInputError(
-            f"{where}: {len(gpus)} vertices of kind gpu; nodes list {cluster.gpus} GPUs. List each once, in rank order"
+            f"{where}: {len(gpus)} vertices of kind gpu; nodes list {cluster.gpus} GPUs. "
+            "List each once, in rank order"
         )
     _hold_together(vertices, edges, place, gpus, where)
     fabric_of = _fabric_vertices(vertices)
@@ -169,5 +170,6 @@ def _hold_together(
     if apart:
         shown = ", ".join(vertices[gpu].name for gpu in apart[:4]) + (", ..." if len(apart) > 4 else "")
         raise BadInputError(
-            f"{where}: no path joins {vertices[gpus[0]].name} to {len(apart)} GPUs ({shown}); add the missing edges"
+            f"{where}: no path joins {vertices[gpus[0]].name} to {len(apart)} GPUs ({shown}); "
+            "add the missing edges"
         )

@@ -1,4 +1,4 @@
-"""What a group of ranks gets from the graph: bus bandwidth by algorithm, hop latencies, and the edge that limits.
+"""What a group of ranks gets from the graph: bus bandwidth by algorithm, hop latencies, the limiting edge.
 
 Groups that communicate at once share edges, NICs and uplinks. Boxes that are equal and equally filled are
 looked at once; between boxes, flows are summed per edge of the fabric.
@@ -97,8 +97,8 @@ class PathFinder:
     def uplinks(self, leaves: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[str, float, float]]:
         """For sets of leaves that boxes are plugged into, seconds per byte upwards.
 
-        (vertex above, seconds per byte to it, seconds per byte from there to the top); a set that needs no more
-        than one step has 0 for the second part.
+        (vertex above, seconds per byte to it, seconds per byte from there to the top); a set that needs no
+        more than one step has 0 for the second part.
         """
         found, fabric = {}, self.topology.fabric
         first = leaves[0]
@@ -351,7 +351,7 @@ class PathFinder:
 
 
 def _exchange(paths: BoxPaths, members: Places, others: tuple[Places, ...], n: int) -> tuple[float, str]:
-    """Seconds per byte that a rank holds of the part of an all-to-all that stays in a box; its slowest edge."""
+    """Seconds per byte that a rank holds of an all-to-all's part inside a box; its slowest edge."""
     groups = [group for group in (members, *others) if len(group) > 1]
     loads: Counter[tuple[int, bool]] = Counter()
     turned: Counter[int] = Counter()

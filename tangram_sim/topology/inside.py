@@ -111,7 +111,7 @@ def _used(paths: BoxPaths, members: Places) -> tuple[frozenset[int], frozenset[i
     )
 
 
-def _sharers(paths: BoxPaths, edge: int, members: Places, others: tuple[Places, ...]) -> int:
+def _sharers(paths: BoxPaths, edge: int, others: tuple[Places, ...]) -> int:
     """How many groups, this one among them, need an edge because they have members on both its sides."""
     box, side = paths.box, paths.box.near_side.get(edge)
     if side is None:
@@ -162,7 +162,7 @@ def _ring(paths: BoxPaths, members: Places, others: tuple[Places, ...]) -> Rate:
     arcs: dict[tuple[int, int], float] = {}
     for edge in edges:
         a, b = box.edges[edge].a, box.edges[edge].b
-        share = 1.0 / _sharers(paths, edge, members, others)
+        share = 1.0 / _sharers(paths, edge, others)
         arcs[a, b] = arcs.get((a, b), 0.0) + paths.capacity(edge, back=False) * share
         arcs[b, a] = arcs.get((b, a), 0.0) + paths.capacity(edge, back=True) * share
     gpus = [box.gpus[place] for place in members]

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import pairwise
 from math import inf
 
 Arcs = Mapping[tuple[int, int], float]
@@ -35,10 +36,10 @@ def max_flow(arcs: Arcs, source: int, sink: int) -> tuple[float, frozenset[int]]
         while path[-1] != source:
             path.append(came[path[-1]])
         path.reverse()
-        room = min(left[tail][head] for tail, head in zip(path, path[1:], strict=False))
+        room = min(left[tail][head] for tail, head in pairwise(path))
         if room == inf:
             return room, frozenset(came)
-        for tail, head in zip(path, path[1:], strict=False):
+        for tail, head in pairwise(path):
             left[tail][head] -= room
             left[head][tail] += room
         total += room
