@@ -6,6 +6,8 @@ Every bandwidth is bytes per second in one direction; peaks are dense with fp32 
 from dataclasses import dataclass
 from functools import cached_property
 
+from tangram_sim.wiring import DERIVED, Wiring
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -53,6 +55,8 @@ class Node:
     usd_per_hour: float = 0.0  # per node; 0 = not stated
     power_w: float = 0.0  # per node; 0 = not stated
     name: str = ""  # the hwdb row it came from, if any
+    sockets: int = 0  # host bridges; 0 = as usual for the form of node
+    pcie_switches: int = -1  # between GPUs, NICs and host bridges; -1 = as usual for the form of node
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class Cluster:
     name: str
     groups: tuple[NodeGroup, ...]
     network: Network = Network()
+    wiring: Wiring = DERIVED  # what the file says of the interconnect's graph
 
     @cached_property
     def node_group(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from tangram_sim.errors import TangramError, unknown_name
 
 PARALLELIZERS = "tangram_sim.parallelizers"
 VERBS = "tangram_sim.verbs"  # names are GROUP.VERB, as in `calibrate.kernels`
+COLLECTIVES = "tangram_sim.collectives"  # algorithms beside the built-in ones; private so far
 
 
 def parallelizer_names() -> tuple[str, ...]:
@@ -38,6 +39,16 @@ def verb(group: str, name: str) -> Any:
     Raises as `parallelizer` does.
     """
     return _load(VERBS, "verb", f"{group}.{name}")
+
+
+def collective_names() -> tuple[str, ...]:
+    """Names of the collective algorithms that installed packages add, sorted; nothing is imported."""
+    return tuple(sorted(_entries(COLLECTIVES)))
+
+
+def collective(name: str) -> Any:
+    """The collective algorithm registered as `name`. Raises as `parallelizer` does."""
+    return _load(COLLECTIVES, "collective algorithm", name)
 
 
 def _entries(group: str) -> dict[str, list[EntryPoint]]:

@@ -6,7 +6,17 @@ import sys
 
 import typer
 
-from tangram_sim.cli import calibrate, estimate, explain, hardware, models, plan, simulate, validate
+from tangram_sim.cli import (
+    calibrate,
+    estimate,
+    explain,
+    hardware,
+    interconnect,
+    models,
+    plan,
+    simulate,
+    validate,
+)
 from tangram_sim.errors import TangramError
 
 app = typer.Typer(
@@ -22,7 +32,9 @@ app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)
 app.command("explain")(explain.command)
 app.command("islands")(hardware.islands)
+hardware.app.command("topology")(interconnect.topology)
 app.add_typer(hardware.app, name="hw")
+app.add_typer(interconnect.app, name="collectives")
 app.add_typer(models.app, name="models")
 app.add_typer(validate.app, name="validate")
 app.add_typer(calibrate.app, name="calibrate")

@@ -11,7 +11,9 @@ from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb.cluster_schema import MAX_NODES, ClusterIn, GroupIn, parse_cluster
 from tangram_sim.hwdb.database import GENERIC_BRIDGE, Hwdb
 from tangram_sim.hwdb.efficiency import DTYPES
+from tangram_sim.hwdb.wiring_section import wiring_of, wiring_to_dict
 from tangram_sim.units import BITS_PER_BYTE, GIGA, MEGA, gbps_to_bytes_per_s
+from tangram_sim.wiring import Wiring
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _HINT = "Or give the path of a cluster file (.yaml or .json)."
@@ -79,7 +81,8 @@ def cluster_from_dict(data: Any, hwdb: Hwdb | None = None, where: str = "cluster
         a, b = sorted(limit.groups)
         between.append(GroupLimit((a, b), gbps_to_bytes_per_s(limit.gbps), limit.latency_us / MEGA))
     network = Network(float(parsed.network.oversubscription), tuple(between))
-    return Cluster(parsed.name or name or "cluster", groups, network)
+    wiring = wiring_of(parsed.topology, source.link, where)
+    return Cluster(parsed.name or name or "cluster", groups, network, wiring)
 
 
 class _Hardware:
@@ -184,6 +187,8 @@ def _node(group: GroupIn, source: _Hardware, key: str) -> Node:
         usd_per_hour=base.usd_per_hour if group.usd_per_hour is None else float(group.usd_per_hour),
         power_w=base.power_w if group.power_w is None else float(group.power_w),
         name=base.name if group.row is None else group.row,
+        sockets=group.sockets or base.sockets,
+        pcie_switches=base.pcie_switches if group.pcie_switches is None else group.pcie_switches,
     )
 
 
@@ -251,6 +256,10 @@ def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
             "power_w": node.power_w,
             "row": node.name,
         }
+        if node.sockets:
+            entry["sockets"] = node.sockets
+        if node.pcie_switches >= 0:
+            entry["pcie_switches"] = node.pcie_switches
         nodes.append(entry)
     between = [
         {
@@ -260,12 +269,15 @@ def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
         }
         for limit in cluster.network.between
     ]
-    return {
+    written = {
         "name": cluster.name,
         "nodes": nodes,
         "network": {"oversubscription": cluster.network.oversubscription, "between": between},
         "hardware": {"gpus": gpus, "links": links},
     }
+    if cluster.wiring != Wiring():
+        written["topology"] = wiring_to_dict(cluster.wiring)
+    return written
 
 
 def _gpu_figures(gpu: Gpu) -> dict[str, Any]:

@@ -45,6 +45,10 @@ class GroupIn(_Part):
     usd_per_hour: Amount | None = Field(None, description="price of one node")
     power_w: Amount | None = Field(None, description="power of one node")
     row: Text | None = Field(None, description="row of hwdb/nodes.csv that the figures came from")
+    sockets: Annotated[int, Field(ge=1, le=64)] | None = Field(None, description="host bridges per node")
+    pcie_switches: Annotated[int, Field(ge=0, le=1024)] | None = Field(
+        None, description="PCIe switches per node; 0 hangs GPUs and NICs on host bridges"
+    )
 
 
 class LimitIn(_Part):
@@ -91,6 +95,49 @@ class HardwareIn(_Part):
     links: dict[Name, LinkIn] = {}
 
 
+class VertexIn(_Part):
+    """A vertex of a graph stated in full."""
+
+    name: Name = Field(description="any text, once")
+    kind: Literal["gpu", "nvswitch", "pcie-switch", "host", "nic", "leaf", "spine"]
+    gb_per_s: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        None, description="peer traffic that a host bridge turns around among its devices, GB/s"
+    )
+
+
+class EdgeIn(_Part):
+    """An edge of a graph stated in full."""
+
+    ends: Annotated[list[Name], Field(min_length=2, max_length=2)] = Field(description="two vertices")
+    link: Name = Field(description="row of hwdb/links.csv; any text beside kind and gb_per_s")
+    kind: Literal["nvlink", "nvlink-bridge", "xgmi", "pcie", "network", "host", "other"] | None = Field(
+        None, description="kind of link; default: that of the link class"
+    )
+    gb_per_s: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+        None, description="GB/s of each direction; default: that of the link class"
+    )
+    back_gb_per_s: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+        None, description="GB/s from the second end to the first, where it differs"
+    )
+    latency_us: Microseconds | None = Field(None, description="latency, us; default: that of the link class")
+
+
+class TopologyIn(_Part):
+    """The interconnect's graph: the shape of the derived fabric, or all vertices and edges."""
+
+    rails: bool = Field(False, description="NICs of equal index share a leaf")
+    leaf_nodes: Annotated[int, Field(ge=0, le=MAX_NODES)] = Field(
+        0, description="nodes under one leaf; 0 = the whole group"
+    )
+    leaf_oversubscription: Annotated[float, Field(ge=1, le=1e4)] = Field(
+        1.0, description="summed NIC rate under a leaf over its uplinks"
+    )
+    vertices: Annotated[list[VertexIn], Field(max_length=1_000_000)] = Field(
+        [], description="the whole graph"
+    )
+    edges: Annotated[list[EdgeIn], Field(max_length=4_000_000)] = Field([], description="the whole graph")
+
+
 class ClusterIn(_Part):
     """A cluster file."""
 
@@ -100,6 +147,7 @@ class ClusterIn(_Part):
     )
     network: NetworkIn = Field(NetworkIn(), description="the network between nodes")
     hardware: HardwareIn = Field(HardwareIn(), description="figures that travel with the file")
+    topology: TopologyIn = Field(TopologyIn(), description="the interconnect's graph")
 
 
 # What each kind of pydantic error wants, in words; `{...}` are filled from the error's context.
@@ -196,6 +244,9 @@ def _model_at(location: tuple[int | str, ...]) -> type[BaseModel] | None:
         ("network",): NetworkIn,
         ("network", "between"): LimitIn,
         ("hardware",): HardwareIn,
+        ("topology",): TopologyIn,
+        ("topology", "vertices"): VertexIn,
+        ("topology", "edges"): EdgeIn,
     }
     return known.get(steps)
 

@@ -109,7 +109,7 @@ def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     Every slice beyond the first is one more collective, hence one more latency.
     """
     width = _weight_bytes(setting.job)
-    again = np.where(setting.replicas > 1, (setting.slices - 1) * setting.dp_group.latency_s, 0.0)
+    again = np.where(setting.replicas > 1, (setting.slices - 1) * setting.dp_group.once.start, 0.0)
     gathered = _over_replicas(setting, atom, width, False) + setting.rates.data_exposed * again
     return np.where(setting.zero >= 3, gathered, 0.0) + _experts_resharded_s(setting, atom, width)
 

@@ -1,0 +1,153 @@
+"""`tangram hw topology` and `tangram collectives plan`: a cluster's graph, and collectives on it."""
+
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.units import show_rate, show_seconds
+
+app = typer.Typer(help="Collectives: plans on a cluster's tree of switches.", no_args_is_help=True)
+
+Full = Annotated[
+    bool,
+    typer.Option("--full", help="Print the graph as a cluster file with all vertices and edges, to edit."),
+]
+Op = Annotated[str, typer.Option("--op", help="all_reduce, reduce_scatter or all_gather.")]
+Size = Annotated[float, typer.Option("--bytes", help="Size of the full buffer.")]
+Algorithm = Annotated[
+    str,
+    typer.Option("--algorithm", help="gentree, ring, halving-doubling, colocated-ps, hierarchical-ring, ..."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A GenModel parameter at every switch, like epsilon=1e-12; may be repeated."),
+]
+_PARAMETERS = {
+    "alpha": "alpha_s",
+    "gamma": "gamma_s_per_byte",
+    "delta": "delta_s_per_byte",
+    "epsilon": "epsilon_s_per_byte",
+    "senders": "senders",
+}
+
+
+def topology(
+    cluster: shared.ClusterArgument,
+    full: Full = False,
+    hwdb: shared.HwdbFolders = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Show the graph of CLUSTER: vertices, links, what boxes exchange, what limits the group of all GPUs."""
+    from tangram_sim.hwdb import cluster_to_dict, load_cluster
+    from tangram_sim.studies.interconnect import describe_topology
+
+    database = shared.load_hwdb(hwdb)
+    given = load_cluster(cluster, database)
+    if full:
+        from dataclasses import replace
+
+        from tangram_sim.topology.full import full_wiring
+
+        print_json(cluster_to_dict(replace(given, wiring=full_wiring(given))))
+        return
+    found = describe_topology(given, database)
+    if as_json:
+        print_json(found)
+        return
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in found["vertices"].items())
+    print_line(f"{found['cluster']}: {'derived' if found['derived'] else 'stated'} graph of {counts}")
+    print_line()
+    rows = [
+        (
+            one["link"],
+            f"{one['count']:,}",
+            show_rate(one["least_bytes_per_s"])
+            + (
+                f" to {show_rate(one['most_bytes_per_s'])}"
+                if one["most_bytes_per_s"] > one["least_bytes_per_s"]
+                else ""
+            ),
+        )
+        for one in found["links"]
+    ]
+    print_table(("link", "edges", "one direction"), rows, right=(1,))
+    boxes = [
+        (
+            one["like"] + (f" and {one['count'] - 1:,} more" if one["count"] > 1 else ""),
+            str(one["gpus"]),
+            str(one["nics"]),
+            show_rate(one["ring_bytes_per_s"]) if one["ring_bytes_per_s"] else "-",
+            show_rate(one["nic_bytes_per_s"]),
+        )
+        for one in found["boxes"]
+    ]
+    print_table(("box", "GPUs", "NICs", "ring inside", "NICs together"), boxes, right=(1, 2, 3, 4))
+    if found["bisection_bytes_per_s"]:
+        half = show_rate(found["bisection_bytes_per_s"])
+        print_line(f"half to half: {half}, limited by {found['bisection_limited_by']}")
+    for name in ("ring", "tree", "all_to_all"):
+        one = found["all_gpus"][name]
+        if one["bytes_per_s"]:
+            words = f"all {found['gpus']:,} GPUs, {name}: {show_rate(one['bytes_per_s'])}"
+            print_line(f"{words}, limited by {one['limited_by']}")
+
+
+@app.command("plan")
+def plan(
+    cluster: shared.ClusterArgument,
+    op: Op = "all_reduce",
+    size: Size = 268435456.0,
+    name: Algorithm = "gentree",
+    changes: Set = None,
+    hwdb: shared.HwdbFolders = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Plan one collective over all GPUs of CLUSTER, level by level, beside fixed plans."""
+    from tangram_sim.hwdb import load_cluster
+    from tangram_sim.studies.interconnect import plan_collective
+
+    database = shared.load_hwdb(hwdb)
+    settings = tuple(_setting(text) for text in changes or ())
+    found = plan_collective(load_cluster(cluster, database), database, op, size, name, settings)
+    if as_json:
+        print_json(found)
+        return
+    print_line(
+        f"{op} of {size:.4g} bytes over {found['gpus']:,} GPUs by {name}: {show_seconds(found['seconds'])}"
+    )
+    print_line()
+    rows = [
+        (
+            str(one["level"]),
+            one["switch"] + (f" x {one['switches']:,}" if one["switches"] > 1 else ""),
+            f"{one['members']:,}",
+            one["plan"]
+            + (" over all leaves below" if one["flat"] else "")
+            + (", blocks gathered first" if one["rearranged"] else ""),
+            show_seconds(one["seconds"]),
+        )
+        for one in found["steps"]
+    ]
+    print_table(("level", "switch", "members", "plan", "time"), rows, right=(2, 4))
+    others = [
+        (other, show_seconds(seconds), f"{seconds / found['seconds']:.2f}" if found["seconds"] else "-")
+        for other, seconds in found["others_s"].items()
+    ]
+    print_table(("other plans", "time", "ratio"), others, right=(1, 2))
+
+
+def _setting(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    if name.strip() not in _PARAMETERS:
+        raise unknown_name(
+            "GenModel parameter", name.strip(), _PARAMETERS, "Give it like --set epsilon=1e-12."
+        )
+    try:
+        return _PARAMETERS[name.strip()], float(value)
+    except ValueError:
+        raise BadInputError(
+            f"--set {text}: {value!r} is no number; give it like --set epsilon=1e-12"
+        ) from None

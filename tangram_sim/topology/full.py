@@ -1,0 +1,64 @@
+"""A derived graph written out in full, vertex by vertex: to edit, for instance to take one link out."""
+
+from math import inf
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError
+from tangram_sim.topology.derive import topology_of
+from tangram_sim.wiring import Edge, Vertex, Wiring
+
+MOST_GPUS = 2048  # a person edits this
+
+
+def full_wiring(cluster: Cluster) -> Wiring:
+    """The cluster's graph as a cluster file may state it.
+
+    Raises BadInputError for graphs too large to write out, and for stated limits inside a group, which
+    are not edges.
+    """
+    topology = topology_of(cluster)
+    if not topology.derived:
+        return cluster.wiring
+    if topology.gpus > MOST_GPUS:
+        raise BadInputError(f"{topology.gpus} GPUs; graphs of {MOST_GPUS} or fewer are written out in full")
+    if topology.fabric.inside:
+        raise BadInputError(
+            "network.between limits traffic inside a group: such a limit is no edge, drop it first"
+        )
+    vertices: list[Vertex] = []
+    edges: list[Edge] = []
+    used: set[int] = set()
+    for number, kind in enumerate(topology.boxes):
+        box, limits = topology.kinds[kind], dict(topology.kinds[kind].limits)
+        names = [f"{number}/{name}" for name in box.names]
+        vertices += [
+            Vertex(name, what, limits.get(index, 0.0))
+            for index, (name, what) in enumerate(zip(names, box.kinds, strict=True))
+        ]
+        edges += [
+            Edge(names[e.a], names[e.b], e.link, e.kind, e.bytes_per_s, e.back_bytes_per_s, e.latency_s)
+            for e in box.edges
+        ]
+        if len(topology.boxes) > 1:
+            for port, leaf in zip(box.ports, topology.attached[number], strict=True):
+                used.add(leaf)
+                ends = names[port.nic], topology.fabric.names[leaf]
+                rates = port.bytes_per_s, port.back_bytes_per_s
+                edges.append(Edge(*ends, port.link, "network", *rates, port.latency_s))
+    fabric = topology.fabric
+    if used:
+        vertices += [Vertex(name, kind) for name, kind in zip(fabric.names, fabric.kinds, strict=True)]
+    edges += [
+        Edge(
+            fabric.names[e.a],
+            fabric.names[e.b],
+            e.link,
+            "network",
+            e.bytes_per_s,
+            e.back_bytes_per_s,
+            e.latency_s,
+        )
+        for e in fabric.edges
+        if used and e.bytes_per_s < inf
+    ]
+    return Wiring(tuple(vertices), tuple(edges))

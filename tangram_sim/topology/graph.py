@@ -1,0 +1,176 @@
+"""The graph's shape in memory: boxes (scale-up domains, equal ones stored once) joined by a fabric.
+
+A box holds GPUs, scale-up switches, PCIe switches, host bridges and NICs; the fabric holds leaves and spines.
+10,000 GPUs in equal nodes are one box and a list of attachments.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+# Kinds of links that join GPUs directly or over a scale-up switch; PCIe is used where these do not connect.
+SCALE_UP = frozenset({"nvlink", "nvlink-bridge", "xgmi", "other"})
+
+
+@dataclass(frozen=True, slots=True)
+class BoxEdge:
+    """A link inside a box between two vertices given by index."""
+
+    a: int
+    b: int
+    link: str
+    kind: str
+    bytes_per_s: float
+    back_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where a NIC leaves its box: rates of both directions and latency up to the leaf."""
+
+    nic: int  # vertex of the box
+    bytes_per_s: float
+    back_bytes_per_s: float
+    latency_s: float
+    link: str = "network"
+
+
+@dataclass(frozen=True)
+class Box:
+    """One scale-up domain. Vertices are known by index; `gpus` are in rank order."""
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    edges: tuple[BoxEdge, ...]
+    gpus: tuple[int, ...]
+    ports: tuple[Port, ...]
+    limits: tuple[tuple[int, float], ...] = ()  # (host bridge, bytes/s of peer traffic it turns around)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.names, self.edges, self.ports))
+
+    def __hash__(self) -> int:  # boxes are keys of caches asked thousands of times
+        return self._hash
+
+    @cached_property
+    def neighbours(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """(edge, other vertex) of every vertex."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.names]
+        for index, edge in enumerate(self.edges):
+            found[edge.a].append((index, edge.b))
+            found[edge.b].append((index, edge.a))
+        return tuple(tuple(one) for one in found)
+
+    def reachable(self, start: int, edges: frozenset[int], without: int = -1) -> frozenset[int]:
+        """Vertices that `edges` join to `start`; edge `without` counts as cut."""
+        seen, ahead = {start}, [start]
+        while ahead:
+            for edge, other in self.neighbours[ahead.pop()]:
+                if edge in edges and edge != without and other not in seen:
+                    seen.add(other)
+                    ahead.append(other)
+        return frozenset(seen)
+
+    @cached_property
+    def scale_up_edges(self) -> frozenset[int]:
+        """Edges of scale-up links."""
+        return frozenset(index for index, edge in enumerate(self.edges) if edge.kind in SCALE_UP)
+
+    @cached_property
+    def host_edges(self) -> frozenset[int]:
+        """Edges of PCIe, between host bridges and to NICs."""
+        return frozenset(range(len(self.edges))) - self.scale_up_edges
+
+    @cached_property
+    def near_side(self) -> Mapping[int, frozenset[int]]:
+        """For every edge whose removal cuts its own kind of graph in two: the vertices on the side of `a`."""
+        found = {}
+        for edges in (self.scale_up_edges, self.host_edges):
+            for index in edges:
+                side = self.reachable(self.edges[index].a, edges, without=index)
+                if self.edges[index].b not in side:
+                    found[index] = side
+        return found
+
+    def edge_name(self, index: int) -> str:
+        """`gpu0 - nvswitch (NVLink4)`."""
+        edge = self.edges[index]
+        return f"{self.names[edge.a]} - {self.names[edge.b]} ({edge.link})"
+
+
+@dataclass(frozen=True)
+class FabricEdge:
+    """A link between two vertices of the fabric; rates may be infinite."""
+
+    a: int
+    b: int
+    link: str
+    bytes_per_s: float
+    back_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Leaves and spines."""
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    edges: tuple[FabricEdge, ...]
+    # Stated limits on the traffic of one box with its neighbours under the same vertex: (bytes/s, latency s).
+    inside: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+
+    @cached_property
+    def neighbours(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """(edge, other vertex) of every vertex."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.names]
+        for index, edge in enumerate(self.edges):
+            found[edge.a].append((index, edge.b))
+            found[edge.b].append((index, edge.a))
+        return tuple(tuple(one) for one in found)
+
+    def edge_name(self, index: int) -> str:
+        """`g0/leaf - core (uplink)`."""
+        edge = self.edges[index]
+        return f"{self.names[edge.a]} - {self.names[edge.b]} ({edge.link})"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A cluster's graph. Ranks are numbered box by box, as in the cluster file."""
+
+    name: str
+    kinds: tuple[Box, ...]  # the different boxes
+    boxes: tuple[int, ...]  # kind of every box
+    labels: tuple[str, ...]  # name of every box
+    attached: tuple[tuple[int, ...], ...]  # fabric vertex of every port, per box
+    fabric: Fabric
+    derived: bool
+
+    @cached_property
+    def first_rank(self) -> tuple[int, ...]:
+        """The first rank of every box, and the number of ranks at the end."""
+        found = [0]
+        for kind in self.boxes:
+            found.append(found[-1] + len(self.kinds[kind].gpus))
+        return tuple(found)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole graph."""
+        return self.first_rank[-1]
+
+    def box_of(self, rank: int) -> int:
+        """The box a rank sits in."""
+        return bisect_right(self.first_rank, rank) - 1
+
+    def split(self, ranks: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+        """Places inside each box that `ranks` take, by box."""
+        found: dict[int, list[int]] = {}
+        for rank in sorted(ranks):
+            box = self.box_of(rank)
+            found.setdefault(box, []).append(rank - self.first_rank[box])
+        return {box: tuple(places) for box, places in found.items()}

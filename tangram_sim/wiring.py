@@ -1,0 +1,51 @@
+"""Nouns of a stated interconnect graph: vertices, edges, and the shape of the fabric. No I/O, no search.
+
+A cluster without a stated graph gets one derived from its node types (`tangram_sim.topology`).
+"""
+
+from dataclasses import dataclass
+
+VERTEX_KINDS = ("gpu", "nvswitch", "pcie-switch", "host", "nic", "leaf", "spine")
+FABRIC_KINDS = frozenset({"leaf", "spine"})
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A GPU, switch, host bridge (socket), NIC, leaf or spine."""
+
+    name: str
+    kind: str  # one of VERTEX_KINDS; "nvswitch" stands for any scale-up switch
+    # Peer traffic that a host bridge turns around among its own devices, one direction; 0 = not limited.
+    bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A link between two vertices; each direction has its own rate."""
+
+    a: str
+    b: str
+    link: str  # class of the link, a row of `hwdb/links.csv` or of the file's own hardware
+    kind: str  # of that class: nvlink, nvlink-bridge, xgmi, pcie, network, other
+    bytes_per_s: float  # from a to b
+    back_bytes_per_s: float  # from b to a
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a cluster file says of its graph: all of it, or the shape of the derived fabric."""
+
+    vertices: tuple[Vertex, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    rails: bool = False  # NICs of equal index share a leaf
+    leaf_nodes: int = 0  # nodes under one leaf (or one set of rail leaves); 0 = the whole group
+    leaf_oversubscription: float = 1.0  # summed NIC rate under a leaf over its uplinks
+
+    @property
+    def full(self) -> bool:
+        """Whether vertices and edges are stated, so that nothing is derived."""
+        return bool(self.vertices)
+
+
+DERIVED = Wiring()  # nothing stated: the graph follows from the node rows
