@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tangram_sim.cli import estimate, explain, hardware, models, plan, simulate, validate
+from tangram_sim.cli import estimate, explain, hardware, models, plan, purchase, simulate, validate, what_if
 from tangram_sim.errors import TangramError
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app.command("plan")(plan.command)
 app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)
 app.command("explain")(explain.command)
+app.command("what-if")(what_if.command)
+app.command("purchase")(purchase.command)
 app.command("islands")(hardware.islands)
 app.add_typer(hardware.app, name="hw")
 app.add_typer(models.app, name="models")
