@@ -87,9 +87,8 @@ def purchasing(compiled: Path) -> Iterator[Row]:
         spent = tangram(purchase.purchase_arguments(folder), compiled)
         found = json.loads(spent.printed)
         note = (
-            f"{found['mixes']} mixes, {len(found['simulated'])} simulated, {found['bounded_away']} bounded away, "
-            f"
-            f"{len(found['front'])} on the front; {spent.wall_s:.0f} s wall"
+            f"{found['mixes']} mixes, {len(found['simulated'])} simulated, {found['bounded_away']} bounded "
+            f"away, {len(found['front'])} on the front; {spent.wall_s:.0f} s wall"
         )
         yield Row("purchase: 6 kinds, up to 4 each", spent.cpu_s, "CPU-s", 600.0, note=note)
         spent = tangram(purchase.purchase_arguments(folder), compiled)

@@ -228,8 +228,8 @@ def command(
         right=(1, 2, 3, 4, 6, 7, 8),
     )
     print_line(
-        f"the front of {front.mixes:,} mixes within the limits: the fastest for its cost. `gap`: a plan of that "
-        "mix is at most so much faster than the one found"
+        f"the front of {front.mixes:,} mixes within the limits: the fastest for the cost. `gap`: "
+        "its best plan is at most so much faster than the one found"
     )
     if hangs_on is not None:
         buying.print_sensitivity(hangs_on)

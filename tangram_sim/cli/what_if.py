@@ -47,7 +47,7 @@ def command(
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """What CLUSTER with each --add would achieve on MODEL: throughput, time, money, which GPUs stay useful."""
+    """What CLUSTER with each --add would achieve on MODEL: throughput, time, money, GPUs in use."""
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.datafiles import write_whole

@@ -1,7 +1,7 @@
 """Sweeps: many independent pieces of work over all cores, each answer kept on disk under what it depends on.
 
 A repeated or interrupted sweep resumes: answers are written one by one, each file whole or not at all. The
-key of an answer is a digest of its content (model, cluster, job, wishes, all rows of the hardware database); the
+key of an answer is a digest of its content (model, cluster, job, wishes, all rows of the hwdb); the
 folder is that of this very package (version and digest of its source), so that neither a changed row nor a
 changed program ever meets an old answer.
 """
@@ -75,7 +75,7 @@ class Cache:
             kept = json.loads(path.read_text(encoding="utf-8"))
             if kept["key"] != key or not isinstance(kept["answer"], dict):
                 raise ValueError("not what it says")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             self.notes.append(f"{path}: unreadable answer ignored ({type(error).__name__}); it is made anew")

@@ -158,13 +158,13 @@ def _power(member: Member, running: int, prices: Prices) -> tuple[list[Charge], 
 def goodput_of(members: Sequence[Member], running: Sequence[int], prices: Prices) -> costs.Goodput | None:
     """Goodput of a job on the running nodes; None where MTBF, checkpoint or restart time is not stated."""
     economics = prices.economics
-    nodes: dict[str, tuple[int, float]] = {}
+    nodes: list[tuple[int, float]] = []
     for member, count in zip(members, running, strict=True):
         mtbf = prices.of(member.name).mtbf_hours or economics.mtbf_hours
         if count and mtbf is None:
             return None
         if count and mtbf is not None:
-            nodes[member.label] = (count, mtbf.value * costs.SECONDS_PER_HOUR)
+            nodes.append((count, mtbf.value * costs.SECONDS_PER_HOUR))
     if economics.checkpoint_s is None or economics.restart_s is None:
         return None
     return costs.goodput(costs.system_mtbf_s(nodes), economics.checkpoint_s.value, economics.restart_s.value)

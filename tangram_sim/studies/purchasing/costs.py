@@ -4,6 +4,7 @@ All money is USD of one day; rates are per hour of training unless a name says o
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 HOURS_PER_YEAR = 8766.0  # 365.25 days
@@ -18,12 +19,12 @@ class Goodput:
     interval_s: float  # of work between checkpoints; inf: never fails
 
 
-def system_mtbf_s(node_mtbf_s: dict[str, tuple[int, float]]) -> float:
-    """Mean seconds between failures of a job that any node's failure stops; values are (nodes, node MTBF).
+def system_mtbf_s(node_mtbf_s: Sequence[tuple[int, float]]) -> float:
+    """Mean seconds between failures of a job that any node's failure stops; entries are (nodes, node MTBF).
 
     Failures of independent nodes add as rates (Poisson).
     """
-    rate = sum(nodes / mtbf for nodes, mtbf in node_mtbf_s.values())
+    rate = sum(nodes / mtbf for nodes, mtbf in node_mtbf_s)
     return 1.0 / rate if rate else math.inf
 
 

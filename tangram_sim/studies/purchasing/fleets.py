@@ -78,7 +78,7 @@ class Fleet:
         return Fleet(replace(self.cluster, groups=(*self.cluster.groups, *groups)), (*self.members, *members))
 
     def without(self, retired: dict[str, int]) -> "Fleet":
-        """The fleet with nodes of groups retired; groups are numbered anew, limits between the others stay."""
+        """The fleet with nodes of groups retired; groups are numbered anew, limits between others stay."""
         kept = [
             (index, member.nodes - retired.get(member.label, 0)) for index, member in enumerate(self.members)
         ]

@@ -1,8 +1,8 @@
 """The search over a catalogue: branch and bound to the Pareto front of throughput against cost.
 
-A mix is left out unsimulated only when no plan of it can reach the front, by two bounds on it:
+A mix stays unsimulated only when no plan of it can reach the front, by two bounds:
 1. Work (planners/bound.py): GPUs work no faster than their ideal rates. Always valid.
-2. Growth, if asked for: a planner may leave nodes idle, so a fleet is worth no more than one that contains it.
+2. Growth, if asked for: planners may leave nodes idle, so a fleet is worth no more than one that has it.
    It holds for best plans; a heuristic planner may break it. Every simulated pair is checked, and the bound
    is widened by the worst breach seen.
 docs/models/costs.md has the argument.
