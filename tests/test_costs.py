@@ -13,9 +13,10 @@ from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import Figure, node_prices
 from tangram_sim.studies.purchasing import costs
-from tangram_sim.studies.purchasing.billing import Terms, bill, goodput_of
+from tangram_sim.studies.purchasing.billing import Terms, bill, break_even_of, goodput_of
 from tangram_sim.studies.purchasing.fleets import Member, named_purchase
 from tangram_sim.studies.purchasing.pricefile import load_prices
+from tangram_sim.studies.purchasing.sensitivity import with_figure
 
 HWDB = Hwdb.load()
 MINUTE, HOUR = 60.0, 3600.0
@@ -191,6 +192,12 @@ class TestBills:
             "economics.pue",
             "economics.usd_per_kwh",
         }
+
+    def test_break_even_wants_both_prices_and_counts_power(self, prices):
+        member = self.member("DGX-H100", 1, bought=True)
+        assert break_even_of(member, prices) is None
+        prices = with_figure(prices, "nodes.DGX-H100.rent_usd_per_hour", 50.0)
+        assert break_even_of(member, prices) == pytest.approx(300_000 / (50 - 10.2 * 1.25 * 0.1))
 
     def test_goodput_wants_all_three_figures(self, prices):
         members = [self.member("DGX-H100", 2, bought=True), self.member("DGX-A100-80GB", 1, bought=False)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from tangram_sim.cli.console import print_line, print_table
-from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
     from tangram_sim.cli.progress import SlowProgress
@@ -64,11 +64,10 @@ def require_tokens(tokens: float) -> None:
         raise BadInputError(f"--tokens {tokens:g}: give a finite number above zero, e.g. 1e12")
 
 
-def require_used(prices: "Prices", names: set[str]) -> None:
-    """Raise UnknownNameError for nodes of a price file that neither the database nor this question knows."""
-    for name in prices.named:
-        if name not in names:
-            raise unknown_name("node in the price file", name, names)
+def unused_prices(prices: "Prices", names: set[str]) -> tuple[str, ...]:
+    """A note on nodes of a price file that this question does not have: one may be a misspelling."""
+    unused = [name for name in prices.named if name not in names]
+    return (f"the price file also speaks of {', '.join(unused)}: not in this question",) if unused else ()
 
 
 def require_folder(path: Path) -> None:

@@ -127,7 +127,7 @@ def command(
     standing = Fleet.of(load_cluster(cluster, database))
     known = {member.name for member in standing.members} | {one.name for one, _ in offers}
     found_prices = load_prices(prices, database)
-    buying.require_used(found_prices, known | set(database.node_names()))
+    unused = buying.unused_prices(found_prices, known | set(database.node_names()))
     with SlowProgress("purchase") as progress:
         sweep = buying.make_sweep(cache, no_cache, jobs, progress)
         study = purchase(
@@ -185,7 +185,7 @@ def command(
         ],
         "sensitivity": buying.sensitivity_json(hangs_on) if hangs_on else None,
         "assumptions": list(study.assumptions),
-        "notes": list(study.notes),
+        "notes": [*unused, *study.notes],
     }
     if output is not None:
         for point in study.points:
@@ -236,7 +236,7 @@ def command(
     if output is not None:
         print_line(f"front and plans written to {output} (`tangram simulate` replays a plan)")
     print_line(f"searched: {len(front.simulated)} mixes simulated, {front.left_out} bounded away")
-    buying.print_notes(study.notes, sweep)
+    buying.print_notes((*unused, *study.notes), sweep)
 
 
 def _limit(option: str, value: float | None) -> float:

@@ -72,7 +72,7 @@ def command(
     standing = Fleet.of(load_cluster(cluster, database))
     bought = [parse_purchases(item, database) for item in add or []]
     named = {member.name for member in standing.members} | {one.name for each in bought for one in each}
-    buying.require_used(found_prices, named | set(database.node_names()))
+    unused = buying.unused_prices(found_prices, named | set(database.node_names()))
     with SlowProgress("what-if") as progress:
         sweep = buying.make_sweep(cache, no_cache, jobs, progress)
         study = what_if(
@@ -103,7 +103,7 @@ def command(
                 "candidates": [buying.row_json(row) for row in study.rows],
                 "sensitivity": buying.sensitivity_json(hangs_on) if hangs_on else None,
                 "assumptions": list(study.assumptions),
-                "notes": list(study.notes),
+                "notes": [*unused, *study.notes],
             }
         )
         return
@@ -141,4 +141,4 @@ def command(
         if sub_islands
         else ("islands were planned whole; `--sub-islands` searches finer and takes longer",)
     )
-    buying.print_notes((*islands, *study.notes), sweep)
+    buying.print_notes((*islands, *unused, *study.notes), sweep)

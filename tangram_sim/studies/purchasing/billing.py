@@ -155,6 +155,22 @@ def _power(member: Member, running: int, prices: Prices) -> tuple[list[Charge], 
     return [Charge(member.label, "power", rate, member.bought, basis)], lacking
 
 
+def break_even_of(member: Member, prices: Prices) -> float | None:
+    """Hours of training after which buying a node has cost less than renting it; inf: never.
+
+    None where its capital price, its rent or the price of power is not stated.
+    """
+    capital, rent = prices.of(member.name).capital_usd, rent_of(member, prices)
+    power, lacking = _power(member, 1, prices)
+    if capital is None or rent is None or lacking:
+        return None
+    economics = prices.economics
+    upkeep = (
+        capital.value * economics.upkeep_per_year.value / costs.HOURS_PER_YEAR / economics.utilisation.value
+    )
+    return costs.break_even_hours(capital.value, rent.value, power[0].usd_per_hour + upkeep)
+
+
 def goodput_of(members: Sequence[Member], running: Sequence[int], prices: Prices) -> costs.Goodput | None:
     """Goodput of a job on the running nodes; None where MTBF, checkpoint or restart time is not stated."""
     economics = prices.economics

@@ -11,7 +11,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import Wishes
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.purchasing import costs
-from tangram_sim.studies.purchasing.billing import Bill, Terms, bill, goodput_of, power_w_of
+from tangram_sim.studies.purchasing.billing import Bill, Terms, bill, break_even_of, goodput_of, power_w_of
 from tangram_sim.studies.purchasing.cases import Case, outcome, overlays_of, simulate_case
 from tangram_sim.studies.purchasing.fleets import Fleet, Purchase
 from tangram_sim.studies.purchasing.pricefile import Prices
@@ -127,7 +127,7 @@ def what_if(
     if all(row.document is None for row in rows):
         raise InfeasibleError("no candidate has a plan: " + rows[0].reason)
     return WhatIf(
-        model, tokens, tuple(rows), prices, terms, tuple(notes_of(rows, sweep)), assumed(prices, rows)
+        model, tokens, tuple(rows), prices, terms, tuple(notes_of(rows, prices, sweep)), assumed(prices, rows)
     )
 
 
@@ -191,7 +191,7 @@ def _less(retired: dict[str, int]) -> str:
     return "".join(f" - {count} x {name}" for name, count in retired.items())
 
 
-def notes_of(rows: Sequence[Row], sweep: Sweep) -> list[str]:
+def notes_of(rows: Sequence[Row], prices: Prices, sweep: Sweep) -> list[str]:
     """What is missing or was assumed, once each."""
     missing = dict.fromkeys(name for row in rows for name in row.bill.missing)
     notes = []
@@ -212,7 +212,22 @@ def notes_of(rows: Sequence[Row], sweep: Sweep) -> list[str]:
     )
     if bare:
         notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
-    return [*notes, *sweep.notes]
+    return [*notes, *_break_evens(rows, prices), *sweep.notes]
+
+
+def _break_evens(rows: Sequence[Row], prices: Prices) -> list[str]:
+    """Buy or rent, for every node bought that has both prices."""
+    lines: dict[str, None] = {}
+    for member in (member for row in rows for member in row.fleet.members if member.bought):
+        hours = break_even_of(member, prices)
+        if hours is None:
+            continue
+        years = hours / costs.HOURS_PER_YEAR / prices.economics.utilisation.value
+        answer = (
+            "never" if hours == float("inf") else f"after {hours:,.0f} hours of training ({years:.1f} years)"
+        )
+        lines[f"buying a {member.name} has cost less than renting it {answer}"] = None
+    return list(lines)
 
 
 def assumed(prices: Prices, rows: Sequence[Row]) -> tuple[str, ...]:
