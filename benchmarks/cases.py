@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks import purchase
 from benchmarks.measure import Row, call, spend, tangram
 
 # Arguments of `tangram plan` and the most CPU seconds on one core, cold process.
@@ -100,6 +101,26 @@ def gentree(compiled: Path) -> Iterator[Row]:
         yield Row(f"gentree gain, {case}", gain, "x")
 
 
+def purchasing(compiled: Path) -> Iterator[Row]:
+    """What-if of eight candidates; a catalogue under a budget, and the same again from its cache."""
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        purchase.write_inputs(folder)
+        spent = tangram(purchase.what_if_arguments(folder), compiled)
+        yield Row(
+            "what-if of 8 candidates on 64 GPUs", spent.cpu_s, "CPU-s", 20.0, peak_bytes=spent.peak_bytes
+        )
+        spent = tangram(purchase.purchase_arguments(folder), compiled)
+        found = json.loads(spent.printed)
+        note = (
+            f"{found['mixes']} mixes, {len(found['simulated'])} simulated, {found['bounded_away']} bounded "
+            f"away, {len(found['front'])} on the front; {spent.wall_s:.0f} s wall"
+        )
+        yield Row("purchase: 6 kinds, up to 4 each", spent.cpu_s, "CPU-s", 600.0, note=note)
+        spent = tangram(purchase.purchase_arguments(folder), compiled)
+        yield Row("the same from its cache", spent.wall_s, "s", 2.0)
+
+
 GROUPS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "startup": startup,
     "first": first_run,
@@ -108,4 +129,5 @@ GROUPS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "estimates": estimates,
     "engines": engines,
     "gentree": gentree,
+    "purchase": purchasing,
 }

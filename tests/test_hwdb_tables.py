@@ -12,7 +12,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 HWDB = ROOT / "hwdb"
 SHARED = ROOT.parent / "shared" / "data"
-TABLES = ("gpus", "links", "nodes", "aliases", "schema")
+TABLES = ("gpus", "links", "nodes", "prices", "aliases", "schema")
 KEYS = {"gpu": "gpus", "link": "links", "node": "nodes"}
 LINK_KINDS = {"nvlink", "nvlink-bridge", "xgmi", "pcie", "network", "none", "other"}
 PEAKS = ["fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]

@@ -14,8 +14,10 @@ from tangram_sim.cli import (
     interconnect,
     models,
     plan,
+    purchase,
     simulate,
     validate,
+    what_if,
 )
 from tangram_sim.errors import TangramError
 
@@ -31,6 +33,8 @@ app.command("plan")(plan.command)
 app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)
 app.command("explain")(explain.command)
+app.command("what-if")(what_if.command)
+app.command("purchase")(purchase.command)
 app.command("islands")(hardware.islands)
 hardware.app.command("topology")(interconnect.topology)
 app.add_typer(hardware.app, name="hw")

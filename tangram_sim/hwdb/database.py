@@ -263,6 +263,13 @@ class Hwdb:
         facts = [[table, name, row.facts()] for (table, name), row in sorted(self._used.items())]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
+    def digest_of_tables(self) -> str:
+        """Fingerprint of all rows, read or not: 32 hex digits of a SHA-256. What results are cached under."""
+        rows = [row for table in self._tables.rows.values() for row in table.values()]
+        rows += self._tables.efficiency.rows()
+        facts = sorted([row.table, row.name, *row.facts()] for row in rows)
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
     def _read(self, table: str, name: str) -> Row:
         row = self.row(table, name)
         self._used[table, row.name] = row

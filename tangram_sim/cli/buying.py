@@ -1,0 +1,216 @@
+"""What `what-if` and `purchase` share: options, the sweep behind them, and how figures are shown."""
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.errors import BadInputError
+
+if TYPE_CHECKING:
+    from tangram_sim.cli.progress import SlowProgress
+    from tangram_sim.studies.purchasing.pricefile import Prices
+    from tangram_sim.studies.purchasing.sensitivity import Sensitivity
+    from tangram_sim.studies.purchasing.whatif import Row
+    from tangram_sim.studies.sweep import Sweep
+
+Tokens: TypeAlias = Annotated[float, typer.Option("--tokens", help="Tokens to train on, e.g. 1e12.")]
+PriceFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--prices", help="Your prices, power, failures: a YAML file, each with day and source."),
+]
+Acquire: TypeAlias = Annotated[
+    str,
+    typer.Option("--acquire", help="buy, rent, spot, or auto: buy what has a capital price, rent the rest."),
+]
+FleetHeld: TypeAlias = Annotated[
+    str, typer.Option("--fleet", help="The fleet you have is owned (power alone counts), rented, or auto.")
+]
+SubIslands: TypeAlias = Annotated[
+    bool, typer.Option("--sub-islands/--whole-islands", help="Plans may split islands: finer, and slower.")
+]
+CacheFolder: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--cache", help="Folder that keeps simulated answers.  [default: the user's cache]"),
+]
+NoCache: TypeAlias = Annotated[bool, typer.Option("--no-cache", help="Keep no answers and use none.")]
+Jobs: TypeAlias = Annotated[
+    int, typer.Option("--jobs", help="Processes; 0: one per core (with the extra sweep).")
+]
+WithSensitivity: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--sensitivity", help="Also say how far each assumption moves the answer, and what flips it."
+    ),
+]
+
+
+def make_sweep(folder: Path | None, no_cache: bool, jobs: int, progress: "SlowProgress") -> "Sweep":
+    """The sweep that the options ask for."""
+    from tangram_sim.studies.sweep import Cache, Sweep, default_folder
+
+    if no_cache and folder is not None:
+        raise BadInputError("--cache and --no-cache contradict each other; keep one")
+    cache = None if no_cache else Cache(folder or default_folder())
+    return Sweep(cache, jobs, progress.report)
+
+
+def require_tokens(tokens: float) -> None:
+    """Raise BadInputError unless `tokens` is a finite number above zero."""
+    if not math.isfinite(tokens) or tokens <= 0:
+        raise BadInputError(f"--tokens {tokens:g}: give a finite number above zero, e.g. 1e12")
+
+
+def unused_prices(prices: "Prices", names: set[str]) -> tuple[str, ...]:
+    """A note on nodes of a price file that this question does not have: one may be a misspelling."""
+    unused = [name for name in prices.named if name not in names]
+    return (f"the price file also speaks of {', '.join(unused)}: not in this question",) if unused else ()
+
+
+def require_folder(path: Path) -> None:
+    """Refuse a place that cannot hold files before any work is done. Raises BadInputError."""
+    place = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    if not place.is_dir():
+        raise BadInputError(f"--output {path}: {place} is a file; name a folder for the plans")
+    if not os.access(place, os.W_OK):
+        raise BadInputError(f"--output {path}: no permission to write in {place}; name another folder")
+
+
+def money(usd: float | None) -> str:
+    """Dollars with three or four digits; `-` where they are not known."""
+    if usd is None:
+        return "-"
+    if math.isinf(usd):
+        return "inf"
+    return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}"
+
+
+def count_of(value: float | None) -> str:
+    """A large number in millions; `-` where it is not known."""
+    if value is None:
+        return "-"
+    return "inf" if math.isinf(value) else f"{value / 1e6:,.3g} M"
+
+
+def days(value: float) -> str:
+    """Days, or years where it is many."""
+    return f"{value / 365.25:,.1f} years" if value > 3652.5 else f"{value:,.1f} days"
+
+
+def uses(row: "Row") -> str:
+    """GPUs used of those there are, member by member."""
+    return " ".join(f"{use.label} {use.gpus_used}/{use.gpus}" for use in row.uses)
+
+
+def row_json(row: "Row") -> dict[str, Any]:
+    """One row as JSON; the plan is in files of its own."""
+    found: dict[str, Any] = {"name": row.name, "feasible": row.document is not None}
+    if row.document is None:
+        return found | {"reason": row.reason}
+    marginal = row.marginal_tokens_per_usd
+    return found | {
+        "tokens_per_s": row.throughput.tokens_per_s,
+        "tokens_per_s_low": row.throughput.low,
+        "tokens_per_s_high": row.throughput.high,
+        "goodput": row.goodput.fraction if row.goodput else None,
+        "checkpoint_interval_s": row.goodput.interval_s
+        if row.goodput and math.isfinite(row.goodput.interval_s)
+        else None,
+        "step_s": row.document.step_s,
+        "mfu": row.document.mfu,
+        "days_to_train": row.days_to_train,
+        "power_w": row.power_w,
+        "outlay_usd": row.bill.outlay_usd,
+        "usd_per_hour": row.bill.usd_per_hour if row.bill.known else None,
+        "usd_to_train": row.usd_to_train,
+        "usd_per_million_tokens": row.usd_per_million_tokens,
+        "marginal_tokens_per_usd": marginal if marginal is not None and math.isfinite(marginal) else None,
+        "missing": list(row.bill.missing),
+        "uses": [
+            {
+                "label": use.label,
+                "gpu": use.gpu,
+                "gpus": use.gpus,
+                "gpus_used": use.gpus_used,
+                "nodes_used": use.nodes_used,
+                "bought": use.bought,
+            }
+            for use in row.uses
+        ],
+        "charges": [
+            {
+                "of": charge.member,
+                "kind": charge.kind,
+                "usd_per_hour": charge.usd_per_hour,
+                "basis": charge.basis,
+            }
+            for charge in row.bill.charges
+        ],
+    }
+
+
+def sensitivity_json(found: "Sensitivity") -> dict[str, Any]:
+    """A sensitivity as JSON."""
+    return {
+        "score": found.score,
+        "best": found.best,
+        "second": found.second,
+        "value": found.value,
+        "tornado": [
+            {
+                "input": swing.input.name,
+                "base": swing.input.base,
+                "low": swing.input.low,
+                "high": swing.input.high,
+                "at_low": swing.at_low,
+                "at_high": swing.at_high,
+                "source": swing.input.source,
+            }
+            for swing in found.tornado
+        ],
+        "flips": [
+            {"input": flip.input.name, "base": flip.input.base, "threshold": flip.threshold}
+            for flip in found.flips
+        ],
+        "steady": list(found.steady),
+    }
+
+
+def print_sensitivity(found: "Sensitivity") -> None:
+    """Tornado and flips as tables."""
+    what = "USD per million tokens" if found.score == "usd_per_million_tokens" else "tokens/s"
+    print_line(f"{what} of {found.best}: {found.value:,.4g}. How far one assumption moves it:")
+    rows = [
+        (
+            swing.input.name,
+            f"{swing.input.low:,.4g} - {swing.input.high:,.4g}",
+            f"{swing.at_low:,.4g}",
+            f"{swing.at_high:,.4g}",
+            f"{swing.width / found.value:.1%}",
+        )
+        for swing in found.tornado[:12]
+    ]
+    print_table(("assumption", "from - to", "at low end", "at high end", "swing"), rows, right=(2, 3, 4))
+    if found.second == found.best:
+        return
+    print_line(f"{found.second} would overtake {found.best} if")
+    lines = [
+        (flip.input.name, f"{flip.input.base:,.4g}", f"{flip.threshold:,.4g}", f"{flip.change:+.1%}")
+        for flip in found.flips
+    ]
+    if lines:
+        print_table(("assumption", "is", "were", "change"), lines, right=(1, 2, 3))
+    else:
+        print_line(
+            "nothing within reach flips it (prices to a tenth or ten times, efficiencies by three sigma)."
+        )
+
+
+def print_notes(notes: tuple[str, ...], sweep: "Sweep") -> None:
+    """What a person should know, and what the search took."""
+    for note in notes:
+        print_line(f"note: {note}")
+    print_line(f"searched: {sweep.made} plans made, {sweep.kept} taken from the cache")

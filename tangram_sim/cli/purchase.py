@@ -1,0 +1,268 @@
+"""`tangram purchase`: which mix of a catalogue to buy."""
+
+import math
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import buying
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.errors import BadInputError, unknown_name
+
+Models = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A model as for `plan`; several, separated by commas, share the fleet."
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option("--weights", help="Share of the tokens that each of several models takes, e.g. 3,1."),
+]
+CatalogueFile = Annotated[
+    Path, typer.Option("--catalogue", help="YAML with offers: [{node: p5.48xlarge, most: 4}, ...].")
+]
+Budget = Annotated[float | None, typer.Option("--budget", help="Most capital to spend, USD.")]
+Hourly = Annotated[
+    float | None, typer.Option("--budget-per-hour", help="Most cost of what is new, USD/h of training.")
+]
+PowerKw = Annotated[
+    float | None, typer.Option("--power-kw", help="Most power of what is new, kW (with PUE if given).")
+]
+MaxNodes = Annotated[int | None, typer.Option("--max-nodes", help="Most nodes to add.")]
+RackUnits = Annotated[float | None, typer.Option("--rack-units", help="Most rack units for what is new.")]
+Deadline = Annotated[
+    str | None, typer.Option("--deadline", help="Day by which nodes must have come, e.g. 2027-03-01.")
+]
+Ordered = Annotated[
+    str | None, typer.Option("--order-date", help="Day from which delivery counts.  [default: today]")
+]
+Cost = Annotated[
+    str, typer.Option("--cost", help="What the front trades: hourly (USD/h of training) or outlay (USD).")
+]
+Growth = Annotated[
+    bool,
+    typer.Option(
+        "--growth-bound/--no-growth-bound",
+        help="Assume that a fleet is worth no more than one that contains it.",
+    ),
+]
+FrontFolder = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Write front.json and the plans of the front into this folder."),
+]
+
+
+def command(
+    model: Models,
+    cluster: shared.ClusterArgument,
+    catalogue: CatalogueFile,
+    budget: Budget = None,
+    budget_per_hour: Hourly = None,
+    power_kw: PowerKw = None,
+    max_nodes: MaxNodes = None,
+    rack_units: RackUnits = None,
+    deadline: Deadline = None,
+    order_date: Ordered = None,
+    weights: Weights = None,
+    cost: Cost = "hourly",
+    growth_bound: Growth = True,
+    tokens: buying.Tokens = 1e12,
+    prices: buying.PriceFile = None,
+    acquire: buying.Acquire = "auto",
+    fleet: buying.FleetHeld = "auto",
+    sensitivity: buying.WithSensitivity = False,
+    global_batch: shared.GlobalBatch = 128,
+    seq: shared.Seq = 2048,
+    dtype: shared.Dtype = "auto",
+    optimizer: shared.Optimizer = "adamw",
+    schedule: shared.Schedule = "1f1b",
+    sub_islands: buying.SubIslands = False,
+    cache: buying.CacheFolder = None,
+    no_cache: buying.NoCache = False,
+    jobs: buying.Jobs = 0,
+    output: FrontFolder = None,
+    as_json: shared.AsJson = False,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """Search all mixes of a catalogue within the limits: the front of throughput against cost."""
+    import json
+
+    from tangram_sim.cli import writing
+    from tangram_sim.cli.progress import SlowProgress
+    from tangram_sim.datafiles import write_whole
+    from tangram_sim.hwdb import load_cluster, load_model
+    from tangram_sim.jobs import Job
+    from tangram_sim.planners.api import Wishes
+    from tangram_sim.studies.purchasing.billing import Terms
+    from tangram_sim.studies.purchasing.catalogue import Limits, load_catalogue
+    from tangram_sim.studies.purchasing.fleets import Fleet
+    from tangram_sim.studies.purchasing.pricefile import load_prices
+    from tangram_sim.studies.purchasing.purchase import as_what_if, purchase
+    from tangram_sim.studies.purchasing.search import Work
+    from tangram_sim.studies.purchasing.sensitivity import sensitivity as find_sensitivity
+
+    buying.require_tokens(tokens)
+    if cost not in ("hourly", "outlay"):
+        raise unknown_name("cost", cost, ("hourly", "outlay"))
+    limits = Limits(
+        _limit("--budget", budget),
+        _limit("--budget-per-hour", budget_per_hour),
+        _limit("--power-kw", power_kw) * 1000.0,
+        _limit("--max-nodes", max_nodes),
+        _limit("--rack-units", rack_units),
+        _day("--deadline", deadline) if deadline else None,
+    )
+    if output is not None:
+        buying.require_folder(output)
+    names = shared.names("MODEL", model)
+    shares = _weights(weights, len(names))
+    job = Job(global_batch, seq, dtype, optimizer, schedule)
+    works = [Work(load_model(name), job, share) for name, share in zip(names, shares, strict=True)]
+    terms, database = Terms(acquire, fleet), shared.load_hwdb(hwdb)
+    offers = load_catalogue(catalogue, database)
+    standing = Fleet.of(load_cluster(cluster, database))
+    known = {member.name for member in standing.members} | {one.name for one, _ in offers}
+    found_prices = load_prices(prices, database)
+    unused = buying.unused_prices(found_prices, known | set(database.node_names()))
+    with SlowProgress("purchase") as progress:
+        sweep = buying.make_sweep(cache, no_cache, jobs, progress)
+        study = purchase(
+            works,
+            standing,
+            offers,
+            limits,
+            found_prices,
+            ordered=_day("--order-date", order_date) if order_date else date.today(),
+            tokens=tokens,
+            terms=terms,
+            wishes=Wishes(sub_islands=sub_islands),
+            hwdb=database,
+            sweep=sweep,
+            growth=growth_bound,
+            by_outlay=cost == "outlay",
+        )
+        hangs_on = None
+        if sensitivity:
+            if len(works) > 1:
+                raise BadInputError("--sensitivity takes one model; ask for each model by itself")
+            hangs_on = find_sensitivity(as_what_if(study, tokens), database)
+    front = study.front
+    found = {
+        "models": [{"name": work.model.name, "weight": work.weight} for work in works],
+        "cost": "usd_per_hour" if cost == "hourly" else "outlay_usd",
+        "mixes": front.mixes,
+        "bounded_away": front.left_out,
+        "growth_breach": front.growth_breach if growth_bound else None,
+        "front": [
+            {
+                "mix": {
+                    offer.name: count for offer, count in zip(study.offers, point.simulated.mix, strict=True)
+                },
+                "cost": point.simulated.cost,
+                "tokens_per_s": point.simulated.tokens_per_s,
+                "bound_tokens_per_s": point.simulated.bound_tokens_per_s,
+                "gap": point.simulated.gap,
+                "plans": [str(path.name) for path, _ in point.plan_files(Path())],
+                "rows": [buying.row_json(row) for row in point.rows],
+            }
+            for point in study.points
+        ],
+        "simulated": [
+            {
+                "mix": list(one.mix),
+                "name": one.name,
+                "cost": one.cost,
+                "tokens_per_s": one.tokens_per_s,
+                "bound_tokens_per_s": one.bound_tokens_per_s,
+                "step_s": [document.step_s for document in one.documents],
+                "reason": one.reason,
+            }
+            for one in front.simulated
+        ],
+        "sensitivity": buying.sensitivity_json(hangs_on) if hangs_on else None,
+        "assumptions": list(study.assumptions),
+        "notes": [*unused, *study.notes],
+    }
+    if output is not None:
+        for point in study.points:
+            for path, document in point.plan_files(output / "plans"):
+                write_whole(path, writing.plan_text(document))
+        write_whole(output / "front.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
+    if as_json:
+        print_json(found)
+        return
+    print_line(
+        f"{', '.join(work.model.name for work in works)} on {standing.cluster.name} and what to add to it"
+    )
+    unit = "$/h of it" if cost == "hourly" else "capital $"
+    print_table(
+        (
+            "buy",
+            unit,
+            "tokens/s",
+            "gap",
+            "time",
+            "GPUs used of each group",
+            "kW",
+            "$/M tokens",
+            "more tokens per $",
+        ),
+        [
+            (
+                point.simulated.name,
+                buying.money(point.simulated.cost),
+                f"{point.simulated.tokens_per_s:,.0f}",
+                f"{point.simulated.gap:.0%}",
+                ", ".join(buying.days(row.days_to_train) for row in point.rows),
+                "; ".join(buying.uses(row) for row in point.rows),
+                f"{max(row.power_w for row in point.rows) / 1000:.1f}",
+                ", ".join(buying.money(row.usd_per_million_tokens) for row in point.rows),
+                ", ".join(buying.count_of(row.marginal_tokens_per_usd) for row in point.rows),
+            )
+            for point in study.points
+        ],
+        right=(1, 2, 3, 4, 6, 7, 8),
+    )
+    print_line(
+        f"the front of {front.mixes:,} mixes within the limits: the fastest for the cost. `gap`: "
+        "its best plan is at most so much faster than the one found"
+    )
+    if hangs_on is not None:
+        buying.print_sensitivity(hangs_on)
+    if output is not None:
+        print_line(f"front and plans written to {output} (`tangram simulate` replays a plan)")
+    print_line(f"searched: {len(front.simulated)} mixes simulated, {front.left_out} bounded away")
+    buying.print_notes((*unused, *study.notes), sweep)
+
+
+def _limit(option: str, value: float | None) -> float:
+    if value is None:
+        return math.inf
+    if not math.isfinite(value) or value <= 0:
+        raise BadInputError(f"{option} {value:g}: give a finite number above zero")
+    return float(value)
+
+
+def _day(option: str, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise BadInputError(f"{option} {text}: give a day like 2027-03-01") from None
+
+
+def _weights(text: str | None, models: int) -> list[float]:
+    if models == 0:
+        raise BadInputError("MODEL: give a model, or several separated by commas")
+    if text is None:
+        return [1.0] * models
+    try:
+        found = [float(part) for part in shared.names("--weights", text)]
+    except ValueError:
+        raise BadInputError(f"--weights {text}: give numbers separated by commas, e.g. 3,1") from None
+    if len(found) != models or not all(math.isfinite(one) and one > 0 for one in found):
+        raise BadInputError(f"--weights {text}: give {models} finite numbers above zero, one per model")
+    return found

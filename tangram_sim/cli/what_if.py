@@ -1,0 +1,144 @@
+"""`tangram what-if`: the fleet plus a purchase, replanned and simulated."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import buying
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.errors import BadInputError
+
+Add = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--add", help="A candidate: NODE:COUNT, a hwdb row or a node file; A:2+B:1 for several kinds."
+    ),
+]
+Remove = Annotated[
+    list[str] | None, typer.Option("--remove", help="Retire GROUP or GROUP:COUNT nodes in every candidate.")
+]
+PlansFolder = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write the plan of every candidate into this folder.")
+]
+
+
+def command(
+    model: shared.ModelArgument,
+    cluster: shared.ClusterArgument,
+    add: Add = None,
+    remove: Remove = None,
+    tokens: buying.Tokens = 1e12,
+    prices: buying.PriceFile = None,
+    acquire: buying.Acquire = "auto",
+    fleet: buying.FleetHeld = "auto",
+    sensitivity: buying.WithSensitivity = False,
+    global_batch: shared.GlobalBatch = 128,
+    seq: shared.Seq = 2048,
+    dtype: shared.Dtype = "auto",
+    optimizer: shared.Optimizer = "adamw",
+    schedule: shared.Schedule = "1f1b",
+    sub_islands: buying.SubIslands = False,
+    cache: buying.CacheFolder = None,
+    no_cache: buying.NoCache = False,
+    jobs: buying.Jobs = 0,
+    output: PlansFolder = None,
+    as_json: shared.AsJson = False,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """What CLUSTER with each --add would achieve on MODEL: throughput, time, money, GPUs in use."""
+    from tangram_sim.cli import writing
+    from tangram_sim.cli.progress import SlowProgress
+    from tangram_sim.datafiles import write_whole
+    from tangram_sim.hwdb import load_cluster, load_model
+    from tangram_sim.jobs import Job
+    from tangram_sim.planners.api import Wishes
+    from tangram_sim.studies.purchasing.billing import Terms
+    from tangram_sim.studies.purchasing.fleets import Fleet, parse_purchases, parse_retired
+    from tangram_sim.studies.purchasing.pricefile import load_prices
+    from tangram_sim.studies.purchasing.sensitivity import sensitivity as find_sensitivity
+    from tangram_sim.studies.purchasing.whatif import plan_path, what_if
+
+    buying.require_tokens(tokens)
+    if not add and not remove:
+        raise BadInputError(
+            "nothing to compare: give --add NODE:COUNT or --remove GROUP, e.g. --add p5.48xlarge:2"
+        )
+    if output is not None:
+        buying.require_folder(output)
+    terms, database = Terms(acquire, fleet), shared.load_hwdb(hwdb)
+    found_prices = load_prices(prices, database)
+    standing = Fleet.of(load_cluster(cluster, database))
+    bought = [parse_purchases(item, database) for item in add or []]
+    named = {member.name for member in standing.members} | {one.name for each in bought for one in each}
+    unused = buying.unused_prices(found_prices, named | set(database.node_names()))
+    with SlowProgress("what-if") as progress:
+        sweep = buying.make_sweep(cache, no_cache, jobs, progress)
+        study = what_if(
+            load_model(model),
+            standing,
+            bought,
+            retired=parse_retired(remove or [], standing),
+            job=Job(global_batch, seq, dtype, optimizer, schedule),
+            tokens=tokens,
+            prices=found_prices,
+            terms=terms,
+            wishes=Wishes(sub_islands=sub_islands),
+            hwdb=database,
+            sweep=sweep,
+        )
+        hangs_on = find_sensitivity(study, database) if sensitivity else None
+    written = []
+    for row in study.rows if output is not None else ():
+        if row.document is not None and output is not None:
+            path = plan_path(output, row.name)
+            write_whole(path, writing.plan_text(row.document))
+            written.append(str(path))
+    if as_json:
+        print_json(
+            {
+                "model": study.model.name,
+                "tokens": tokens,
+                "candidates": [buying.row_json(row) for row in study.rows],
+                "sensitivity": buying.sensitivity_json(hangs_on) if hangs_on else None,
+                "assumptions": list(study.assumptions),
+                "notes": [*unused, *study.notes],
+            }
+        )
+        return
+    print_line(f"{study.model.name} on {standing.cluster.name}, {tokens:,.4g} tokens")
+    print_table(
+        (
+            *("candidate", "tokens/s", "MFU", "time", "GPUs used of each group", "kW", "capital $", "$/h"),
+            *("$/M tokens", "more tokens per $"),
+        ),
+        [
+            (
+                row.name,
+                f"{row.throughput.tokens_per_s:,.0f}",
+                f"{row.document.mfu:.1%}",
+                buying.days(row.days_to_train),
+                buying.uses(row),
+                f"{row.power_w / 1000:.1f}",
+                buying.money(row.bill.outlay_usd if row.bill.known else None),
+                buying.money(row.bill.usd_per_hour if row.bill.known else None),
+                buying.money(row.usd_per_million_tokens),
+                buying.count_of(row.marginal_tokens_per_usd),
+            )
+            if row.document is not None
+            else (row.name, *("-",) * 3, row.reason, *("-",) * 5)
+            for row in study.rows
+        ],
+        right=(1, 2, 3, 5, 6, 7, 8, 9),
+    )
+    if hangs_on is not None:
+        buying.print_sensitivity(hangs_on)
+    for line in written:
+        print_line(f"plan written to {line}")
+    islands = (
+        ()
+        if sub_islands
+        else ("islands were planned whole; `--sub-islands` searches finer and takes longer",)
+    )
+    buying.print_notes((*islands, *unused, *study.notes), sweep)

@@ -1,0 +1,65 @@
+"""Dated prices of nodes: `prices.csv` of the database and its overlays, the latest of each figure.
+
+A price without a day and a source is no price: published prices of one instance differ twofold by month.
+"""
+
+from dataclasses import dataclass
+
+from tangram_sim.errors import BadInputError, TangramError, unknown_name
+from tangram_sim.hwdb.database import Hwdb
+from tangram_sim.hwdb.tables import read_rows, read_schema
+
+FIGURES = ("rent_usd_per_hour", "spot_usd_per_hour", "capital_usd")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with where it comes from; `date` is ISO 8601, empty for an assumption."""
+
+    value: float
+    source: str
+    date: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.value:g} ({self.source}{', ' + self.date if self.date else ''})"
+
+
+def node_prices(hwdb: Hwdb) -> dict[str, dict[str, Figure]]:
+    """Prices by node and figure (`FIGURES`), USD or USD per hour, of one node.
+
+    Of several prices the latest counts; an overlay's beats the database's. Where `prices.csv` is silent the
+    on-demand price of `nodes.csv` stands in. Raises BadInputError naming file and line.
+    """
+    found: dict[str, dict[str, tuple[int, Figure]]] = {}
+    columns = read_schema(hwdb.folders[0] / "schema.csv")["prices"]
+    for layer, folder in enumerate(hwdb.folders):
+        path = folder / "prices.csv"
+        if not path.exists():
+            continue
+        for where, cells in read_rows(path, "prices", columns):
+            missing = [name for name, column in columns.items() if column.required and name not in cells]
+            if missing:
+                raise BadInputError(
+                    f"{where}: a price lacks {', '.join(missing)}; a price needs a day and a source to count"
+                )
+            if cells["figure"] not in FIGURES:
+                raise BadInputError(
+                    f"{where}, column figure: {unknown_name('price', cells['figure'], FIGURES)}"
+                )
+            try:
+                node = hwdb.row("nodes", cells["node"]).name
+            except TangramError as error:
+                raise BadInputError(f"{where}, column node: {error}") from None
+            figure = Figure(float(cells["value"]), cells["source"], cells["date"])
+            known = found.setdefault(node, {}).get(cells["figure"])
+            if known is None or (layer, figure.date) >= (known[0], known[1].date):
+                found[node][cells["figure"]] = (layer, figure)
+    prices = {node: {name: figure for name, (_, figure) in of.items()} for node, of in found.items()}
+    for node in hwdb.node_names():
+        row = hwdb.row("nodes", node)
+        if row["usd_per_hour"] and row["price_date"] and row["price_source"]:
+            figure = Figure(row.number("usd_per_hour"), row["price_source"], row["price_date"])
+            overlaid = not row.origins["usd_per_hour"].startswith(str(hwdb.folders[0]))
+            if overlaid or "rent_usd_per_hour" not in prices.get(node, {}):
+                prices.setdefault(node, {})["rent_usd_per_hour"] = figure
+    return prices

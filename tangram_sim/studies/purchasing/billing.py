@@ -1,0 +1,186 @@
+"""The bill of a fleet: what each member costs per hour of training, on which figures, what is missing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tangram_sim.errors import unknown_name
+from tangram_sim.hwdb.prices import Figure
+from tangram_sim.studies.purchasing import costs
+from tangram_sim.studies.purchasing.fleets import Member
+from tangram_sim.studies.purchasing.pricefile import Economics, Prices
+
+ACQUIRE = ("auto", "buy", "rent", "spot")
+HOLD = ("auto", "owned", "rented")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How machines are paid for.
+
+    `acquire`: buy (capital, then power), rent or spot (by the hour); auto buys what has a capital price.
+    `fleet`: owned (its capital is spent: power alone counts) or rented; auto rents what has a rent.
+    """
+
+    acquire: str = "auto"
+    fleet: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.acquire not in ACQUIRE:
+            raise unknown_name("way to acquire", self.acquire, ACQUIRE)
+        if self.fleet not in HOLD:
+            raise unknown_name("way to hold the fleet", self.fleet, HOLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One line of a bill."""
+
+    member: str
+    kind: str  # capital, power or rent
+    usd_per_hour: float  # of training
+    bought: bool
+    basis: str  # the figures behind it, with their sources
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a fleet costs. `missing` names the figures without which it is no bill."""
+
+    charges: tuple[Charge, ...]
+    outlay_usd: float  # capital of what is bought
+    missing: tuple[str, ...]
+
+    @property
+    def known(self) -> bool:
+        """Whether every figure was there."""
+        return not self.missing
+
+    @property
+    def usd_per_hour(self) -> float:
+        """All of it, per hour of training."""
+        return sum(charge.usd_per_hour for charge in self.charges)
+
+    @property
+    def purchase_usd_per_hour(self) -> float:
+        """What is new alone."""
+        return sum(charge.usd_per_hour for charge in self.charges if charge.bought)
+
+
+def bill(
+    members: Sequence[Member], running: Sequence[int], prices: Prices, terms: Terms | None = None
+) -> Bill:
+    """The bill of a fleet of which `running` nodes of each member draw power; all nodes are paid for."""
+    charges: list[Charge] = []
+    missing: dict[str, None] = {}
+    outlay = 0.0
+    for member, nodes in zip(members, running, strict=True):
+        lines, capital, lacking = _member(member, nodes, prices, terms or Terms())
+        charges += lines
+        outlay += capital
+        missing |= dict.fromkeys(lacking)
+    return Bill(tuple(charges), outlay, tuple(missing))
+
+
+def rent_of(member: Member, prices: Prices, *, spot: bool = False) -> Figure | None:
+    """Rent of one node per hour: a dated price, else what the cluster or node file says."""
+    facts = prices.of(member.name)
+    if spot:
+        return facts.spot_usd_per_hour
+    if facts.rent_usd_per_hour is None and member.node.usd_per_hour > 0:
+        return Figure(member.node.usd_per_hour, "cluster or node file")
+    return facts.rent_usd_per_hour
+
+
+def power_w_of(member: Member, prices: Prices) -> float:
+    """Watts of one node: the price file's figure, else the node's own, else its GPUs'."""
+    stated = prices.of(member.name).power_w
+    return stated.value if stated else member.power_w
+
+
+def way_of(member: Member, prices: Prices, terms: Terms) -> str:
+    """buy, rent, spot or owned: how a member is paid for."""
+    rent = rent_of(member, prices)
+    if not member.bought:
+        if terms.fleet == "auto":
+            return "owned" if rent is None else "rent"
+        return "owned" if terms.fleet == "owned" else "rent"
+    if terms.acquire == "auto":
+        return "buy" if prices.of(member.name).capital_usd or rent is None else "rent"
+    return terms.acquire
+
+
+def _member(
+    member: Member, running: int, prices: Prices, terms: Terms
+) -> tuple[list[Charge], float, list[str]]:
+    """(charges, outlay, missing figures) of one member."""
+    way, economics = way_of(member, prices, terms), prices.economics
+    where = f"nodes.{member.name or member.label}"
+    if way in ("rent", "spot"):
+        rent = rent_of(member, prices, spot=way == "spot")
+        if rent is None:
+            return [], 0.0, [f"{where}.{way}_usd_per_hour"]
+        charge = Charge(member.label, way, rent.value * member.nodes, member.bought, f"{way} {rent}")
+        return [charge], 0.0, []
+    lines, lacking = _power(member, running, prices)
+    if way == "owned":
+        return lines, 0.0, lacking
+    capital = prices.of(member.name).capital_usd
+    if capital is None:
+        lacking.append(f"{where}.capital_usd")
+    if economics.amortisation_years is None:
+        lacking.append("economics.amortisation_years")
+    if capital is None or economics.amortisation_years is None:
+        return lines, 0.0, lacking
+    rate = costs.owned_usd_per_hour(
+        capital.value,
+        economics.amortisation_years.value,
+        economics.upkeep_per_year.value,
+        economics.utilisation.value,
+    )
+    basis = f"capital {capital}, over {economics.amortisation_years} years"
+    lines.insert(0, Charge(member.label, "capital", rate * member.nodes, member.bought, basis))
+    return lines, capital.value * member.nodes, lacking
+
+
+def _power(member: Member, running: int, prices: Prices) -> tuple[list[Charge], list[str]]:
+    """Electricity of the nodes that run."""
+    economics: Economics = prices.economics
+    needed = {"economics.pue": economics.pue, "economics.usd_per_kwh": economics.usd_per_kwh}
+    lacking = [name for name, figure in needed.items() if figure is None]
+    if economics.pue is None or economics.usd_per_kwh is None:
+        return [], lacking
+    watts = power_w_of(member, prices) * running
+    rate = costs.power_usd_per_hour(watts, economics.pue.value, economics.usd_per_kwh.value)
+    basis = f"{watts / 1000:.4g} kW, PUE {economics.pue}, USD/kWh {economics.usd_per_kwh}"
+    return [Charge(member.label, "power", rate, member.bought, basis)], lacking
+
+
+def break_even_of(member: Member, prices: Prices) -> float | None:
+    """Hours of training after which buying a node has cost less than renting it; inf: never.
+
+    None where its capital price, its rent or the price of power is not stated.
+    """
+    capital, rent = prices.of(member.name).capital_usd, rent_of(member, prices)
+    power, lacking = _power(member, 1, prices)
+    if capital is None or rent is None or lacking:
+        return None
+    economics = prices.economics
+    upkeep = (
+        capital.value * economics.upkeep_per_year.value / costs.HOURS_PER_YEAR / economics.utilisation.value
+    )
+    return costs.break_even_hours(capital.value, rent.value, power[0].usd_per_hour + upkeep)
+
+
+def goodput_of(members: Sequence[Member], running: Sequence[int], prices: Prices) -> costs.Goodput | None:
+    """Goodput of a job on the running nodes; None where MTBF, checkpoint or restart time is not stated."""
+    economics = prices.economics
+    nodes: list[tuple[int, float]] = []
+    for member, count in zip(members, running, strict=True):
+        mtbf = prices.of(member.name).mtbf_hours or economics.mtbf_hours
+        if count and mtbf is None:
+            return None
+        if count and mtbf is not None:
+            nodes.append((count, mtbf.value * costs.SECONDS_PER_HOUR))
+    if economics.checkpoint_s is None or economics.restart_s is None:
+        return None
+    return costs.goodput(costs.system_mtbf_s(nodes), economics.checkpoint_s.value, economics.restart_s.value)

@@ -1,0 +1,103 @@
+"""What a fleet costs: capital, rent, power, failures. Pure functions; equations in docs/models/costs.md.
+
+All money is USD of one day; rates are per hour of training unless a name says otherwise.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+HOURS_PER_YEAR = 8766.0  # 365.25 days
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """The share of time that ends in a checkpointed step, and the checkpoint interval that gives it."""
+
+    fraction: float
+    interval_s: float  # of work between checkpoints; inf: never fails
+
+
+def system_mtbf_s(node_mtbf_s: Sequence[tuple[int, float]]) -> float:
+    """Mean seconds between failures of a job that any node's failure stops; entries are (nodes, node MTBF).
+
+    Failures of independent nodes add as rates (Poisson).
+    """
+    rate = sum(nodes / mtbf for nodes, mtbf in node_mtbf_s)
+    return 1.0 / rate if rate else math.inf
+
+
+def checkpoint_interval_s(mtbf_s: float, checkpoint_s: float) -> float:
+    """Seconds of work between checkpoints that waste least.
+
+    J. T. Daly, Future Generation Computer Systems 22 (2006) 303-312: the higher-order optimum, to which
+    Young's sqrt(2 x checkpoint x MTBF) (CACM 17 (1974) 530) is the first term; the MTBF itself where one
+    checkpoint takes more than twice that.
+    """
+    if math.isinf(mtbf_s) or checkpoint_s <= 0:
+        return math.inf if math.isinf(mtbf_s) else 0.0
+    if checkpoint_s >= 2 * mtbf_s:
+        return mtbf_s
+    small = checkpoint_s / (2 * mtbf_s)
+    young = math.sqrt(2 * checkpoint_s * mtbf_s)
+    return young * (1 + math.sqrt(small) / 3 + small / 9) - checkpoint_s
+
+
+def goodput(mtbf_s: float, checkpoint_s: float, restart_s: float) -> Goodput:
+    """The share of wall time that is useful work under Poisson failures at the best interval.
+
+    Daly (2006): wall time of work T in segments of tau is M exp(R/M) (exp((tau + delta)/M) - 1) T / tau.
+    """
+    if math.isinf(mtbf_s):
+        return Goodput(1.0, math.inf)
+    interval = checkpoint_interval_s(mtbf_s, checkpoint_s)
+    if interval <= 0.0:  # checkpoints cost nothing: the limit of ever shorter intervals
+        return Goodput(math.exp(-restart_s / mtbf_s), 0.0)
+    exponent = (interval + checkpoint_s) / mtbf_s
+    if exponent + restart_s / mtbf_s > 700:  # exp would overflow; nothing gets done
+        return Goodput(0.0, interval)
+    return Goodput(interval / (mtbf_s * math.exp(restart_s / mtbf_s) * math.expm1(exponent)), interval)
+
+
+def owned_usd_per_hour(
+    capital_usd: float, amortisation_years: float, upkeep_per_year: float, utilisation: float
+) -> float:
+    """Capital and upkeep (a share of capital per year), spread over the hours of training in its life."""
+    per_calendar_hour = capital_usd * (1 / amortisation_years + upkeep_per_year) / HOURS_PER_YEAR
+    return per_calendar_hour / utilisation
+
+
+def power_usd_per_hour(power_w: float, pue: float, usd_per_kwh: float) -> float:
+    """Electricity of machines that draw `power_w`, with what the building adds (PUE)."""
+    return power_w / 1000.0 * pue * usd_per_kwh
+
+
+def break_even_hours(capital_usd: float, rent_usd_per_hour: float, running_usd_per_hour: float) -> float:
+    """Hours of training after which buying has cost less than renting; inf: never.
+
+    `running_usd_per_hour` is what an owned machine costs beside its capital.
+    """
+    saved = rent_usd_per_hour - running_usd_per_hour
+    return capital_usd / saved if saved > 0 else math.inf
+
+
+def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
+    """Running cost of a million trained tokens."""
+    return usd_per_hour / (tokens_per_s * SECONDS_PER_HOUR) * 1e6 if tokens_per_s > 0 else math.inf
+
+
+def marginal_tokens_per_usd(tokens_per_s: float, usd_per_hour: float) -> float:
+    """Tokens that each dollar more buys; arguments are differences to the fleet without the purchase.
+
+    inf: more tokens for no more money; -inf: fewer tokens for no more money.
+    """
+    gained = tokens_per_s * SECONDS_PER_HOUR
+    if usd_per_hour > 0:
+        return gained / usd_per_hour
+    return math.copysign(math.inf, gained) if gained else 0.0
+
+
+def days_to_train(tokens: float, tokens_per_s: float, utilisation: float) -> float:
+    """Calendar days for `tokens` at a goodput-corrected rate, training a share `utilisation` of the time."""
+    return tokens / (tokens_per_s * utilisation) / 86400.0 if tokens_per_s > 0 else math.inf

@@ -1,0 +1,187 @@
+"""Fleets: a cluster with machines added and retired, and whose GPUs are whose afterwards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tangram_sim.clusters import Cluster, GroupLimit, Network, Node, NodeGroup
+from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
+from tangram_sim.hwdb import Hwdb, cluster_from_dict
+
+MOST_ADDED = 100_000
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """`count` nodes of one kind; `name` is the hwdb row, or what a node file calls itself."""
+
+    name: str
+    node: Node
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count} x {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One group of a fleet: what it is called, and whether it is new."""
+
+    label: str
+    name: str  # key of its prices
+    nodes: int
+    bought: bool
+    node: Node
+
+    @property
+    def power_w(self) -> float:
+        """Watts of one node: as stated, else those of its GPUs alone."""
+        return self.node.power_w or self.node.gpus * self.node.gpu.power_w
+
+    @property
+    def power_is_stated(self) -> bool:
+        """Whether the machine's own draw is known, not only its GPUs'."""
+        return self.node.power_w > 0
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A cluster and, for every node group of it, the member it is."""
+
+    cluster: Cluster
+    members: tuple[Member, ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "Fleet":
+        """The fleet as it stands."""
+        return cls(
+            cluster,
+            tuple(
+                Member(group.name, group.node.name or group.name, group.count, bought=False, node=group.node)
+                for group in cluster.groups
+            ),
+        )
+
+    def with_purchases(self, purchases: Sequence[Purchase]) -> "Fleet":
+        """The fleet with nodes added, one group per purchase. No limit to the old is assumed."""
+        bought = [one for one in purchases if one.count]
+        start = len(self.cluster.groups)
+        groups = tuple(
+            NodeGroup(f"g{start + index}", one.count, one.node) for index, one in enumerate(bought)
+        )
+        members = tuple(
+            Member(f"+{one.name}", one.name, one.count, bought=True, node=one.node) for one in bought
+        )
+        return Fleet(replace(self.cluster, groups=(*self.cluster.groups, *groups)), (*self.members, *members))
+
+    def without(self, retired: dict[str, int]) -> "Fleet":
+        """The fleet with nodes of groups retired; groups are numbered anew, limits between others stay."""
+        kept = [
+            (index, member.nodes - retired.get(member.label, 0)) for index, member in enumerate(self.members)
+        ]
+        kept = [(index, count) for index, count in kept if count > 0]
+        if not kept:
+            raise BadInputError("--remove leaves no node of the fleet; keep one or buy one")
+        place = {index: new for new, (index, _) in enumerate(kept)}
+        groups = tuple(
+            NodeGroup(f"g{place[index]}", count, self.members[index].node) for index, count in kept
+        )
+        between = tuple(
+            GroupLimit(
+                _pair(place[limit.groups[0]], place[limit.groups[1]]), limit.bytes_per_s, limit.latency_s
+            )
+            for limit in self.cluster.network.between
+            if limit.groups[0] in place and limit.groups[1] in place
+        )
+        network = Network(self.cluster.network.oversubscription, between)
+        members = tuple(replace(self.members[index], nodes=count) for index, count in kept)
+        return Fleet(Cluster(self.cluster.name, groups, network), members)
+
+    def used(self, ranks: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """Per member: (GPUs, nodes) that hold any of `ranks`; ranks are numbered node by node."""
+        taken, first, found = set(ranks), 0, []
+        for member in self.members:
+            per_node = member.node.gpus
+            nodes = [range(first + at * per_node, first + (at + 1) * per_node) for at in range(member.nodes)]
+            hits = [sum(rank in taken for rank in node) for node in nodes]
+            found.append((sum(hits), sum(hit > 0 for hit in hits)))
+            first += member.nodes * per_node
+        return tuple(found)
+
+
+def _pair(a: int, b: int) -> tuple[int, int]:
+    return (a, b) if a <= b else (b, a)
+
+
+def parse_retired(items: Sequence[str], fleet: Fleet) -> dict[str, int]:
+    """Nodes to retire by group label, from `GROUP[:COUNT]` items; a group alone means all of it."""
+    known = {member.label: member.nodes for member in fleet.members}
+    retired: dict[str, int] = {}
+    for item in items:
+        name, _, text = item.partition(":")
+        if name not in known:
+            raise unknown_name("node group", name, known, "Groups are g0, g1, ... in file order.")
+        count = _count(f"--remove {item}", text, "--remove g0:2") if text else known[name]
+        retired[name] = retired.get(name, 0) + count
+        if retired[name] > known[name]:
+            raise BadInputError(f"--remove {item}: {name} has {known[name]} nodes")
+    return retired
+
+
+def parse_purchases(item: str, hwdb: Hwdb) -> tuple[Purchase, ...]:
+    """What one `--add` says: NODE:COUNT, several joined by `+`; a NODE is a row of hwdb or a node file."""
+    found = []
+    for part in item.split("+"):
+        name, colon, text = part.rpartition(":")
+        if not colon or not name:
+            raise BadInputError(
+                f"--add {item}: give NODE:COUNT, e.g. --add p5.48xlarge:2 or --add mine.yaml:4; "
+                "several kinds at once: p5.48xlarge:2+p4d.24xlarge:1"
+            )
+        found.append(named_purchase(name.strip(), _count(f"--add {item}", text, "--add p5.48xlarge:2"), hwdb))
+    return tuple(found)
+
+
+def _count(option: str, text: str, example: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_ADDED):
+        raise BadInputError(
+            f"{option}: {text!r} is no count of nodes; give 1 to {MOST_ADDED}, e.g. {example}"
+        )
+    return int(text)
+
+
+def named_purchase(name: str, count: int, hwdb: Hwdb, extra: dict[str, Any] | None = None) -> Purchase:
+    """`count` nodes of a row of hwdb/nodes.csv or of a node file; `extra` keys override the row's.
+
+    Raises BadInputError or UnknownNameError.
+    """
+    if name.endswith(_SUFFIXES):
+        return _from_file(Path(name), count, hwdb)
+    try:
+        canonical = hwdb.row("nodes", name).name
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{error} Or give a file with a node (.yaml or .json).") from None
+    entry = {"nodes": [{"count": count, "node": canonical, **(extra or {})}]}
+    group = cluster_from_dict(entry, hwdb, f"node {canonical}").groups[0]
+    return Purchase(canonical, group.node, count)
+
+
+def _from_file(path: Path, count: int, hwdb: Hwdb) -> Purchase:
+    """A node file: the keys of one entry of a cluster file's `nodes`, and `name` and `hardware` if wanted."""
+    data = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if not isinstance(data, dict) or "nodes" in data:
+        raise BadInputError(
+            f"{path}: a node file holds the keys of one node (gpu, gpus, intra_link, nic_gbps, ...), "
+            "not a cluster"
+        )
+    entry = {key: value for key, value in data.items() if key not in ("name", "hardware", "count")}
+    whole: dict[str, Any] = {"nodes": [{"count": count, **entry}]}
+    if "hardware" in data:
+        whole["hardware"] = data["hardware"]
+    name = data.get("name", path.stem)
+    if not isinstance(name, str) or not name:
+        raise BadInputError(f"{path}: name: {name!r} given; text is wanted")
+    return Purchase(name, cluster_from_dict(whole, hwdb, str(path)).groups[0].node, count)

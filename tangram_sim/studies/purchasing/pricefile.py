@@ -1,0 +1,163 @@
+"""The file behind `--prices`: what nobody but the buyer knows, each figure with its day and source.
+
+What it does not state stays unstated: a cost that needs it is not given, and the missing keys are named.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.errors import BadInputError, TangramError, unknown_name
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb.prices import Figure, node_prices
+
+Positive = Annotated[float, Field(gt=0, le=1e12)]
+Amount = Annotated[float, Field(ge=0, le=1e12)]
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What one node costs and needs; None: not stated by anyone."""
+
+    rent_usd_per_hour: Figure | None = None
+    spot_usd_per_hour: Figure | None = None
+    capital_usd: Figure | None = None
+    rack_units: Figure | None = None
+    power_w: Figure | None = None
+    delivery_days: Figure | None = None
+    available: Figure | None = None
+    mtbf_hours: Figure | None = None
+
+
+ALWAYS = Figure(1.0, "assumed: trains all the time")
+NO_UPKEEP = Figure(0.0, "assumed: none")
+
+
+@dataclass(frozen=True, slots=True)
+class Economics:
+    """What all nodes share; None: not stated."""
+
+    amortisation_years: Figure | None = None
+    pue: Figure | None = None
+    usd_per_kwh: Figure | None = None
+    utilisation: Figure = ALWAYS
+    upkeep_per_year: Figure = NO_UPKEEP
+    mtbf_hours: Figure | None = None  # of one node, where the node states none
+    checkpoint_s: Figure | None = None
+    restart_s: Figure | None = None
+
+
+ECONOMICS = Economics()
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Everything known of costs: shipped prices under the buyer's own file."""
+
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)  # by name as given, or hwdb row
+    economics: Economics = ECONOMICS
+    named: tuple[str, ...] = ()  # nodes that the buyer's file speaks of
+
+    def of(self, name: str) -> NodeFacts:
+        """The facts of one node, by hwdb row or by the name that the price file uses."""
+        return self.nodes.get(name, NodeFacts())
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class _NodeIn(_Part):
+    rent_usd_per_hour: Positive | None = None
+    spot_usd_per_hour: Positive | None = None
+    capital_usd: Positive | None = None
+    rack_units: Positive | None = None
+    power_kw: Positive | None = None
+    delivery_days: Amount | None = None
+    available: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    mtbf_hours: Positive | None = None
+    date: date
+    source: Text
+
+
+class _EconomicsIn(_Part):
+    amortisation_years: Annotated[float, Field(gt=0, le=100)] | None = None
+    pue: Annotated[float, Field(ge=1, le=10)] | None = None
+    usd_per_kwh: Annotated[float, Field(ge=0, le=100)] | None = None
+    utilisation: Annotated[float, Field(gt=0, le=1)] | None = None
+    upkeep_per_year: Annotated[float, Field(ge=0, le=10)] | None = None
+    mtbf_hours: Positive | None = None
+    checkpoint_s: Amount | None = None
+    restart_s: Amount | None = None
+    date: date
+    source: Text
+
+
+class _PricesIn(_Part):
+    nodes: dict[str, _NodeIn] = {}
+    economics: _EconomicsIn | None = None
+
+
+def load_prices(path: Path | None, hwdb: Hwdb) -> Prices:
+    """The shipped prices, and those of the buyer's YAML or JSON file over them.
+
+    Names under `nodes` are rows of hwdb/nodes.csv or names of node files. Raises BadInputError naming file
+    and key; a figure without `date` and `source` is one.
+    """
+    known = {name: NodeFacts(**prices) for name, prices in node_prices(hwdb).items()}
+    if path is None:
+        return Prices(known)
+    data = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if not isinstance(data, Mapping):
+        raise BadInputError(f"{path}: a price file is a mapping with the keys nodes and economics")
+    try:
+        parsed = _PricesIn.model_validate(dict(data))
+    except ValidationError as error:
+        raise BadInputError("\n".join(f"{path}: {_in_words(one)}" for one in error.errors()[:5])) from None
+    named = []
+    for given, entry in parsed.nodes.items():
+        try:
+            name = hwdb.row("nodes", given).name
+        except TangramError:
+            name = given  # a node file's own name; nobody else is to know it
+        named.append(name)
+        old = known.get(name, NodeFacts())
+        known[name] = NodeFacts(**{**_fields(old), **_figures(entry)})
+    economics = Economics()
+    if parsed.economics is not None:
+        economics = Economics(**{**_fields(economics), **_figures(parsed.economics)})
+    return Prices(known, economics, tuple(named))
+
+
+def _fields(noun: NodeFacts | Economics) -> dict[str, Any]:
+    return {one.name: getattr(noun, one.name) for one in fields(noun)}
+
+
+def _figures(entry: _NodeIn | _EconomicsIn) -> dict[str, Figure]:
+    """The figures that an entry states, each with the entry's day and source."""
+    stated = entry.model_dump(exclude_none=True, exclude={"date", "source"})
+    if "power_kw" in stated:
+        stated["power_w"] = stated.pop("power_kw") * 1000.0
+    return {key: Figure(float(value), entry.source, entry.date.isoformat()) for key, value in stated.items()}
+
+
+def _in_words(problem: Any) -> str:
+    path = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "missing" and problem["loc"][-1] in ("date", "source"):
+        return f"{path} is missing: a figure without a day and a source does not count"
+    if problem["type"] == "extra_forbidden":
+        parts: dict[str, type[BaseModel]] = {"nodes": _NodeIn, "economics": _EconomicsIn}
+        model: type[BaseModel] = parts.get(
+            str(problem["loc"][0]) if len(problem["loc"]) > 1 else "", _PricesIn
+        )
+        return f"{path}: {unknown_name('key', str(problem['loc'][-1]), model.model_fields)}"
+    if problem["type"] == "missing":
+        return f"{path} is missing"
+    words = str(problem["msg"])
+    return f"{path}: {problem['input']!r} given; {words[:1].lower()}{words[1:]}"

@@ -1,0 +1,251 @@
+"""What-if: the fleet plus a purchase, replanned, simulated and billed; one row per candidate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.models import Model
+from tangram_sim.planners.api import Wishes
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.purchasing import costs
+from tangram_sim.studies.purchasing.billing import Bill, Terms, bill, break_even_of, goodput_of, power_w_of
+from tangram_sim.studies.purchasing.cases import Case, outcome, overlays_of, simulate_case
+from tangram_sim.studies.purchasing.fleets import Fleet, Purchase
+from tangram_sim.studies.purchasing.pricefile import Prices
+from tangram_sim.studies.sweep import Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Tokens per second as simulated, with the ends of its interval (equal to it where none is known)."""
+
+    tokens_per_s: float
+    low: float
+    high: float
+
+
+def throughput_of(document: PlanDocument) -> Throughput:
+    """The throughput of a plan. The one place where the interval of a forecast enters these studies."""
+    tokens = document.job.global_batch * document.job.seq
+    rate = tokens / document.step_s
+    return Throughput(rate, rate, rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a plan takes of one member of the fleet."""
+
+    label: str
+    gpu: str
+    gpus: int
+    gpus_used: int
+    nodes_used: int
+    bought: bool
+
+
+NO_BILL = Bill((), 0.0, ())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate. Without a plan `document` is None and `reason` says why."""
+
+    name: str
+    fleet: Fleet
+    document: PlanDocument | None
+    reason: str = ""
+    throughput: Throughput = Throughput(0.0, 0.0, 0.0)  # with goodput taken off
+    goodput: costs.Goodput | None = None  # None: failures are not counted
+    uses: tuple[Use, ...] = ()
+    power_w: float = 0.0  # of the nodes that run, without PUE
+    bill: Bill = NO_BILL
+    days_to_train: float = 0.0
+    usd_to_train: float | None = None
+    usd_per_million_tokens: float | None = None
+    marginal_tokens_per_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Rows, the fleet as it stands first; what was assumed; notes."""
+
+    model: Model
+    tokens: float
+    rows: tuple[Row, ...]
+    prices: Prices
+    terms: Terms
+    notes: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = field(default=())
+
+
+def what_if(
+    model: Model,
+    fleet: Fleet,
+    purchases: Sequence[tuple[Purchase, ...]],
+    *,
+    retired: dict[str, int] | None = None,
+    job: Job | None = None,
+    tokens: float = 1e12,
+    prices: Prices | None = None,
+    terms: Terms | None = None,
+    wishes: Wishes | None = None,
+    hwdb: Hwdb | None = None,
+    sweep: Sweep | None = None,
+) -> WhatIf:
+    """Every purchase added to the fleet (from which `retired` nodes are taken), planned, simulated, billed.
+
+    The first row is the fleet as it stands; with `retired`, the second is what is left of it. Raises
+    InfeasibleError when no row has a plan.
+    """
+    hwdb, sweep, prices, terms = (
+        hwdb or Hwdb.load(),
+        sweep or Sweep(jobs=1),
+        prices or Prices(),
+        terms or Terms(),
+    )
+    candidates = [("fleet", fleet)]
+    rest = fleet
+    if retired:
+        rest = fleet.without(retired)
+        candidates.append(("fleet" + _less(retired), rest))
+    for bought in purchases:
+        name = ("" if not retired else "fleet" + _less(retired) + " ") + "+ " + " + ".join(map(str, bought))
+        candidates.append((name, rest.with_purchases(bought)))
+    wishes, job = wishes or Wishes(), job or Job()
+    cases = [Case(model, one.cluster, job, wishes, overlays_of(hwdb)) for _, one in candidates]
+    answers = sweep.run(simulate_case, cases, [case.key(hwdb) for case in cases], "candidate")
+    rows: list[Row] = []
+    for (name, member), answer in zip(candidates, answers, strict=True):
+        found = outcome(answer)
+        if found.document is None:
+            rows.append(Row(name, member, None, found.reason))
+            continue
+        rows.append(row_of(name, member, found.document, tokens, prices, terms, rows[0] if rows else None))
+    if all(row.document is None for row in rows):
+        raise InfeasibleError("no candidate has a plan: " + rows[0].reason)
+    return WhatIf(
+        model, tokens, tuple(rows), prices, terms, tuple(notes_of(rows, prices, sweep)), assumed(prices, rows)
+    )
+
+
+def row_of(
+    name: str,
+    fleet: Fleet,
+    document: PlanDocument,
+    tokens: float,
+    prices: Prices,
+    terms: Terms,
+    base: Row | None,
+) -> Row:
+    """The figures of one planned candidate; `base` is the fleet that margins are counted from."""
+    taken = fleet.used(ranks_of(document))
+    running = [nodes for _, nodes in taken]
+    good = goodput_of(fleet.members, running, prices)
+    share = good.fraction if good else 1.0
+    simulated = throughput_of(document)
+    rate = Throughput(*(share * value for value in (simulated.tokens_per_s, simulated.low, simulated.high)))
+    charged = bill(fleet.members, running, prices, terms)
+    hours = tokens / rate.tokens_per_s / costs.SECONDS_PER_HOUR if rate.tokens_per_s > 0 else float("inf")
+    marginal = None
+    if base is not None and base.document is not None and base.bill.known and charged.known:
+        marginal = costs.marginal_tokens_per_usd(
+            rate.tokens_per_s - base.throughput.tokens_per_s, charged.usd_per_hour - base.bill.usd_per_hour
+        )
+    per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
+    return Row(
+        name,
+        fleet,
+        document,
+        throughput=rate,
+        goodput=good,
+        uses=tuple(
+            Use(one.label, one.node.gpu.name, one.nodes * one.node.gpus, gpus, nodes, one.bought)
+            for one, (gpus, nodes) in zip(fleet.members, taken, strict=True)
+        ),
+        power_w=sum(
+            power_w_of(one, prices) * nodes for one, nodes in zip(fleet.members, running, strict=True)
+        ),
+        bill=charged,
+        days_to_train=costs.days_to_train(tokens, rate.tokens_per_s, prices.economics.utilisation.value),
+        usd_to_train=charged.usd_per_hour * hours if charged.known else None,
+        usd_per_million_tokens=per_million if charged.known else None,
+        marginal_tokens_per_usd=marginal,
+    )
+
+
+def ranks_of(document: PlanDocument) -> list[int]:
+    """All ranks that a plan uses."""
+    return [
+        rank
+        for pipeline in document.pipelines
+        for stage in pipeline.stages
+        for part in stage.parts
+        for rank in part.ranks
+    ]
+
+
+def _less(retired: dict[str, int]) -> str:
+    return "".join(f" - {count} x {name}" for name, count in retired.items())
+
+
+def notes_of(rows: Sequence[Row], prices: Prices, sweep: Sweep) -> list[str]:
+    """What is missing or was assumed, once each."""
+    missing = dict.fromkeys(name for row in rows for name in row.bill.missing)
+    notes = []
+    if missing:
+        notes.append(
+            f"costs are incomplete, for want of {', '.join(missing)}: state them with a day and a source "
+            "in a file for --prices (docs/how-to/buy-gpus.md)"
+        )
+    if any(row.goodput is None for row in rows if row.document):
+        notes.append(
+            "failures are not counted: that takes mtbf_hours, checkpoint_s and restart_s in --prices"
+        )
+    bare = dict.fromkeys(
+        member.name or member.label
+        for row in rows
+        for member in row.fleet.members
+        if not member.power_is_stated
+    )
+    if bare:
+        notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
+    return [*notes, *_break_evens(rows, prices), *sweep.notes]
+
+
+def _break_evens(rows: Sequence[Row], prices: Prices) -> list[str]:
+    """Buy or rent, for every node bought that has both prices."""
+    lines: dict[str, None] = {}
+    for member in (member for row in rows for member in row.fleet.members if member.bought):
+        hours = break_even_of(member, prices)
+        if hours is None:
+            continue
+        years = hours / costs.HOURS_PER_YEAR / prices.economics.utilisation.value
+        answer = (
+            "never" if hours == float("inf") else f"after {hours:,.0f} hours of training ({years:.1f} years)"
+        )
+        lines[f"buying a {member.name} has cost less than renting it {answer}"] = None
+    return list(lines)
+
+
+def assumed(prices: Prices, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Every figure that the bills rest on, with its source."""
+    lines = dict.fromkeys(
+        f"{charge.member} {charge.kind}: {charge.basis}" for row in rows for charge in row.bill.charges
+    )
+    economics = prices.economics
+    for name in economics.__dataclass_fields__:
+        figure = getattr(economics, name)
+        if figure is not None:
+            lines.setdefault(f"economics.{name}: {figure}")
+    return tuple(lines)
+
+
+def plan_path(folder: Path, name: str) -> Path:
+    """A file name for a candidate's plan: letters, digits, dots and dashes."""
+    kept = "".join(char if char.isalnum() or char in ".-" else "_" for char in name)
+    while "__" in kept:
+        kept = kept.replace("__", "_")
+    return folder / f"{kept.strip('_')}.json"

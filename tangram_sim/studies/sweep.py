@@ -1,0 +1,176 @@
+"""Sweeps: many independent pieces of work over all cores, each answer kept on disk under what it depends on.
+
+A repeated or interrupted sweep resumes: answers are written one by one, each file whole or not at all. The
+key of an answer is a digest of its content (model, cluster, job, wishes, all rows of the hwdb); the
+folder is that of this very package (version and digest of its source), so that neither a changed row nor a
+changed program ever meets an old answer.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tangram_sim import __version__
+from tangram_sim.datafiles import write_whole
+from tangram_sim.errors import BadInputError, TangramError
+
+Item = TypeVar("Item")
+Answer = dict[str, Any]  # what JSON can hold
+Report = Callable[[int, int, str], None]
+
+
+@cache
+def package_label() -> str:
+    """Version of the package with a digest of its source: answers of another program are not ours."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).resolve().parent.parent.rglob("*.py")):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return f"{__version__}-{digest.hexdigest()[:8]}"
+
+
+def content_key(content: Any) -> str:
+    """Digest of anything that JSON can hold: 32 hex digits of a SHA-256 over its canonical text."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def default_folder() -> Path:
+    """TANGRAM_CACHE, else `tangram-sim` in the user's cache folder (XDG_CACHE_HOME or ~/.cache)."""
+    own = os.environ.get("TANGRAM_CACHE")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tangram-sim"
+
+
+class Cache:
+    """Answers on disk. Never an error: what cannot be read or written is noted, and the sweep goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._own = folder, folder / package_label()
+        self.notes: list[str] = []
+        self._broken = False
+        try:
+            others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path != self._own)
+        except OSError:  # no cache yet, or no folder: the first write says so
+            others = []
+        if others:
+            shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+            self.notes.append(
+                f"{folder}: answers of other versions ignored ({shown}); this is {package_label()}"
+            )
+
+    def _path(self, key: str) -> Path:
+        return self._own / key[:2] / f"{key}.json"
+
+    def get(self, key: str) -> Answer | None:
+        """The answer kept under `key`; None when there is none that can be read."""
+        path = self._path(key)
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["key"] != key or not isinstance(kept["answer"], dict):
+                raise ValueError("not what it says")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            self.notes.append(f"{path}: unreadable answer ignored ({type(error).__name__}); it is made anew")
+            return None
+        answer: Answer = kept["answer"]
+        return answer
+
+    def put(self, key: str, answer: Answer) -> None:
+        """Keep an answer; after the first failure (a full disk) nothing more is written, which is noted."""
+        if self._broken:
+            return
+        try:
+            write_whole(self._path(key), json.dumps({"key": key, "answer": answer}, allow_nan=False))
+        except BadInputError as error:
+            self._broken = True
+            self.notes.append(
+                f"the sweep goes on without its cache: {error}. Answers kept so far stay; later ones are in "
+                "this run only: make room, or name another folder with --cache"
+            )
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Sweep:
+    """Runs work over items: from the cache where it can, else on `jobs` processes (0: all cores).
+
+    More than one process needs joblib, which comes with the extra `sweep`; its backend is loky unless the
+    caller has set another with `joblib.parallel_config` (Dask: docs/how-to/buy-gpus.md).
+    """
+
+    def __init__(self, cache: Cache | None = None, jobs: int = 0, report: Report | None = None) -> None:
+        if jobs < 0:
+            raise BadInputError(f"--jobs {jobs}: give a number of processes, or 0 for all cores")
+        has_joblib = find_spec("joblib") is not None
+        if jobs > 1 and not has_joblib:
+            raise BadInputError(f'--jobs {jobs} needs joblib: pip install "tangram-sim[sweep]"')
+        self.cache, self._report = cache, report
+        self.jobs = jobs or (cores() if has_joblib else 1)
+        self.made = self.kept = 0  # answers computed, answers found in the cache
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the cache."""
+        return list(dict.fromkeys(self.cache.notes)) if self.cache else []
+
+    def run(
+        self,
+        work: Callable[[Item], Answer],
+        items: Sequence[Item],
+        keys: Sequence[str],
+        what: str = "simulating",
+    ) -> list[Answer]:
+        """`work` of every item, in order. Equal keys are worked on once.
+
+        `work` must be a function of a module (it travels to other processes) and return what JSON can
+        hold. An interruption keeps every answer that had arrived.
+        """
+        found: dict[str, Answer] = {}
+        for key in dict.fromkeys(keys):
+            answer = self.cache.get(key) if self.cache else None
+            if answer is not None:
+                found[key] = answer
+                self.kept += 1
+        waiting = {key: item for key, item in zip(keys, items, strict=True) if key not in found}
+        total = len(set(keys))
+        self._say(len(found), total, what)
+        for key, answer in self._made(work, waiting):
+            found[key] = answer
+            self.made += 1
+            if self.cache:
+                self.cache.put(key, answer)
+            self._say(len(found), total, what)
+        return [found[key] for key in keys]
+
+    def _say(self, done: int, total: int, what: str) -> None:
+        if self._report:
+            self._report(done, total, f"{what} {done} of {total}")
+
+    def _made(self, work: Callable[[Item], Answer], waiting: dict[str, Item]) -> Iterator[tuple[str, Answer]]:
+        if self.jobs == 1 or len(waiting) < 2:
+            for key, item in waiting.items():
+                yield _one(work, key, item)
+            return
+        from joblib import Parallel, delayed
+
+        parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")
+        yield from parallel(delayed(_one)(work, key, item) for key, item in waiting.items())
+
+
+def _one(work: Callable[[Item], Answer], key: str, item: Item) -> tuple[str, Answer]:
+    """One answer with its key: answers come back in any order."""
+    answer = work(item)
+    if not isinstance(answer, dict):
+        raise TangramError(f"{work.__name__} answered {type(answer).__name__}; a sweep wants a dict")
+    return key, answer
