@@ -9,6 +9,7 @@ from typing import Any
 from tangram_sim.errors import TangramError, unknown_name
 
 PARALLELIZERS = "tangram_sim.parallelizers"
+VERBS = "tangram_sim.verbs"
 
 
 def parallelizer_names() -> tuple[str, ...]:
@@ -23,6 +24,16 @@ def parallelizer(name: str) -> Any:
     plug-in cannot be imported or two distributions claim the name.
     """
     return _load(PARALLELIZERS, "parallelizer", name)
+
+
+def verb_names() -> tuple[str, ...]:
+    """Verbs that other packages add to `tangram`, like "validate testbed", sorted; nothing is imported."""
+    return tuple(sorted(_entries(VERBS)))
+
+
+def verb(name: str) -> Any:
+    """The function behind a verb; raises like `parallelizer`."""
+    return _load(VERBS, "verb", name)
 
 
 def _entries(group: str) -> dict[str, list[EntryPoint]]:

@@ -1,4 +1,4 @@
-"""Build the emulated cluster of a scenario and hold it until interrupted: `python validate/testbed.py NAME`."""
+"""Build the emulated cluster of a scenario until interrupted: `python validate/testbed.py NAME`."""
 
 from tangram_validate.commands import testbed_main
 

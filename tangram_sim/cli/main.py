@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tangram_sim.cli import estimate, explain, hardware, models, plan, simulate, validate
+from tangram_sim.cli import added, estimate, explain, hardware, models, plan, simulate, validate
 from tangram_sim.errors import TangramError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("islands")(hardware.islands)
 app.add_typer(hardware.app, name="hw")
 app.add_typer(models.app, name="models")
 app.add_typer(validate.app, name="validate")
+added.add_verbs(app, {"validate": validate.app})
 
 
 @app.callback(invoke_without_command=True)

@@ -87,7 +87,7 @@ def work_of(model: Model, atom: int, sequences: int, seq: int) -> Work:
             given: Tensor = torch.zeros(sequences, seq, dtype=torch.long)
         else:
             given = torch.zeros(sequences, seq, model.hidden, requires_grad=True)
-        with sdpa_kernel(SDPBackend.MATH):
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             with FlopCounterMode(display=False) as counter:
                 made = module(given)
             forward = counter.get_total_flops()
@@ -144,7 +144,8 @@ class EmulatedAtom(nn.Module):
         self.facts, self.atom, self.seq, self.device = model, atom, seq, device
         self.tp, self.group = tp, group
         self.recompute = recompute and 0 < atom <= model.layers
-        size = work_of(model, atom, 1, seq).parameters // tp
+        self.work = work_of(model, atom, 1, seq)  # of one sequence
+        size = self.work.parameters // tp
         self.weight = nn.Parameter(torch.zeros(size))
         # Reductions behind row-parallel products: two in a block, one behind the embedding.
         self.parts = 2 if 0 < atom <= model.layers else 1
@@ -153,13 +154,12 @@ class EmulatedAtom(nn.Module):
 
     def seconds(self, sequences: int) -> tuple[float, float, float]:
         """(forward, input gradient, weight gradient) of one pass on this rank."""
-        work, speed = work_of(self.facts, self.atom, sequences, self.seq), self.device.speed
-        each = [flop / self.tp / speed.flop_per_s for flop in (work.forward, work.input_gradient)]
-        return (
-            each[0] + speed.overhead_s,
-            each[1] + speed.overhead_s,
-            work.weight_gradient / self.tp / speed.flop_per_s,
+        speed = self.device.speed
+        forward, inputs, weights = (
+            flop * sequences / self.tp / speed.flop_per_s
+            for flop in (self.work.forward, self.work.input_gradient, self.work.weight_gradient)
         )
+        return forward + speed.overhead_s, inputs + speed.overhead_s, weights
 
     def output_for(self, x: Tensor) -> Tensor:
         """What the next atom gets: activations, behind the head one number."""

@@ -105,7 +105,7 @@ class Ranks:
         self._pipes.clear()
 
     def run(self, task: Task, *arguments: Any) -> list[Any]:
-        """`task(*arguments)` on every rank; the results by rank. Raises RankDiedError or what a rank raised."""
+        """`task(*arguments)` on every rank; results by rank. Raises RankDiedError or what a rank raised."""
         for rank, pipe in enumerate(self._pipes):
             try:
                 pipe.send((task, arguments))

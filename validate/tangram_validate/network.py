@@ -121,7 +121,9 @@ class Network:
         libc = ctypes.CDLL(None, use_errno=True)
         with Path(f"/run/netns/{self.tag}-{rank}").open("rb") as handle:
             if libc.setns(handle.fileno(), _CLONE_NEWNET) != 0:
-                raise TestbedError(f"rank {rank} cannot enter its namespace: {os.strerror(ctypes.get_errno())}")
+                raise TestbedError(
+                    f"rank {rank} cannot enter its namespace: {os.strerror(ctypes.get_errno())}"
+                )
         idle = Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")
         if idle.exists():  # pauses between messages are the testbed's, not congestion
             idle.write_text("0")

@@ -115,9 +115,9 @@ def tokens_of(request: RunRequest, step: int) -> Any:
 
     generator = torch.Generator().manual_seed(request.seed * 1_000_003 + step)
     job = request.plan.job
-    return torch.randint(
-        request.plan.model.vocab, (job.global_batch, job.seq + 1), generator=generator
-    ).to(request.device)
+    return torch.randint(request.plan.model.vocab, (job.global_batch, job.seq + 1), generator=generator).to(
+        request.device
+    )
 
 
 def on_rank(request: RunRequest) -> RankReport | None:
@@ -133,11 +133,9 @@ def on_rank(request: RunRequest) -> RankReport | None:
     here = build_stage(request.plan, rank, request.device, emulated, repeats, request.seed)
     executor = Executor(here) if here is not None else None
     if dist.get_backend() == "nccl":
-        pairs = _pairs(request.plan)
+        pairs = pair_groups(boundaries(request.plan))
         if executor is not None:
-            executor.pairs = pair_groups(request.plan, *pairs)
-        else:
-            pair_groups(request.plan, *pairs)
+            executor.pairs = pairs
     timings, peak = [], 0.0
     warm = 2 if request.memory else 1
     for step in range(request.steps + warm):
@@ -170,17 +168,16 @@ def on_rank(request: RunRequest) -> RankReport | None:
     )
 
 
-def _pairs(plan: Plan) -> tuple[int, Any, Any]:
+def boundaries(plan: Plan) -> list[Any]:
+    """The messages over every boundary of a plan (the last one wraps around); none for a single stage."""
     from tangram_validate.boundary import Side, transfers
 
     pipeline = plan.pipelines[0]
-    depth = len(pipeline.stages)
     sides = [Side(stage.ranks, stage.layout.tp, stage.layout.dp) for stage in pipeline.stages]
-    every = range(depth if depth > 1 else 0)
-    found = [
-        transfers(sides[b], sides[(b + 1) % depth], pipeline.microbatch, plan.job.seq) for b in every
-    ]
-    return len(found), sides, found
+    if len(sides) == 1:
+        return [()]
+    following = [*sides[1:], sides[0]]
+    return [transfers(a, b, pipeline.microbatch, plan.job.seq) for a, b in zip(sides, following, strict=True)]
 
 
 def agree_on_start() -> float:
@@ -306,4 +303,9 @@ def _under_torchrun(request: RunRequest, world: int) -> dict[str, Any]:
         dist.destroy_process_group()
     if report is None:
         return {"rank": dist.get_rank(), "idle": True}
-    return {"rank": report.rank, "stage": report.stage, "steps_s": list(report.step_s), "loss": list(report.loss)}
+    return {
+        "rank": report.rank,
+        "stage": report.stage,
+        "steps_s": list(report.step_s),
+        "loss": list(report.loss),
+    }

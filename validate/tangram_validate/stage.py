@@ -160,7 +160,9 @@ def build_stage(
                 for atom in range(start, stop)
             ]
         else:
-            atoms = [_real_atom(plan, atom, seed, repeats, layout, mesh, device) for atom in range(start, stop)]
+            atoms = [
+                _real_atom(plan, atom, seed, repeats, layout, mesh, device) for atom in range(start, stop)
+            ]
         cut = layout.sequence_parallel and layout.tp > 1 and emulated is None
         module: nn.Module = Sequence_(atoms, mesh["tp"], cut)
         first, last = start == 0, stop == plan.model.layers + 2
@@ -219,7 +221,9 @@ def tensor_parallel(module: nn.Module, model: Model, atom: int, mesh: DeviceMesh
     facts = model.blocks[atom - 1].feed_forward
     if isinstance(facts, Experts):
         if cut:
-            raise BadInputError("sequence parallelism beside experts is not executed; leave it out of the plan")
+            raise BadInputError(
+                "sequence parallelism beside experts is not executed; leave it out of the plan"
+            )
         plan |= {f"feed_forward.experts.*.{name}": columns for name in ("up", "gate")}
         plan["feed_forward.experts.*.down"] = rows
         if not facts.gated:
@@ -266,7 +270,7 @@ def _data_parallel(
         return Chunk(module, first, last, "manual")  # DDP does not take DTensors
     largest = max(sum(p.numel() * p.element_size() for p in a.parameters()) for a in cast(Any, module).atoms)
     wrapped = DistributedDataParallel(
-        module, process_group=group, bucket_cap_mb=largest / MIB, broadcast_buffers=False
+        module, process_group=group, bucket_cap_mb=largest / MIB
     )
     wrapped.register_comm_hook(group, sum_gradients)
     return Chunk(wrapped, first, last, "ddp")

@@ -17,7 +17,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from tangram_sim.schedules import Pass, schedule_named
-from tangram_validate.boundary import Side, Transfer, require_rows, transfers
+from tangram_validate.boundary import Side, Transfer, require_rows
+from tangram_validate.runner import boundaries
 from tangram_validate.stage import DTYPES, Chunk, RankStage
 
 FORWARD, BACKWARD = 0, 1
@@ -60,22 +61,14 @@ class Executor:
         self.pipeline, self.job = plan.pipelines[0], plan.job
         self.depth = len(self.pipeline.stages)
         self.chunk_count = max(1, len(self.here.stage.chunks))
-        self.sides = [
-            Side(stage.ranks, stage.layout.tp, stage.layout.dp) for stage in self.pipeline.stages
-        ]
+        self.sides = [Side(stage.ranks, stage.layout.tp, stage.layout.dp) for stage in self.pipeline.stages]
         for number, side in enumerate(self.sides):
             require_rows(side, self.pipeline.microbatch, number)
         order = schedule_named(self.job.schedule).order(
             self.depth, self.pipeline.microbatches, self.chunk_count
         )
         self.passes = order.stage(self.here.number)
-        # Messages over the boundary behind stage b (the last one wraps around, interleaved only).
-        self.messages = [
-            transfers(self.sides[b], self.sides[(b + 1) % self.depth], self.pipeline.microbatch, self.job.seq)
-            if self.depth > 1
-            else ()
-            for b in range(self.depth)
-        ]
+        self.messages = boundaries(plan)
         data, _ = self.here.side.place(self.here.rank)
         self.rows = self.here.side.rows(self.pipeline.microbatch, data)
         self.final = {
@@ -127,9 +120,7 @@ class Executor:
         else:
             given = self._receive(FORWARD, one)
             given.requires_grad_(True)
-        quiet = (
-            chunk.module.no_sync() if isinstance(chunk.module, DistributedDataParallel) else nullcontext()
-        )
+        quiet = chunk.module.no_sync() if isinstance(chunk.module, DistributedDataParallel) else nullcontext()
         dtype = DTYPES[self.job.dtype]
         low_precision = (
             torch.autocast(self.here.device, dtype) if dtype is not torch.float32 else nullcontext()
@@ -154,9 +145,13 @@ class Executor:
         chunk = self.here.chunks[one.chunk]
         given, made = self._kept.pop((one.microbatch, one.chunk))
         gradient = None if chunk.last else self._receive(BACKWARD, one)
-        self._run_backward(chunk, made, gradient, last)
         if not chunk.first:
-            self._send(BACKWARD, one, cast(Tensor, given.grad))
+            # On its way as soon as it is known: behind the call, it would wait for the reduction of weight
+            # gradients that ends the last backward.
+            given.register_post_accumulate_grad_hook(
+                lambda leaf: self._send(BACKWARD, one, cast(Tensor, leaf.grad))
+            )
+        self._run_backward(chunk, made, gradient, last)
 
     def _run_backward(self, chunk: Chunk, made: Tensor, gradient: Tensor | None, last: bool) -> None:
         module, begun = chunk.module, time.monotonic()
@@ -200,8 +195,8 @@ class Executor:
 
     # messages
 
-    def _neighbour(self, direction: int, one: Pass) -> tuple[int, tuple[Transfer, ...], bool]:
-        """(boundary, messages, whether they run backwards) for what a pass receives."""
+    def _incoming(self, direction: int) -> tuple[int, tuple[Transfer, ...], bool]:
+        """(boundary, messages, whether they run backwards) for what passes of a direction receive."""
         boundary = (self.here.number - 1) % self.depth if direction == FORWARD else self.here.number
         return boundary, self.messages[boundary], direction == BACKWARD
 
@@ -219,7 +214,7 @@ class Executor:
                 self._post(BACKWARD, one)
 
     def _post(self, direction: int, one: Pass) -> None:
-        boundary, messages, reverse = self._neighbour(direction, one)
+        boundary, messages, reverse = self._incoming(direction)
         side, rank = self.here.side, self.here.rank
         data, _ = side.place(rank)
         begin, _ = side.owned(rank, self.pipeline.microbatch, self.job.seq)
@@ -300,14 +295,16 @@ def tie(here: RankStage) -> None:
             parameter.grad = whole
 
 
-def pair_groups(here_plan: Any, depth: int, sides: list[Side], messages: list[Any]) -> dict[Any, Any]:
+def pair_groups(boundaries: list[tuple[Transfer, ...]]) -> dict[tuple[int, int, int], Any]:
     """NCCL orders messages per group: give every pair of ranks and direction a group of its own."""
     found: dict[tuple[int, int, int], Any] = {}
-    for boundary in range(depth):
-        for message in messages[boundary]:
+    for messages in boundaries:
+        for message in messages:
             for direction in (FORWARD, BACKWARD):
                 a, b = (
-                    (message.source, message.target) if direction == FORWARD else (message.target, message.source)
+                    (message.source, message.target)
+                    if direction == FORWARD
+                    else (message.target, message.source)
                 )
                 if (a, b, direction) not in found:
                     found[a, b, direction] = dist.new_group([a, b])

@@ -24,13 +24,18 @@ def require_supported(model: Model) -> None:
                 ("QK norms", attention.norm_parameters > 0),
                 ("parallel blocks", block.parallel),
                 ("blocks with other than 2 norms", block.norms != 2),
-                ("shared experts", isinstance(block.feed_forward, Experts) and block.feed_forward.shared_width > 0),
+                (
+                    "shared experts",
+                    isinstance(block.feed_forward, Experts) and block.feed_forward.shared_width > 0,
+                ),
             )
             if present
         ]
         if lacking or model.masked_lm or model.embedding_dim:
             what = ", ".join(lacking) or "masked language models and narrow embeddings"
-            raise BadInputError(f"{model.name}: the runner does not build {what}; take a GPT- or Llama-like model")
+            raise BadInputError(
+                f"{model.name}: the runner does not build {what}; take a GPT- or Llama-like model"
+            )
 
 
 def rotate(x: Tensor) -> Tensor:
