@@ -1,7 +1,7 @@
 """Single-device suite: blocks, dtypes, recompute kinds, batches and sequences, predicted and measured.
 
 Time of a training step and peak memory of one device, for dense and mixture-of-experts models. On CUDA
-memory is the allocator's peak, on CPU torch's MemTracker's.
+memory is the allocator's peak, on CPU the peak of live tensors.
 """
 
 import statistics
@@ -22,6 +22,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.uniform import Uniform
 from tangram_sim.studies import api
 from tangram_validate import kernels
+from tangram_validate.memory import peak_bytes
 from tangram_validate.transformer import TransformerBlock, build_atom
 
 GPU = "testbed-device"
@@ -150,7 +151,7 @@ def run(one: Configuration, model: Model, device: str) -> tuple[tuple[float, ...
     tokens = torch.randint(model.vocab, (one.rows, one.seq + 1), device=device)
 
     def step() -> None:
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)
         with torch.autocast(device, dtype, enabled=dtype is not torch.float32):
             logits = whole(tokens[:, :-1])
         loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
@@ -158,7 +159,7 @@ def run(one: Configuration, model: Model, device: str) -> tuple[tuple[float, ...
         optimizer.step()
 
     step()
-    peak = _peak(step, whole, optimizer, device)
+    peak = peak_bytes(step, optimizer, device)
     taken = []
     for number in range(WARM + RUNS):
         begun = time.perf_counter()
@@ -168,21 +169,6 @@ def run(one: Configuration, model: Model, device: str) -> tuple[tuple[float, ...
         if number >= WARM:
             taken.append(time.perf_counter() - begun)
     return tuple(taken), peak
-
-
-def _peak(step: Callable[[], None], whole: Any, optimizer: Any, device: str) -> float:
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        step()
-        return float(torch.cuda.max_memory_allocated())
-    from torch.distributed._tools.mem_tracker import MemTracker
-
-    tracker = MemTracker()
-    tracker.track_external(whole, optimizer)
-    with tracker:
-        step()
-    (snapshot,) = tracker.get_tracker_snapshot("peak").values()
-    return float(snapshot["Total"])
 
 
 def run_suite(

@@ -17,7 +17,11 @@ class RankDiedError(TestbedError):
 
 def require_torch() -> None:
     """Raise TangramError with what to install where torch is missing."""
+    import os
     from importlib.util import find_spec
+
+    # Ranks in namespaces have no host names, which c10d warns about at every connection.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
     if find_spec("torch") is None:
         raise TangramError(f"this verb runs real training steps and needs torch: {INSTALL}")

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -28,7 +29,7 @@ _HEAVY = (
     "torch.distributed.tensor.parallel",
     "torch._dynamo",  # optimizers and checkpoints import it when first used
     "torch.utils.flop_counter",
-    "torch.distributed._tools.mem_tracker",
+    "tangram_validate.memory",
 )
 Task = Callable[..., Any]
 
@@ -167,6 +168,7 @@ def _rank_main(rank: int, pipe: Connection, ranks: Ranks, port: int, owner: int)
         os._exit(1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore")  # torch warns of its own future, once in every rank
     for other in ranks._pipes:
         other.close()
     try:

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,7 @@ def on_rank(request: RunRequest) -> RankReport | None:
     """One rank's part of a run (executed in its process, in an initialised process group)."""
     import torch.distributed as dist
 
+    from tangram_validate.memory import peak_bytes
     from tangram_validate.stage import build_stage
     from tangram_validate.step import Executor, pair_groups
 
@@ -147,7 +149,7 @@ def on_rank(request: RunRequest) -> RankReport | None:
         if pause > 0:
             time.sleep(pause)
         if request.memory and step == 1:
-            peak = _peak_of(executor, tokens, request.device)
+            peak = peak_bytes(partial(executor.step, tokens), executor.here.optimizer, request.device)
             continue
         timing = executor.step(tokens)
         timings.append((timing, timing.end - start, step >= warm))
@@ -190,25 +192,6 @@ def agree_on_start() -> float:
     moment = torch.tensor([time.monotonic() + START_AHEAD_S], dtype=torch.float64, device=where)
     dist.broadcast(moment, src=0)
     return float(moment.item())
-
-
-def _peak_of(executor: Any, tokens: Any, device: str) -> float:
-    """Peak bytes of tensors during one step: CUDA's allocator, on CPU torch's MemTracker."""
-    import torch
-
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        executor.step(tokens)
-        return float(torch.cuda.max_memory_allocated())
-    from torch.distributed._tools.mem_tracker import MemTracker
-
-    tracker = MemTracker()
-    modules = [chunk.module for chunk in executor.here.chunks]
-    tracker.track_external(*modules, executor.here.optimizer)
-    with tracker:
-        executor.step(tokens)
-    (snapshot,) = tracker.get_tracker_snapshot("peak").values()
-    return float(snapshot["Total"])
 
 
 def single_process_losses(request: RunRequest) -> list[float]:

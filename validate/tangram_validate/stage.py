@@ -269,8 +269,6 @@ def _data_parallel(
     if layout.tp > 1 and not isinstance(cast(Sequence_, module).atoms[0], EmulatedAtom):
         return Chunk(module, first, last, "manual")  # DDP does not take DTensors
     largest = max(sum(p.numel() * p.element_size() for p in a.parameters()) for a in cast(Any, module).atoms)
-    wrapped = DistributedDataParallel(
-        module, process_group=group, bucket_cap_mb=largest / MIB
-    )
+    wrapped = DistributedDataParallel(module, process_group=group, bucket_cap_mb=largest / MIB)
     wrapped.register_comm_hook(group, sum_gradients)
     return Chunk(wrapped, first, last, "ddp")

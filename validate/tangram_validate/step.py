@@ -247,7 +247,7 @@ class Executor:
         if self.here.side.tp > 1:
             tp = self.here.side.tp
             whole = torch.empty(tp * incoming.share, whole.shape[1], device=whole.device, dtype=whole.dtype)
-            dist.all_gather_into_tensor(whole, incoming.buffer, group=self.here.tp_group)
+            dist.all_gather_single(whole, incoming.buffer, group=self.here.tp_group)
         self._timing.transfer_wait_s += time.monotonic() - begun
         if self.here.emulated is not None:
             self.here.emulated.arrived(begun)
