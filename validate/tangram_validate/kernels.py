@@ -225,7 +225,7 @@ def distil(
     date: str,
 ) -> list[str]:
     """Rows of hwdb/efficiency for a device whose datasheet peaks are given."""
-    source = f"tangram calibrate kernels, torch {torch.__version__}"
+    source = f"tangram calibrate kernels with torch {torch.__version__}"
     rows = ["gpu,dtype,kernel,stack,version,parameter,value,sigma,n,source,date,note"]
 
     def row(kernel: str, parameter: str, value: float, sigma: float, n: int) -> None:

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts storages that operations return, until they are freed; torch's MemTracker knows one pass only."""
+    """Counts storages that operations return until they are freed; torch's MemTracker knows one pass only."""
 
     def __init__(self, held: Iterable[Tensor]) -> None:
         super().__init__()
