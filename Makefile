@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: help plan test test-all lint bench docs examples calibrate readme clean
+.PHONY: help plan test test-all validate lint bench docs examples calibrate readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads over the cores by itself.
 .NOTPARALLEL:
 
@@ -13,6 +13,7 @@ help:
 	@echo "make plan      a first plan: GPT-3 6.7B on the 32 GPUs of azure-c1"
 	@echo "make test      the test suite"
 	@echo "make test-all  the test suite and what needs torch"
+	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
 	@echo "make docs      the JSON Schemas in docs/schema"
@@ -51,13 +52,17 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto
 
 $(VENV)/.installed-validate: $(VENV)/.installed-test
-	@echo "installing torch for what is checked against it (once)"
+	@echo "installing torch (once)"
 	@$(INSTALL) ".[test,validate]"
 	@touch $@
 
-# With torch installed the tests of tests/with_torch join.
-test-all: $(VENV)/.installed-validate
-	$(BIN)/python -m pytest -n auto
+# What needs torch, and a minute of the testbed: real runs where namespaces can be made, loopback elsewhere.
+test-all: test $(VENV)/.installed-validate
+	$(BIN)/python -m pytest tests/with_torch
+	$(BIN)/tangram validate testbed --suite minute || $(BIN)/tangram validate testbed --suite minute --loopback
+
+validate: $(VENV)/.installed-validate
+	$(BIN)/tangram validate testbed --suite small -o build/testbed
 
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .

@@ -57,6 +57,10 @@ def _members(wheel: Path) -> dict[str, bytes]:
 def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel, tree):
     members = _members(wheel)
     ours = {path.relative_to(tree).as_posix() for path in (tree / "tangram_sim").rglob("*.py")}
+    beside = (
+        path for path in (tree / "validate/tangram_validate").rglob("*") if path.suffix in (".py", ".yaml")
+    )
+    ours |= {path.relative_to(tree / "validate").as_posix() for path in beside}
     files = (path for folder in ("hwdb", "traces") for path in (tree / folder).rglob("*") if path.is_file())
     data = {f"{DATA}/{path.relative_to(tree).as_posix()}" for path in files}
     shipped = {name for name in members if ".dist-info/" not in name}
@@ -69,6 +73,7 @@ def test_the_wheel_registers_the_command_and_the_parallelizer(wheel):
     assert "tangram = tangram_sim.cli.main:main" in entries
     assert "[tangram_sim.parallelizers]" in entries
     assert "grid = tangram_sim.parallelizers.grid:Grid" in entries
+    assert "validate testbed = tangram_validate.commands:testbed" in entries
 
 
 def test_installing_asks_for_nothing_that_planning_does_not_need(wheel):

@@ -12,6 +12,7 @@ from tangram_sim.errors import TangramError
 ELSEWHERE = {
     ("calibrate", "kernels"): "Time kernels on this machine with PyTorch and distil efficiency rows.",
     ("validate", "testbed"): "Run plans for real with torch.distributed and compare.",
+    ("validate", "device"): "Run training steps on one device and compare.",
 }
 INSTALL = (
     "it needs PyTorch and the package tangram_validate, which registers it under the entry-point group "

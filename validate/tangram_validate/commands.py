@@ -1,0 +1,263 @@
+"""Verbs that `tangram` finds by entry point: `validate testbed`, `validate device`, `calibrate kernels`.
+
+Imports no torch: a verb says what to install where it is missing.
+"""
+
+import contextlib
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.datafiles import write_whole
+from tangram_sim.errors import BadInputError, TangramError
+from tangram_validate.errors import TestbedError, require_torch
+
+
+@contextlib.contextmanager
+def ended_cleanly() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind like an error, so that ranks and links are removed."""
+
+    def leave(number: int, _: object) -> None:
+        raise TestbedError(f"ended by {signal.Signals(number).name}; ranks and links were removed")
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def require_folder(output: Path | None) -> None:
+    """Refuse an output folder that cannot be written, before any work."""
+    if output is None:
+        return
+    if output.exists() and not output.is_dir():
+        raise BadInputError(f"--output {output}: is a file; name a folder")
+    output.mkdir(parents=True, exist_ok=True)
+
+
+def testbed(
+    suite: Annotated[str, typer.Option("--suite", help="minute, small or full.")] = "small",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for CSVs, scores and plot.")
+    ] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option("--scenario", help="Only these; shipped names or YAML files.")
+    ] = None,
+    loopback: Annotated[
+        bool, typer.Option("--loopback", help="No shaped links: needs no root, shows schedules only.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print scores as one JSON object.")] = False,
+) -> None:
+    """Predict plans on an emulated cluster, run them for real, and score the predictions."""
+    require_torch()
+    require_folder(output)
+    from tangram_validate import report
+    from tangram_validate.suite import run_suite
+
+    with tempfile.TemporaryDirectory(prefix="tangram-testbed-") as scratch, ended_cleanly():
+        made = run_suite(
+            suite,
+            Path(scratch),
+            loopback=loopback,
+            scenarios=scenario or (),
+            say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201 - progress
+        )
+        if output is not None:
+            report.write_all(made, output)
+    found = report.score_of(made)
+    if as_json:
+        print_json(found)
+        return
+    columns = ("runs", "plans", "median", "worst", "bias", "tau", "regret", "null", "waiting >= 30 %")
+    rows = []
+    for kind in ("emulated", "real"):
+        if kind in found:
+            one = found[kind]
+            shares = [f"{one[key] * 100:.1f} %" for key in ("median_ape", "worst_ape", "bias")]
+            rest = [f"{one[key] * 100:.1f} %" for key in ("top1_regret", "null_median_ape", "waiting_share")]
+            rows.append((kind, str(one["n"]), *shares, f"{one['kendall_tau']:.2f}", *rest))
+    print_table(columns, rows, tuple(range(1, len(columns))))
+    for note in made.notes:
+        print_line(f"note: {note}")
+    if output is not None:
+        print_line(f"every run, plans, scores and plot written to {output}")
+
+
+def device(
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    gpu: Annotated[str, typer.Option("--gpu", help="Its row of gpus.csv, for datasheet peaks.")] = "",
+    most: Annotated[int, typer.Option("--most", min=0, help="Only so many configurations; 0 is all.")] = 0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write results to this CSV.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Predict and measure training steps of one device: blocks, dtypes, recompute, batch, sequence."""
+    require_torch()
+    _require_device(device)
+    import statistics
+
+    from tangram_validate.device import run_suite
+    from tangram_validate.report import machine
+
+    with tempfile.TemporaryDirectory(prefix="tangram-device-") as scratch:
+        found = run_suite(
+            device,
+            Path(scratch),
+            gpu=gpu,
+            most=most,
+            say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201 - progress
+        )
+    if output is not None:
+        facts = machine()
+        lines = [
+            "model,dtype,recompute,rows,seq,predicted_s,measured_s,runs_s,predicted_bytes,measured_bytes,"
+            + ",".join(facts)
+        ]
+        for one in found:
+            c, runs = one.configuration, " ".join(f"{seconds:.6f}" for seconds in one.measured_s)
+            cells = (
+                c.model,
+                c.dtype,
+                c.recompute,
+                c.rows,
+                c.seq,
+                f"{one.predicted_s:.6f}",
+                f"{one.step_s:.6f}",
+            )
+            sizes = (runs, f"{one.predicted_bytes:.0f}", f"{one.measured_bytes:.0f}", *facts.values())
+            lines.append(",".join(map(str, (*cells, *sizes))))
+        write_whole(output, "\n".join(lines) + "\n")
+    scores: dict[str, Any] = {
+        "device": device,
+        "n": len(found),
+        "time_median_ape": statistics.median(abs(one.predicted_s / one.step_s - 1) for one in found),
+        "memory_median_ape": statistics.median(
+            abs(one.predicted_bytes / one.measured_bytes - 1) for one in found
+        ),
+    }
+    if as_json:
+        print_json(scores)
+        return
+    print_line(
+        f"{len(found)} configurations on {device}: median error of the step "
+        f"{scores['time_median_ape'] * 100:.1f} %, "
+        f"of peak memory {scores['memory_median_ape'] * 100:.1f} %"
+    )
+
+
+def kernels(
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option("--dtype", help="fp32, bf16 or fp16.")] = "fp32",
+    size: Annotated[str, typer.Option("--size", help="small or large; default by device.")] = "",
+    gpu: Annotated[str, typer.Option("--gpu", help="Its row of gpus.csv, for datasheet peaks.")] = "",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the raw trace to this JSON file.")
+    ] = None,
+) -> None:
+    """Time our own kernel microbenchmarks with torch; print the hwdb efficiency rows they distil to."""
+    require_torch()
+    _require_device(device)
+    from datetime import UTC, datetime
+
+    from tangram_sim.hwdb import Hwdb
+    from tangram_validate import kernels as bench
+
+    known = Hwdb.load().gpu(gpu) if gpu else None
+    timings = bench.measure(device, dtype, size or ("large" if device == "cuda" else "small"))
+    if output is not None:
+        write_whole(output, bench.trace_text(timings, device))
+    if known is not None:
+        name, peak, memory = known.name, known.peak_flop_per_s(dtype), known.memory_bytes_per_s
+        if not peak:
+            raise BadInputError(f"--gpu {name} has no {dtype} units; choose another --dtype")
+    else:  # no datasheet to hold it against: the best that was seen is the peak
+        name = f"this-{device}"
+        rates = [
+            timing.flop / timing.median_s
+            for timing in timings
+            if timing.flop and timing.kernel != "elementwise"
+        ]
+        peak = max(rates)
+        memory = max(
+            t.moved_bytes / t.median_s for t in timings if t.kernel in ("elementwise", "copy", "optimizer")
+        )
+        print_line(
+            f"# no --gpu: fractions of the best seen here, {peak / 1e12:.4g} TFLOP/s, {memory / 1e9:.4g} GB/s"
+        )
+    for line in bench.distil(timings, name, dtype, peak, memory, datetime.now(UTC).date().isoformat()):
+        sys.stdout.write(line + "\n")
+    if output is not None:
+        print_line(f"# raw trace written to {output}")
+
+
+def _require_device(device: str) -> None:
+    if device not in ("cpu", "cuda"):
+        raise BadInputError(f"--device {device}: give cpu or cuda")
+
+
+def _run(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram plan -o`.")],
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Measured steps, behind one of warm-up.")] = 3,
+    device: Annotated[str, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")] = "cpu",
+    dtype: Annotated[str, typer.Option("--dtype", help="Compute in this dtype, not in the plan's.")] = "",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where ranks meet; 0: any.")] = 0,
+    compare: Annotated[bool, typer.Option("--compare", help="Also train in one process.")] = False,
+    hwdb: Annotated[list[Path] | None, typer.Option("--hwdb", help="Folder with rows of your own.")] = None,
+) -> None:
+    """Train a real transformer for some steps under a plan file; prints one JSON object."""
+    require_torch()
+    _require_device(device)
+    from tangram_validate.runner import run_file
+
+    with ended_cleanly():
+        found = run_file(
+            plan, steps=steps, device=device, dtype=dtype, port=port, compare=compare, hwdb=hwdb or ()
+        )
+    print_json(found)
+
+
+def _testbed(
+    scenario: Annotated[str, typer.Argument(help="A shipped scenario or a YAML file.")] = "two-speeds",
+    once: Annotated[bool, typer.Option("--once", help="Build it, show it, remove it.")] = False,
+) -> None:
+    """Build the emulated cluster of a scenario and hold it until interrupted."""
+    from tangram_validate.network import Network
+    from tangram_validate.scenario import load_scenario
+
+    found = load_scenario(scenario)
+    with ended_cleanly(), Network(found.network) as network:
+        for rank, kind in enumerate(found.kinds):
+            print_line(
+                f"rank {rank} ({kind}): namespace {network.tag}-{rank}, address {network.address(rank)}"
+            )
+        sys.stdout.flush()
+        if not once:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()
+
+
+def _main(command: object) -> None:
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(command)  # type: ignore[type-var] # a function, as typer wants
+    try:
+        app()
+    except TangramError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+
+
+def run_main() -> None:
+    """`validate/run.py`."""
+    _main(_run)
+
+
+def testbed_main() -> None:
+    """`validate/testbed.py`."""
+    _main(_testbed)

@@ -1,0 +1,192 @@
+"""Single-device suite: blocks, dtypes, recompute kinds, batches and sequences, predicted and measured.
+
+Time of a training step and peak memory of one device, for dense and mixture-of-experts models. On CUDA
+memory is the allocator's peak, on CPU the peak of live tensors.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tangram_sim.datafiles import write_whole
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb, cluster_from_dict
+from tangram_sim.hwdb.model_file import from_model_file
+from tangram_sim.jobs import Job
+from tangram_sim.models import Model
+from tangram_sim.planners.uniform import Uniform
+from tangram_sim.studies import api
+from tangram_validate import kernels
+from tangram_validate.memory import peak_bytes
+from tangram_validate.transformer import TransformerBlock, build_atom
+
+GPU = "testbed-device"
+WARM, RUNS = 1, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One point of the suite; `rows` sequences go through the model in one step."""
+
+    model: str
+    dtype: str
+    recompute: str
+    rows: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.dtype} recompute={self.recompute} {self.rows} x {self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A configuration, predicted and measured."""
+
+    configuration: Configuration
+    predicted_s: float
+    measured_s: tuple[float, ...]
+    predicted_bytes: float
+    measured_bytes: float
+
+    @property
+    def step_s(self) -> float:
+        """The median run."""
+        return statistics.median(self.measured_s)
+
+
+def models(device: str) -> dict[str, Model]:
+    """Dense and mixture-of-experts models, of a size for the device."""
+    large = device == "cuda"
+    hidden, layers, vocab = (2048, 4, 32000) if large else (192, 2, 1024)
+    heads = hidden // (128 if large else 48)
+
+    def made(name: str, part: dict[str, Any], kv_heads: int) -> Model:
+        layer = {"count": layers, "attention": {"heads": heads, "kv_heads": kv_heads}, **part}
+        return from_model_file({"hidden": hidden, "vocab": vocab, "layers": [layer]}, "suite", name)
+
+    return {
+        "dense": made("dense", {"feed_forward": {"width": 4 * hidden, "gated": False}}, heads),
+        "gated": made("gated", {"feed_forward": {"width": 3 * hidden}}, heads // 2),
+        "experts": made("experts", {"experts": {"count": 8, "active": 2, "width": hidden}}, heads),
+    }
+
+
+def configurations(device: str) -> Iterator[Configuration]:
+    """The suite: 3 models x dtypes x 3 recompute kinds, and sweeps of batch and sequence; 48 in all."""
+    seqs = (1024, 2048, 4096) if device == "cuda" else (64, 128, 256)
+    for name in ("dense", "gated", "experts"):
+        for dtype in ("fp32", "bf16"):
+            for recompute in ("none", "selective", "full"):
+                yield Configuration(name, dtype, recompute, 2, seqs[1])
+            for rows, seq in ((1, seqs[0]), (1, seqs[1]), (4, seqs[0]), (1, seqs[2]), (2, seqs[2])):
+                yield Configuration(name, dtype, "none", rows, seq)
+
+
+def overlay(device: str, dtypes: tuple[str, ...], folder: Path, gpu: str = "") -> Hwdb:
+    """Rows of this very device, from kernel microbenchmarks; on CUDA peaks are those of a known GPU kind."""
+    size = "large" if device == "cuda" else "small"
+    found = {dtype: kernels.measure(device, dtype, size) for dtype in dtypes}
+    if gpu:
+        known = Hwdb.load().gpu(gpu)
+        peaks = {dtype: known.peak_flop_per_s(dtype) for dtype in dtypes}
+        memory = known.memory_bytes_per_s
+    else:
+        peaks = {
+            dtype: max(kernels.rate_of(timings, kernel)[0] for kernel in ("gemm", "attention"))
+            for dtype, timings in found.items()
+        }
+        memory = kernels.stream_rate(found[dtypes[0]])[0]
+    columns = ",".join(f"{dtype}_tflops" for dtype in dtypes)
+    cells = ",".join(f"{peaks[dtype] / 1e12:.9g}" for dtype in dtypes)
+    gpus = (
+        f"name,vendor,architecture,form,year,{columns},memory_gb,memory_gb_per_s,link,link_gb_per_s,source\n"
+        f"{GPU},testbed,Testbed,process,2026,{cells},80,{memory / 1e9:.6g},none,0,microbenchmark\n"
+    )
+    rows: list[str] = []
+    for dtype, timings in found.items():
+        made = kernels.distil(timings, GPU, dtype, peaks[dtype], memory, "")
+        rows += made[1:] if rows else made
+        launch = next(timing for timing in timings if timing.kernel == "dispatch").median_s
+        rows.append(
+            f"{GPU},{dtype},memory,generic,,reserved_bytes,0,0,1,microbenchmark,,tensors are counted alone"
+        )
+        if device == "cpu":  # the host computes itself: a launch is never hidden
+            rows.append(f"{GPU},{dtype},launch,generic,,seconds,{launch:.4g},0,5,microbenchmark,,")
+    write_whole(folder / "gpus.csv", gpus)
+    write_whole(folder / "efficiency" / "device.csv", "\n".join(rows) + "\n")
+    return Hwdb.load((folder,))
+
+
+def predicted(one: Configuration, model: Model, hwdb: Hwdb) -> tuple[float, float]:
+    """(seconds, peak bytes) of one step on one device."""
+    cluster = cluster_from_dict(
+        {
+            "name": "device",
+            "nodes": [{"count": 1, "gpu": GPU, "gpus": 1, "intra_link": "none", "nic_gbps": 1}],
+        },
+        hwdb,
+        "device",
+    )
+    job = replace(Job(one.rows, one.seq, one.dtype), gradient_bytes=4.0)
+    layout = Uniform(micro_batch=one.rows, recompute=one.recompute)
+    document = api.estimate(model, cluster, job, layout, hwdb=hwdb).document
+    return document.step_s, document.peak_memory_bytes
+
+
+def run(one: Configuration, model: Model, device: str) -> tuple[tuple[float, ...], float]:
+    """(seconds of every run, peak bytes) of training steps."""
+    dtype = kernels.TORCH_DTYPES[one.dtype]
+    atoms = [build_atom(model, atom, 1).to(device) for atom in range(model.layers + 2)]
+    for atom in atoms:
+        if isinstance(atom, TransformerBlock):
+            atom.recompute = one.recompute == "full"
+            atom.attention.recompute_core = one.recompute == "selective"
+    whole = torch.nn.Sequential(*atoms)
+    optimizer = torch.optim.AdamW(whole.parameters(), lr=1e-4)
+    tokens = torch.randint(model.vocab, (one.rows, one.seq + 1), device=device)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        with torch.autocast(device, dtype, enabled=dtype is not torch.float32):
+            logits = whole(tokens[:, :-1])
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+
+    step()
+    peak = peak_bytes(step, optimizer, device)
+    taken = []
+    for number in range(WARM + RUNS):
+        begun = time.perf_counter()
+        step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        if number >= WARM:
+            taken.append(time.perf_counter() - begun)
+    return tuple(taken), peak
+
+
+def run_suite(
+    device: str, folder: Path, *, gpu: str = "", most: int = 0, say: Callable[[str], None] = lambda _: None
+) -> list[Measured]:
+    """Calibrate, predict everything, then measure everything."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInputError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    every = list(configurations(device))[: most or None]
+    hwdb = overlay(device, ("fp32", "bf16"), folder, gpu)
+    known = models(device)
+    forecasts = [predicted(one, known[one.model], hwdb) for one in every]
+    found = []
+    for one, (seconds, size) in zip(every, forecasts, strict=True):
+        taken, peak = run(one, known[one.model], device)
+        found.append(Measured(one, seconds, taken, size, peak))
+        say(
+            f"  {one}: predicted {seconds * 1e3:.1f} ms, measured {found[-1].step_s * 1e3:.1f} ms; "
+            f"{size / 1e6:.1f} and {peak / 1e6:.1f} MB"
+        )
+    return found

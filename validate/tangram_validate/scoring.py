@@ -1,0 +1,80 @@
+"""How good predictions were: error, bias, ranking, regret. Pure functions over (predicted, measured)."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Errors are fractions of what was measured."""
+
+    n: int
+    median_ape: float
+    worst_ape: float
+    bias: float  # median signed error
+    kendall_tau: float  # mean over groups of plans for one job
+    top1_regret: float  # the predicted best against the measured best, the mean over groups
+    null_median_ape: float  # of "all work of the busiest rank, one thing after another"
+    waiting_share: float  # plans with 30 % or more of the step in bubbles and exposed communication
+
+
+def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    """Kendall's tau-b (Kendall, Biometrika 1945): agreement of two rankings, ties taken out."""
+    agree = clash = ties_p = ties_m = 0
+    for i in range(len(predicted)):
+        for j in range(i):
+            p, m = predicted[i] - predicted[j], measured[i] - measured[j]
+            agree += p * m > 0
+            clash += p * m < 0
+            ties_p += p == 0 and m != 0
+            ties_m += m == 0 and p != 0
+    total = ((agree + clash + ties_p) * (agree + clash + ties_m)) ** 0.5
+    return (agree - clash) / total if total else 0.0
+
+
+def regret(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    """How much slower the plan predicted best is than the one measured best."""
+    chosen = min(range(len(predicted)), key=lambda index: predicted[index])
+    return measured[chosen] / min(measured) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One plan: the group it competes in, seconds predicted and measured, null, waiting share."""
+
+    group: str
+    predicted_s: float
+    measured_s: float
+    null_s: float
+    waiting: float
+
+
+def score(points: Iterable[Point]) -> Score:
+    """Everything over some plans (one at least)."""
+    every = list(points)
+    signed = [point.predicted_s / point.measured_s - 1 for point in every]
+    groups: dict[str, list[Point]] = {}
+    for point in every:
+        groups.setdefault(point.group, []).append(point)
+    ranked = [
+        ([p.predicted_s for p in members], [p.measured_s for p in members])
+        for members in groups.values()
+        if len(members) > 1
+    ]
+    return Score(
+        n=len(every),
+        median_ape=statistics.median(map(abs, signed)),
+        worst_ape=max(map(abs, signed)),
+        bias=statistics.median(signed),
+        kendall_tau=statistics.mean(kendall_tau(*pair) for pair in ranked) if ranked else 0.0,
+        top1_regret=statistics.mean(regret(*pair) for pair in ranked) if ranked else 0.0,
+        null_median_ape=statistics.median(abs(p.null_s / p.measured_s - 1) for p in every),
+        waiting_share=sum(point.waiting >= 0.3 for point in every) / len(every),
+    )
+
+
+def score_document(found: Score) -> dict[str, Any]:
+    """As JSON."""
+    return asdict(found)

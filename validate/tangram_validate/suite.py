@@ -1,0 +1,251 @@
+"""The testbed suite: calibrate a testbed, predict plans, then run them, and keep everything.
+
+Order matters and is kept: scenario file, microbenchmarks, all predictions (written down), runs. A run never
+reads a prediction.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tangram_sim.errors import InfeasibleError, TangramError, unknown_name
+from tangram_sim.hwdb import Hwdb, cluster_from_dict
+from tangram_sim.jobs import Job
+from tangram_sim.models import Model
+from tangram_sim.planners.uniform import Uniform, chunk_bounds
+from tangram_sim.studies import api
+from tangram_sim.studies.api import Result
+from tangram_validate.calibration import Calibration, calibrate, write_overlay
+from tangram_validate.errors import TestbedError
+from tangram_validate.launch import Ranks
+from tangram_validate.network import Network, missing_means
+from tangram_validate.runner import RunReport, RunRequest, run_plan
+from tangram_validate.scenario import PlanIn, Scenario, load_scenario
+from tangram_validate.scoring import Point
+
+SUITES: dict[str, tuple[str, ...]] = {
+    "minute": ("two-speeds",),
+    "small": ("two-speeds", "three-islands", "wide-and-narrow", "eight-ranks"),
+    "full": ("two-speeds", "three-islands", "wide-and-narrow", "eight-ranks", "pair", "real-pair"),
+}
+RUNS = {"minute": 3, "small": 3, "full": 5}
+MOST_PLANS = {"minute": 5}
+MOST_LOAD = 1.0  # running processes per core; above it runs wait for a while
+WAIT_S, WAIT_EMULATED_S = 45.0, 3.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan and its prediction, made before anything ran."""
+
+    scenario: str
+    model: str
+    global_batch: int
+    name: str
+    result: Result
+
+    @property
+    def group(self) -> str:
+        """Plans of one group do the same work on the same cluster."""
+        return f"{self.scenario}/{self.model}/{self.global_batch}"
+
+    @property
+    def predicted_s(self) -> float:
+        """Predicted seconds of a step."""
+        return self.result.document.step_s
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A plan, predicted and measured."""
+
+    candidate: Candidate
+    report: RunReport
+    load: float  # one-minute load average when its runs began
+    emulated: bool
+
+    @property
+    def waiting(self) -> float:
+        """Share of the step that the ranks used spend in bubbles and exposed communication."""
+        ranks, stages = self.report.ranks, range(len(self.report.plan.pipelines[0].stages))
+        size = {stage: sum(rank.stage == stage for rank in ranks) for stage in stages}
+        busy = sum(self.report.of_stage(stage, "compute_s") * size[stage] for stage in stages)
+        return max(0.0, 1 - busy / (len(ranks) * self.report.step_s))
+
+    @property
+    def point(self) -> Point:
+        """For scoring."""
+        null = self.report.slowest_work_s or max(
+            self.report.of_stage(stage, "compute_s")
+            for stage in range(len(self.report.plan.pipelines[0].stages))
+        )
+        return Point(self.candidate.group, self.candidate.predicted_s, self.report.step_s, null, self.waiting)
+
+
+@dataclass
+class SuiteRun:
+    """Everything a suite found."""
+
+    suite: str
+    outcomes: list[Outcome] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def run_suite(
+    suite: str,
+    folder: Path,
+    *,
+    loopback: bool = False,
+    scenarios: Sequence[str] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> SuiteRun:
+    """Run a suite; overlays go to `folder`. Predictions of a scenario are made before any of its runs."""
+    if suite not in SUITES:
+        raise unknown_name("suite", suite, SUITES)
+    made = SuiteRun(suite)
+    why = missing_means()
+    if why and not loopback:
+        raise TestbedError(f"no testbed: {why}. Loopback mode runs everywhere: add --loopback")
+    for name in scenarios or SUITES[suite]:
+        scenario = load_scenario(name)
+        say(f"{scenario.name}: {len(scenario.kinds)} ranks in {len(scenario.network)} islands")
+        _run_scenario(scenario, suite, folder, loopback, made, say)
+    if loopback:
+        made.notes.append("loopback: links are not shaped, so communication is not what was calibrated for")
+    return made
+
+
+def _run_scenario(
+    scenario: Scenario,
+    suite: str,
+    folder: Path,
+    loopback: bool,
+    made: SuiteRun,
+    say: Callable[[str], None],
+) -> None:
+    count = len(scenario.kinds)
+    cores = () if scenario.emulated else tuple(sorted(os.sched_getaffinity(0)))
+    with (
+        nullcontext() if loopback else Network(scenario.network) as network,
+        Ranks(count, network, cores=cores) as ranks,
+    ):
+        settle(say, scenario.emulated)
+        found = calibrate(ranks, scenario)
+        candidates = list(predict(scenario, found, folder / scenario.name, made.notes))
+        candidates = candidates[: MOST_PLANS.get(suite, len(candidates))]
+        for candidate in candidates:
+            load = settle(say, scenario.emulated)
+            request = RunRequest(
+                candidate.result.forecast.plan,
+                RUNS[suite],
+                speeds=scenario.speeds,
+                repeats=() if scenario.emulated else scenario.repeats,
+                memory=not scenario.emulated,
+            )
+            outcome = Outcome(candidate, run_plan(ranks, request), load, scenario.emulated)
+            made.outcomes.append(outcome)
+            predicted, measured = candidate.predicted_s, outcome.report.step_s
+            say(
+                f"  {candidate.name}: predicted {predicted:.3f} s, measured {measured:.3f} s "
+                f"({(predicted / measured - 1) * 100:+.1f} %, spread {outcome.report.spread * 100:.1f} %, "
+                f"waiting {outcome.waiting * 100:.0f} %)"
+            )
+
+
+def settle(say: Callable[[str], None], emulated: bool) -> float:
+    """Wait until the machine is quiet enough (timed waits care little); the load when waiting ended.
+
+    Counts processes running right now: averages remember our own last run for minutes.
+    """
+    cores = os.cpu_count() or 1
+    begun, patience = time.monotonic(), WAIT_EMULATED_S if emulated else WAIT_S
+    while (load := _running()) > MOST_LOAD * cores and time.monotonic() - begun < patience:
+        time.sleep(0.5)
+    if load > MOST_LOAD * cores:
+        say(f"  load {load:.1f} on {cores} cores: runs begin all the same; the CSV keeps the load")
+    return load
+
+
+def _running() -> float:
+    """Runnable processes beside this one, the mean of a few looks (without /proc: the load average)."""
+    path = Path("/proc/loadavg")
+    if not path.exists():
+        return os.getloadavg()[0]
+    seen = []
+    for _ in range(8):
+        seen.append(int(path.read_text().split()[3].split("/")[0]) - 1)
+        time.sleep(0.01)
+    return sum(seen) / len(seen)
+
+
+def predict(scenario: Scenario, found: Calibration, overlay: Path, notes: list[str]) -> Iterable[Candidate]:
+    """Every plan of the scenario with its prediction, from the overlay that calibration gave."""
+    extra = write_overlay(found, overlay)
+    hwdb = Hwdb.load((overlay,))
+    facts = scenario.cluster()
+    for part in (*facts["nodes"], *facts["network"]["between"]):
+        part |= {key: value for key, value in extra.items() if (key == "latency_us") == ("groups" in part)}
+    cluster = cluster_from_dict(facts, hwdb, scenario.name)
+    for work in scenario.facts.work:
+        model, job = scenario.model(work.model), scenario.job(work)
+        made = [(name, _planned(name, model, cluster, job, hwdb)) for name in work.planners]
+        for plan in work.plans:
+            try:
+                made.append(
+                    (plan.name, _estimated(plan, model, cluster, scenario.job(work, plan.schedule), hwdb))
+                )
+            except TangramError as error:
+                notes.append(f"{scenario.name}: {plan.name}: {error}")
+        for name, result in made:
+            yield Candidate(scenario.name, model.name, work.global_batch, name, result)
+
+
+def _planned(planner: str, model: Model, cluster: Any, job: Job, hwdb: Hwdb) -> Result:
+    """A planner's plan: `tangram`, or `uniform`, the best even layout over all ranks."""
+    from tangram_sim.parallelizers.api import Constraints
+    from tangram_sim.planners.api import Wishes
+
+    if planner == "tangram":
+        # gloo on CPU overlaps nothing of ZeRO or sequence parallelism: see the docs.
+        fixed = (("cp", 1), ("ep", 1), ("zero_stage", 0))
+        constraints = Constraints(fixed, ("none",), 0, False)
+        return api.plan(model, cluster, job, wishes=Wishes(constraints=constraints), hwdb=hwdb)
+    if planner != "uniform":
+        raise unknown_name("planner", planner, ("tangram", "uniform"))
+    found = []
+    gpus = cluster.gpus
+    for pp in (n for n in range(1, gpus + 1) if gpus % n == 0 and n <= model.layers):
+        for micro in (1, 2, 4):
+            try:
+                found.append(
+                    api.estimate(
+                        model, cluster, job, Uniform(pp=pp, dp=gpus // pp, micro_batch=micro), hwdb=hwdb
+                    )
+                )
+            except TangramError:  # degrees that do not divide the batch
+                continue
+    if not found:
+        raise InfeasibleError(f"no uniform layout of {model.name} on {cluster.name}")
+    return min(found, key=lambda result: result.document.step_s)
+
+
+def _estimated(plan: PlanIn, model: Model, cluster: Any, job: Job, hwdb: Hwdb) -> Result:
+    layout = Uniform(
+        tp=plan.tp,
+        pp=plan.pp,
+        dp=plan.dp,
+        vpp=plan.vpp,
+        zero_stage=plan.zero_stage,
+        micro_batch=plan.micro_batch,
+        recompute=plan.recompute,
+        layers=plan.layers,
+        order=plan.order,
+    )
+    if plan.vpp > 1:
+        job = replace(job, schedule="interleaved")
+        chunk_bounds(model, layout)
+    return api.estimate(model, cluster, job, layout, hwdb=hwdb)
