@@ -7,11 +7,13 @@ from math import inf
 from typing import Any
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.cost.collectives import HOP_S
 from tangram_sim.cost.genmodel import Parameters
 from tangram_sim.cost.paths import path_finder
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
+
+# Seconds one more rank adds to a ring inside a scale-up domain (NCCL's tuning.cc counts 0.6 us per NVLink hop).
+HOP_S = 0.6e-6
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,7 @@ class Hwdb:
     def digest_of_tables(self) -> str:
         """Fingerprint of all rows, read or not: 32 hex digits of a SHA-256. What results are cached under."""
         rows = [row for table in self._tables.rows.values() for row in table.values()]
-        rows += self._tables.efficiency.rows()
+        rows += [row for _, row in self._tables.efficiency.in_force()]
         facts = sorted([row.table, row.name, *row.facts()] for row in rows)
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 

@@ -142,10 +142,6 @@ class EfficiencyTable:
                 best[key] = (rank, row)
         self._best = {key: row for key, (_, row) in best.items()}
 
-    def rows(self) -> list[Row]:
-        """The rows that any look-up could find."""
-        return list(self._best.values())
-
     def find(self, kernel: str, parameter: str, gpus: Iterable[str], dtype: str, stack: str) -> Row:
         """The most specific row; `gpus` are the entries of column gpu that apply, most specific first."""
         stacks = dict.fromkeys((stack, "generic"))

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tangram_sim.errors import BadInputError
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.step import atom_runs
+from tangram_sim.lowering.sharing import atoms_held
 from tangram_sim.models import Experts, Model
 from tangram_sim.plans import Plan, Stage
 from tangram_validate import transformer
@@ -151,7 +151,7 @@ def build_stage(
     stage, mesh, layout = pipeline.stages[number], every[number], pipeline.stages[number].layout
     tp_group, dp_group = mesh["tp"].get_group(), mesh["dp"].get_group()
     chunks = []
-    for start, stop in atom_runs(stage, plan.model.layers):
+    for start, stop in atoms_held(stage, plan.model.layers):
         if emulated is not None:
             atoms: list[nn.Module] = [
                 EmulatedAtom(
