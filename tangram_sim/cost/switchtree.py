@@ -12,7 +12,7 @@ from tangram_sim.cost.paths import path_finder
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 
-# Seconds one more rank adds to a ring inside a scale-up domain (NCCL's tuning.cc counts 0.6 us per NVLink hop).
+# Seconds one more rank adds to a ring inside a scale-up domain: 0.6 us per NVLink hop in NCCL's tuning.cc.
 HOP_S = 0.6e-6
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s
-from tangram_sim.cost.kernels import Floats, Number, streaming_s
+from tangram_sim.cost.kernels import Floats, streaming_s
 from tangram_sim.jobs import Job
 from tangram_sim.lowering.atoms import Atom, Embedding, Head
 from tangram_sim.lowering.gemms import kv_heads
@@ -137,28 +137,37 @@ def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
 
 
 def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
-    """(bytes kept of one block without recomputation, bytes of its unfused score matrix)."""
-    attention, part = block.attention, block.feed_forward
-    hidden, tokens, width = setting.model.hidden, setting.tokens, setting.job.recipe.activation_bytes
+    """(bytes kept of one block without recomputation, bytes of its unfused score matrix).
+
+    Inputs of products are kept for the weight gradients, in the type that products read (fp8 recipes keep
+    the converted copy); of frozen weights only those that adapters on the attention's inputs need.
+    """
+    attention, part, recipe = block.attention, block.feed_forward, setting.job.recipe
+    hidden, tokens, width = setting.model.hidden, setting.tokens, recipe.activation_bytes
     shards = setting.sequence_shards
-    # Inputs of the norms and of the column-parallel products, and dropout masks where there is dropout: GPT
-    # and BERT, the blocks with LayerNorm and plain feed-forwards, train with it; Llama and its kin do not.
+    trained = setting.job.trainable >= 1.0
+    read = min(recipe.gemm_bytes, width)  # of an input kept for a weight gradient
+    copied = read if read < width else 0.0  # beside the one that the attention core or the norm keeps
     masks = 2 * MASK_BYTES_PER_ELEMENT if block.norm_bias and not part.gated else 0.0
     # Latent attention also keeps its bottlenecks, before and behind their norms.
     latent = 2 * (attention.query_rank + attention.kv_rank)
-    residual = (hidden * (4 * width + masks) + latent * width) / shards
+    # Inputs of the two norms and of the two column-parallel products, and dropout masks where there is
+    # dropout: GPT and BERT, the blocks with LayerNorm and plain feed-forwards, train with it; Llama's do not.
+    residual = (hidden * (2 * width + (2 if trained else 1) * read + masks) + latent * width) / shards
     heads = attention.heads / setting.tp
     projected = heads * (attention.head_dim + attention.value_dim) + kv_heads(setting, attention) * (
         attention.head_dim + attention.value_dim
     )
-    kept_per_width: Number = 3.0 if part.gated else 2.0
+    output = heads * attention.value_dim * copied if trained else 0.0
+    # What the activation function reads, and its result: the input of the down-projection.
+    per_column = (2.0 if part.gated else 1.0) * width + (read if trained else 0.0)
     if isinstance(part, Experts):
-        inner = (
-            part.active * part.width + part.shared_width
-        ) * kept_per_width / setting.tp + 2.0 * part.active * hidden / setting.tp
+        copies = width + (read if trained else 0.0)  # tokens sorted by expert: as combined, as multiplied
+        columns = part.active * part.width + part.shared_width
+        inner = (columns * per_column + part.active * hidden * copies) / setting.tp
     else:
-        inner = part.width * kept_per_width / setting.tp
-    kept = tokens * (residual + width * (projected + inner))
+        inner = part.width * per_column / setting.tp
+    kept = tokens * (residual + width * projected + output + inner)
     # Unfused kernels keep the whole matrix, whatever the mask hides.
     scores = tokens * setting.job.seq * heads * SCORE_BYTES * width
     return kept, np.zeros_like(kept) if setting.rates.fused_attention else scores

@@ -81,11 +81,6 @@ def year_of(date: str) -> float:
 
 def dtype(run_by: Software, gpu: Gpu) -> tuple[str, str]:
     """(recipe, why)."""
-    if "sailor" in run_by.name.lower():
-        # Its own layer profiles move fp32 data and multiply at tf32 rates where there are any.
-        return (
-            "tf32" if gpu.peak_flop_per_s("tf32") else "fp32"
-        ), "the rates of that software's own profiles"
     if not gpu.peak_flop_per_s("bf16"):
         half = gpu.peak_flop_per_s("fp16") > 0
         return (
