@@ -19,7 +19,7 @@ help:
 	@echo "make docs      the JSON Schemas in docs/schema"
 	@echo "make examples  what the examples print, into examples/*.out"
 	@echo "make readme    what README and docs show as printed"
-	@echo "make calibrate hwdb/efficiency/kernels.csv and hwdb/collectives from measured tables"
+	@echo "make calibrate hwdb/efficiency and hwdb/collectives from measured tables and published runs"
 	@echo "make clean     remove what these targets made"
 
 $(VENV)/.made:
@@ -77,6 +77,8 @@ $(VENV)/.installed-calibrate: $(VENV)/.installed
 
 calibrate: $(VENV)/.installed-calibrate
 	$(BIN)/python -m tangram_sim.studies.calibration hwdb/efficiency
+	$(BIN)/python -m tangram_sim.studies.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv
+	$(BIN)/python -m tangram_sim.studies.calibration.stacks traces/published/training_runs.csv hwdb/efficiency
 	$(BIN)/python -m tangram_sim.studies.collectives hwdb/collectives
 
 # After a change of the cost model: what README and docs show as printed.

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tangram_sim.cost.collectives import all_to_all_s
 from tangram_sim.hwdb import load_model
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
@@ -65,9 +66,10 @@ def test_three_all_to_alls_per_microbatch_and_none_at_its_end():
     """Weights before forward and backward, gradients behind it; nothing is gathered behind the optimizer."""
     setting, block = priced(Layout(dp=8, ep=4, zero_stage=1, fsep=True), Layout(dp=8, ep=4, zero_stage=1))
     weights = state.sharded_weights_gather_s(setting, block)
-    rate, latency = setting.dp_group.inside_bytes_per_s[0], setting.dp_group.latency_s[0]
     volume = fsep.resharded_bytes(PARAMETERS, 2, 8, 2.0)
-    assert weights[0] == pytest.approx(setting.rates.data_exposed * (volume / rate + latency))
+    # What an all-to-all sends is what a rank keeps of its share for the others: 7 eighths of it.
+    exchange = all_to_all_s(volume * 8 / 7, setting.dp_group)
+    assert weights[0] == pytest.approx(setting.rates.data_exposed * exchange[0])
     assert weights[1] == 0
     gradients = state.gradient_sync_s(setting, block, last=False)
     assert gradients[0] > weights[0]  # twice the bytes: gradients are fp32
@@ -77,9 +79,9 @@ def test_three_all_to_alls_per_microbatch_and_none_at_its_end():
 
 
 def test_fully_sharded_experts_win_where_memory_is_short_and_experts_are_many():
-    """Qwen3 blocks: dense weights replicated, experts cut over all ranks; grid cannot name that."""
-    where = island("A100-SXM4-80GB", "NVLink3", 1, 8)
-    asked = request("qwen3-30b-a3b", where, (1, 20), 32, 8, Job(256, 4096, "bf16"))
+    """Mixtral blocks: dense weights replicated, experts cut over all ranks; grid cannot name that."""
+    where = island("A100-SXM4-40GB", "NVLink3", 1, 8)
+    asked = request("mixtral-8x7b", where, (1, 5), 32, 8, Job(256, 4096, "bf16"))
     uniform, found = Grid().parallelize(asked), GalvatronUniform().parallelize(asked)
     seconds, partial = best(GalvatronUniform(), asked)
     assert partial.layout.fsep

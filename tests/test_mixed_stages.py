@@ -196,12 +196,10 @@ def test_gradient_rings_over_unequal_parts_follow_the_equation() -> None:
     shares = [sharings.of(holders, own) for own in range(len(holders))]
     copies = [holder.layout.dp * holder.layout.cp for holder in holders]
     assert {share.replicas for share in shares} == {sum(copies)}
-    paces = [
-        share.dense.bytes_per_s * holder.layout.tp for share, holder in zip(shares, holders, strict=True)
-    ]
+    paces = [share.dense * holder.layout.tp for share, holder in zip(shares, holders, strict=True)]
     assert paces == pytest.approx([paces[0]] * len(paces))  # bytes / tp over the pace: the same for all
     nic = min(g.node.nic_bytes_per_s / 4 * HWDB.network_efficiency.value for g in MIXED.groups)
-    assert min(share.dense.bytes_per_s for share in shares) <= nic * 4
+    assert min(share.dense for share in shares) <= nic * 4
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_slices_shrink_what_is_gathered_and_cost_a_latency_each():
     assert gathered == pytest.approx(np.full(3, gathered[0]))
     seconds = state.sharded_weights_gather_s(setting, block)
     assert np.diff(seconds) == pytest.approx(
-        setting.rates.data_exposed * setting.dp_group.latency_s[0] * np.array([1.0, 2.0])
+        setting.rates.data_exposed * setting.dp_group.once.start[0] * np.array([1.0, 2.0])
     )
 
 

@@ -16,6 +16,7 @@ from tangram_sim.topology.maxflow import max_flow
 from tests.commands import tangram
 
 HWDB = Hwdb.load()
+NETWORK_SHARE = HWDB.network_efficiency.value
 
 
 def cluster(*groups: dict[str, Any], **keys: Any) -> Cluster:
@@ -208,10 +209,10 @@ def test_rails_keep_strided_groups_off_the_spine() -> None:
     near = [tuple(range(first, 32, 8)) for first in range(8)]
     far = [tuple(range(first, 64, 8)) for first in range(8)]
     for one in (plain, rails):
-        assert one.group(near[0], near[1:]).ring.bytes_per_s == pytest.approx(45e9)
+        assert one.group(near[0], near[1:]).ring.bytes_per_s == pytest.approx(50e9 * NETWORK_SHARE)
     # Eight rings share the leaf's uplink of 4 x 400 / 8 GB/s; on rails each has its own leaf's.
-    assert plain.group(far[0], far[1:]).ring.bytes_per_s == pytest.approx(4 * 400e9 / 8 * 0.9 / 8)
-    assert rails.group(far[0], far[1:]).ring.bytes_per_s == pytest.approx(4 * 50e9 / 8 * 0.9)
+    assert plain.group(far[0], far[1:]).ring.bytes_per_s == pytest.approx(4 * 400e9 / 8 * NETWORK_SHARE / 8)
+    assert rails.group(far[0], far[1:]).ring.bytes_per_s == pytest.approx(4 * 50e9 / 8 * NETWORK_SHARE)
     assert "uplink" in rails.group(far[0], far[1:]).ring.limited_by
 
 
@@ -221,7 +222,7 @@ def test_oversubscription_shows_in_the_all_to_all_before_the_ring() -> None:
     ranks = range(128)
     assert thin.group(ranks).ring.bytes_per_s == pytest.approx(fat.group(ranks).ring.bytes_per_s)
     # 64 x 64 pairs of S/128 each over 8 x 400 / 4 GB/s at the reachable share.
-    assert thin.group(ranks).all_to_all.bytes_per_s == pytest.approx(800e9 * 0.9 / 32)
+    assert thin.group(ranks).all_to_all.bytes_per_s == pytest.approx(800e9 * NETWORK_SHARE / 32)
     assert "leaf uplink" in thin.group(ranks).all_to_all.limited_by
 
 
@@ -309,7 +310,7 @@ def test_ranks_that_do_not_exist_or_do_not_meet_are_refused() -> None:
 def test_the_command_shows_writes_and_reads_back_a_graph(tmp_path: Any) -> None:
     shown = tangram("hw", "topology", "dgx-a100-h100")
     assert shown.code == 0
-    assert "half to half: 360 GB/s, limited by g0/leaf - core (uplink)" in shown.out
+    assert "half to half: 380 GB/s, limited by g0/leaf - core (uplink)" in shown.out
     found = tangram("hw", "topology", "azure-c2", "--json").json
     assert found["vertices"]["gpu"] == 16 and found["all_gpus"]["ring"]["bytes_per_s"] > 0
     path = tmp_path / "own.json"

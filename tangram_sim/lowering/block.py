@@ -92,7 +92,9 @@ def block_times(setting: Setting, block: Block) -> Times:
             shared = FeedForward(part.shared_width, part.gated)
             extra += gemms.up_projection(setting, shared) + gemms.down_projection(setting, shared)
         route = passes(setting, extra)
-        dispatch = all_to_all_s(residual_bytes * part.active * gemms.IMBALANCE / setting.tp, setting.ep_group)
+        dispatch = all_to_all_s(
+            residual_bytes * part.active * gemms.imbalance(setting) / setting.tp, setting.ep_group
+        )
         # Behind the dispatch a token is there once for each of its experts, each copy on tp ranks.
         copies = np.where(setting.ep > 1, part.active, 1)
         # Sorting tokens by expert and back reads and writes each copy, behind an exchange once more.

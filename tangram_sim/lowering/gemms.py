@@ -16,6 +16,7 @@ PARTIAL_TILE = 64.0
 
 
 # Tokens of the most loaded rank over the mean under a trained router with a balancing loss: a round figure.
+# A rank that holds all experts has them all; fully sharded experts are put where their tokens are.
 IMBALANCE = 1.2
 
 
@@ -109,7 +110,12 @@ def balanced_rows(setting: Setting, part: Experts) -> Floats:
 
 def computed_rows(setting: Setting, part: Experts) -> Floats:
     """Rows that products of one expert take on the most loaded rank, its partial tile filled up."""
-    return balanced_rows(setting, part) * IMBALANCE + PARTIAL_TILE
+    return balanced_rows(setting, part) * imbalance(setting) + PARTIAL_TILE
+
+
+def imbalance(setting: Setting) -> Floats:
+    """Tokens of the most loaded rank over the mean."""
+    return np.where((setting.ep > 1) & ~setting.fsep, IMBALANCE, 1.0)
 
 
 def expert_up(setting: Setting, part: Experts, rows: Floats) -> list[Gemm]:

@@ -6,7 +6,7 @@ played whole by the lowering.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
@@ -70,6 +70,11 @@ class Menu:
         """What a GPU can hold."""
         return self.setting.rates.usable_memory_bytes
 
+    @property
+    def _held(self) -> float:
+        """Bytes that the allocator holds for one of activations."""
+        return 1.0 + self.setting.rates.fragmentation
+
     @cached_property
     def forward_switch_s(self) -> Floats:
         """[p, q]: seconds to hand activations from strategy p to q behind it. (K, K)."""
@@ -95,10 +100,19 @@ class Menu:
         return both
 
     def prices(self, start: int, stop: int) -> Prices:
-        """Atoms [start, stop) under every strategy; equal slices are priced once."""
+        """Atoms [start, stop) under every strategy; equal slices are priced once.
+
+        Activations and transients are as the allocator holds them, so that bytes may be added and compared
+        with the capacity.
+        """
         key = Slice(self.setting.model, start, stop).signature
         if key not in self._prices:
-            self._prices[key] = self.pricer.price(start, stop)
+            price, held = self.pricer.price(start, stop), self._held
+            self._prices[key] = replace(
+                price,
+                activation_bytes=held * price.activation_bytes,
+                transient_bytes=held * price.transient_bytes,
+            )
         return self._prices[key]
 
     def sides(self, start: int, stop: int) -> Sides:
@@ -143,9 +157,12 @@ class Menu:
             gradient_sync_s=total("gradient_sync_s"),
             optimizer_s=optimizer,
             static_bytes=static,
-            activation_bytes=total("activation_bytes"),
-            transient_bytes=max(float(prices.transient_bytes[index]) for prices, index in found),
+            activation_bytes=total("activation_bytes") / self._held,
+            transient_bytes=max(float(prices.transient_bytes[index]) for prices, index in found) / self._held,
             capacity_bytes=self.capacity_bytes,
+            fragmentation=setting.rates.fragmentation,
+            workspace_bytes=setting.rates.workspace_bytes,
+            context_bytes=setting.rates.reserved_bytes,
         )
 
 

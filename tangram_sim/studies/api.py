@@ -129,7 +129,9 @@ def plan(
     lowering = Lowering.of(found.ranked[0].plan, hwdb)
     ranked = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked]
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    best = ranked[0]
+    # The file names the rows that its own plan rests on, not those of all that were tried.
+    hwdb = hwdb.fresh()
+    best = ranked[0] = forecast(found.ranked[0].plan, hwdb)
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
     bound = lower_bound(best.plan, hwdb)
     written = document(best, hwdb, bound, [*found.notes, *_beyond(model, job)])

@@ -170,16 +170,24 @@ class Estimator:
             ]
         seconds = slots.sum(axis=1)
         spread = self._spread(batch, stages, slots, seconds)
+        rates = [stage.pricer.setting.rates for stage in stages]
         peaks = np.stack(
             [
                 stage.column("static_bytes").sum(axis=1)
-                + held[:, number] * stage.column("activation_bytes").max(axis=1)
-                + stage.column("transient_bytes").max(axis=1)
+                + (1.0 + rates[number].fragmentation)
+                * (
+                    held[:, number] * stage.column("activation_bytes").max(axis=1)
+                    + stage.column("transient_bytes").max(axis=1)
+                )
+                + rates[number].workspace_bytes
+                + rates[number].reserved_bytes
                 for number, stage in enumerate(stages)
             ],
             axis=1,
         )
-        capacity = np.array([stage.pricer.setting.rates.usable_memory_bytes for stage in stages])
+        capacity = np.array(
+            [one.usable_memory_bytes + one.workspace_bytes + one.reserved_bytes for one in rates]
+        )
         fullest = np.argmax(peaks / capacity, axis=1)
         gpus = [rank for ranks in batch.stages for rank in ranks]
         peak_flop = sum(self._kinds[rank].peak_flop_per_s(job.recipe.gemm_dtype) for rank in gpus)

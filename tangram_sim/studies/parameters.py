@@ -51,7 +51,9 @@ def parameters(hwdb: Hwdb) -> ParametersDocument:
             by_gpu_and_dtype=_counts(
                 f"{one.gpu} {one.dtype}"
                 for one in found
-                if (one.kernel, one.parameter) in KERNELS and not one.gpu.startswith(("arch:", "*"))
+                if (one.kernel, one.parameter) in KERNELS
+                and one.stack == "generic"
+                and not one.gpu.startswith(("arch:", "*"))
             ),
             by_stack=_counts(
                 one.stack

@@ -79,16 +79,24 @@ def columns(dtype: str) -> tuple[tuple[str, str], ...]:
 def block_seconds(blocks: Sequence[BlockTime], gpu: str, dtype: str, efficiency: float) -> Floats:
     """Forward and backward seconds of each block as `lowering` prices it. Array of N.
 
-    GEMM and attention efficiency of the GPU are set to `efficiency`, all else is the assumed database.
+    GEMM and attention efficiency of the GPU are set to `efficiency`, all else is assumed.
     """
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder)
         header = "gpu,dtype,kernel,stack,parameter,value,sigma,n,source"
+        # All else as assumed, whatever rows the database has by now: a fit must not depend on other fits.
+        others = [
+            f"{gpu},*,memory,generic,efficiency,0.8,0,0,assumed",
+            f"{gpu},*,launch,generic,seconds,4e-6,0,0,assumed",
+            "*,*,dispatch,generic,seconds,5e-6,0,0,assumed",
+            "*,*,stack,generic,time_scale,1,0,0,assumed",
+            "*,*,stack,generic,attention_scale,1,0,0,assumed",
+        ]
         lines = [
             f"{gpu},{column},{kernel},generic,efficiency,{efficiency!r},0,0,assumed"
             for kernel, column in columns(dtype)
         ]
-        write_whole(trial / "efficiency" / "trial.csv", "\n".join([header, *lines]) + "\n")
+        write_whole(trial / "efficiency" / "trial.csv", "\n".join([header, *lines, *others]) + "\n")
         database = Hwdb.load([trial])
     device = database.gpu(gpu)
     alone = Island("one", device, 1, 1, Link("none", "none", 0.0, 0.0), 0.0, 0.0)

@@ -41,7 +41,6 @@ class Cases:
     source: Names
     stack: Names
     fold: NDArray[np.int64]  # the same for equal configurations
-    gpu_measured: Mask  # kernel times of that GPU kind were measured
     surface: Surface
 
 
@@ -188,54 +187,3 @@ def accuracy(cases: Cases, seconds: FloatArray) -> Accuracy:
         float(biases.mean()),
         by_source,
     )
-
-
-LEVELS = ((True, True), (True, False), (False, True), (False, False))  # stack known, GPU kind measured
-COVERED = 0.90
-
-
-def factors(log_ratio: FloatArray, level: NDArray[np.int64], source: Names) -> FloatArray:
-    """Lower and upper factor of the interval of every level, [LEVELS, 2], from log(measured / predicted).
-
-    A quantile over rows of which every source has the same weight. A level seen in fewer than three sources
-    borrows the rows of all levels; it is never narrower than the level that knows more.
-    """
-    found = np.zeros((len(LEVELS), 2))
-    for which in range(len(LEVELS)):
-        use = level == which
-        if len(set(source[use].tolist())) < 3:
-            use = np.ones(len(level), bool)
-        _, place, counts = np.unique(source[use], return_inverse=True, return_counts=True)
-        weights = 1.0 / counts[place]
-        low = weighted_quantile(log_ratio[use], weights, (1 - COVERED) / 2)
-        high = weighted_quantile(log_ratio[use], weights, (1 + COVERED) / 2)
-        found[which] = min(low, 0.0), max(high, 0.0)
-    for less, more in ((1, 0), (2, 0), (3, 1), (3, 2)):
-        found[less] = min(found[less, 0], found[more, 0]), max(found[less, 1], found[more, 1])
-    return np.exp(found)
-
-
-def weighted_quantile(values: FloatArray, weights: FloatArray, share: float) -> float:
-    """The least value at or below which `share` of the weight lies."""
-    order = np.argsort(values, kind="stable")
-    heap = np.cumsum(weights[order])
-    return float(values[order][min(int(np.searchsorted(heap, share * heap[-1])), len(values) - 1)])
-
-
-def levels(known: Mask, gpu_measured: Mask) -> NDArray[np.int64]:
-    """The entry of LEVELS of every run."""
-    return np.where(known, 0, 2) + np.where(gpu_measured, 0, 1)
-
-
-def coverage(cases: Cases, seconds: FloatArray, known: Mask) -> dict[str, tuple[float, float]]:
-    """(share of runs inside, mean width / prediction) by source, by the intervals of the other sources."""
-    ratio = np.log(cases.measured / seconds)
-    level = levels(known, cases.gpu_measured)
-    found = {}
-    for source in sorted(set(cases.source.tolist())):
-        out = cases.source == source
-        interval = factors(ratio[~out], level[~out], cases.source[~out])[level[out]]
-        actual = np.exp(ratio[out])
-        inside = (interval[:, 0] <= actual) & (actual <= interval[:, 1])
-        found[source] = float(inside.mean()), float((interval[:, 1] - interval[:, 0]).mean())
-    return found

@@ -1,6 +1,6 @@
-"""Writes stacks.csv from published runs: `python -m tangram_sim.studies.calibration.stacks RUNS.csv OUT.csv`.
+"""Writes stacks.csv and intervals.csv: `python -m tangram_sim.studies.calibration.stacks RUNS.csv OUT_DIR`.
 
-At most four parameters per software stack, none per run, GPU, model or source; prints how accurate they are
+At most five parameters per software stack, none per run, GPU, model or source; prints how accurate they are
 on the runs they were fitted to, on configurations left out and on whole sources left out.
 """
 
@@ -9,6 +9,7 @@ import csv
 import hashlib
 import io
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +19,16 @@ import numpy as np
 from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.studies.calibration import stackfit
+from tangram_sim.studies.calibration import intervals, stackfit
 from tangram_sim.studies.calibration.stackfit import Cases
 from tangram_sim.studies.calibration.surfaces import HEADER, KEYS, Parameters, settled, surface
-from tangram_sim.studies.published.predict import Prediction, predict_rows
+from tangram_sim.studies.published.predict import Prediction, Predictor, predict_rows
 from tangram_sim.studies.published.reading import Run, read_table
 from tangram_sim.studies.published.stacks import GENERIC
 
 SOURCE = "fit to published runs, tangram_sim.studies.calibration.stacks"
 FITTED = "2026-11-21"  # the day of the fit; rows must not depend on the day they are written again
-MOST_ROWS = 120  # of one source that are used
+MOST_ROWS = 80  # of one source that are used
 FOLDS = 5
 
 
@@ -58,7 +59,6 @@ def cases(predictions: Sequence[Prediction], overlays: Sequence[Path]) -> Cases:
         source=np.array([run.source_id for run in runs]),
         stack=np.array([run.job.stack for run in runs]),
         fold=np.array([configuration(one.run) % FOLDS for one in predictions]),
-        gpu_measured=np.array([one.measured for one in predictions]),
         surface=surface(runs, overlays),
     )
 
@@ -92,12 +92,11 @@ def rows_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
 
 def report_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
     """Parameters, accuracy by source and split in percent, and intervals, as lines of text."""
-    everyone, known = stackfit.left_out(cases, cases.source)
     splits = {
         "assumed": cases.surface.seconds(stackfit.ASSUMED),
         "in-sample": stackfit.predict(cases, fits),
         "5-fold": stackfit.left_out(cases, cases.fold)[0],
-        "source left out": everyone,
+        "source left out": stackfit.left_out(cases, cases.source)[0],
     }
     lines = [f"{'stack':20s}{'scale':>8s}{'attn':>7s}{'us/kernel':>11s}{'tp':>7s}{'dp':>7s}"]
     for stack, (scale, attention, dispatch, tensor, data) in fits.items():
@@ -107,29 +106,33 @@ def report_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
     for name, one in found.items():
         figures = (one.macro_median, one.median_of_medians, one.macro_p90, one.bias)
         lines.append(f"{name:20s}{{:8.1f}}{{:9.1f}}{{:7.1f}}{{:+7.1f}}".format(*(100 * x for x in figures)))
-    covered = stackfit.coverage(cases, everyone, known)
-    lines.append(
-        f"\n{'source':22s}{'rows':>5s}" + "".join(f"{name:>20s}" for name in found) + "  covered  width"
-    )
-    for source, (inside, width) in covered.items():
+    lines.append(f"\n{'source':22s}{'rows':>5s}" + "".join(f"{name:>20s}" for name in found))
+    for source, (n, *_) in found["in-sample"].by_source.items():
         cells = []
         for one in found.values():
-            n, *of_source = one.by_source[source]
+            _, *of_source = one.by_source[source]
             cells.append("{:8.1f}{:6.0f}{:+6.0f}".format(*(100 * x for x in of_source)))
-        lines.append(f"{source:22s}{n:5d}{''.join(cells)}{100 * inside:9.0f}{100 * width:7.0f}")
-    mean_inside, mean_width = np.mean(list(covered.values()), axis=0)
-    lines.append(
-        f"covered, sources of equal weight: {100 * mean_inside:.1f} %, mean width {100 * mean_width:.0f} %"
-    )
-    level = stackfit.levels(known, cases.gpu_measured)
-    ratio = np.log(cases.measured / everyone)
-    for (on_stack, on_gpu), (low, high) in zip(
-        stackfit.LEVELS, stackfit.factors(ratio, level, cases.source).tolist(), strict=True
-    ):
-        lines.append(
-            f"interval, stack known {on_stack!s:5s} GPU measured {on_gpu!s:5s}: {low:.2f} to {high:.2f}"
-        )
+        lines.append(f"{source:22s}{n:5d}{''.join(cells)}")
     return "\n".join(lines) + "\n"
+
+
+def errors_left_out(
+    predictions: Sequence[Prediction], cases: Cases, rows: str, overlays: Sequence[Path]
+) -> intervals.Errors:
+    """Errors of runs whose source was left out, and of those of which only the configuration was.
+
+    The latter speak for stacks that are known; of the former only those whose stack other sources run.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        write_whole(Path(name) / "efficiency" / "stacks.csv", rows)
+        predictor = Predictor(Hwdb.load([*overlays, Path(name)]))
+    again = [predictor.predict(settled(one)) for one in predictions]
+    both = [one for one in again if isinstance(one, Prediction)]
+    by_source, known = stackfit.left_out(cases, cases.source)
+    by_fold, seen = stackfit.left_out(cases, cases.fold)
+    return intervals.errors_of(
+        [*both, *both], np.concatenate([by_source, by_fold]), np.concatenate([known, seen])
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -138,7 +141,9 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m tangram_sim.studies.calibration.stacks", description=__doc__
     )
     parser.add_argument("runs", type=Path, metavar="RUNS.csv", help="measured training runs, one per row")
-    parser.add_argument("out", type=Path, metavar="OUT.csv", help="gets the efficiency rows")
+    parser.add_argument(
+        "out_dir", type=Path, metavar="OUT_DIR", help="gets stacks.csv and intervals.csv; hwdb/efficiency"
+    )
     parser.add_argument("--hwdb", type=Path, action="append", default=[], help="overlay folder, repeatable")
     parser.add_argument("--rows", type=int, default=MOST_ROWS, help="most rows of one source")
     given = parser.parse_args(arguments)
@@ -149,8 +154,11 @@ def main(arguments: Sequence[str]) -> int:
             raise BadInputError(f"{given.runs}: no row that can be predicted has a measured step time")
         found = cases(picked, given.hwdb)
         fits = stackfit.fit_stacks(found, np.ones(len(picked), bool))
-        write_whole(given.out, rows_text(found, fits))
-        sys.stdout.write(report_text(found, fits))
+        rows = rows_text(found, fits)
+        errors = errors_left_out(picked, found, rows, given.hwdb)
+        write_whole(given.out_dir / "stacks.csv", rows)
+        write_whole(given.out_dir / "intervals.csv", intervals.rows_text(errors))
+        sys.stdout.write(report_text(found, fits) + "\n" + intervals.report_text(errors))
     except TangramError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -21,7 +21,6 @@ from tangram_sim.opgraph import FloatArray
 from tangram_sim.studies.published.predict import Prediction, Predictor
 from tangram_sim.studies.published.reading import Run
 
-CANDIDATE = "candidate"  # the stack under which parameters are tried; no row of the database has it
 HEADER = ("gpu", "dtype", "kernel", "stack", "version", "parameter", "value", "sigma", "n", "source", "date")
 # Seconds per kernel at which steps are predicted; geometric, so that the knee is met equally well everywhere.
 DISPATCH = np.array([2, 8, 16, 28, 45, 65, 90, 130]) * 1e-6
@@ -48,13 +47,14 @@ KEYS = (
 )  # (kernel, parameter) of the efficiency row of each field of Parameters
 
 
-def with_stack(overlays: Sequence[Path], stack: str, parameters: Parameters) -> Hwdb:
-    """The database with `overlays` and rows of one stack on top; the rows live in memory once it returns."""
+def with_stacks(overlays: Sequence[Path], stacks: Iterable[str], parameters: Parameters) -> Hwdb:
+    """The database with `overlays` and rows of some stacks on top, in memory once it returns."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
-    for (kernel, parameter), value in zip(KEYS, parameters, strict=True):
-        writer.writerow(("*", "*", kernel, stack, "", parameter, f"{value:.6g}", 0, 0, "candidate", ""))
+    for stack in stacks:
+        for (kernel, parameter), value in zip(KEYS, parameters, strict=True):
+            writer.writerow(("*", "*", kernel, stack, "", parameter, f"{value:.6g}", 0, 0, "candidate", ""))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "efficiency"
         folder.mkdir()
@@ -105,8 +105,7 @@ def surface(
     runs: Sequence[Run], overlays: Sequence[Path] = (), progress: Callable[[str], None] | None = None
 ) -> Surface:
     """Predict every run at the points of the table. Runs must be predictable (see `settled`)."""
-    runs = [replace(run, job=replace(run.job, stack=CANDIDATE)) for run in runs]
-    n = len(runs)
+    n, stacks = len(runs), sorted({run.job.stack for run in runs})
     base = np.zeros((n, len(DISPATCH)))
     attention, tensor, data = (np.zeros((n, len(KNOTS), len(EXPOSED))) for _ in range(3))
     everyone = list(range(n))
@@ -116,7 +115,7 @@ def surface(
     def fill(column: FloatArray, of: Iterable[int], at: Parameters, minus: FloatArray | float) -> None:
         if progress:
             progress(f"predicting at {at}")
-        predictor = Predictor(with_stack(overlays, CANDIDATE, at))
+        predictor = Predictor(with_stacks(overlays, stacks, at))
         for i in of:
             found = predictor.predict(runs[i])
             if isinstance(found, Prediction):
