@@ -78,7 +78,9 @@ def fill(
 @njit(cache=True)
 def _before(a: int, b: int, at: FloatArray, running: IntArray) -> bool:
     """Whether slot a's event comes before slot b's: by time, then op."""
-    return at[a] < at[b] or (at[a] == at[b] and running[a] < running[b])
+    if at[a] != at[b]:
+        return bool(at[a] < at[b])
+    return bool(running[a] < running[b])
 
 
 @njit(cache=True)
