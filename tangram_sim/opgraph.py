@@ -147,9 +147,9 @@ def op_graph(
     links: Sequence[SharedLink] = (),
     label: Callable[[int], str] | None = None,
 ) -> OpGraph:
-    """A validated op graph from columns; those left out are zero or "none", weights of links 1. Shapes and units: see `OpGraph`.
+    """A validated op graph from columns; those left out are zero or "none", weights of links are 1.
 
-    Arrays of the right type are kept, not copied. Raises `BadInputError` for a row that makes no sense.
+    Shapes and units: see `OpGraph`. Arrays of the right type are kept, not copied. Raises `BadInputError` for a row that makes no sense.
     """
     resource_column = column(resource, np.int32)
     n = len(resource_column)
@@ -245,8 +245,8 @@ def _check(graph: OpGraph) -> None:
     _check_shape("link_weight", graph.link_weight, len(graph.link))
     if graph.link_weight.size and not (graph.link_weight.min() > 0 and graph.link_weight.max() < np.inf):
         raise BadInputError(
-            f"op graph: link_weight holds {graph.link_weight.min()} to {graph.link_weight.max()}; give positive "
-            "numbers, and leave out links that an op does not cross."
+            f"op graph: link_weight holds {graph.link_weight.min()} to {graph.link_weight.max()}; give "
+            "positive numbers, and leave out links that an op does not cross."
         )
     for shared in graph.links:
         if not (shared.bytes_per_s > 0 and np.isfinite(shared.bytes_per_s)):

@@ -131,7 +131,7 @@ def test_weights_of_nothing_are_refused() -> None:
     builder = GraphBuilder()
     link = builder.link("nic", 1.0)
     builder.op("send", "pipe", 1.0, bytes=1.0, links=[link], link_weights=[0.0])
-    with pytest.raises(BadInputError, match="link_weight holds 0.0"):
+    with pytest.raises(BadInputError, match="link_weight holds 0"):
         builder.freeze()
 
 

@@ -37,16 +37,16 @@ class _Links:
 
     def between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
         """Limits on the traffic between the groups of two stages, where there are any."""
-        groups, efficiency = self.placement.cluster.node_group, self.placement.hwdb.network_efficiency.value
+        groups = self.placement.cluster.node_group
         sides = [
             sorted({groups[self.placement.node_of[rank]] for rank in ranks}) for ranks in (source, target)
         ]
         found = []
         for a in sides[0]:
             for b in sides[1]:
-                rate, _ = self.placement.cluster.group_limit(a, b)
+                rate = self.placement.group_rate(a, b)
                 if rate < float("inf"):
-                    found.append(self._link("between", (a, b), f"network/g{a} to g{b}", rate * efficiency))
+                    found.append(self._link("between", (a, b), f"network/g{a} to g{b}", rate))
         return found
 
 
@@ -72,10 +72,9 @@ def with_links(
                     *links.between(ranks, other),
                 )
                 return Route(crossed, (1.0,) * len(crossed), size)
-        elif name == "SYNC" and len({placement.node_of[rank] for rank in ranks}) > 1:
-            if not placement.same_domain(ranks, ranks):
-                out = links.nics(ranks, "out")
-                return Route((out,), (1.0,), links.links[out].bytes_per_s / HEADROOM, by_second=True)
+        elif name == "SYNC" and not placement.same_domain(ranks, ranks):
+            out = links.nics(ranks, "out")
+            return Route((out,), (1.0,), links.links[out].bytes_per_s / HEADROOM, by_second=True)
         return NOWHERE
 
     return with_routes(graph, (graph.kind, template.stage), route_of, links.links)

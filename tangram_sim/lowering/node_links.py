@@ -1,7 +1,7 @@
 """Which transfers of mixed stages and pipelines side by side share which NICs, node by node.
 
-A transfer crosses the NIC of every node it touches with that node's share of its bytes: an op moves one number
-of bytes, and each link has a weight.
+A transfer crosses the NIC of every node it touches with that node's share of its bytes: an op moves one
+number of bytes, and each link has a weight.
 """
 
 from collections import Counter
@@ -56,11 +56,8 @@ class _Links:
 
     def between(self, a: int, b: int) -> int | None:
         """The limit on the traffic between two groups, where there is one."""
-        rate, _ = self.placement.cluster.group_limit(a, b)
-        if rate == float("inf"):
-            return None
-        efficiency = self.placement.hwdb.network_efficiency.value
-        return self._index(f"network/g{a} to g{b}", rate * efficiency)
+        rate = self.placement.group_rate(a, b)
+        return None if rate == float("inf") else self._index(f"network/g{a} to g{b}", rate)
 
     def boundary(self, before: Stage, after: Stage, total_bytes: float) -> Route:
         """The route of one microbatch from one stage to another."""

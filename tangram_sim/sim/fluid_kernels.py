@@ -84,9 +84,7 @@ def _before(a: int, b: int, at: FloatArray, running: IntArray) -> bool:
 
 
 @njit(cache=True)
-def _settle(
-    slot: int, size: int, heap: IntArray, place: IntArray, at: FloatArray, running: IntArray
-) -> None:
+def _settle(slot: int, size: int, heap: IntArray, place: IntArray, at: FloatArray, running: IntArray) -> None:
     """Move a slot whose event has changed to its place in the binary heap."""
     i = place[slot]
     while i > 0:
@@ -140,7 +138,11 @@ def play_shared(
     for op in range(n):
         missing[op] = pred_ptr[op + 1] - pred_ptr[op] + (1 if previous[op] >= 0 else 0)
     # Flows on each link: doubly linked lists of entries (op, link) of the op graph's CSR.
-    owner, after, before = np.empty(entries, np.int32), np.empty(entries, np.int32), np.empty(entries, np.int32)
+    owner, after, before = (
+        np.empty(entries, np.int32),
+        np.empty(entries, np.int32),
+        np.empty(entries, np.int32),
+    )
     for op in range(n):
         for k in range(link_ptr[op], link_ptr[op + 1]):
             owner[k] = op

@@ -82,8 +82,8 @@ class Forecast:
 def forecast(plan: Plan, hwdb: Hwdb, engine: str = "fast", lowering: Lowering | None = None) -> Forecast:
     """Play `plan`, all its pipelines together.
 
-    `fast` takes the compiled engine, which shares links only where transfers overfill one; `reference` takes the
-    reference: the answers are the same.
+    `fast` takes the compiled engine, which shares links only where transfers overfill one; `reference` takes
+    the reference: the answers are the same.
     """
     lowering = lowering or Lowering.of(plan, hwdb)
     lowered = lower_plan(plan, lowering)
