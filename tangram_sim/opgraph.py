@@ -149,7 +149,8 @@ def op_graph(
 ) -> OpGraph:
     """A validated op graph from columns; those left out are zero or "none", weights of links are 1.
 
-    Shapes and units: see `OpGraph`. Arrays of the right type are kept, not copied. Raises `BadInputError` for a row that makes no sense.
+    Shapes and units: see `OpGraph`. Arrays of the right type are kept, not copied. Raises `BadInputError` for
+    a row that makes no sense.
     """
     resource_column = column(resource, np.int32)
     n = len(resource_column)

@@ -106,7 +106,7 @@ class _Nodes:
 
     @property
     def blocks(self) -> list[list[int]]:
-        """Nodes that nothing tells apart: group, scale-up domain if they share one, part of a stated graph."""
+        """Nodes that nothing tells apart: group, shared scale-up domain, part of a stated graph."""
         blocks: dict[tuple[int, int, int], list[int]] = {}
         for node in range(self.count):
             key = self.group[node], self.domain[node], self.forms[node]

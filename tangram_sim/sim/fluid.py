@@ -14,8 +14,9 @@ def max_min_rates(
 
     `demands` are caps [flows] > 0, `routes` the links each flow crosses (a link listed twice is loaded
     twice), `capacities` the links' bytes/s [links] > 0, `weights` what each crossing of a route takes of its
-    link per byte/s of the flow (default 1). All unfrozen flows rise together; a flow freezes at its demand or at the level where one of its links is full (Bertsekas & Gallager, Data Networks, 2nd ed.,
-    6.5.2). Ties go to the lowest link index. A flow that no link limits gets exactly its demand.
+    link per byte/s of the flow (default 1). All unfrozen flows rise together; a flow freezes at its demand
+    or at the level where one of its links is full (Bertsekas & Gallager, Data Networks, 2nd ed., 6.5.2). Ties
+    go to the lowest link index. A flow that no link limits gets exactly its demand.
     """
     if weights is None:
         weights = [[1.0] * len(route) for route in routes]
