@@ -139,7 +139,8 @@ def test_ranks_that_no_path_joins_crawl_instead_of_failing() -> None:
         "vertices": [{"name": f"gpu{rank}", "kind": "gpu"} for rank in range(4)],
         "edges": [{"ends": [f"gpu{a}", f"gpu{a + 1}"], "link": "NVLink3"} for a in range(3)],
     }
-    one = cluster({"count": 1, "gpu": "A100-SXM4-80GB", "gpus": 4, "intra_link": "NVLink3"}, topology=chain)
+    node = {"count": 1, "gpu": "A100-SXM4-80GB", "gpus": 4, "intra_link": "NVLink3", "nic_gbps": 100}
+    one = cluster(node, topology=chain)
     placement, sizes = Placement(one, HWDB), (np.array([2]), np.array([1]))
     near, far = (all_reduce_s(1e8, group(placement.island(r), *sizes, HWDB)).item() for r in ((0, 1), (0, 2)))
     assert near < 1.0 < 1e7 < far
