@@ -5,6 +5,7 @@ Every bandwidth is bytes per second in one direction; peaks are dense with fp32 
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from tangram_sim.wiring import DERIVED, Wiring
 
@@ -131,6 +132,33 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class PathRates:
+    """What a stated graph gives the worst of some groups that communicate at once. Rates are bytes/s reached.
+
+    Infinite where nothing of the kind limits: rings inside for groups of one per scale-up domain, crossing
+    for groups inside one.
+    """
+
+    inside: int  # fewest members in one scale-up domain
+    ring_bytes_per_s: float  # among the members of one domain
+    exchange_bytes_per_s: float  # of an all-to-all among them, per rank
+    crossing_bytes_per_s: float  # of a ring, out of all members in one domain
+    leaving_bytes_per_s: float  # of an all-to-all, out of one rank
+    hop_inside_s: float
+    hop_outside_s: float
+
+
+class Paths(Protocol):
+    """The stated graph's answers about the ranks of an island; equal ones answer alike."""
+
+    def part(self, nodes: int, gpus_per_node: int) -> "Paths":
+        """The same for a share of the nodes and of the GPUs of each, at its worst place."""
+
+    def rates(self, ranks: int, stride: int) -> PathRates:
+        """Groups of `ranks` members `stride` apart, all of them communicating at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class Island:
     """GPUs equal within tolerance, whole nodes, one class of links; figures are the worst member's.
 
@@ -151,6 +179,7 @@ class Island:
     groups: tuple[int, ...] = ()  # indices of the node groups it covers
     node_indices: tuple[int, ...] = ()
     reason: str = ""
+    paths: Paths | None = None  # set where the cluster states its graph: groups get what its paths deliver
 
     @property
     def gpus(self) -> int:
@@ -174,4 +203,5 @@ class Island:
             groups=self.groups,
             node_indices=self.node_indices[:nodes],
             reason=self.reason,
+            paths=self.paths and self.paths.part(nodes, share),
         )

@@ -56,13 +56,14 @@ class OpGraph:
     pred_ptr: IntArray  # [n + 1]; op i waits for pred[pred_ptr[i]:pred_ptr[i + 1]]
     pred: IntArray
     duration_s: FloatArray  # [n], uncontended
-    bytes: FloatArray  # [n], moved over each shared link the op crosses
+    bytes: FloatArray  # [n], moved over each shared link the op crosses, times the crossing's weight
     memory_start_bytes: FloatArray  # [n], change of the memory in use on `device` when the op starts
     memory_end_bytes: FloatArray  # [n], the same when it ends
     device: IntArray  # [n], memory account, into `devices`; -1 none
     factor: ShortArray  # [n], uncertainty factor, into `factors`; -1 none
     link_ptr: IntArray  # [n + 1], CSR like pred_ptr; a link listed twice is crossed twice
     link: IntArray
+    link_weight: FloatArray  # of every crossing in `link`; a collective loads each link with its share
     resource_previous: (
         IntArray  # [n], the op before this one on its resource; -1 first. Derived from `resource`
     )
@@ -95,6 +96,10 @@ class OpGraph:
     def links_of(self, index: int) -> IntArray:
         """Indices of the shared links that op `index` crosses."""
         return self.link[self.link_ptr[index] : self.link_ptr[index + 1]]
+
+    def weights_of(self, index: int) -> FloatArray:
+        """What op `index` takes of each of `links_of(index)` per byte it moves."""
+        return self.link_weight[self.link_ptr[index] : self.link_ptr[index + 1]]
 
     def label_of(self, index: int) -> str:
         """What to call op `index` on a screen."""
@@ -138,12 +143,14 @@ def op_graph(
     factors: Sequence[str] = (),
     link_ptr: npt.ArrayLike | None = None,
     link: npt.ArrayLike | None = None,
+    link_weight: npt.ArrayLike | None = None,
     links: Sequence[SharedLink] = (),
     label: Callable[[int], str] | None = None,
 ) -> OpGraph:
-    """A validated op graph from columns; those left out are zero or "none". Shapes and units: see `OpGraph`.
+    """A validated op graph from columns; those left out are zero or "none", weights of links are 1.
 
-    Arrays of the right type are kept, not copied. Raises `BadInputError` for a row that makes no sense.
+    Shapes and units: see `OpGraph`. Arrays of the right type are kept, not copied. Raises `BadInputError` for
+    a row that makes no sense.
     """
     resource_column = column(resource, np.int32)
     n = len(resource_column)
@@ -154,6 +161,7 @@ def op_graph(
     def floats(values: npt.ArrayLike | None, size: int) -> FloatArray:
         return column(np.zeros(size) if values is None else values, np.float64)
 
+    crossed = column(np.zeros(0, np.int32) if link is None else link, np.int32)
     graph = OpGraph(
         kind=ints(kind, 0),
         resource=resource_column,
@@ -166,7 +174,8 @@ def op_graph(
         device=ints(device, _NONE),
         factor=column(np.full(n, _NONE, np.int16) if factor is None else factor, np.int16),
         link_ptr=column(np.zeros(n + 1, np.int32) if link_ptr is None else link_ptr, np.int32),
-        link=column(np.zeros(0, np.int32) if link is None else link, np.int32),
+        link=crossed,
+        link_weight=column(np.ones(len(crossed)) if link_weight is None else link_weight, np.float64),
         resource_previous=previous_on_resource(resource_column),
         memory_initial_bytes=floats(memory_initial_bytes, len(devices)),
         links=tuple(links),
@@ -234,6 +243,12 @@ def _check(graph: OpGraph) -> None:
             f"op graph: op {owner[wrong[0]]} waits for op {graph.pred[wrong[0]]}; predecessors need smaller "
             "indices, so append an op after everything it waits for."
         )
+    _check_shape("link_weight", graph.link_weight, len(graph.link))
+    if graph.link_weight.size and not (graph.link_weight.min() > 0 and graph.link_weight.max() < np.inf):
+        raise BadInputError(
+            f"op graph: link_weight holds {graph.link_weight.min()} to {graph.link_weight.max()}; give "
+            "positive numbers, and leave out links that an op does not cross."
+        )
     for shared in graph.links:
         if not (shared.bytes_per_s > 0 and np.isfinite(shared.bytes_per_s)):
             raise BadInputError(
@@ -270,7 +285,7 @@ class GraphBuilder:
         self._rows: list[tuple[int, int, float, float, int, float, float, int]] = []
         self._labels: list[str] = []
         self._pred_ptr, self._pred = [0], list[int]()
-        self._link_ptr, self._link = [0], list[int]()
+        self._link_ptr, self._link, self._link_weight = [0], list[int](), list[float]()
         self._links: list[SharedLink] = []
         self._initial: list[float] = []
         self._kinds: dict[str, int] = {}
@@ -301,6 +316,7 @@ class GraphBuilder:
         label: str = "",
         bytes: float = 0.0,  # noqa: A002 - the column's name
         links: Iterable[int] = (),
+        link_weights: Iterable[float] | None = None,
         device: str = "",
         memory_start_bytes: float = 0.0,
         memory_end_bytes: float = 0.0,
@@ -314,7 +330,9 @@ class GraphBuilder:
         self._labels.append(label or f"{kind} {len(self._labels)}")
         self._pred.extend(after)
         self._pred_ptr.append(len(self._pred))
+        first = len(self._link)
         self._link.extend(links)
+        self._link_weight.extend([1.0] * (len(self._link) - first) if link_weights is None else link_weights)
         self._link_ptr.append(len(self._link))
         return len(self._rows) - 1
 
@@ -338,6 +356,7 @@ class GraphBuilder:
             pred=self._pred,
             link_ptr=self._link_ptr,
             link=self._link,
+            link_weight=self._link_weight,
             links=self._links,
             kinds=tuple(self._kinds),
             resources=tuple(self._resources),

@@ -26,6 +26,10 @@ VERBS = {
     "hw show": "--json --hwdb",
     "models list": "--json",
     "models show": "--json",
+    "hw topology": "--full --json --hwdb",
+    "collectives plan": "--op --bytes --algorithm --set --json --hwdb",
+    "calibrate collectives": "--gpu --link --nic --nic-gbps --op --json --hwdb",
+    "validate collectives": "--left-out --json --hwdb",
 }
 
 PLAN_KEYS = {

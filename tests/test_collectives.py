@@ -416,3 +416,16 @@ def test_shared_points_are_scored_whole(tmp_path):
     assert {"custom", "integer", "faulty_box", "faulty_fabric"} <= found["set_apart"].keys()
     with output.open(encoding="utf-8", newline="") as stream:
         assert sum(1 for _ in csv.reader(stream)) == found["rows"] + 1
+
+
+@pytest.mark.parametrize(
+    ("gpu", "link"),
+    [("RTX-PRO-6000", "PCIe5x16"), ("A100-PCIe-80GB", "PCIe4x16"), ("L40S", "PCIe4x16"), ("T4", "PCIe3x16")],
+)
+def test_efficiencies_of_pcie_agree_with_its_collectives(gpu: str, link: str) -> None:
+    """Rows of the graph (hwdb/efficiency) and of the closed form say the same of two ranks' all-reduce."""
+    found, size = HWDB.link(link), 512 * 2**20
+    pair = over(island(gpus=2, gpu=HWDB.gpu(gpu), link=found), 2)
+    share = size / seconds(all_reduce_s, size, pair) / found.bytes_per_s
+    row = HWDB.link_efficiency(found)
+    assert share == pytest.approx(row.value, abs=row.sigma)

@@ -14,7 +14,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering.boundary import boundary_s, flows
-from tangram_sim.lowering.node_links import _crossings
+from tangram_sim.lowering.node_links import _weighted
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.runs import missing_share
 from tangram_sim.lowering.sharing import Sharings, holders_by_atom
@@ -274,9 +274,9 @@ def test_boundary_transfers_add_up() -> None:
     seconds = boundary_s(moving, placement, size)
     away = sum(float(f.share) for f in moving if not placement.same_domain(f.source, f.target))
     assert seconds >= away * size / placement.nic_share(after.ranks)
-    links, each = _crossings({0: moving[0].share, 1: moving[1].share}, size)
-    assert links.count(0) * each == pytest.approx(float(moving[0].share) * size)
-    assert links.count(1) * each == pytest.approx(float(moving[1].share) * size)
+    route = _weighted({0: moving[0].share, 1: moving[1].share}, size)
+    carried = [weight * route.bytes for weight in route.weights]
+    assert carried == pytest.approx([float(flow.share) * size for flow in moving[:2]])
 
 
 def test_a_mixed_plan_file_replays_and_explains() -> None:

@@ -72,9 +72,8 @@ def boundary_s(moving: Sequence[Flow], placement: Placement, total_bytes: float)
             limits[groups] += size * float(share)
     for (_, ranks), size in sent.items():
         seconds = max(seconds, transfer_s(size, placement.nic_share(ranks), 0.0))
-    efficiency = placement.hwdb.network_efficiency.value
     for groups, size in limits.items():
-        seconds = max(seconds, transfer_s(size, placement.cluster.group_limit(*groups)[0] * efficiency, 0.0))
+        seconds = max(seconds, transfer_s(size, placement.group_rate(*groups), 0.0))
     return latency + seconds if seconds else 0.0
 
 

@@ -4,17 +4,15 @@ A set of nodes has one link out and one link in (all its NICs together); groups 
 between them share one more. Transfers inside a scale-up domain share nothing.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
+from tangram_sim.lowering.crossings import HEADROOM, NOWHERE, Route, with_routes
 from tangram_sim.lowering.placement import Placement
-from tangram_sim.opgraph import OpGraph, SharedLink, column
+from tangram_sim.opgraph import OpGraph, SharedLink
 from tangram_sim.plans import Pipeline
 from tangram_sim.schedules import StepTemplate
 
-# A transfer may be this much faster than its link by rounding alone.
-_HEADROOM = 1.0 + 1e-9
+_STEPS = {"SEND_F": 1, "SEND_B": -1}  # where transfers go, from the stage that sends
 
 
 @dataclass
@@ -28,7 +26,7 @@ class _Links:
     def _link(self, kind: str, key: tuple[int, ...], name: str, bytes_per_s: float) -> int:
         if (kind, key) not in self.found:
             self.found[kind, key] = len(self.links)
-            self.links.append(SharedLink(name, bytes_per_s * _HEADROOM))
+            self.links.append(SharedLink(name, bytes_per_s * HEADROOM))
         return self.found[kind, key]
 
     def nics(self, ranks: tuple[int, ...], direction: str) -> int:
@@ -39,16 +37,16 @@ class _Links:
 
     def between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
         """Limits on the traffic between the groups of two stages, where there are any."""
-        groups, efficiency = self.placement.cluster.node_group, self.placement.hwdb.network_efficiency.value
+        groups = self.placement.cluster.node_group
         sides = [
             sorted({groups[self.placement.node_of[rank]] for rank in ranks}) for ranks in (source, target)
         ]
         found = []
         for a in sides[0]:
             for b in sides[1]:
-                rate, _ = self.placement.cluster.group_limit(a, b)
+                rate = self.placement.group_rate(a, b)
                 if rate < float("inf"):
-                    found.append(self._link("between", (a, b), f"network/g{a} to g{b}", rate * efficiency))
+                    found.append(self._link("between", (a, b), f"network/g{a} to g{b}", rate))
         return found
 
 
@@ -62,31 +60,21 @@ def with_links(
     """
     stages, depth = pipeline.stages, len(pipeline.stages)
     links = _Links(placement, {}, [])
-    kinds = graph.kinds
-    routes: dict[tuple[str, int], tuple[list[int], float]] = {}
-    for stage in range(depth):
-        ranks = stages[stage].ranks
-        for kind, step in (("SEND_F", 1), ("SEND_B", -1)):
-            other = stages[(stage + step) % depth].ranks
+
+    def route_of(kind: int, stage: int) -> Route:
+        ranks, name = stages[stage].ranks, graph.kinds[kind]
+        if name in _STEPS:
+            other = stages[(stage + _STEPS[name]) % depth].ranks
             if not placement.same_domain(ranks, other):
-                routes[kind, stage] = (
-                    [links.nics(ranks, "out"), links.nics(other, "in"), *links.between(ranks, other)],
-                    size,
+                crossed = (
+                    links.nics(ranks, "out"),
+                    links.nics(other, "in"),
+                    *links.between(ranks, other),
                 )
-        if len({placement.node_of[rank] for rank in ranks}) > 1 and not placement.same_domain(ranks, ranks):
-            routes["SYNC", stage] = ([links.nics(ranks, "out")], float("nan"))
-    crossed = [
-        routes.get((kinds[kind], int(stage)), ([], 0.0))
-        for kind, stage in zip(graph.kind, template.stage, strict=True)
-    ]
-    moved = np.array([amount for _, amount in crossed])
-    for op in np.flatnonzero(np.isnan(moved)):
-        moved[op] = graph.duration_s[op] * links.links[crossed[op][0][0]].bytes_per_s / _HEADROOM
-    pointers = np.concatenate([[0], np.cumsum([len(route) for route, _ in crossed])])
-    return replace(
-        graph,
-        bytes=column(moved, np.float64),
-        link_ptr=column(pointers, np.int32),
-        link=column([link for route, _ in crossed for link in route], np.int32),
-        links=tuple(links.links),
-    )
+                return Route(crossed, (1.0,) * len(crossed), size)
+        elif name == "SYNC" and not placement.same_domain(ranks, ranks):
+            out = links.nics(ranks, "out")
+            return Route((out,), (1.0,), links.links[out].bytes_per_s / HEADROOM, by_second=True)
+        return NOWHERE
+
+    return with_routes(graph, (graph.kind, template.stage), route_of, links.links)

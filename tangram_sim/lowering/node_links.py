@@ -1,28 +1,23 @@
 """Which transfers of mixed stages and pipelines side by side share which NICs, node by node.
 
-A transfer crosses the NIC of every node it touches with that node's share of its bytes. An op of the graph
-moves one number of bytes per crossing, so shares become whole numbers of crossings (`_crossings`).
+A transfer crosses the NIC of every node it touches with that node's share of its bytes: an op moves one
+number of bytes, and each link has a weight.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import reduce
-from math import ceil, gcd
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
 from tangram_sim.lowering.boundary import flows, group_shares
+from tangram_sim.lowering.crossings import HEADROOM, NOWHERE, Route, with_routes
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.sharing import Holder
-from tangram_sim.opgraph import IntArray, OpGraph, SharedLink, column
+from tangram_sim.opgraph import IntArray, OpGraph, SharedLink
 from tangram_sim.plans import Pipeline, Stage
-
-_HEADROOM = 1.0 + 1e-9  # a transfer may be this much faster than its link by rounding alone
-_MOST_CROSSINGS = 32  # of one link by one op; finer shares are rounded up
-Route: TypeAlias = tuple[list[int], float]  # links, as often as they are crossed, and bytes per crossing
 
 
 class Step(Protocol):
@@ -52,7 +47,7 @@ class _Links:
     def _index(self, name: str, bytes_per_s: float) -> int:
         if name not in self._found:
             self._found[name] = len(self.links)
-            self.links.append(SharedLink(name, bytes_per_s * _HEADROOM))
+            self.links.append(SharedLink(name, bytes_per_s * HEADROOM))
         return self._found[name]
 
     def nic(self, node: int, direction: str) -> int:
@@ -61,11 +56,8 @@ class _Links:
 
     def between(self, a: int, b: int) -> int | None:
         """The limit on the traffic between two groups, where there is one."""
-        rate, _ = self.placement.cluster.group_limit(a, b)
-        if rate == float("inf"):
-            return None
-        efficiency = self.placement.hwdb.network_efficiency.value
-        return self._index(f"network/g{a} to g{b}", rate * efficiency)
+        rate = self.placement.group_rate(a, b)
+        return None if rate == float("inf") else self._index(f"network/g{a} to g{b}", rate)
 
     def boundary(self, before: Stage, after: Stage, total_bytes: float) -> Route:
         """The route of one microbatch from one stage to another."""
@@ -82,30 +74,23 @@ class _Links:
                 limit = self.between(*groups)
                 if limit is not None:
                     shares[limit] = shares.get(limit, Fraction(0)) + flow.share * share
-        return _crossings(shares, total_bytes)
+        return _weighted(shares, total_bytes)
 
     def ring(self, ranks: Sequence[int]) -> Route:
         """The route of a part's gradients: every NIC its nodes own, in bytes per second of the transfer."""
         counts = Counter(self.placement.node_of[rank] for rank in ranks)
         shares = {self.nic(node, "out"): Fraction(count) for node, count in counts.items()}
         rank_rate = min(self.placement.nic_share((rank,)) for rank in ranks)
-        return _crossings(shares, rank_rate)
+        return _weighted(shares, rank_rate, by_second=True)
 
 
-def _crossings(shares: Mapping[int, Fraction], total_bytes: float) -> Route:
-    """Links, listed as often as they are crossed: crossings x bytes is each link's share of the total."""
+def _weighted(shares: Mapping[int, Fraction], total_bytes: float, by_second: bool = False) -> Route:
+    """The route on which each link carries its share of the total; the fullest has weight 1."""
     if not shares:
-        return [], 0.0
-    unit = reduce(_common, shares.values())
-    unit = max(unit, max(shares.values()) / _MOST_CROSSINGS)
-    route = [link for link, share in sorted(shares.items()) for _ in range(ceil(share / unit))]
-    return route, float(unit) * total_bytes
-
-
-def _common(a: Fraction, b: Fraction) -> Fraction:
-    """The largest fraction that divides both."""
-    denominator = a.denominator * b.denominator
-    return Fraction(gcd(a.numerator * b.denominator, b.numerator * a.denominator), denominator)
+        return NOWHERE
+    most, found = max(shares.values()), sorted(shares.items())
+    weights = tuple(float(share / most) for _, share in found)
+    return Route(tuple(link for link, _ in found), weights, float(most) * total_bytes, by_second)
 
 
 def with_node_links(
@@ -128,20 +113,12 @@ def with_node_links(
                     routes[index, kind, stage] = links.boundary(noun, other, step.boundary_bytes)
             if _leaves(noun, step):
                 routes[index, "SYNC", stage] = links.ring(noun.ranks)
-    rows: list[list[int]] = []
-    moved = np.zeros(len(graph))
-    for op in range(len(graph)):
-        kind = graph.kinds[graph.kind[op]]
-        route, size = routes.get((int(number[op]), kind, int(place[op])), ([], 0.0))
-        moved[op] = size * graph.duration_s[op] if kind == "SYNC" else size
-        rows.append(route)
-    return replace(
-        graph,
-        bytes=column(moved, np.float64),
-        link_ptr=column(np.concatenate([[0], np.cumsum([len(route) for route in rows])]), np.int32),
-        link=column([link for route in rows for link in route], np.int32),
-        links=tuple(links.links),
-    )
+    keys = (number, graph.kind, place)
+
+    def route_of(step: int, kind: int, stage: int) -> Route:
+        return routes.get((step, graph.kinds[kind], stage), NOWHERE)
+
+    return with_routes(graph, keys, route_of, links.links)
 
 
 def _leaves(stage: Stage, step: Step) -> bool:

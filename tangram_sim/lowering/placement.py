@@ -8,7 +8,9 @@ from math import gcd
 
 from tangram_sim.clusters import Cluster, Gpu, Island, Node
 from tangram_sim.cost.collectives import transfer_s
+from tangram_sim.cost.paths import IslandPaths, path_finder, ring_finder
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.topology import PathFinder
 
 
 def worst_gpu(gpus: Sequence[Gpu]) -> Gpu:
@@ -41,7 +43,10 @@ def _common(ranks: Mapping[tuple[int, int], int]) -> int:
 
 @dataclass
 class Placement:
-    """Ranks of one cluster, numbered node by node in file order; answers are kept."""
+    """Ranks of one cluster, numbered node by node in file order; answers are kept.
+
+    A cluster that states its graph is asked through it; others by the closed form of their node rows.
+    """
 
     cluster: Cluster
     hwdb: Hwdb
@@ -63,6 +68,13 @@ class Placement:
             ranks.append(ranks[-1] + self.cluster.groups[group].node.gpus)
         return tuple(ranks)
 
+    @cached_property
+    def _finders(self) -> tuple[PathFinder, PathFinder] | None:
+        """(for single transfers, for collectives) where the cluster states its graph."""
+        if not self.cluster.wiring.full:
+            return None
+        return path_finder(self.cluster, self.hwdb), ring_finder(self.cluster, self.hwdb)
+
     def _node(self, node: int) -> Node:
         return self.cluster.groups[self.cluster.node_group[node]].node
 
@@ -79,6 +91,7 @@ class Placement:
     def _form(self, ranks: tuple[int, ...]) -> Island:
         per_node = Counter(self.node_of[rank] for rank in ranks)
         share = gcd(*per_node.values())
+        finders = self._finders
         indices = tuple(sorted(per_node))
         nodes = [self._node(index) for index in indices]
         groups = tuple(sorted({self.cluster.node_group[index] for index in indices}))
@@ -107,6 +120,10 @@ class Placement:
             else None,
             groups=groups,
             node_indices=indices,
+            paths=finders
+            and IslandPaths.of(
+                finders[1], tuple(ranks[first : first + share] for first in range(0, len(ranks), share))
+            ),
         )
 
     def road(self, source: tuple[int, ...], target: tuple[int, ...]) -> tuple[float, float]:
@@ -117,6 +134,9 @@ class Placement:
         return self._hops[key]
 
     def _road(self, source: tuple[int, ...], target: tuple[int, ...]) -> tuple[float, float]:
+        if self._finders is not None:
+            found, latency = self._finders[0].road(source, target)
+            return found.bytes_per_s, latency
         sides = [Counter(self.node_of[rank] for rank in side) for side in (source, target)]
         domains = [{self._domain(node) for node in side} for side in sides]
         if len(domains[0] | domains[1]) == 1:
@@ -137,6 +157,12 @@ class Placement:
 
     def nic_share(self, ranks: tuple[int, ...]) -> float:
         """Bytes/s that some ranks move through their share of their nodes' NICs, one direction."""
+        if self._finders is not None:
+            finder, total = self._finders[0], 0.0
+            for box, places in finder.topology.split(ranks).items():
+                rest = set(range(finder.topology.first_rank[box + 1] - finder.topology.first_rank[box]))
+                total += finder.exit_rate(box, places, beside=tuple(sorted(rest - set(places)))).bytes_per_s
+            return total
         owned = self._nics(Counter(self.node_of[rank] for rank in ranks))
         return owned * self.hwdb.network_efficiency.value
 
@@ -148,10 +174,34 @@ class Placement:
 
     def same_domain(self, source: tuple[int, ...], target: tuple[int, ...]) -> bool:
         """Whether all these ranks sit in one scale-up domain."""
+        if self._finders is not None:
+            box_of = self._finders[0].topology.box_of
+            return len({box_of(rank) for ranks in (source, target) for rank in ranks}) == 1
         return len({self._domain(self.node_of[rank]) for ranks in (source, target) for rank in ranks}) == 1
+
+    def node_share(self, ranks: tuple[int, ...]) -> float:
+        """The least that the ranks of one node among `ranks` move through their share of its NICs."""
+        by_node: dict[int, list[int]] = {}
+        for rank in ranks:
+            by_node.setdefault(self.node_of[rank], []).append(rank)
+        return min(self.nic_share(tuple(own)) for own in by_node.values())
+
+    def group_rate(self, a: int, b: int) -> float:
+        """Bytes/s that all traffic between two node groups shares; infinite where nothing limits it."""
+        if self._finders is None:
+            return self.cluster.group_limit(a, b)[0] * self.hwdb.network_efficiency.value
+        if a == b:
+            return float("inf")
+        members = self.cluster.node_group
+        source, target = (
+            [rank for rank, node in enumerate(self.node_of) if members[node] == group] for group in (a, b)
+        )
+        return self._finders[0].road(source, target, busy=False)[0].bytes_per_s
 
     def nic_rate(self, nodes: tuple[int, ...]) -> float:
         """Bytes/s that all NICs of some nodes move together, one direction."""
+        if self._finders is not None:
+            return sum(self.nic_share(tuple(range(*self.first_rank[node : node + 2]))) for node in nodes)
         return sum(self._node(node).nic_bytes_per_s for node in nodes) * self.hwdb.network_efficiency.value
 
     def transfer_s(self, source: tuple[int, ...], target: tuple[int, ...], total_bytes: float) -> float:

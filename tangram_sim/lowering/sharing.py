@@ -154,8 +154,10 @@ class Sharings:
             own_group = group(island, np.array([copies]), np.array([width]), hwdb)
             inside, scale_up = float(own_group.inside[0]), float(np.max(own_group.ring.bytes_per_s))
             # The slowest NIC and the limits between groups are those of the part and of the whole ring.
+            stated = island.paths is not None
             limited = min(
-                network_rate(island, hwdb), union.network_bytes_per_s * network_parameters(hwdb).rate_share
+                placement.node_share(holder.ranks) if stated else network_rate(island, hwdb),
+                union.network_bytes_per_s * network_parameters(hwdb).rate_share,
             )
             crossing = limited * inside / island.gpus_per_node
             rate = scale_up if together else min(scale_up, crossing) if inside > 1 else crossing

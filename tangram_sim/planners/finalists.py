@@ -14,7 +14,6 @@ from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.compose import Composed
 from tangram_sim.plans import LayerLayout, LayoutRun, Part, Pipeline, Plan, Stage
 from tangram_sim.sim import contention
-from tangram_sim.sim.contention import CONTENDED_OPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class Referee:
         key = (seats, microbatch)
         if key not in self._shared:
             graph = self.play(seats, microbatch)[2].graph()
-            self._shared[key] = contention.play(graph, contention=len(graph) <= CONTENDED_OPS).makespan_s
+            self._shared[key] = contention.play(graph).makespan_s
         return self._shared[key]
 
     def scored(self, seats: tuple[Seat, ...], microbatch: int) -> Scored:

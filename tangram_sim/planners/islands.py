@@ -6,10 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from tangram_sim.clusters import Cluster, Island, Link
+from tangram_sim.cost.paths import IslandPaths, ring_finder
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import RECIPES
-from tangram_sim.lowering.placement import worst_gpu
+from tangram_sim.lowering.placement import Placement, worst_gpu
 from tangram_sim.planners.cutting import Floats, NodeMetrics, Obstacle, Tolerances, cut, obstacle
+from tangram_sim.topology import PathFinder
 from tangram_sim.units import GIGA, TERA, show_rate
 
 __all__ = ["DEFAULT_TOLERANCES", "Tolerances", "find_islands"]
@@ -31,7 +33,8 @@ def find_islands(
     Compute is the peak of `dtype` (a column of gpus.csv or the name of a recipe) times the GEMM efficiency
     of the database, rates are datasheet rates times link efficiencies. GPUs without units for `dtype` have no
     compute and form islands of their own. Names: `g0` for a whole group, `g0+g1` for joined groups, `g0.1`,
-    `g0.2` for pieces of one. `Island.reason` says what keeps it apart, with numbers.
+    `g0.2` for pieces of one. Where the cluster states its graph, nodes are alike only if their parts of it
+    are equal as listed. `Island.reason` says what keeps it apart, with numbers.
     """
     hwdb = hwdb or Hwdb.load()
     nodes = _Nodes(cluster, RECIPES[dtype].gemm_dtype if dtype in RECIPES else dtype, hwdb, stack)
@@ -76,7 +79,18 @@ class _Nodes:
             rates.append(node.nic_bytes_per_s)
             rows.append((node.gpu.peak_flop_per_s(dtype) * efficiency, node.gpu.memory_bytes, *rates))
         self.figures = np.array(rows)
-        self.shapes = np.array([(g.node.gpus, g.node.scale_up_nodes) for g in cluster.groups], dtype=np.int64)
+        shapes = [(g.node.gpus, g.node.scale_up_nodes) for g in cluster.groups]
+        self.finder: PathFinder | None = None
+        self.ranks: list[tuple[int, ...]] = []
+        self.forms = [0] * self.count
+        if cluster.wiring.full:
+            self.finder = ring_finder(cluster, hwdb)
+            first = Placement(cluster, hwdb).first_rank
+            self.ranks = [tuple(range(*first[node : node + 2])) for node in range(self.count)]
+            self.forms = _forms(self.finder, self.ranks)
+        self.shapes = np.array(
+            [(*shapes[g], form) for g, form in zip(self.group, self.forms, strict=True)], dtype=np.int64
+        )
         self.domain = self._domains()
         self._network_share = hwdb.network_efficiency.value
         self._inner_share = np.array([hwdb.link_efficiency(g.node.intra).value for g in cluster.groups])
@@ -92,10 +106,11 @@ class _Nodes:
 
     @property
     def blocks(self) -> list[list[int]]:
-        """Nodes that nothing tells apart: of one group and, where it has any, one scale-up domain."""
-        blocks: dict[tuple[int, int], list[int]] = {}
+        """Nodes that nothing tells apart: group, shared scale-up domain, part of a stated graph."""
+        blocks: dict[tuple[int, int, int], list[int]] = {}
         for node in range(self.count):
-            blocks.setdefault((self.group[node], self.domain[node]), []).append(node)
+            key = self.group[node], self.domain[node], self.forms[node]
+            blocks.setdefault(key, []).append(node)
         return list(blocks.values())
 
     def sample(self, each: int) -> list[int]:
@@ -106,7 +121,7 @@ class _Nodes:
         """Metrics of some nodes, in that order."""
         groups = [self.group[node] for node in nodes]
         figures = self.figures[groups]
-        return NodeMetrics(self.shapes[groups], figures[:, 0], figures[:, 1], figures[:, 2:])
+        return NodeMetrics(self.shapes[list(nodes)], figures[:, 0], figures[:, 1], figures[:, 2:])
 
     def bandwidth(self, nodes: Sequence[int], effective: bool = True) -> Floats:
         """(nodes, nodes) bytes/s between nodes: the scale-up link within a domain, else the network.
@@ -124,6 +139,18 @@ class _Nodes:
         shared = (domains[:, None] == domains) & (domains >= 0)
         rates: Floats = np.where(shared, inner[groups][:, None], between[np.ix_(groups, groups)])
         return rates
+
+
+def _forms(finder: PathFinder, ranks: Sequence[tuple[int, ...]]) -> list[int]:
+    """A number per node, equal where the boxes that its GPUs sit in are equal."""
+    known: dict[tuple[tuple[int, int], ...], int] = {}
+    found = []
+    for own in ranks:
+        form = tuple(
+            (finder.topology.boxes[box], len(places)) for box, places in finder.topology.split(own).items()
+        )
+        found.append(known.setdefault(form, len(known)))
+    return found
 
 
 def _inner_links(intra: Link, bridge: Link | None, gpus: int) -> tuple[Link, Link]:
@@ -172,6 +199,9 @@ def _island(cluster: Cluster, nodes: _Nodes, members: Sequence[int], name: str, 
         groups=groups,
         node_indices=tuple(members),
         reason=reason,
+        paths=IslandPaths.of(nodes.finder, tuple(nodes.ranks[node] for node in members))
+        if nodes.finder
+        else None,
     )
 
 
@@ -229,6 +259,8 @@ class _Reasons:
         own = clash.high if float(clash.high) in [float(values[node]) for node in mine] else clash.low
         far = clash.low if own == clash.high else clash.high
         if clash.constraint == "shape":
+            if clash.column == 2:
+                return f"its nodes' part of the stated graph differs from that of {of}"
             what = ("GPUs per node", "nodes per scale-up domain")[clash.column]
             return f"{what} {own:g} vs {far:g} of {of}"
         unit, name = {"compute": (TERA, "TFLOP/s"), "memory": (GIGA, "GB"), "intra": (GIGA, "GB/s")}[

@@ -34,10 +34,18 @@ def hop_seconds(
     inf where --order forbids the neighbourhood. One node on each side: the finalists' play knows better.
     """
     hops = np.zeros((len(islands), len(islands)))
+    placement = Placement(cluster, hwdb) if cluster.wiring.full else None
     for a, source in enumerate(islands):
         for b, target in enumerate(islands):
             if order and order.index(source.name) > order.index(target.name):
                 hops[a, b] = np.inf
+                continue
+            if placement is not None:
+                first = placement.first_rank
+                ends = source.node_indices[0], target.node_indices[-1]
+                if ends[0] != ends[1]:
+                    near, far = (tuple(range(first[node], first[node + 1])) for node in ends)
+                    hops[a, b] = placement.transfer_s(near, far, size)
                 continue
             limits = [cluster.group_limit(i, j) for i in source.groups for j in target.groups]
             rate = min(*(rate for rate, _ in limits), source.nic_bytes_per_s, target.nic_bytes_per_s)

@@ -14,7 +14,7 @@ from tangram_sim.sim.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class RateChange:
-    """From `time_s` on, transfer `op` moves `bytes_per_s` over each of its links."""
+    """From `time_s` on, transfer `op` moves `bytes_per_s`, times its weight, over each of its links."""
 
     time_s: float
     op: int
@@ -75,6 +75,7 @@ class _Flow:
     op: int
     demand: float  # bytes/s at full speed
     links: list[int]
+    weights: list[float]
     work_s: float  # left at `since`
     since: float
     rate: float  # bytes/s since then; 0 until first set
@@ -97,7 +98,8 @@ class _Network:
         duration = float(self._graph.duration_s[op])
         demand = float(self._graph.bytes[op]) / duration
         links = self._graph.links_of(op).tolist()
-        flow = _Flow(op, demand, links, duration, self._env.now, 0.0, self._env.event())
+        weights = self._graph.weights_of(op).tolist()
+        flow = _Flow(op, demand, links, weights, duration, self._env.now, 0.0, self._env.event())
         self._flows[op] = flow
         self._share()
         return flow.ends
@@ -105,7 +107,10 @@ class _Network:
     def _share(self) -> None:
         flows = [self._flows[op] for op in sorted(self._flows)]
         rates = max_min_rates(
-            [flow.demand for flow in flows], [flow.links for flow in flows], self._capacities
+            [flow.demand for flow in flows],
+            [flow.links for flow in flows],
+            self._capacities,
+            [flow.weights for flow in flows],
         )
         for flow, rate in zip(flows, rates, strict=True):
             if rate != flow.rate:

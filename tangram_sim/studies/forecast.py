@@ -82,8 +82,8 @@ class Forecast:
 def forecast(plan: Plan, hwdb: Hwdb, engine: str = "fast", lowering: Lowering | None = None) -> Forecast:
     """Play `plan`, all its pipelines together.
 
-    `fast` takes the compiled engine, and the reference only where transfers overfill a link that they share;
-    `reference` takes the reference always: the answers are the same.
+    `fast` takes the compiled engine, which shares links only where transfers overfill one; `reference` takes
+    the reference: the answers are the same.
     """
     lowering = lowering or Lowering.of(plan, hwdb)
     lowered = lower_plan(plan, lowering)
@@ -93,7 +93,7 @@ def forecast(plan: Plan, hwdb: Hwdb, engine: str = "fast", lowering: Lowering | 
 
         timeline = reference.play(graph)
     else:
-        timeline = contention.play(graph, contention=len(graph) <= contention.CONTENDED_OPS)
+        timeline = contention.play(graph)
     seats = tuple(
         Seat(number, place, part)
         for number, pipeline in enumerate(plan.pipelines)

@@ -90,9 +90,9 @@ class PathFinder:
             return Rate(0.0, "")
         return self.road(range(border), range(border, self.topology.gpus), busy=False)[0]
 
-    def exit_rate(self, box: int, places: Places, back: bool = False) -> Rate:
-        """What the GPUs at `places` of a box send (or receive) through its NICs."""
-        return self._named(self._of(box).exit(places, (), back).rate, box)
+    def exit_rate(self, box: int, places: Places, back: bool = False, beside: Places = ()) -> Rate:
+        """What the GPUs at `places` of a box send (or receive) through its NICs beside others."""
+        return self._named(self._of(box).exit(places, (beside,) if beside else (), back).rate, box)
 
     def uplinks(self, leaves: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[str, float, float]]:
         """For sets of leaves that boxes are plugged into, seconds per byte upwards.

@@ -4,16 +4,16 @@ Groups that span islands, GPU kinds or nodes are bounded by the slowest member a
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.clusters import Island, Link
+from tangram_sim.clusters import Island, Link, Paths
 from tangram_sim.cost.collectives import curves
 from tangram_sim.cost.collectives.curves import Curve, Network, Path
-from tangram_sim.cost.kernels import Floats
+from tangram_sim.cost.kernels import Floats, Number
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.collectives import CollectiveParameters
@@ -41,7 +41,7 @@ class Group:
     pairwise: Path
     switch: Path | None  # reduction inside the switch, where there is such a switch
     network: Network
-    outside_bytes_per_s: float  # network share of one rank
+    outside_bytes_per_s: Number  # network share of one rank
 
     @cached_property
     def domains(self) -> Floats:
@@ -107,6 +107,8 @@ def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], h
     Groups that do not tile the scale-up domain evenly straddle its borders: they are priced as crossing,
     with the fewest members that any of them can have on one side.
     """
+    if island.paths is not None:
+        return _by_paths(island, island.paths, ranks, stride, hwdb)
     domain = island.gpus_per_node * min(island.scale_up_nodes, island.nodes)
     span = ranks * stride
     # Groups start at multiples of their span, so a border cuts them at multiples of the common divisor.
@@ -129,6 +131,51 @@ def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], h
     )
 
 
+def _by_paths(
+    island: Island, paths: Paths, ranks: NDArray[np.int64], stride: NDArray[np.int64], hwdb: Hwdb
+) -> Group:
+    """Groups at the bandwidths of a stated graph; times per message stay those of the island's link."""
+    found = [paths.rates(*pair) for pair in zip(ranks.tolist(), stride.tolist(), strict=True)]
+
+    def column(name: str, otherwise: Floats | float) -> Floats:
+        """Where the graph sets no limit the group does not use such paths: any finite figure will do."""
+        values = np.array([float(getattr(one, name)) for one in found])
+        return np.maximum(np.where(np.isfinite(values), values, otherwise), LEAST_BYTES_PER_S)
+
+    network, inside = network_rate(island, hwdb), np.array([float(one.inside) for one in found])
+    paired = None if island.bridge is None else (island.bridge, (ranks * stride <= 2) & (inside == ranks))
+    hop_s = np.array([one.hop_outside_s or island.nic_latency_s for one in found])
+    base = spanning(
+        ranks.astype(np.float64),
+        inside,
+        (island.gpu.name, hwdb.architectures(island.gpu)),
+        island.intra,
+        hwdb,
+        crossing_bytes_per_s=column("crossing_bytes_per_s", network),
+        share_bytes_per_s=column("leaving_bytes_per_s", network),
+        hop_s=hop_s,
+        bridge=paired,
+    )
+    whole = np.maximum(island.intra.bytes_per_s, LEAST_BYTES_PER_S) * np.ones(len(found))
+    ring_share, pairwise_share = (
+        _wanted(pattern, island.intra, island.gpu.name, hwdb).rate_share for pattern in ("ring", "pairwise")
+    )
+    ring = column("ring_bytes_per_s", whole)
+    exchange = column("exchange_bytes_per_s", whole) * pairwise_share / ring_share
+    # A step's own time is the link's as fitted; a detour over other links adds to it.
+    detour_s = np.maximum([one.hop_inside_s - island.intra.latency_s for one in found], 0.0)
+    switch = base.switch
+    if switch is not None:  # the switch adds up as fast as its slowest member's links
+        lost = np.minimum(ring / (whole * ring_share * mesh_share(island.intra, base.ranks)), 1.0)
+        switch = switch._replace(bytes_per_s=switch.bytes_per_s * lost)
+    return replace(
+        base,
+        ring=base.ring._replace(bytes_per_s=ring, hop_s=base.ring.hop_s + detour_s),
+        pairwise=base.pairwise._replace(bytes_per_s=exchange),
+        switch=switch,
+    )
+
+
 def spanning(
     ranks: Floats,
     inside: Floats,
@@ -137,8 +184,8 @@ def spanning(
     hwdb: Hwdb,
     *,
     crossing_bytes_per_s: Floats | float,
-    share_bytes_per_s: float,
-    hop_s: float,
+    share_bytes_per_s: Floats | float,
+    hop_s: Floats | float,
     nic: Link | None = None,
     bridge: tuple[Link, NDArray[np.bool_]] | None = None,
     reach: Floats | None = None,
@@ -179,7 +226,7 @@ def spanning(
             network_parameters(hwdb, nic).fill_s,
             np.maximum(crossing_bytes_per_s, LEAST_BYTES_PER_S),
         ),
-        outside_bytes_per_s=max(share_bytes_per_s, LEAST_BYTES_PER_S),
+        outside_bytes_per_s=np.maximum(share_bytes_per_s, LEAST_BYTES_PER_S),
     )
 
 

@@ -59,5 +59,5 @@ def predict(run: MixedRun, hwdb: Hwdb) -> MixedPrediction:
     habits = habits_of(run.software)
     lowered = with_habits(lower_plan(run.plan, lowering), lowering, habits)
     graph = lockstep_graph(lowered.steps[0]) if habits.lockstep else lowered.graph()
-    played = contention.play(graph, contention=len(graph) <= contention.CONTENDED_OPS)
+    played = contention.play(graph)
     return MixedPrediction(run, played.makespan_s, lowered.fits(), lowered.fullness())
