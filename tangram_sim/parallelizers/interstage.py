@@ -3,7 +3,8 @@
     min  (m - 1) max_i t_i + sum_i t_i + max_i (d_i - sum_(j<i) t_j)
 
 with t_i the seconds of a microbatch in stage i and d_i what its first forward and last backward take beyond
-that (arXiv:2503.19050). The released code solves a MILP; here the same optimum comes from labels (docs/models/mist.md).
+that (arXiv:2503.19050). The released code solves a MILP; here the same optimum comes from labels: see
+docs/models/mist.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,9 +35,9 @@ def step_s(times: Sequence[float], extra: Sequence[float], microbatches: int) ->
 def choose(stages: Sequence[Policies], start: int, stop: int, microbatches: int) -> Pipeline | None:
     """The best contiguous cover of layers [start, stop) by the stages, in order; None when there is none.
 
-    From the back, a label of layers [low, stop) is (S, E, t): the sum of seconds, the largest d_i + the seconds
-    of stages from i on, and the slowest. The objective is (m - 1) t + E, and growing in all three, so labels
-    that another equals or beats in all three are dropped: exact.
+    From the back, a label of layers [low, stop) is (S, E, t): the sum of seconds, the largest d_i + the
+    seconds of stages from i on, and the slowest. The objective is (m - 1) t + E, and all of it grows with
+    all three, so labels that another equals or beats in all three are dropped: exact.
     """
     from tangram_sim.parallelizers.kernels import pareto
 
@@ -46,12 +47,12 @@ def choose(stages: Sequence[Policies], start: int, stop: int, microbatches: int)
         rows: dict[int, list[Floats]] = {}
         origins: dict[int, list[Floats]] = {}
         for (low, high), (seconds, extra) in policies.items():
-            behind = labels.get(high)
-            if behind is None or not len(seconds):
+            ends = labels.get(high)
+            if ends is None or not len(seconds):
                 continue
-            total = behind[None, :, 0] + seconds[:, None]
-            closing = np.maximum(behind[None, :, 1], total + extra[:, None])
-            slowest = np.maximum(behind[None, :, 2], seconds[:, None])
+            total = ends[None, :, 0] + seconds[:, None]
+            closing = np.maximum(ends[None, :, 1], total + extra[:, None])
+            slowest = np.maximum(ends[None, :, 2], seconds[:, None])
             rows.setdefault(low, []).append(np.stack([total, closing, slowest], axis=-1).reshape(-1, 3))
             policy, label = np.indices(total.shape)
             origins.setdefault(low, []).append(
@@ -66,10 +67,11 @@ def choose(stages: Sequence[Policies], start: int, stop: int, microbatches: int)
     if start not in labels:
         return None
     totals = (microbatches - 1) * labels[start][:, 2] + labels[start][:, 1]
-    label, low, path = int(np.argmin(totals)), start, []
-    best = float(totals[label])
+    place = int(np.argmin(totals))
+    low = start
+    best, path = float(totals[place]), list[tuple[int, int, int]]()
     for step in reversed(steps):
-        high, policy, behind_label = (int(value) for value in step[low][label])
+        high, policy, behind = step[low][place].tolist()
         path.append((low, high, policy))
-        low, label = high, behind_label
+        low, place = high, behind
     return Pipeline(tuple(path), best)

@@ -41,9 +41,20 @@ class Policies(NamedTuple):
     plain: NDArray[np.int64]  # and of the rest
     blocks: NDArray[np.int64]  # blocks in front
 
+    def at(self, rows: NDArray[np.int64]) -> "Policies":
+        """Some of them."""
+        return Policies(
+            self.seconds[rows],
+            self.extra[rows],
+            self.limit[rows],
+            self.saving[rows],
+            self.plain[rows],
+            self.blocks[rows],
+        )
+
 
 class Mist(LayerWise):
-    """Degrees and ZeRO per stage, and the number of its layers that recompute, as Pareto points of (t, d, memory)."""
+    """Degrees, ZeRO and the number of layers that recompute, as Pareto points of (t, d, memory) per stage."""
 
     name = "mist"
 
@@ -104,9 +115,7 @@ class Mist(LayerWise):
                 yield partial
             behind = max(behind, partial.stages_behind) + 1
 
-    def _pipeline(
-        self, request: Request, menu: Menu, behind: int, most: int
-    ) -> interstage.Pipeline | None:
+    def _pipeline(self, request: Request, menu: Menu, behind: int, most: int) -> interstage.Pipeline | None:
         start, stop = request.slice.start, request.slice.stop
         held = held_in(request, menu.depth, behind)
         key = (id(menu), request.slice.signature, start, tuple(held), most, request.microbatches)
@@ -115,8 +124,11 @@ class Mist(LayerWise):
                 self._pipelines.clear()
             usual = balanced_cuts(menu.pricer, start, stop, menu.depth)
             bounds = [
-                {start} if place == 0 else {stop} if place == menu.depth else
-                set(range(max(start + place, cut - WINDOW), min(stop, cut + WINDOW + 1)))
+                {start}
+                if place == 0
+                else {stop}
+                if place == menu.depth
+                else set(range(max(start + place, cut - WINDOW), min(stop, cut + WINDOW + 1)))
                 for place, cut in enumerate(usual)
             ]
             stages = []
@@ -146,8 +158,7 @@ def _runs(policies: Policies, index: int, start: int, stop: int) -> tuple[Run, .
 def _holding(policies: Policies, held: int) -> Policies:
     """Those that fit with `held` microbatches in flight, without the ones that others then beat."""
     able = np.flatnonzero(policies.limit >= held)
-    kept = able[_undominated(policies.seconds[able], policies.extra[able])]
-    return Policies(*(column[kept] for column in policies))
+    return policies.at(able[_undominated(policies.seconds[able], policies.extra[able])])
 
 
 def _undominated(*criteria: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -162,9 +173,8 @@ def _undominated(*criteria: NDArray[np.float64]) -> NDArray[np.int64]:
 def _policies(menu: Menu, start: int, stop: int, most: int) -> Policies:
     """All (strategy, number of layers that recompute) of a stage, reduced to Pareto points."""
     sides = menu.sides(start, stop)
-    places = sides.front_s.shape[1]  # blocks + 1; without blocks front and back are both the whole
+    whole = sides.front_s.shape[1] - 1  # blocks; where there are none, front and back are both everything
     columns: list[NDArray[np.float64]] = []
-    whole = places - 1 if places > 1 else 0
 
     def add(saving: int, plain: int, blocks: NDArray[np.int64]) -> None:
         front = np.array([saving >= 0 and (n > 0 or plain < 0) for n in blocks], dtype=np.float64)
@@ -172,11 +182,13 @@ def _policies(menu: Menu, start: int, stop: int, most: int) -> Policies:
         f, b = max(saving, 0), max(plain, 0)
 
         def both(ahead: Floats, behind: Floats) -> Floats:
-            return front * ahead[f, blocks] + back * behind[b, blocks]
+            return np.asarray(front * ahead[f, blocks] + back * behind[b, blocks])
 
         static = both(sides.front_static, sides.back_static)
         activation = both(sides.front_activation, sides.back_activation)
-        transient = np.maximum(front * sides.front_transient[f, blocks], back * sides.back_transient[b, blocks])
+        transient = np.maximum(
+            front * sides.front_transient[f, blocks], back * sides.back_transient[b, blocks]
+        )
         free = np.maximum(menu.capacity_bytes - static - transient, 0.0) * (1 - 1e-12)
         limit = np.minimum(np.floor(free / np.maximum(activation, 1.0)), most)
         seconds = both(sides.front_s, sides.back_s)
@@ -186,11 +198,12 @@ def _policies(menu: Menu, start: int, stop: int, most: int) -> Policies:
         )
         columns.append(rows[limit >= 1])
 
+    one = np.ones(1, dtype=np.int64)
     for index, layout in enumerate(menu.layouts):
         if layout.recompute == "none":
-            add(-1, index, np.zeros(1, dtype=np.int64))
+            add(-1, index, 0 * one)
             continue
-        add(index, -1, np.full(1, whole))
+        add(index, -1, whole * one)
         plain = replace(layout, recompute="none")
         if plain in menu.layouts and whole > 1:
             add(index, menu.layouts.index(plain), np.arange(1, whole))
@@ -198,8 +211,8 @@ def _policies(menu: Menu, start: int, stop: int, most: int) -> Policies:
     table = table[_undominated(table[:, 0], table[:, 1], -table[:, 2])]
     if len(table) > MOST_POLICIES:
         table = table[_spread(table)]
-    whole_numbers = table[:, 2:].astype(np.int64)
-    return Policies(table[:, 0], table[:, 1], *whole_numbers.T)
+    limit, saving, plain, blocks = table[:, 2:].astype(np.int64).T
+    return Policies(table[:, 0], table[:, 1], limit, saving, plain, blocks)
 
 
 def _spread(table: Floats) -> NDArray[np.int64]:
@@ -207,7 +220,7 @@ def _spread(table: Floats) -> NDArray[np.int64]:
     order = np.lexsort((table[:, 0], table[:, 2]))
     fastest = order[np.concatenate([[True], np.diff(table[order, 2]) > 0])]
     if len(fastest) > MOST_POLICIES:
-        return fastest[np.linspace(0, len(fastest) - 1, MOST_POLICIES).round().astype(np.int64)]
+        return np.asarray(fastest[np.linspace(0, len(fastest) - 1, MOST_POLICIES).round().astype(np.int64)])
     others = np.setdiff1d(np.arange(len(table)), fastest)
     others = others[np.argsort(table[others, 0], kind="stable")][: MOST_POLICIES - len(fastest)]
     return np.sort(np.concatenate([fastest, others]))

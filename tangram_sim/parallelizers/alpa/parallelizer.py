@@ -1,11 +1,12 @@
 """The `alpa` parallelizer: layouts from integer programs over operators, inner stages by the t_max program.
 
-Zheng et al., "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning", OSDI 2022,
-arXiv:2201.12023. Formulation, and what a plan cannot say of it: docs/models/alpa.md.
+Zheng et al., "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning",
+OSDI 2022, arXiv:2201.12023. Formulation, and what a plan cannot say of it: docs/models/alpa.md.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -55,7 +56,9 @@ class Alpa(LayerWise):
         if setting.island.gpus == 1:
             return [(1, 1, 1, False)]
         found: dict[tuple[int, int, int, bool], None] = {}
-        for block in dict.fromkeys(setting.model.blocks):
+        # Windows change what attention costs, not how it is cut.
+        kinds = (replace(one, attention=replace(one.attention, window=0)) for one in setting.model.blocks)
+        for block in dict.fromkeys(kinds):
             for mesh, sharding in shardings(setting, block, tensor):
                 found.update(dict.fromkeys(degrees(setting.model, setting.job, block, mesh, sharding)))
         return list(found)

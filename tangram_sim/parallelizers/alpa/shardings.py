@@ -1,4 +1,4 @@
-"""From shardings of operators to layouts: logical meshes of a part of an island, programs, nearest layouts."""
+"""From shardings of operators to layouts: meshes of (part of) an island, programs, nearest layouts."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -55,7 +55,9 @@ def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple
     for mesh, bound in meshes(setting):
         if tensor and mesh[-1].ranks not in (tensor, setting.island.gpus):
             continue
-        forced = tensor > 1 and mesh[-1].ranks == tensor
+        fastest: Sharding | None = None  # without a limit it is the same however many are held
+        # Sequences are not cut: with fewer of them than ranks, the last axis has to cut weights.
+        forced = setting.island.gpus > int(np.max(setting.microbatch)) or mesh[-1].ranks == tensor > 1
         batch = (0,) if bound or tensor == 1 else ()
         for held in HELD:
             builder = Builder(
@@ -69,12 +71,13 @@ def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple
                 (len(mesh) - 1,) if forced else (),
             )
             graph = block_graph(builder, block, model.hidden, passes / rates.memory_bytes_per_s)
-            limit = float("inf")
+            limit = _SHRINK * graph.cost(fastest.choice)[1] if fastest else float("inf")
             for _ in range(_PROGRAMS):
                 found = solve(graph, limit)
                 if found is None:
                     break
                 yield mesh, found
+                fastest = fastest or found
                 limit = _SHRINK * found.held_bytes
 
 
@@ -86,23 +89,21 @@ def degrees(
     Each axis is tensor-parallel, data-parallel, or data-parallel with experts spread over it. Where operators
     disagree about an axis, each side gives a layout; the simulator's prices decide.
     """
-    hidden = block.attention.heads
     dense = [roles for name, roles in sharding.roles.items() if name not in ("hid", "att", "experts")]
     routed = sharding.roles.get("experts")
     options = []
     for axis in range(len(mesh)):
         sides = {("dp" if roles[axis] == "T" else "tp") for roles in dense}
         if routed:
-            spread = routed[axis] == "E"
-            sides.add({"E": "dp", "T": "dp", "M": "tp"}[routed[axis]])
-            sides = {"ep" if side == "dp" and spread else side for side in sides}
+            sides.add("tp" if routed[axis] == "M" else "dp")
+            if routed[axis] == "E":
+                sides = {"ep" if side == "dp" else side for side in sides}
         options.append(sorted(sides))
-    for sides in product(*options):
-        cut = {
-            kind: prod(axis.ranks for axis, side in zip(mesh, sides, strict=True) if side in kind)
-            for kind in (("tp",), ("dp", "ep"), ("ep",))
-        }
-        tp, dp, ep = cut["tp",], cut["dp", "ep"], cut["ep",]
+    for named in product(*options):
+        tp, dp, ep = (
+            prod(axis.ranks for axis, side in zip(mesh, named, strict=True) if side in kinds)
+            for kinds in (("tp",), ("dp", "ep"), ("ep",))
+        )
         ep = max(degree for degree in expert_degrees(model, dp) if degree <= ep)
-        if hidden % tp == 0:
+        if block.attention.heads % tp == 0:
             yield tp, dp, ep, tp > 1 and job.seq % tp == 0

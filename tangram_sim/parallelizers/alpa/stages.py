@@ -1,6 +1,6 @@
-"""Alpa's inter-operator pass: layers cut into stages by dynamic programming, one run per bound on the slowest.
+"""Alpa's inter-operator pass: layers cut into stages by dynamic programming, once per bound on the slowest.
 
-    f[s, i, d] = min over j > i, option o with c <= t_max and limit >= held[s]:  c[i, j, o] + f[s-1, j, d - n_o]
+    f[s, i, d] = min over j > i and o with c <= t_max, limit >= held[s]:  c[i, j, o] + f[s-1, j, d - n_o]
     T = f[s, 0, D] + (m - 1) x slowest stage on that path
 
 f[s, i, d] is the least sum of stage seconds of layers i.. in s stages on d devices. A stage with s - 1 stages
@@ -36,11 +36,11 @@ def split(
 ) -> Split | None:
     """The fastest stages that use all devices and fit; None when nothing fits.
 
-    `seconds[i, j, o]` is one microbatch through layers [i, j) under option o, which takes `devices[o]` devices
-    and holds at most `limit[i, j, o]` microbatches; both (layers + 1, layers + 1, options), inf where an option
-    does not exist. `held[s]` microbatches are in flight in the s-th stage from the back, s from 1 (index 0 is
-    not read; by default s, as in 1F1B). Bounds closer than `gap_s` to the last one are skipped, which loses at
-    most (m - 1) gap_s.
+    `seconds[i, j, o]` is one microbatch through layers [i, j) under option o, which takes `devices[o]`
+    devices and holds at most `limit[i, j, o]` microbatches; both (layers + 1, layers + 1, options), inf where
+    an option does not exist. `held[s]` microbatches are in flight in the s-th stage from the back, s from 1
+    (index 0 is not read; by default s, as in 1F1B). Bounds closer than `gap_s` to the last one are skipped,
+    which loses at most (m - 1) gap_s.
     """
     from tangram_sim.parallelizers.alpa.kernels import stages_under
 
@@ -60,7 +60,9 @@ def split(
         if bound - last < gap_s:
             continue
         last, tried = bound, tried + 1
-        count, path = stages_under(costs, limit, sizes, total_devices, flying, most, float(bound), microbatches)
+        count, path = stages_under(
+            costs, limit, sizes, total_devices, flying, most, float(bound), microbatches
+        )
         if not count:
             continue
         rows = tuple((int(i), int(j), int(o)) for i, j, o in path[:count])
