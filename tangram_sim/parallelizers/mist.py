@@ -1,0 +1,226 @@
+"""The `mist` parallelizer: memory savers chosen per stage, with closing work that hides behind other stages.
+
+Zhu et al., "Mist: Efficient Distributed Training of Large Language Models via Memory-Parallelism
+Co-Optimization", EuroSys 2025, arXiv:2503.19050: how many layers recompute, ZeRO, degrees. Offloading has no
+place in a plan and is left out. Formulation: docs/models/mist.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.layouts import Layout
+from tangram_sim.lowering.atoms import Slice
+from tangram_sim.lowering.setting import Setting
+from tangram_sim.parallelizers import interstage
+from tangram_sim.parallelizers.api import Request
+from tangram_sim.parallelizers.assembly import held_in, partial_of
+from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.layerwise import LayerWise
+from tangram_sim.parallelizers.layouts import divisors, expert_degrees
+from tangram_sim.parallelizers.menu import Menu, Run
+from tangram_sim.plans import UNLIMITED, PartialPlan
+from tangram_sim.schedules import holds_whole_depth, in_flight
+
+MOST_POLICIES = 30  # kept for one stage
+WINDOW = 2  # atoms by which an inner boundary may leave its balanced place
+_ANSWERS = 2048
+
+
+class Policies(NamedTuple):
+    """Ways to run one inner stage, columns of equal length; no other is better in t, d and limit."""
+
+    seconds: Floats  # t: forward and backward of a microbatch
+    extra: Floats  # d: gradient synchronisation and optimizer, once per step
+    limit: NDArray[np.int64]  # microbatches in flight that fit
+    saving: NDArray[np.int64]  # strategy of the blocks in front
+    plain: NDArray[np.int64]  # and of the rest
+    blocks: NDArray[np.int64]  # blocks in front
+
+    def at(self, rows: NDArray[np.int64]) -> "Policies":
+        """Some of them."""
+        return Policies(
+            self.seconds[rows],
+            self.extra[rows],
+            self.limit[rows],
+            self.saving[rows],
+            self.plain[rows],
+            self.blocks[rows],
+        )
+
+
+class Mist(LayerWise):
+    """Degrees, ZeRO and the number of layers that recompute, as Pareto points of (t, d, memory) per stage."""
+
+    name = "mist"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._policies: dict[tuple[object, ...], tuple[Menu, Policies]] = {}
+        self._pipelines: dict[tuple[object, ...], tuple[Menu, interstage.Pipeline | None]] = {}
+
+    def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
+        """TP x DP x ZeRO, each without and with recomputation; experts whole or as wide as they go."""
+        model, job = request.slice.model, request.job
+        rates = Setting(model, request.island, job, request.microbatch, (), request.hwdb).rates
+        kinds = ("none", "full") if rates.fused_attention else ("none", "selective", "full")
+        for tp in divisors(gpus):
+            dp = gpus // tp
+            sharded = tp > 1 and job.seq % tp == 0 and request.constraints.sequence_parallel is not False
+            spread = expert_degrees(model, dp)
+            for ep in dict.fromkeys((spread[0], spread[-1])):
+                for zero in range(4) if dp > 1 else (0,):
+                    for kind in kinds:
+                        yield Layout(tp, dp, 1, ep, 1, zero, kind, sharded)
+
+    def policies(self, menu: Menu, start: int, stop: int, most: int) -> Policies:
+        """Pareto points of one inner stage; `most` microbatches are ever in flight."""
+        key = (id(menu), Slice(menu.setting.model, start, stop).signature, most)
+        if key not in self._policies:
+            if len(self._policies) >= _ANSWERS:
+                self._policies.clear()
+            self._policies[key] = (menu, _policies(menu, start, stop, most))  # the menu stays, so its id does
+        return self._policies[key][1]
+
+    def _best(self, request: Request, menu: Menu) -> Iterator[PartialPlan]:
+        """Every Pareto point of a single stage; of inner pipelines the best for each number behind."""
+        start, stop = request.slice.start, request.slice.stop
+        most = in_flight(request.job.schedule, UNLIMITED - 1, UNLIMITED, 1, request.microbatches)
+        if menu.depth == 1:
+            found = self.policies(menu, start, stop, most)
+            for index in range(len(found.seconds)):
+                partial = partial_of(request, menu, (start, stop), [_runs(found, index, start, stop)])
+                if partial.stages_behind >= 0:
+                    yield partial
+            return
+        outside = len(request.slice) if holds_whole_depth(request.job.schedule) else stop
+        furthest = min(request.slice.model.layers + 2 - outside, request.microbatches - 1)
+        behind = 0
+        while behind <= furthest:
+            pipeline = self._pipeline(request, menu, behind, most)
+            if pipeline is None:
+                return
+            stages = []
+            for held, (low, high, index) in zip(
+                held_in(request, menu.depth, behind), pipeline.stages, strict=True
+            ):
+                stages.append(_runs(_holding(self.policies(menu, low, high, most), held), index, low, high))
+            cuts = (start, *(high for _, high, _ in pipeline.stages))
+            partial = partial_of(request, menu, cuts, stages)
+            if partial.stages_behind >= 0:
+                yield partial
+            behind = max(behind, partial.stages_behind) + 1
+
+    def _pipeline(self, request: Request, menu: Menu, behind: int, most: int) -> interstage.Pipeline | None:
+        start, stop = request.slice.start, request.slice.stop
+        held = held_in(request, menu.depth, behind)
+        key = (id(menu), request.slice.signature, start, tuple(held), most, request.microbatches)
+        if key not in self._pipelines:
+            if len(self._pipelines) >= _ANSWERS:
+                self._pipelines.clear()
+            usual = balanced_cuts(menu.pricer, start, stop, menu.depth)
+            bounds = [
+                {start}
+                if place == 0
+                else {stop}
+                if place == menu.depth
+                else set(range(max(start + place, cut - WINDOW), min(stop, cut + WINDOW + 1)))
+                for place, cut in enumerate(usual)
+            ]
+            stages = []
+            for place, flying in enumerate(held):
+                options = {}
+                for low in bounds[place]:
+                    for high in bounds[place + 1]:
+                        if low < high:
+                            able = _holding(self.policies(menu, low, high, most), flying)
+                            options[low, high] = (able.seconds, able.extra)
+                stages.append(options)
+            found = interstage.choose(stages, start, stop, request.microbatches)
+            self._pipelines[key] = (menu, found)
+        return self._pipelines[key][1]
+
+
+def _runs(policies: Policies, index: int, start: int, stop: int) -> tuple[Run, ...]:
+    """The runs of one policy: blocks that recompute in front."""
+    front = int(policies.blocks[index])
+    cut = start + front + (start == 0) if front else start
+    saving, plain = int(policies.saving[index]), int(policies.plain[index])
+    if plain < 0:
+        return ((start, stop, saving),)
+    return ((start, cut, saving), (cut, stop, plain)) if front else ((start, stop, plain),)
+
+
+def _holding(policies: Policies, held: int) -> Policies:
+    """Those that fit with `held` microbatches in flight, without the ones that others then beat."""
+    able = np.flatnonzero(policies.limit >= held)
+    return policies.at(able[_undominated(policies.seconds[able], policies.extra[able])])
+
+
+def _undominated(*criteria: NDArray[np.float64]) -> NDArray[np.int64]:
+    from tangram_sim.parallelizers.kernels import pareto
+
+    if not len(criteria[0]):
+        return np.zeros(0, dtype=np.int64)
+    costs = np.column_stack(criteria).astype(np.float64)
+    return np.flatnonzero(pareto(costs, np.ones(len(costs), dtype=bool)))
+
+
+def _policies(menu: Menu, start: int, stop: int, most: int) -> Policies:
+    """All (strategy, number of layers that recompute) of a stage, reduced to Pareto points."""
+    sides = menu.sides(start, stop)
+    whole = sides.front_s.shape[1] - 1  # blocks; where there are none, front and back are both everything
+    columns: list[NDArray[np.float64]] = []
+
+    def add(saving: int, plain: int, blocks: NDArray[np.int64]) -> None:
+        front = np.array([saving >= 0 and (n > 0 or plain < 0) for n in blocks], dtype=np.float64)
+        back = np.array([plain >= 0 and (n < whole or saving < 0) for n in blocks], dtype=np.float64)
+        f, b = max(saving, 0), max(plain, 0)
+
+        def both(ahead: Floats, behind: Floats) -> Floats:
+            return np.asarray(front * ahead[f, blocks] + back * behind[b, blocks])
+
+        static = both(sides.front_static, sides.back_static)
+        activation = both(sides.front_activation, sides.back_activation)
+        transient = np.maximum(
+            front * sides.front_transient[f, blocks], back * sides.back_transient[b, blocks]
+        )
+        free = np.maximum(menu.capacity_bytes - static - transient, 0.0) * (1 - 1e-12)
+        limit = np.minimum(np.floor(free / np.maximum(activation, 1.0)), most)
+        seconds = both(sides.front_s, sides.back_s)
+        extra = both(sides.front_tail_s, sides.back_tail_s)
+        rows = np.column_stack(
+            [seconds, extra, limit, np.full(len(blocks), saving), np.full(len(blocks), plain), blocks]
+        )
+        columns.append(rows[limit >= 1])
+
+    one = np.ones(1, dtype=np.int64)
+    for index, layout in enumerate(menu.layouts):
+        if layout.recompute == "none":
+            add(-1, index, 0 * one)
+            continue
+        add(index, -1, whole * one)
+        plain = replace(layout, recompute="none")
+        if plain in menu.layouts and whole > 1:
+            add(index, menu.layouts.index(plain), np.arange(1, whole))
+    table = np.concatenate(columns) if columns else np.zeros((0, 6))
+    table = table[_undominated(table[:, 0], table[:, 1], -table[:, 2])]
+    if len(table) > MOST_POLICIES:
+        table = table[_spread(table)]
+    limit, saving, plain, blocks = table[:, 2:].astype(np.int64).T
+    return Policies(table[:, 0], table[:, 1], limit, saving, plain, blocks)
+
+
+def _spread(table: Floats) -> NDArray[np.int64]:
+    """Of too many points: the fastest for every limit, evenly over limits where these are too many."""
+    order = np.lexsort((table[:, 0], table[:, 2]))
+    fastest = order[np.concatenate([[True], np.diff(table[order, 2]) > 0])]
+    if len(fastest) > MOST_POLICIES:
+        return np.asarray(fastest[np.linspace(0, len(fastest) - 1, MOST_POLICIES).round().astype(np.int64)])
+    others = np.setdiff1d(np.arange(len(table)), fastest)
+    others = others[np.argsort(table[others, 0], kind="stable")][: MOST_POLICIES - len(fastest)]
+    return np.sort(np.concatenate([fastest, others]))
