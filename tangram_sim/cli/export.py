@@ -10,9 +10,7 @@ from tangram_sim.cli.console import print_json, print_line
 
 To = Annotated[
     str,
-    typer.Option(
-        "--to", help="rankmap, torchrun, megatron, torchtitan, deepspeed or torch-pipeline-csv."
-    ),
+    typer.Option("--to", help="rankmap, torchrun, megatron, torchtitan, deepspeed or torch-pipeline-csv."),
 ]
 Folder = Annotated[
     Path | None, typer.Option("-o", "--output", help="Write the files into this folder.  [default: print]")

@@ -29,9 +29,9 @@ def config(plan: Uniform) -> dict[str, Any]:
     if shape.pp > 1 and plan.zero_stage > 1:
         reasons.append(f"ZeRO {plan.zero_stage} together with pipeline stages")
     if shape.cp > 1:
-        reasons.append(f"context parallelism (cp {shape.cp}): its sequence parallelism is another one (Ulysses)")
+        reasons.append(f"context parallelism (cp {shape.cp}): it has another kind (Ulysses)")
     if shape.ep > 1:
-        reasons.append(f"expert parallelism (ep {shape.ep}) is an argument of its MoE layer, not configuration")
+        reasons.append(f"expert parallelism (ep {shape.ep}): an argument of its MoE layer, not configuration")
     if plan.recompute == "selective":
         reasons.append("selective recomputation: whole layers are what it checkpoints")
     if job.dtype not in _DTYPES:
@@ -69,8 +69,8 @@ def write(plan: Uniform) -> tuple[dict[str, str], list[str]]:
     files = {FILE: json.dumps(config(plan), indent=1) + "\n"}
     files[PIPELINE_FILE] = json.dumps(pipeline(plan), indent=1) + "\n"
     notes = [
-        f"{PIPELINE_FILE} holds arguments for `PipelineModule` and its topology: your program passes them; put the "
-        "name of your block's class behind `type:`"
+        f"{PIPELINE_FILE} holds arguments for `PipelineModule` and its topology: your program passes them; "
+        "put the name of your block's class behind `type:`"
     ]
     if plan.shape.tp > 1 and plan.shape.pp > 1:
         notes.append("tensor parallelism inside stages is your model's to do: the topology gives its groups")
@@ -85,9 +85,7 @@ def read(text: str, pipeline_text: str, ranks: tuple[int, ...]) -> Shape:
         whole, found = json.loads(text), json.loads(pipeline_text)
         axes = dict(zip(found["topology"]["axes"], found["topology"]["dims"], strict=True))
         pp, dp, tp, blocks = axes["pipe"], axes["data"], axes["model"], int(found["layers"])
-        batch = (
-            whole["train_micro_batch_size_per_gpu"] * whole["gradient_accumulation_steps"] * dp
-        )
+        batch = whole["train_micro_batch_size_per_gpu"] * whole["gradient_accumulation_steps"] * dp
         agrees = batch == whole["train_batch_size"]
     except (ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{FILE} or {PIPELINE_FILE}: malformed: {error}") from None

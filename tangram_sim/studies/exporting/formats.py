@@ -61,7 +61,7 @@ def _rankmap(plan: Plan) -> Exported:
 
 def _torchrun(plan: Plan) -> Exported:
     text, notes = _started(plan, rankmap.gpus_in_order(plan))
-    notes.insert(0, f"torchrun starts processes; what each of them does is in {rankmap.FILE}, for your program")
+    notes.insert(0, f"torchrun starts processes; what each does is in {rankmap.FILE}, for your program")
     return Exported({launch.FILE: text, **_rankmap(plan).files}, tuple(notes))
 
 

@@ -1,8 +1,9 @@
 """torchrun: which processes start on which node so that every rank gets the GPU that a plan gives it.
 
-An agent of torchrun gets consecutive ranks, as many as it starts, in order of `--node-rank` (torch.distributed
-.elastic, `_assign_worker_ranks`: cumulative sums, so agents may differ in size). Ranks that stand on one node
-but do not follow each other need an agent each; CUDA_VISIBLE_DEVICES says which GPUs are an agent's, in order.
+An agent of torchrun gets consecutive ranks, as many as it starts, in order of `--node-rank`
+(torch.distributed.elastic, `_assign_worker_ranks`: cumulative sums, so agents may differ in size). Ranks that
+stand on one node but do not follow each other need an agent each; CUDA_VISIBLE_DEVICES says which GPUs are an
+agent's, in order.
 """
 
 import re
@@ -65,7 +66,8 @@ _TAIL = """\
 esac
 """
 _READ = re.compile(
-    r"\) # node (?P<node>\d+): .*\n\s+CUDA_VISIBLE_DEVICES=(?P<gpus>[\d,]+) exec torchrun --nnodes=(?P<agents>\d+) "
+    r"\) # node (?P<node>\d+): .*\n\s+CUDA_VISIBLE_DEVICES=(?P<gpus>[\d,]+) exec torchrun "
+    r"--nnodes=(?P<agents>\d+) "
     r"--node-rank=(?P<rank>\d+) --nproc-per-node=(?P<count>\d+) "
 )
 

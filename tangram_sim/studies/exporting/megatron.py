@@ -142,10 +142,7 @@ def read(text: str, ranks: tuple[int, ...]) -> Shape:
     except (KeyError, ValueError) as error:
         raise BadInputError(f"{FILE}: {error} is missing or no number") from None
     layout = words.get("--pipeline-model-parallel-layout")
-    if layout is None:
-        sizes = [blocks // pp] * pp
-    else:
-        sizes = [stage.count("t") for stage in layout.split("|")]
+    sizes = [stage.count("t") for stage in layout.split("|")] if layout else [blocks // pp] * pp
     if len(sizes) % pp or sum(sizes) != blocks:
         raise BadInputError(f"{FILE}: layout {layout} does not hold {blocks} layers on {pp} stages")
     shape = Shape(tp, cp, len(ranks) // (tp * cp * pp), ep, chunks_of(sizes, pp), ranks)

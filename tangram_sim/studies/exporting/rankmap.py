@@ -53,9 +53,7 @@ class RankMapDocument(Document):
 
 def gpus_in_order(plan: Plan) -> tuple[int, ...]:
     """The cluster's GPU of every rank: pipelines, stages and parts in order, each as its layout counts."""
-    return tuple(
-        rank for pipeline in plan.pipelines for stage in pipeline.stages for rank in stage.ranks
-    )
+    return tuple(rank for pipeline in plan.pipelines for stage in pipeline.stages for rank in stage.ranks)
 
 
 def places_of(cluster: Cluster) -> list[tuple[int, int, str]]:

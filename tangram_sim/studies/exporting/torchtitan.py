@@ -83,7 +83,10 @@ def write(plan: Uniform) -> tuple[str, list[str]]:
         lines.append(f"[{name}]")
         lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         lines.append("")
-    notes = ["up to 0.2: `--job.config_file torchtitan.toml`; from 0.3: put the two sections into the config of your recipe"]
+    notes = [
+        "up to 0.2: `--job.config_file torchtitan.toml`; from 0.3: put the two sections into the config "
+        "of your recipe"
+    ]
     if plan.recompute != "none":
         notes.append(f"activation checkpointing is `{plan.recompute}` in the plan: choose it in your recipe")
     return "\n".join(lines), notes

@@ -1,4 +1,4 @@
-"""The one shape that today's frameworks know: equal degrees in every stage. Whether a plan has it, or why not."""
+"""The one shape that frameworks know, equal degrees in every stage: whether a plan has it, or why not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ def refuse(framework: str, reasons: Sequence[str]) -> None:
         listed = "".join(f"\n  - {reason}" for reason in dict.fromkeys(reasons))
         raise CannotExportError(
             f"{framework} cannot express this plan:{listed}\n"
-            "`--to rankmap` writes every decision down; `tangram plan --fix tp=N --fix dp=N` looks for a plan "
-            "with equal degrees"
+            "`--to rankmap` writes every decision down; `tangram plan --fix tp=N --fix dp=N` looks for a "
+            "plan with equal degrees"
         )
 
 
@@ -148,9 +148,8 @@ def _of_stages(pipeline: Pipeline) -> list[str]:
                 reasons.append(f"stage {number} has {len(part.layouts)} runs of layers, each with its layout")
             degree = part.layouts[0].layout.dp
             if part.sequences_per_microbatch % degree:
-                reasons.append(
-                    f"stage {number}: dp {degree} ranks share {part.sequences_per_microbatch} sequences unevenly"
-                )
+                share = part.sequences_per_microbatch
+                reasons.append(f"stage {number}: dp {degree} ranks share {share} sequences unevenly")
             if any(run.layout.fsep for run in part.layouts):
                 reasons.append(f"stage {number}: fully sharded experts (fsep)")
             if any(run.layout.slices > 1 for run in part.layouts):
