@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,6 +17,15 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _PATIENCE_S = 60.0
+# The browser reads from descriptor 3 and writes to 4: put the pipes there (no shell takes numbers above 9).
+_START = """
+import os, sys
+ends = [os.dup(int(sys.argv[1])), os.dup(int(sys.argv[2]))]
+spare = [os.dup2(end, 100 + place) for place, end in enumerate(ends)]
+os.dup2(spare[0], 3)
+os.dup2(spare[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def chromium() -> str:
@@ -94,6 +104,15 @@ class Page:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
+    def wait_for(self, expression: str, patience_s: float = 10.0) -> bool:
+        """Whether an expression becomes true in time; a page lays itself out when it likes."""
+        until = time.monotonic() + patience_s
+        while not self.evaluate(expression):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return True
+
     def resize(self, width: int, height: int, *, mobile: bool = False) -> None:
         """Show the page on a screen of this size."""
         self.send(
@@ -121,14 +140,17 @@ def browser() -> Iterator[Page]:
     out_read, out_write = os.pipe()
     in_read, in_write = os.pipe()
     with tempfile.TemporaryDirectory() as profile:
-        flags = (
-            "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-sync "
-            "--disable-background-networking --disable-component-update --remote-debugging-pipe "
-            "--host-resolver-rules='MAP * ~NOTFOUND' --window-size=1200,900"
-        )
-        line = f"exec '{program}' {flags} --user-data-dir='{profile}' 3<&{in_read} 4>&{out_write}"
+        flags = [
+            *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+            *("--disable-sync", "--disable-background-networking", "--disable-component-update"),
+            *(
+                "--remote-debugging-pipe",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                f"--user-data-dir={profile}",
+            ),
+        ]
         process = subprocess.Popen(
-            ["sh", "-c", line],
+            [sys.executable, "-c", _START, str(in_read), str(out_write), program, *flags],
             pass_fds=(in_read, out_write),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -39,6 +39,10 @@ NoCache: TypeAlias = Annotated[bool, typer.Option("--no-cache", help="Keep no an
 Jobs: TypeAlias = Annotated[
     int, typer.Option("--jobs", help="Processes; 0: one per core (with the extra sweep).")
 ]
+DaskAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--dask", help="Simulate on a Dask cluster at HOST:PORT (with the extra sweep-dask)."),
+]
 WithSensitivity: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -47,14 +51,16 @@ WithSensitivity: TypeAlias = Annotated[
 ]
 
 
-def make_sweep(folder: Path | None, no_cache: bool, jobs: int, progress: "SlowProgress") -> "Sweep":
+def make_sweep(
+    folder: Path | None, no_cache: bool, jobs: int, progress: "SlowProgress", dask: str | None = None
+) -> "Sweep":
     """The sweep that the options ask for."""
     from tangram_sim.studies.sweep import Cache, Sweep, default_folder
 
     if no_cache and folder is not None:
         raise BadInputError("--cache and --no-cache contradict each other; keep one")
     cache = None if no_cache else Cache(folder or default_folder())
-    return Sweep(cache, jobs, progress.report)
+    return Sweep(cache, jobs, progress.report, dask=dask)
 
 
 def require_tokens(tokens: float) -> None:

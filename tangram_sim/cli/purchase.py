@@ -86,6 +86,7 @@ def command(
     cache: buying.CacheFolder = None,
     no_cache: buying.NoCache = False,
     jobs: buying.Jobs = 0,
+    dask: buying.DaskAddress = None,
     output: FrontFolder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
@@ -132,7 +133,7 @@ def command(
     found_prices = load_prices(prices, database)
     unused = buying.unused_prices(found_prices, known | set(database.node_names()))
     with SlowProgress("purchase") as progress:
-        sweep = buying.make_sweep(cache, no_cache, jobs, progress)
+        sweep = buying.make_sweep(cache, no_cache, jobs, progress, dask)
         study = purchase(
             works,
             standing,

@@ -48,6 +48,7 @@ def command(
     cache: buying.CacheFolder = None,
     no_cache: buying.NoCache = False,
     jobs: buying.Jobs = 0,
+    dask: buying.DaskAddress = None,
     output: PlansFolder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
@@ -80,7 +81,7 @@ def command(
     named = {member.name for member in standing.members} | {one.name for each in bought for one in each}
     unused = buying.unused_prices(found_prices, named | set(database.node_names()))
     with SlowProgress("what-if") as progress:
-        sweep = buying.make_sweep(cache, no_cache, jobs, progress)
+        sweep = buying.make_sweep(cache, no_cache, jobs, progress, dask)
         study = what_if(
             load_model(model),
             standing,

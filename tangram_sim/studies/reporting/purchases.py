@@ -1,7 +1,7 @@
 """Reports of `what-if` and `purchase`: candidates, the front, the plan chosen, costs, what it hangs on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.studies.purchasing.billing import Terms
@@ -43,7 +43,6 @@ class Question:
     is_front: bool = False
     sensitivity: Sensitivity | None = None
     notes: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = field(default=())
 
 
 def what_if_report(study: WhatIf, found: Sensitivity | None, hwdb: Hwdb) -> str:
@@ -61,7 +60,6 @@ def what_if_report(study: WhatIf, found: Sensitivity | None, hwdb: Hwdb) -> str:
             "USD per hour of training",
             sensitivity=found,
             notes=study.notes,
-            assumptions=study.assumptions,
         ),
         hwdb,
     )
@@ -91,7 +89,6 @@ def purchase_report(
             is_front=len(study.works) == 1,
             sensitivity=found,
             notes=(words, *study.notes),
-            assumptions=study.assumptions,
         ),
         hwdb,
     )
@@ -170,7 +167,10 @@ class _Cited:
             self.ledger.cite("price", f"{charge.member} {charge.kind}: {charge.basis}")
             for charge in row.bill.charges
         ]
-        shared = self.economics("utilisation", "upkeep_per_year")
+        kinds = {charge.kind for charge in row.bill.charges}
+        shared = self.economics("pue", "usd_per_kwh") if "power" in kinds else []
+        if "capital" in kinds:
+            shared += self.economics("amortisation_years", "utilisation", "upkeep_per_year")
         return (self.formula("bill"), *lines, *shared)
 
 
@@ -338,10 +338,7 @@ def _hangs_on(question: Question, cited: _Cited) -> str:
 
 
 def _notes(question: Question, ledger: Ledger) -> str:
-    """Notes, and assumptions of the bills that no figure has named yet."""
-    for line in question.assumptions:
-        if line.startswith("economics."):
-            ledger.cite("assumed" if "assumed" in line else "price", line)
+    """What was missing, assumed or left out."""
     if not question.notes:
         return ""
     source = (ledger.cite("computed", "notes of the study: what was missing, assumed or left out"),)
