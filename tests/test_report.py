@@ -174,7 +174,7 @@ class TestInTheBrowser:
         page.evaluate(click)
         assert [rate for _, rate in page.evaluate(rows)] == pytest.approx(rates[::-1])
         page.evaluate("document.querySelectorAll('#candidates th button')[0].click()")
-        found = {name: rate for name, rate in page.evaluate(rows)}
+        found = dict(page.evaluate(rows))
         assert found == pytest.approx({row.name: row.throughput.tokens_per_s for row in study.rows})
         assert page.problems == []
 
