@@ -24,5 +24,5 @@ def command(
     writing.require_writable(output=output, trace=trace, memory=memory)
     database = shared.load_hwdb(hwdb)
     result = api.simulate(plan, engine=engine, hwdb=database)
-    output = writing.reported(result, output, database)
+    output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)

@@ -89,13 +89,15 @@ def is_report(path: Path | None) -> bool:
     return path is not None and path.suffix.lower() in (".html", ".htm")
 
 
-def reported(result: "Result", output: Path | None, hwdb: "Hwdb") -> Path | None:
+def reported(result: "Result", output: Path | None, hwdb: "Hwdb", *, as_json: bool) -> Path | None:
     """Write the HTML report where `-o` names one; what is left for `-o` otherwise."""
     if output is None or not is_report(output):
         return output
     from tangram_sim.studies.reporting.plan_sections import plan_report
 
     write_whole(output, plan_report(result.document, hwdb))
+    if not as_json:
+        print_line(f"report written to {output}")
     return None
 
 
