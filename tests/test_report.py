@@ -1,6 +1,7 @@
 """Reports: one offline page in which every number has a source, seen by a real browser."""
 
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -235,3 +236,32 @@ class TestCommands:
         found = Reading(plan_report(document, HWDB))
         assert found.stray == []
         assert api.simulate(document, hwdb=HWDB).document.step_s == pytest.approx(document.step_s)
+
+
+class TestWhatIsMissing:
+    def test_no_prices_and_no_plan_leave_gaps_not_errors(self, tmp_path):
+        """No prices: throughput alone is drawn. A candidate without a plan keeps its reason, with a source."""
+        from dataclasses import replace
+
+        from tangram_sim.studies.reporting.purchases import what_if_report
+
+        model, cluster = files(tmp_path)
+        fleet = Fleet.of(load_cluster(str(cluster), HWDB))
+        found = what_if(
+            load_model(str(model)), fleet, [], retired={"g0": 1}, job=JOB, hwdb=HWDB,
+            wishes=Wishes(sub_islands=False),
+        )  # fmt: skip
+        bad = replace(found.rows[1], document=None, reason="nothing fits: 3 GiB missing")
+        text = what_if_report(replace(found, rows=(found.rows[0], bad)), None, HWDB)
+        read = Reading(text)
+        assert read.stray == []
+        assert read.cited == set(read.listed)
+        assert "Not stated, hence not counted" in text
+        assert "nothing fits: 3 GiB missing" in text
+        assert 'id="tornado"' not in text
+
+    def test_without_plotly_the_extra_is_named(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "plotly", None)
+        finished = tangram("plan", *files(tmp_path), "-o", tmp_path / "report.html")
+        assert finished.code == 2
+        assert 'pip install "tangram-sim[report]"' in finished.err

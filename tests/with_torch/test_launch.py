@@ -1,4 +1,4 @@
-"""A launch script under the real torchrun: agents of different size give every rank the GPU that was asked for."""
+"""A launch script under the real torchrun: unequal agents give every rank the GPU asked for."""
 
 import os
 import subprocess

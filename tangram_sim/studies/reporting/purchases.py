@@ -205,9 +205,15 @@ def _candidates(question: Question, cited: _Cited, best: int) -> str:
             lines[-1] += [Cell(_UNKNOWN)] * (len(heads) - 5)
             continue
         name = f"{row.name} ({document.model['name']})" if several else row.name
-        speed, paid = cited.rate(row), cited.bill(row)
-        known, mine = row.bill.known, simulated(document, row.name, cited.ledger)
-        per_token = (*speed, *paid, cited.formula("million"))
+        speed, known = cited.rate(row), row.bill.known
+        mine = simulated(document, row.name, cited.ledger)
+        # A source is entered with the first figure that rests on it: none for what is not known.
+        paid = cited.bill(row) if known else ()
+        per_token = (
+            (*speed, *paid, cited.formula("million")) if row.usd_per_million_tokens is not None else ()
+        )
+        more = row.marginal_tokens_per_usd
+        margin = (*per_token, cited.formula("marginal")) if more is not None else ()
         lines.append(
             [
                 Cell(name),
@@ -219,11 +225,7 @@ def _candidates(question: Question, cited: _Cited, best: int) -> str:
                 _figure(money(row.bill.outlay_usd if known else None), paid, row.bill.outlay_usd),
                 _figure(money(row.bill.usd_per_hour if known else None), paid, row.bill.usd_per_hour),
                 _figure(money(row.usd_per_million_tokens), per_token, row.usd_per_million_tokens),
-                _figure(
-                    count_of(row.marginal_tokens_per_usd),
-                    (*per_token, cited.formula("marginal")),
-                    row.marginal_tokens_per_usd,
-                ),
+                _figure(count_of(more), margin, more),
             ]
         )
         if question.gaps:
@@ -247,7 +249,9 @@ def _front(question: Question, cited: _Cited) -> str:
     planned = [number for number, row in enumerate(question.rows) if row.document is not None]
     rows = [question.rows[number] for number in planned]
     costs = [question.costs[number] for number in planned]
-    sources = dict.fromkeys(one for row in rows for one in (*cited.rate(row), *cited.bill(row)))
+    billed = all(cost is not None for cost in costs)
+    bills = [one for row in rows for one in cited.bill(row)] if billed else []
+    sources = dict.fromkeys([*(one for row in rows for one in cited.rate(row)), *bills])
     drawn = figures.front(rows, costs, question.cost_name, question.is_front)
     words = "Bars are 90 % intervals."
     said = page.figure_of(words, tuple(dict.fromkeys(one for row in rows for one in cited.rate(row)[:1])))
