@@ -240,7 +240,7 @@ class TestCommands:
 
 class TestWhatIsMissing:
     def test_no_prices_and_no_plan_leave_gaps_not_errors(self, tmp_path):
-        """No prices: throughput alone is drawn. A candidate without a plan keeps its reason, with a source."""
+        """No prices: throughput alone is drawn. A candidate without a plan keeps its reason."""
         from dataclasses import replace
 
         from tangram_sim.studies.reporting.purchases import what_if_report
