@@ -22,6 +22,12 @@ VERBS = {
     "simulate": "--engine --trace --json --hwdb",
     "islands": "--json --hwdb",
     "explain": "--json --hwdb",
+    "what-if": "--add --remove --tokens --prices --acquire --fleet --sensitivity --global-batch --seq "
+    "--dtype --optimizer --schedule --sub-islands --cache --no-cache --jobs --dask -o --json --hwdb",
+    "purchase": "--catalogue --budget --budget-per-hour --power-kw --max-nodes --rack-units --deadline "
+    "--order-date --weights --cost --growth-bound --tokens --prices --acquire --fleet --sensitivity --cache "
+    "--no-cache --jobs --dask -o --json --hwdb",
+    "export": "--to -o --json --hwdb",
     "hw list": "--json --hwdb",
     "hw show": "--json --hwdb",
     "models list": "--json",

@@ -134,3 +134,28 @@ def test_a_dask_cluster_answers_as_one_process_does():
         assert Sweep(jobs=2).run(square, range(6), keys(range(6))) == Sweep(jobs=1).run(
             square, range(6), keys(range(6))
         )
+
+
+@pytest.mark.slow
+def test_a_sweep_finds_its_dask_cluster_by_address():
+    distributed = pytest.importorskip("distributed", reason="distributed comes with the extra `sweep-dask`")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp"
+    ) as cluster:
+        sweep = Sweep(dask=cluster.scheduler_address)
+        assert sweep.jobs == 2
+        assert sweep.run(square, range(6), keys(range(6))) == Sweep(jobs=1).run(
+            square, range(6), keys(range(6))
+        )
+
+
+def test_a_dask_cluster_that_does_not_answer_is_named():
+    pytest.importorskip("distributed", reason="distributed comes with the extra `sweep-dask`")
+    with pytest.raises(BadInputError, match=r"--dask tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
+        Sweep(dask="tcp://127.0.0.1:9")
+
+
+def test_dask_without_its_package_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("tangram_sim.studies.sweep.find_spec", lambda name: None)
+    with pytest.raises(BadInputError, match=r"sweep-dask"):
+        Sweep(dask="tcp://127.0.0.1:9")

@@ -3,7 +3,7 @@
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.studies.purchasing.pricefile import Prices
     from tangram_sim.studies.purchasing.sensitivity import Sensitivity
-    from tangram_sim.studies.purchasing.whatif import Row
     from tangram_sim.studies.sweep import Sweep
 
 Tokens: TypeAlias = Annotated[float, typer.Option("--tokens", help="Tokens to train on, e.g. 1e12.")]
@@ -40,6 +39,10 @@ NoCache: TypeAlias = Annotated[bool, typer.Option("--no-cache", help="Keep no an
 Jobs: TypeAlias = Annotated[
     int, typer.Option("--jobs", help="Processes; 0: one per core (with the extra sweep).")
 ]
+DaskAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--dask", help="Simulate on a Dask cluster at HOST:PORT (with the extra sweep-dask)."),
+]
 WithSensitivity: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -48,14 +51,16 @@ WithSensitivity: TypeAlias = Annotated[
 ]
 
 
-def make_sweep(folder: Path | None, no_cache: bool, jobs: int, progress: "SlowProgress") -> "Sweep":
+def make_sweep(
+    folder: Path | None, no_cache: bool, jobs: int, progress: "SlowProgress", dask: str | None = None
+) -> "Sweep":
     """The sweep that the options ask for."""
     from tangram_sim.studies.sweep import Cache, Sweep, default_folder
 
     if no_cache and folder is not None:
         raise BadInputError("--cache and --no-cache contradict each other; keep one")
     cache = None if no_cache else Cache(folder or default_folder())
-    return Sweep(cache, jobs, progress.report)
+    return Sweep(cache, jobs, progress.report, dask=dask)
 
 
 def require_tokens(tokens: float) -> None:
@@ -70,6 +75,16 @@ def unused_prices(prices: "Prices", names: set[str]) -> tuple[str, ...]:
     return (f"the price file also speaks of {', '.join(unused)}: not in this question",) if unused else ()
 
 
+def require_output(path: Path | None) -> None:
+    """Refuse an impossible `-o`, a report or a folder, before any work is done. Raises BadInputError."""
+    from tangram_sim.cli import writing
+
+    if writing.is_report(path):
+        writing.require_writable(output=path)
+    elif path is not None:
+        require_folder(path)
+
+
 def require_folder(path: Path) -> None:
     """Refuse a place that cannot hold files before any work is done. Raises BadInputError."""
     place = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
@@ -77,106 +92,6 @@ def require_folder(path: Path) -> None:
         raise BadInputError(f"--output {path}: {place} is a file; name a folder for the plans")
     if not os.access(place, os.W_OK):
         raise BadInputError(f"--output {path}: no permission to write in {place}; name another folder")
-
-
-def money(usd: float | None) -> str:
-    """Dollars with three or four digits; `-` where they are not known."""
-    if usd is None:
-        return "-"
-    if math.isinf(usd):
-        return "inf"
-    return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}"
-
-
-def count_of(value: float | None) -> str:
-    """A large number in millions; `-` where it is not known."""
-    if value is None:
-        return "-"
-    return "inf" if math.isinf(value) else f"{value / 1e6:,.3g} M"
-
-
-def days(value: float) -> str:
-    """Days, or years where it is many."""
-    return f"{value / 365.25:,.1f} years" if value > 3652.5 else f"{value:,.1f} days"
-
-
-def uses(row: "Row") -> str:
-    """GPUs used of those there are, member by member."""
-    return " ".join(f"{use.label} {use.gpus_used}/{use.gpus}" for use in row.uses)
-
-
-def row_json(row: "Row") -> dict[str, Any]:
-    """One row as JSON; the plan is in files of its own."""
-    found: dict[str, Any] = {"name": row.name, "feasible": row.document is not None}
-    if row.document is None:
-        return found | {"reason": row.reason}
-    marginal = row.marginal_tokens_per_usd
-    return found | {
-        "tokens_per_s": row.throughput.tokens_per_s,
-        "tokens_per_s_low": row.throughput.low,
-        "tokens_per_s_high": row.throughput.high,
-        "goodput": row.goodput.fraction if row.goodput else None,
-        "checkpoint_interval_s": row.goodput.interval_s
-        if row.goodput and math.isfinite(row.goodput.interval_s)
-        else None,
-        "step_s": row.document.step_s,
-        "mfu": row.document.mfu,
-        "days_to_train": row.days_to_train,
-        "power_w": row.power_w,
-        "outlay_usd": row.bill.outlay_usd,
-        "usd_per_hour": row.bill.usd_per_hour if row.bill.known else None,
-        "usd_to_train": row.usd_to_train,
-        "usd_per_million_tokens": row.usd_per_million_tokens,
-        "marginal_tokens_per_usd": marginal if marginal is not None and math.isfinite(marginal) else None,
-        "missing": list(row.bill.missing),
-        "uses": [
-            {
-                "label": use.label,
-                "gpu": use.gpu,
-                "gpus": use.gpus,
-                "gpus_used": use.gpus_used,
-                "nodes_used": use.nodes_used,
-                "bought": use.bought,
-            }
-            for use in row.uses
-        ],
-        "charges": [
-            {
-                "of": charge.member,
-                "kind": charge.kind,
-                "usd_per_hour": charge.usd_per_hour,
-                "basis": charge.basis,
-            }
-            for charge in row.bill.charges
-        ],
-    }
-
-
-def sensitivity_json(found: "Sensitivity") -> dict[str, Any]:
-    """A sensitivity as JSON."""
-    return {
-        "score": found.score,
-        "best": found.best,
-        "second": found.second,
-        "value": found.value,
-        "tornado": [
-            {
-                "input": swing.input.name,
-                "base": swing.input.base,
-                "low": swing.input.low,
-                "high": swing.input.high,
-                "at_low": swing.at_low,
-                "at_high": swing.at_high,
-                "source": swing.input.source,
-            }
-            for swing in found.tornado
-        ],
-        "flips": [
-            {"input": flip.input.name, "base": flip.input.base, "threshold": flip.threshold}
-            for flip in found.flips
-        ],
-        "steady": list(found.steady),
-    }
 
 
 def print_sensitivity(found: "Sensitivity") -> None:

@@ -111,6 +111,7 @@ def command(
         flash_attention=flash_attention,
     )
     result = api.estimate(what, load_cluster(cluster, database), job, wanted, hwdb=database)
+    output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)
 
 

@@ -10,6 +10,7 @@ from tangram_sim.cli import (
     calibrate,
     estimate,
     explain,
+    export,
     hardware,
     interconnect,
     models,
@@ -33,6 +34,7 @@ app.command("plan")(plan.command)
 app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)
 app.command("explain")(explain.command)
+app.command("export")(export.command)
 app.command("what-if")(what_if.command)
 app.command("purchase")(purchase.command)
 app.command("islands")(hardware.islands)

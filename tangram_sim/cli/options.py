@@ -49,7 +49,8 @@ MemoryFile: TypeAlias = Annotated[
     Path | None, typer.Option("--memory", help="Write bytes by stage over the step to this CSV file.")
 ]
 Output: TypeAlias = Annotated[
-    Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")
+    Path | None,
+    typer.Option("-o", "--output", help="Write the plan to this file, or report.html to look at."),
 ]
 
 DEGREES = {

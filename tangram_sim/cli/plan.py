@@ -104,6 +104,7 @@ def command(
             hwdb=database,
             progress=progress.report,
         )
+    output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, candidates=candidates)
 
 

@@ -52,7 +52,9 @@ Growth = Annotated[
 ]
 FrontFolder = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Write front.json and the plans of the front into this folder."),
+    typer.Option(
+        "-o", "--output", help="A folder for front.json and the plans, or report.html: all of it to look at."
+    ),
 ]
 
 
@@ -84,6 +86,7 @@ def command(
     cache: buying.CacheFolder = None,
     no_cache: buying.NoCache = False,
     jobs: buying.Jobs = 0,
+    dask: buying.DaskAddress = None,
     output: FrontFolder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
@@ -99,11 +102,13 @@ def command(
     from tangram_sim.planners.api import Wishes
     from tangram_sim.studies.purchasing.billing import Terms
     from tangram_sim.studies.purchasing.catalogue import Limits, load_catalogue
+    from tangram_sim.studies.purchasing.documents import purchase_document
     from tangram_sim.studies.purchasing.fleets import Fleet
     from tangram_sim.studies.purchasing.pricefile import load_prices
     from tangram_sim.studies.purchasing.purchase import as_what_if, purchase
     from tangram_sim.studies.purchasing.search import Work
     from tangram_sim.studies.purchasing.sensitivity import sensitivity as find_sensitivity
+    from tangram_sim.studies.purchasing.words import count_of, days, money, uses
 
     buying.require_tokens(tokens)
     if cost not in ("hourly", "outlay"):
@@ -116,8 +121,7 @@ def command(
         _limit("--rack-units", rack_units),
         _day("--deadline", deadline) if deadline else None,
     )
-    if output is not None:
-        buying.require_folder(output)
+    buying.require_output(output)
     names = shared.names("MODEL", model)
     shares = _weights(weights, len(names))
     job = Job(global_batch, seq, dtype, optimizer, schedule)
@@ -129,7 +133,7 @@ def command(
     found_prices = load_prices(prices, database)
     unused = buying.unused_prices(found_prices, known | set(database.node_names()))
     with SlowProgress("purchase") as progress:
-        sweep = buying.make_sweep(cache, no_cache, jobs, progress)
+        sweep = buying.make_sweep(cache, no_cache, jobs, progress, dask)
         study = purchase(
             works,
             standing,
@@ -146,51 +150,23 @@ def command(
             by_outlay=cost == "outlay",
         )
         hangs_on = None
-        if sensitivity:
+        if sensitivity or (writing.is_report(output) and len(works) == 1):
             if len(works) > 1:
                 raise BadInputError("--sensitivity takes one model; ask for each model by itself")
             hangs_on = find_sensitivity(as_what_if(study, tokens), database)
     front = study.front
-    found = {
-        "models": [{"name": work.model.name, "weight": work.weight} for work in works],
-        "cost": "usd_per_hour" if cost == "hourly" else "outlay_usd",
-        "mixes": front.mixes,
-        "bounded_away": front.left_out,
-        "growth_breach": front.growth_breach if growth_bound else None,
-        "front": [
-            {
-                "mix": {
-                    offer.name: count for offer, count in zip(study.offers, point.simulated.mix, strict=True)
-                },
-                "cost": point.simulated.cost,
-                "tokens_per_s": point.simulated.tokens_per_s,
-                "bound_tokens_per_s": point.simulated.bound_tokens_per_s,
-                "gap": point.simulated.gap,
-                "plans": [str(path.name) for path, _ in point.plan_files(Path())],
-                "rows": [buying.row_json(row) for row in point.rows],
-            }
-            for point in study.points
-        ],
-        "simulated": [
-            {
-                "mix": list(one.mix),
-                "name": one.name,
-                "cost": one.cost,
-                "tokens_per_s": one.tokens_per_s,
-                "bound_tokens_per_s": one.bound_tokens_per_s,
-                "step_s": [document.step_s for document in one.documents],
-                "reason": one.reason,
-            }
-            for one in front.simulated
-        ],
-        "sensitivity": buying.sensitivity_json(hangs_on) if hangs_on else None,
-        "assumptions": list(study.assumptions),
-        "notes": [*unused, *study.notes],
-    }
-    if output is not None:
+    basis = "usd_per_hour" if cost == "hourly" else "outlay_usd"
+    document = purchase_document(study, hangs_on, unused, cost=basis, growth=growth_bound)
+    found = document.model_dump(mode="json")
+    if output is not None and writing.is_report(output):
+        from tangram_sim.studies.reporting.purchases import purchase_report
+
+        axis = "USD per hour of what is bought" if cost == "hourly" else "USD of capital"
+        write_whole(output, purchase_report(study, tokens, hangs_on, database, axis))
+    elif output is not None:
         for point in study.points:
-            for path, document in point.plan_files(output / "plans"):
-                write_whole(path, writing.plan_text(document))
+            for path, planned in point.plan_files(output / "plans"):
+                write_whole(path, writing.plan_text(planned))
         write_whole(output / "front.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
     if as_json:
         print_json(found)
@@ -214,14 +190,14 @@ def command(
         [
             (
                 point.simulated.name,
-                buying.money(point.simulated.cost),
+                money(point.simulated.cost),
                 f"{point.simulated.tokens_per_s:,.0f}",
                 f"{point.simulated.gap:.0%}",
-                ", ".join(buying.days(row.days_to_train) for row in point.rows),
-                "; ".join(buying.uses(row) for row in point.rows),
+                ", ".join(days(row.days_to_train) for row in point.rows),
+                "; ".join(uses(row) for row in point.rows),
                 f"{max(row.power_w for row in point.rows) / 1000:.1f}",
-                ", ".join(buying.money(row.usd_per_million_tokens) for row in point.rows),
-                ", ".join(buying.count_of(row.marginal_tokens_per_usd) for row in point.rows),
+                ", ".join(money(row.usd_per_million_tokens) for row in point.rows),
+                ", ".join(count_of(row.marginal_tokens_per_usd) for row in point.rows),
             )
             for point in study.points
         ],
@@ -231,9 +207,11 @@ def command(
         f"the front of {front.mixes:,} mixes within the limits: the fastest for the cost. `gap`: "
         "its best plan is at most so much faster than the one found"
     )
-    if hangs_on is not None:
+    if hangs_on is not None and sensitivity:
         buying.print_sensitivity(hangs_on)
-    if output is not None:
+    if writing.is_report(output):
+        print_line(f"report written to {output}")
+    elif output is not None:
         print_line(f"front and plans written to {output} (`tangram simulate` replays a plan)")
     print_line(f"searched: {len(front.simulated)} mixes simulated, {front.left_out} bounded away")
     buying.print_notes((*unused, *study.notes), sweep)

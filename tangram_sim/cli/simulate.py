@@ -22,5 +22,7 @@ def command(
     from tangram_sim.studies import api
 
     writing.require_writable(output=output, trace=trace, memory=memory)
-    result = api.simulate(plan, engine=engine, hwdb=shared.load_hwdb(hwdb))
+    database = shared.load_hwdb(hwdb)
+    result = api.simulate(plan, engine=engine, hwdb=database)
+    output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)

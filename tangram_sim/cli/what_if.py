@@ -20,7 +20,12 @@ Remove = Annotated[
     list[str] | None, typer.Option("--remove", help="Retire GROUP or GROUP:COUNT nodes in every candidate.")
 ]
 PlansFolder = Annotated[
-    Path | None, typer.Option("-o", "--output", help="Write the plan of every candidate into this folder.")
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="A folder for the plan of every candidate, or report.html: all to look at.",
+    ),
 ]
 
 
@@ -43,6 +48,7 @@ def command(
     cache: buying.CacheFolder = None,
     no_cache: buying.NoCache = False,
     jobs: buying.Jobs = 0,
+    dask: buying.DaskAddress = None,
     output: PlansFolder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
@@ -55,18 +61,19 @@ def command(
     from tangram_sim.jobs import Job
     from tangram_sim.planners.api import Wishes
     from tangram_sim.studies.purchasing.billing import Terms
+    from tangram_sim.studies.purchasing.documents import what_if_document
     from tangram_sim.studies.purchasing.fleets import Fleet, parse_purchases, parse_retired
     from tangram_sim.studies.purchasing.pricefile import load_prices
     from tangram_sim.studies.purchasing.sensitivity import sensitivity as find_sensitivity
     from tangram_sim.studies.purchasing.whatif import plan_path, what_if
+    from tangram_sim.studies.purchasing.words import count_of, days, money, rate, uses
 
     buying.require_tokens(tokens)
     if not add and not remove:
         raise BadInputError(
             "nothing to compare: give --add NODE:COUNT or --remove GROUP, e.g. --add p5.48xlarge:2"
         )
-    if output is not None:
-        buying.require_folder(output)
+    buying.require_output(output)
     terms, database = Terms(acquire, fleet), shared.load_hwdb(hwdb)
     found_prices = load_prices(prices, database)
     standing = Fleet.of(load_cluster(cluster, database))
@@ -74,7 +81,7 @@ def command(
     named = {member.name for member in standing.members} | {one.name for each in bought for one in each}
     unused = buying.unused_prices(found_prices, named | set(database.node_names()))
     with SlowProgress("what-if") as progress:
-        sweep = buying.make_sweep(cache, no_cache, jobs, progress)
+        sweep = buying.make_sweep(cache, no_cache, jobs, progress, dask)
         study = what_if(
             load_model(model),
             standing,
@@ -88,24 +95,21 @@ def command(
             hwdb=database,
             sweep=sweep,
         )
-        hangs_on = find_sensitivity(study, database) if sensitivity else None
+        hangs_on = find_sensitivity(study, database) if sensitivity or writing.is_report(output) else None
     written = []
-    for row in study.rows if output is not None else ():
-        if row.document is not None and output is not None:
-            path = plan_path(output, row.name)
-            write_whole(path, writing.plan_text(row.document))
-            written.append(str(path))
+    if output is not None and writing.is_report(output):
+        from tangram_sim.studies.reporting.purchases import what_if_report
+
+        write_whole(output, what_if_report(study, hangs_on, database))
+        written.append(f"report written to {output}")
+    elif output is not None:
+        for row in study.rows:
+            if row.document is not None:
+                path = plan_path(output, row.name)
+                write_whole(path, writing.plan_text(row.document))
+                written.append(f"plan written to {path}")
     if as_json:
-        print_json(
-            {
-                "model": study.model.name,
-                "tokens": tokens,
-                "candidates": [buying.row_json(row) for row in study.rows],
-                "sensitivity": buying.sensitivity_json(hangs_on) if hangs_on else None,
-                "assumptions": list(study.assumptions),
-                "notes": [*unused, *study.notes],
-            }
-        )
+        print_json(what_if_document(study, hangs_on, unused).model_dump(mode="json"))
         return
     print_line(f"{study.model.name} on {standing.cluster.name}, {tokens:,.4g} tokens")
     print_table(
@@ -116,15 +120,15 @@ def command(
         [
             (
                 row.name,
-                f"{row.throughput.tokens_per_s:,.0f}",
+                rate(row),
                 f"{row.document.mfu:.1%}",
-                buying.days(row.days_to_train),
-                buying.uses(row),
+                days(row.days_to_train),
+                uses(row),
                 f"{row.power_w / 1000:.1f}",
-                buying.money(row.bill.outlay_usd if row.bill.known else None),
-                buying.money(row.bill.usd_per_hour if row.bill.known else None),
-                buying.money(row.usd_per_million_tokens),
-                buying.count_of(row.marginal_tokens_per_usd),
+                money(row.bill.outlay_usd if row.bill.known else None),
+                money(row.bill.usd_per_hour if row.bill.known else None),
+                money(row.usd_per_million_tokens),
+                count_of(row.marginal_tokens_per_usd),
             )
             if row.document is not None
             else (row.name, *("-",) * 3, row.reason, *("-",) * 5)
@@ -132,10 +136,10 @@ def command(
         ],
         right=(1, 2, 3, 5, 6, 7, 8, 9),
     )
-    if hangs_on is not None:
+    if hangs_on is not None and sensitivity:
         buying.print_sensitivity(hangs_on)
     for line in written:
-        print_line(f"plan written to {line}")
+        print_line(line)
     islands = (
         ()
         if sub_islands

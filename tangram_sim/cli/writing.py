@@ -15,6 +15,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
     from tangram_sim.planners.api import Candidate
     from tangram_sim.studies.api import Result
     from tangram_sim.studies.documents import PlanDocument, StageForecast
@@ -39,6 +40,10 @@ def require_writable(**files: Path | None) -> None:
             raise BadInputError(f"{option}: {place} is a file, not a folder; name another place")
         if not os.access(path if path.exists() else place, os.W_OK):
             raise BadInputError(f"{option}: no permission to write in {place}; name another place")
+        if is_report(path) and name == "output":
+            from tangram_sim.studies.reporting.figures import plotly
+
+            plotly()
         if path.absolute() in seen and (path.is_file() or not path.exists()):
             raise BadInputError(f"--{seen[path.absolute()]} and {option} name one file; name two")
         seen[path.absolute()] = name
@@ -77,6 +82,23 @@ def show(
     print_document(result.document)
     for line in written:
         print_line(line)
+
+
+def is_report(path: Path | None) -> bool:
+    """Whether `-o` names an HTML report."""
+    return path is not None and path.suffix.lower() in (".html", ".htm")
+
+
+def reported(result: "Result", output: Path | None, hwdb: "Hwdb", *, as_json: bool) -> Path | None:
+    """Write the HTML report where `-o` names one; what is left for `-o` otherwise."""
+    if output is None or not is_report(output):
+        return output
+    from tangram_sim.studies.reporting.plan_sections import plan_report
+
+    write_whole(output, plan_report(result.document, hwdb))
+    if not as_json:
+        print_line(f"report written to {output}")
+    return None
 
 
 def plan_text(document: "PlanDocument") -> str:

@@ -12,12 +12,17 @@ from tangram_sim.studies.documents import (
     ParametersDocument,
     PlanDocument,
 )
+from tangram_sim.studies.exporting.rankmap import RankMapDocument
+from tangram_sim.studies.purchasing.documents import PurchaseDocument, WhatIfDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,
     "islands": IslandsDocument,
     "model": ModelDocument,
     "parameters": ParametersDocument,
+    "what-if": WhatIfDocument,
+    "purchase": PurchaseDocument,
+    "rankmap": RankMapDocument,
 }
 
 

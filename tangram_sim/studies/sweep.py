@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,15 +107,29 @@ class Sweep:
     """Runs work over items: from the cache where it can, else on `jobs` processes (0: all cores).
 
     More than one process needs joblib, which comes with the extra `sweep`; its backend is loky unless the
-    caller has set another with `joblib.parallel_config` (Dask: docs/how-to/buy-gpus.md).
+    caller has set another with `joblib.parallel_config`. `dask` is the address of a Dask scheduler whose
+    workers do the work instead; `jobs` 0 then means as many at once as they have threads.
     """
 
-    def __init__(self, cache: Cache | None = None, jobs: int = 0, report: Report | None = None) -> None:
+    def __init__(
+        self,
+        cache: Cache | None = None,
+        jobs: int = 0,
+        report: Report | None = None,
+        *,
+        dask: str | None = None,
+    ) -> None:
         if jobs < 0:
             raise BadInputError(f"--jobs {jobs}: give a number of processes, or 0 for all cores")
         has_joblib = find_spec("joblib") is not None
         if jobs > 1 and not has_joblib:
             raise BadInputError(f'--jobs {jobs} needs joblib: pip install "tangram-sim[sweep]"')
+        if dask is not None and not (has_joblib and find_spec("distributed")):
+            raise BadInputError(f'--dask {dask} needs distributed: pip install "tangram-sim[sweep-dask]"')
+        self._dask = dask
+        if dask is not None and not jobs:
+            with _client(dask) as client:
+                jobs = max(2, sum(client.nthreads().values()))
         self.cache, self._report = cache, report
         self.jobs = jobs or (cores() if has_joblib else 1)
         self.made = self.kept = 0  # answers computed, answers found in the cache
@@ -162,10 +177,30 @@ class Sweep:
             for key, item in waiting.items():
                 yield _one(work, key, item)
             return
-        from joblib import Parallel, delayed
+        from joblib import Parallel, delayed, parallel_config
 
-        parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")
-        yield from parallel(delayed(_one)(work, key, item) for key, item in waiting.items())
+        def spread() -> Iterator[tuple[str, Answer]]:
+            parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")
+            yield from parallel(delayed(_one)(work, key, item) for key, item in waiting.items())
+
+        if self._dask is None:
+            yield from spread()
+            return
+        with _client(self._dask), parallel_config(backend="dask"):
+            yield from spread()
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    """A connection to a Dask scheduler. Raises BadInputError where none answers."""
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout="10s")
+    except (OSError, ValueError, TypeError) as error:
+        raise BadInputError(f"--dask {address}: no Dask scheduler answers there: {error}") from None
+    with client:
+        yield client
 
 
 def _one(work: Callable[[Item], Answer], key: str, item: Item) -> tuple[str, Answer]:

@@ -28,10 +28,12 @@ class Throughput:
 
 
 def throughput_of(document: PlanDocument) -> Throughput:
-    """The throughput of a plan. The one place where the interval of a forecast enters these studies."""
+    """The throughput of a plan with its 90 % interval: the one place where intervals enter these studies."""
     tokens = document.job.global_batch * document.job.seq
     rate = tokens / document.step_s
-    return Throughput(rate, rate, rate)
+    if not document.step_s_high or not document.step_s_low:
+        return Throughput(rate, rate, rate)
+    return Throughput(rate, tokens / document.step_s_high, tokens / document.step_s_low)
 
 
 @dataclass(frozen=True, slots=True)

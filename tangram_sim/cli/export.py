@@ -1,0 +1,56 @@
+"""`tangram export`: a plan as launch configuration of a training framework."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.console import print_json, print_line
+
+To = Annotated[
+    str,
+    typer.Option("--to", help="rankmap, torchrun, megatron, torchtitan, deepspeed or torch-pipeline-csv."),
+]
+Folder = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write the files into this folder.  [default: print]")
+]
+
+
+def command(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram plan -o`.")],
+    to: To,
+    output: Folder = None,
+    as_json: shared.AsJson = False,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """Write a plan as launch configuration; exit 2 with the reasons where a framework cannot express it."""
+    import sys
+
+    from tangram_sim.cli import buying
+    from tangram_sim.datafiles import write_whole
+    from tangram_sim.studies.exporting.formats import export
+    from tangram_sim.studies.planfile import plan_from_document, read_plan
+
+    if output is not None:
+        buying.require_folder(output)
+    database = shared.load_hwdb(hwdb)
+    found = export(plan_from_document(read_plan(plan), database, str(plan)), to)
+    if output is not None:
+        for name, text in found.files.items():
+            write_whole(output / name, text)
+    if as_json:
+        print_json({"to": to, "files": found.files, "notes": list(found.notes)})
+        return
+    for name, text in found.files.items():
+        if output is not None:
+            print_line(f"{output / name} written")
+        elif len(found.files) == 1:
+            sys.stdout.write(text)
+        else:
+            sys.stdout.write(f"==> {name} <==\n{text}")
+    for note in found.notes:
+        if output is not None:
+            print_line(f"note: {note}")
+        else:  # standard output holds the files
+            sys.stderr.write(f"note: {note}\n")

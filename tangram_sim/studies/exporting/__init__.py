@@ -1,0 +1,1 @@
+"""Launch configuration of training frameworks, written from a plan and read back."""

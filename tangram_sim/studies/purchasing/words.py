@@ -1,0 +1,39 @@
+"""How figures of a purchase read: dollars, tokens, days; `-` for what is not known."""
+
+import math
+
+from tangram_sim.studies.purchasing.whatif import Row
+
+
+def money(usd: float | None) -> str:
+    """Dollars with three or four digits; `-` where they are not known."""
+    if usd is None:
+        return "-"
+    if math.isinf(usd):
+        return "inf"
+    return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}"
+
+
+def count_of(value: float | None) -> str:
+    """A large number in millions; `-` where it is not known."""
+    if value is None:
+        return "-"
+    return "inf" if math.isinf(value) else f"{value / 1e6:,.3g} M"
+
+
+def days(value: float) -> str:
+    """Days, or years where it is many."""
+    return f"{value / 365.25:,.1f} years" if value > 3652.5 else f"{value:,.1f} days"
+
+
+def uses(row: Row) -> str:
+    """GPUs used of those there are, member by member."""
+    return " ".join(f"{use.label} {use.gpus_used}/{use.gpus}" for use in row.uses)
+
+
+def rate(row: Row) -> str:
+    """Tokens per second with the 90 % interval where one is known."""
+    found = row.throughput
+    if found.low == found.high:
+        return f"{found.tokens_per_s:,.0f}"
+    return f"{found.tokens_per_s:,.0f} ({found.low:,.0f} to {found.high:,.0f})"
