@@ -18,7 +18,7 @@ from tangram_sim.parallelizers.layerwise import ROOM, LayerWise
 from tangram_sim.parallelizers.layouts import degrees, expert_degrees
 from tangram_sim.parallelizers.menu import Menu, Run
 
-EVALUATIONS, EVALUATIONS_PER_ATOM = 80, 8  # budget of one search: it grows with the slice
+EVALUATIONS, EVALUATIONS_PER_ATOM = 60, 6  # budget of one search: it grows with the slice
 HOPS, BEAM, PATIENCE = 3, 3, 2
 _KEPT = 128  # menus
 
