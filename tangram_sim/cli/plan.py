@@ -43,6 +43,22 @@ Candidates = Annotated[
 SubIslands = Annotated[
     bool, typer.Option("--sub-islands/--whole-islands", help="Whether islands may be split.")
 ]
+NoPrune = Annotated[
+    str | None,
+    typer.Option(
+        "--no-prune", help="Policies off: redundancy, imbalance, infeasibility, incompatibility; or all."
+    ),
+]
+Window = Annotated[
+    str,
+    typer.Option("--window", help="Ask only about loads from 1/N to N. auto: what provably loses nothing."),
+]
+Ablation = Annotated[
+    bool, typer.Option("--ablation", help="Plan with policies on and off; print a table, no plan.")
+]
+Replicate = Annotated[
+    bool, typer.Option("--replicate/--one-pipeline", help="Whether pipelines may stand side by side.")
+]
 
 
 def command(
@@ -64,6 +80,10 @@ def command(
     top: Top = 1,
     candidates: Candidates = None,
     sub_islands: SubIslands = True,
+    no_prune: NoPrune = None,
+    window: Window = "auto",
+    ablation: Ablation = False,
+    replicate: Replicate = True,
     stack: shared.Stack = "generic",
     output: shared.Output = None,
     as_json: shared.AsJson = False,
@@ -93,13 +113,30 @@ def command(
         parallelizer=parallelizer,
         sub_islands=sub_islands,
         every_candidate=candidates is not None,
+        policies=_policies(no_prune),
+        window=_window(window),
+        replicate=replicate,
     )
     database = shared.load_hwdb(hwdb)
+    job = Job(global_batch, seq, dtype, optimizer, schedule, stack=stack)
+    if ablation:
+        from tangram_sim.studies.ablation import ablation as ablated
+        from tangram_sim.studies.ablation import table
+
+        if as_json or output or trace or candidates:
+            raise BadInputError("--ablation prints a table; drop --json, --output, --trace and --candidates")
+        from tangram_sim.cli.console import print_line
+
+        with SlowProgress("planning with policies on and off"):
+            rows = ablated(load_model(model), load_cluster(cluster, database), job, database, wishes)
+        for line in table(rows).splitlines():
+            print_line(line)
+        return
     with SlowProgress("planning") as progress:
         result = api.plan(
             load_model(model),
             load_cluster(cluster, database),
-            Job(global_batch, seq, dtype, optimizer, schedule, stack=stack),
+            job,
             wishes=wishes,
             hwdb=database,
             progress=progress.report,
@@ -123,3 +160,27 @@ def _preset(
     if any(not item.endswith("=0") for item in zero):
         raise BadInputError(f"--preset {preset} means --fix zero=0, not {zero[0]}; drop one of the two")
     return fixes if zero else [*fixes, "zero=0"], size
+
+
+def _policies(left_out: str | None) -> tuple[str, ...]:
+    """All policies but those named. Raises UnknownNameError for others."""
+    from tangram_sim.planners.api import POLICIES
+
+    names = shared.names("--no-prune", left_out)
+    for name in names:
+        if name not in (*POLICIES, "all"):
+            raise unknown_name("pruning policy", name, [*POLICIES, "all"])
+    return tuple(policy for policy in POLICIES if policy not in names and "all" not in names)
+
+
+def _window(given: str) -> float:
+    """The widest load asked about; 0 where the bound decides."""
+    if given == "auto":
+        return 0.0
+    try:
+        window = float(given)
+    except ValueError:
+        window = 0.0
+    if not 1 < window < float("inf"):
+        raise BadInputError(f"--window {given}: give auto, or a number above 1, e.g. 4")
+    return window

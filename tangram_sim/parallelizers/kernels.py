@@ -65,3 +65,46 @@ def best_mix(
                 if held + max(front_transient[p, n], back_transient[q, n]) <= capacity:
                     best_p, best_q, best_n, best = p, q, n, seconds
     return best_p, best_q, best_n, best
+
+
+@njit(cache=True)
+def best_split(
+    front_s: NDArray[np.float64],
+    front_tail_s: NDArray[np.float64],
+    front_static: NDArray[np.float64],
+    front_activation: NDArray[np.float64],
+    front_transient: NDArray[np.float64],
+    back_s: NDArray[np.float64],
+    back_tail_s: NDArray[np.float64],
+    back_static: NDArray[np.float64],
+    back_activation: NDArray[np.float64],
+    back_transient: NDArray[np.float64],
+    switch_s: NDArray[np.float64],
+    p: int,
+    q: int,
+    held: int,
+    microbatches: int,
+    capacity: float,
+) -> tuple[int, float, float, float]:
+    """The fastest way to give the first blocks strategy `p` and the others strategy `q`.
+
+    `front_*` and `back_*` as in `Sides`, (strategies, blocks + 1). Returns (blocks under the first,
+    seconds of a microbatch, seconds once per step, bytes missing): the fastest that fits, else what misses
+    least.
+    """
+    blocks = front_s.shape[1] - 1
+    best_n, best, best_tail, least = 0, np.inf, 0.0, np.inf
+    fastest = np.inf
+    for n in range(blocks + 1):
+        seconds, tail = front_s[p, n] + back_s[q, n], front_tail_s[p, n] + back_tail_s[q, n]
+        transient = max(front_transient[p, n], back_transient[q, n])
+        if 0 < n < blocks:
+            seconds += switch_s[p, q]
+        held_bytes = (
+            front_static[p, n] + back_static[q, n] + held * (front_activation[p, n] + back_activation[q, n])
+        )
+        short = max(held_bytes + transient - capacity, 0.0)
+        cost = seconds + tail / microbatches
+        if short < least or (short == least and cost < fastest):
+            best_n, best, best_tail, least, fastest = n, seconds, tail, short, cost
+    return best_n, best, best_tail, least

@@ -35,7 +35,7 @@ from tangram_sim.schedules import holds_whole_depth
 from tangram_sim.units import show_bytes
 
 _MENUS = 96  # (island part, microbatch, inner depth) whose strategies stay priced
-_ROOM = 1 - 1e-12  # of the memory, so that sums in another order still fit
+ROOM = 1 - 1e-12  # of the memory, so that sums in another order still fit
 
 
 class LayerWise(Parallelizer):
@@ -161,16 +161,23 @@ class LayerWise(Parallelizer):
         most = min(atoms - outside, request.microbatches - 1)
         behind = 0
         while behind <= most:
-            cuts = self.cuts(request, menu, behind)
-            stages = self.chosen(request, menu, cuts, behind) if cuts else None
-            if cuts is None or stages is None:
+            arranged = self.arrange(request, menu, behind)
+            if arranged is None:
                 return
-            partial = partial_of(request, menu, cuts, stages)
+            partial = partial_of(request, menu, *arranged)
             if partial.stages_behind >= 0:
                 yield partial
             if partial.slowest_s > request.pace_s:  # with more behind it only becomes slower
                 return
             behind = max(behind, partial.stages_behind) + 1
+
+    def arrange(
+        self, request: Request, menu: Menu, behind: int
+    ) -> tuple[tuple[int, ...], list[tuple[Run, ...]]] | None:
+        """Inner cuts and the runs of every inner stage with `behind` stages behind; None: nothing fits."""
+        cuts = self.cuts(request, menu, behind)
+        stages = self.chosen(request, menu, cuts, behind) if cuts else None
+        return None if cuts is None or stages is None else (cuts, stages)
 
     def chosen(
         self, request: Request, menu: Menu, cuts: Sequence[int], behind: int
@@ -190,7 +197,7 @@ class LayerWise(Parallelizer):
         """The fastest runs for atoms [start, stop) with `held` microbatches in flight; None: nothing fits."""
         from tangram_sim.parallelizers.kernels import best_mix
 
-        sides, room = menu.sides(start, stop), menu.capacity_bytes * _ROOM
+        sides, room = menu.sides(start, stop), menu.capacity_bytes * ROOM
         switch_s = menu.switch_s if self.switches else np.full_like(menu.switch_s, np.inf)
         front_s = sides.front_s + sides.front_tail_s / microbatches
         front_bytes = sides.front_static + held * sides.front_activation
@@ -246,7 +253,7 @@ class LayerWise(Parallelizer):
             transient = np.concatenate([transient[:2].max(axis=0, keepdims=True), transient[2:]])
         if len(transient) > blocks:
             transient = np.concatenate([transient[:-2], transient[-2:].max(axis=0, keepdims=True)])
-        room = menu.capacity_bytes * _ROOM
+        room = menu.capacity_bytes * ROOM
         setting = menu.setting
         if setting.model.tied and stop - start == setting.model.layers + 2:
             # Both ends hold the shared matrix once: counted where it saves least, whatever the other end is.

@@ -6,6 +6,9 @@ from tangram_sim.lowering.step import LoweredStep
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.plans import Plan
 
+# Why a question need not be asked, or its answer not be kept (arXiv:2606.16907, section on pruning).
+POLICIES = ("redundancy", "imbalance", "infeasibility", "incompatibility")
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
@@ -18,6 +21,9 @@ class Wishes:
     parallelizer: str = "grid"
     sub_islands: bool = True  # islands may be cut into groups of whole nodes
     every_candidate: bool = False  # keep a record of all partial plans
+    policies: tuple[str, ...] = POLICIES  # how the enumeration is pruned
+    window: float = 0.0  # loads asked about: 1/window to window; 0: what provably loses nothing
+    replicate: bool = True  # also try pipelines side by side
 
 
 @dataclass(slots=True)
@@ -31,6 +37,7 @@ class Counts:
     dominated: int = 0
     composed: int = 0  # complete pipelines that the composition handed over
     played: int = 0  # plans simulated whole
+    windowed: int = 0  # outside the window that was asked for, though inside what the bound allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +74,5 @@ class Found:
     counts: Counts
     notes: list[str] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
+    loads: tuple[float, float] = (0.0, 0.0)  # least and largest load of a pair that was asked about
+    lost: float = 0.0  # at most this share of the step was lost to a window

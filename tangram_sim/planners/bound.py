@@ -62,6 +62,13 @@ class WorkBound:
         latency = float((self.seconds / self.gpus[:, None]).min(axis=0).sum()) * microbatch
         return latency + self.step_s() * (1 - microbatch / self.batch)
 
+    def load(self, start: int, stop: int, kind: int, gpus: int) -> float:
+        """How much of its share atoms [start, stop) put on `gpus` GPUs of one kind: 1 is balanced.
+
+        Time of the slice there over the time of the whole model on the whole cluster, both ideal.
+        """
+        return float((self._own[kind, stop] - self._own[kind, start]) / gpus / self._prefix[-1])
+
     def slice_s(self, start: int, stop: int, kind: int, gpus: int) -> float:
         """Seconds of a step in which atoms [start, stop) run on `gpus` GPUs of one kind: at least this.
 

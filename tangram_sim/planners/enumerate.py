@@ -13,7 +13,7 @@ from tangram_sim.jobs import Job
 from tangram_sim.lowering.atoms import Slice, atom_kinds, atoms_of
 from tangram_sim.models import Block, Model
 from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Request
-from tangram_sim.planners.api import Candidate, Counts
+from tangram_sim.planners.api import POLICIES, Candidate, Counts
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.plans import UNLIMITED, PartialPlan, passage
 from tangram_sim.schedules import holds_whole_depth
@@ -56,7 +56,9 @@ class Enumeration:
 
     Policies: redundancy (equal signature on an equivalent island: asked once), infeasibility (the slice's
     weights alone exceed the part's memory), imbalance (no plan with this pair can beat the best known
-    one: a valid bound, so the winner never changes), dominance (inside the parallelizer's answer).
+    one: a valid bound, so the winner never changes), incompatibility (partial plans that are too slow for
+    any pipeline below the limit, or that another beats wherever they could stand, are dropped).
+    A `window` above 0 also drops pairs whose load leaves [1/window, window]; what that may lose is known.
     """
 
     model: Model
@@ -69,11 +71,15 @@ class Enumeration:
     counts: Counts
     record: list[Candidate] | None = None
     tied_s: float = 0.0
+    policies: Sequence[str] = POLICIES
+    window: float = 0.0
+    loads: list[float] = field(default_factory=list)  # of the pairs asked about
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
     # By (part, class, microbatch): the pace asked with, and the answer.
     _answers: dict[tuple[int, int, int], tuple[float, Answer]] = field(default_factory=dict)
     _pruned: dict[tuple[int, int, int], str] = field(default_factory=dict)
     _visited: set[tuple[int, int, int]] = field(default_factory=set)  # (part, kind, microbatch)
+    _outside_s: float = float("inf")  # least bound of a pair that only the window left out
 
     def table(self, microbatch: int, limit_s: float, units: Sequence[int]) -> Table:
         """Partial plans for one microbatch size; pairs that cannot beat `limit_s` are not asked about.
@@ -86,8 +92,10 @@ class Enumeration:
         for kind, island in enumerate(self.islands):
             for nodes in range(units[kind], island.nodes + 1, units[kind]):
                 part = _anonymous(island.part(nodes))
+                if "redundancy" not in self.policies:
+                    part = replace(part, name=f"{part.name} of {island.name}")
                 number = self._parts.setdefault(part, len(self._parts))
-                if (number, kind, microbatch) not in self._visited:
+                if "redundancy" in self.policies and (number, kind, microbatch) not in self._visited:
                     known = any(
                         (number, other, microbatch) in self._visited for other in range(len(self.islands))
                     )
@@ -105,26 +113,67 @@ class Enumeration:
         """The answer about one (part, class, microbatch); None when a policy prunes it."""
         # A plan below the limit has no stage slower than its share of the microbatches.
         pace_s = limit_s / (self.job.global_batch // key[2])
+        if "incompatibility" not in self.policies:
+            pace_s = float("inf")
         if key in self._answers and self._answers[key][0] >= pace_s:
             return self._answers[key][1]
-        reason = ""
-        if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
-            reason = "infeasible"
-        elif self.bound.slice_s(start, stop, kind, part.gpus) >= limit_s:
-            reason = "imbalanced"
+        reason = self._reason(kind, part, start, stop, limit_s)
         if reason:
             self._pruned[key] = reason
             return None
         self._pruned.pop(key, None)
+        self.loads.append(self.bound.load(start, stop, kind, part.gpus))
         answer = self._ask(kind, part, start, stop, key[2], pace_s)
+        if "redundancy" not in self.policies:
+            _, classes = slice_classes(self.model)
+            for first, row in enumerate(classes):
+                for last, group in enumerate(row):
+                    if group == key[1] and first != start:
+                        self._ask(kind, part, first, last, key[2], pace_s)
         self._answers[key] = (pace_s, answer)
         return answer
+
+    def ask(self, kind: int, nodes: int, start: int, stop: int, microbatch: int) -> tuple[PartialPlan, ...]:
+        """Partial plans of any pace for atoms like [start, stop) on some nodes of an island; asked once."""
+        firsts, classes = slice_classes(self.model)
+        group = classes[start][stop]
+        part = _anonymous(self.islands[kind].part(nodes))
+        key = (self._parts.setdefault(part, len(self._parts)), group, microbatch)
+        if key not in self._answers or self._answers[key][0] < float("inf"):
+            if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
+                return ()
+            self._answers[key] = float("inf"), self._ask(kind, part, *firsts[group], microbatch, float("inf"))
+        return self._answers[key][1].partials
+
+    def _reason(self, kind: int, part: Island, start: int, stop: int, limit_s: float) -> str:
+        """Why a pair is not asked about; empty when it is."""
+        if (
+            "infeasibility" in self.policies
+            and self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes
+        ):
+            return "infeasible"
+        least_s = self.bound.slice_s(start, stop, kind, part.gpus)
+        if "imbalance" in self.policies and least_s >= limit_s:
+            return "imbalanced"
+        if (
+            self.window
+            and not 1 <= self.bound.load(start, stop, kind, part.gpus) * self.window <= self.window**2
+        ):
+            self._outside_s = min(self._outside_s, least_s)
+            return "windowed"
+        return ""
+
+    def lost(self, best_s: float) -> float:
+        """At most this share of a step of `best_s` was lost to the window: no plan with a pair outside is
+        faster than the least bound of those pairs."""
+        return max(1.0 - self._outside_s / best_s, 0.0)
 
     def count_pruned(self) -> None:
         """Put the pairs that were never asked about into the counts."""
         reasons = list(self._pruned.values())
         self.counts.imbalanced += reasons.count("imbalanced")
         self.counts.infeasible += reasons.count("infeasible")
+        self.counts.windowed += reasons.count("windowed")
 
     def _ask(self, kind: int, part: Island, start: int, stop: int, microbatch: int, pace_s: float) -> Answer:
         request = Request(
@@ -186,7 +235,9 @@ class Enumeration:
         of_slice = np.array(classes, dtype=np.int64)
         whole_depth = holds_whole_depth(self.job.schedule)
         most = np.full(len(options), len(of_slice)) if whole_depth else _most_behind(of_slice, len(options))
-        kept = _undominated(pointers, floats, ints, most)
+        kept = np.ones(len(floats), dtype=bool)
+        if "incompatibility" in self.policies:
+            kept = _undominated(pointers, floats, ints, most)
         return Table(
             microbatch,
             self.job.global_batch // microbatch,

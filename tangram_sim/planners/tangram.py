@@ -22,6 +22,7 @@ from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee
 from tangram_sim.planners.infeasible import why_not
 from tangram_sim.planners.islands import find_islands
+from tangram_sim.planners.replication import Replication
 from tangram_sim.planners.search import Progress, Search, rank
 from tangram_sim.registry import parallelizer as parallelizer_named
 
@@ -112,6 +113,8 @@ def tangram(
         counts,
         every if wishes.every_candidate else None,
         _tied_s(model, job, islands),
+        wishes.policies,
+        wishes.window,
     )
     lowering = Lowering(Placement(cluster, hwdb), StagePrices(model, job, hwdb))
     referee = Referee(model, cluster, job, lowering, counts)
@@ -120,9 +123,30 @@ def tangram(
     played = search.run(progress)
     enumeration.count_pruned()
     if not played:
+        if counts.windowed:
+            raise InfeasibleError(
+                f"no plan inside --window {wishes.window:g}: {counts.windowed} pairs of a slice and a part "
+                "of an island lie outside; widen it, or leave it to the planner with --window auto"
+            )
         raise InfeasibleError(why_not(model, cluster, job, islands, hwdb, wishes.constraints))
     ranked = rank(played, referee, max(wishes.top, 1))
-    return Found(ranked, bound.step_s(), counts, notes, every)
+    if wishes.replicate and wishes.sub_islands and not wishes.order:
+        faster = Replication(enumeration, referee).improve(ranked[0])
+        if faster is not None:
+            gain = 1 - faster.step_s / ranked[0].step_s
+            count = len(faster.plan.pipelines)
+            notes.append(
+                f"{count} pipelines side by side are {gain:.1%} faster than the best single one found"
+            )
+            ranked = [faster, *ranked][: max(wishes.top, 1)]
+    lost = enumeration.lost(ranked[0].step_s)
+    if wishes.window:
+        notes.append(
+            f"imbalance window {wishes.window:g} as asked: {counts.windowed} pairs left out, at most "
+            f"{lost:.1%} of the step lost to it"
+        )
+    loads = (min(enumeration.loads), max(enumeration.loads))
+    return Found(ranked, bound.step_s(), counts, notes, every, loads, lost)
 
 
 def _tied_s(model: Model, job: Job, islands: Sequence[Island]) -> float:

@@ -1,0 +1,120 @@
+"""What each pruning policy is worth: the same question planned with policies switched on and off."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.models import Model
+from tangram_sim.planners.api import POLICIES, Wishes
+from tangram_sim.planners.tangram import tangram
+from tangram_sim.studies.api import resolve
+
+WINDOWS = (4.0, 2.0)  # fixed imbalance windows beside the automatic one
+
+
+@dataclass(frozen=True, slots=True)
+class Ablated:
+    """One planning run."""
+
+    case: str
+    asked: int
+    redundant: int
+    imbalanced: int  # by the bound
+    windowed: int  # by a fixed window
+    infeasible: int
+    cpu_s: float
+    step_s: float
+    load_low: float  # the window that was in effect: loads of the pairs asked about
+    load_high: float
+    lost: float  # at most this share of the step was lost to a fixed window
+
+
+def cases() -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """(name, policies, window): from none to all as the paper adds them, each one alone left out, windows."""
+    yield "none", (), 0.0
+    for count, policy in enumerate(POLICIES[:-1], start=1):
+        yield f"+ {policy}", POLICIES[:count], 0.0
+    yield f"+ {POLICIES[-1]} (all)", POLICIES, 0.0
+    for policy in POLICIES:
+        yield f"all but {policy}", tuple(one for one in POLICIES if one != policy), 0.0
+    for window in WINDOWS:
+        yield f"all, window {window:g}", POLICIES, window
+
+
+def ablation(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, wishes: Wishes) -> list[Ablated]:
+    """A row per case; the first run, which compiles and warms caches, is made twice and counted once.
+
+    Raises InfeasibleError as planning does. Single pipelines only: replication asks nothing of its own.
+    """
+    job, wishes = resolve(job, cluster, wishes), replace(wishes, replicate=False)
+    tangram(model, cluster, job, hwdb, wishes)
+    return [_run(model, cluster, job, hwdb, wishes, *case) for case in cases()]
+
+
+def _run(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    hwdb: Hwdb,
+    wishes: Wishes,
+    case: str,
+    policies: Sequence[str],
+    window: float,
+) -> Ablated:
+    began = time.process_time()
+    found = tangram(model, cluster, job, hwdb, replace(wishes, policies=tuple(policies), window=window))
+    cpu_s, counts = time.process_time() - began, found.counts
+    return Ablated(
+        case,
+        counts.asked,
+        counts.redundant,
+        counts.imbalanced,
+        counts.windowed,
+        counts.infeasible,
+        cpu_s,
+        found.ranked[0].step_s,
+        *found.loads,
+        found.lost,
+    )
+
+
+def table(rows: Sequence[Ablated]) -> str:
+    """The rows as text."""
+    titles = (
+        "policies",
+        "asked",
+        "redundant",
+        "imbalanced",
+        "windowed",
+        "infeasible",
+        "CPU-s",
+        "step s",
+        "loads asked",
+        "lost at most",
+    )
+    cells = [titles] + [
+        (
+            row.case,
+            f"{row.asked:,}",
+            f"{row.redundant:,}",
+            f"{row.imbalanced:,}",
+            f"{row.windowed:,}",
+            f"{row.infeasible:,}",
+            f"{row.cpu_s:.1f}",
+            f"{row.step_s:.3f}",
+            f"{row.load_low:.2f}-{row.load_high:.2f}",
+            f"{row.lost:.1%}",
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(titles))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    )
