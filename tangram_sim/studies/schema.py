@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tangram_sim.datafiles import write_whole
+from tangram_sim.studies.comparison import ComparisonDocument
 from tangram_sim.studies.documents import (
     Document,
     IslandsDocument,
@@ -18,6 +19,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "islands": IslandsDocument,
     "model": ModelDocument,
     "parameters": ParametersDocument,
+    "compare": ComparisonDocument,
 }
 
 
