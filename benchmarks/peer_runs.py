@@ -2,13 +2,13 @@
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import log2
 from pathlib import Path
 
-from tangram_sim.planners.outline import Outline, Team
+from tangram_sim.planners.outline import Outline, Team, shared_out
 from tangram_sim.planners.profile import Kind, LayerTable, Profile
 
 GPU_NAMES = {"A100-40": "A100-SXM4-40GB", "V100-16": "V100-SXM2-16GB", "GH-96": "GH200-96GB"}
@@ -94,7 +94,9 @@ class RecordedProfile(Profile):
         key = (kind, tp, sequences)
         if key not in self._tables:
             row = self._layers.get((self.kinds[kind].name, sequences, tp))
-            self._tables[key] = None if row is None or tp not in self._sizes else self._table(kind, tp, sequences, row)
+            self._tables[key] = (
+                None if row is None or tp not in self._sizes else self._table(kind, tp, sequences, row)
+            )
         return self._tables[key]
 
     def _table(self, kind: int, tp: int, sequences: int, row: dict[str, str]) -> LayerTable:
@@ -112,7 +114,7 @@ class RecordedProfile(Profile):
         )
 
     def _activations(self, tp: int) -> list[float]:
-        # The column counts elements of two bytes for some tensors and one for others; Sailor takes it as bytes.
+        # Elements of two bytes for some tensors and of one for others; Sailor takes the column as bytes.
         return self._per_atom(tp, "act_mem_floats")
 
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
@@ -171,16 +173,17 @@ def _rates(path: Path) -> dict[tuple[str, str, str, int], tuple[float, float, fl
 _STAGE = re.compile(r"L(\d+)\[([^\]]*)\]")
 
 
-def outline_of(run: Run, profile: Profile, share: bool) -> Outline | None:
-    """A recorded plan as an outline; `share` splits data by speed in mixed stages (Metis). None: a hole."""
-    from tangram_sim.planners.outline import shared_out
+def outline_of(run: Run, profile: Profile, share: bool, names: Sequence[str] = ()) -> Outline:
+    """A recorded plan as an outline; `share` splits data by speed in mixed stages (Metis).
 
+    `names` are the recorded names of the profile's kinds, where it has others.
+    """
     match = re.match(r"mbs=(\d+) pp=\d+ dp=\[([\d, ]+)\]", run.plan)
     if match is None:
         raise ValueError(f"{run.plan!r} is not in the notation of recorded plans")
     size, first_dp = int(match[1]), int(match[2].split(",")[0])
     microbatch = size * first_dp
-    names = [kind.name for kind in profile.kinds]
+    names = names or [kind.name for kind in profile.kinds]
     stages, lengths = list[tuple[Team, ...]](), list[int]()
     for length, teams in _STAGE.findall(run.plan):
         given = list(_teams(teams, names))
@@ -194,7 +197,7 @@ def outline_of(run: Run, profile: Profile, share: bool) -> Outline | None:
     return Outline(microbatches, microbatch, (0, *accumulate(lengths)), tuple(stages))
 
 
-def _teams(text: str, names: list[str]) -> Iterator[tuple[int, int, int]]:
+def _teams(text: str, names: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     for part in text.split(","):
         count, name, tp = re.fullmatch(r"(\d+)x(.+)/tp(\d+)", part).groups()  # type: ignore[union-attr]  # recorded
         yield names.index(name), int(count), int(tp)

@@ -1,4 +1,4 @@
-"""Discovery of plug-ins by entry point: which parallelizers and planners are installed, and loading one by name.
+"""Discovery of plug-ins by entry point: which parallelizers and planners there are, and loading one by name.
 
 The library finds its own the same way as everybody else's: groups `tangram_sim.parallelizers` and
 `tangram_sim.planners`.

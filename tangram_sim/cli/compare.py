@@ -16,7 +16,8 @@ Planners = Annotated[
     typer.Option("--planners", help="Names, e.g. tangram,metis,sailor.  [default: all that are installed]"),
 ]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", help="Draw steps and planning times into this HTML file (extra `plot`).")
+    Path | None,
+    typer.Option("--plot", help="Draw steps and planning times into this HTML file (extra `plot`)."),
 ]
 
 

@@ -54,9 +54,7 @@ def outlines(profile: Profile, global_batch: int) -> Iterator[Outline]:
                         yield Outline(microbatches, dp * size, found[0], stages)
 
 
-def _stages(
-    places: Sequence[Sequence[tuple[int, int]]], tp: int, size: int
-) -> tuple[tuple[Team, ...], ...]:
+def _stages(places: Sequence[Sequence[tuple[int, int]]], tp: int, size: int) -> tuple[tuple[Team, ...], ...]:
     """Equal data for every replica of a stage, whatever its kind."""
     return tuple(
         tuple(Team(kind, count // tp, tp, count // tp * size) for kind, count in place) for place in places

@@ -12,7 +12,7 @@ from tangram_sim.planners.uniform import Uniform, uniform_plan
 from tangram_sim.planners.whole_cluster import CannotAnswerError, Price, WholeClusterPlanner
 from tangram_sim.plans import Plan
 
-# Savers of memory in the order in which they are tried: (ZeRO stage, recomputation); the first that fits is taken.
+# Savers of memory, (ZeRO stage, recomputation): the first that fits is taken.
 SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
 PLAYED = 24  # layouts, best by closed form, that are simulated whole
 
@@ -28,7 +28,8 @@ class BestUniform(WholeClusterPlanner):
         short = [kind for kind in cluster.groups if not kind.node.gpu.peak_flop_per_s(job.recipe.gemm_dtype)]
         if short:
             raise CannotAnswerError(
-                f"uniform: {', '.join(group.node.gpu.name for group in short)}: no {job.dtype} units; {self.limits}"
+                f"uniform: {', '.join(group.node.gpu.name for group in short)}: no {job.dtype} units; "
+                f"{self.limits}"
             )
         rough: list[tuple[float, int, Plan]] = []
         for wanted in layouts(model, cluster, job):
@@ -36,7 +37,9 @@ class BestUniform(WholeClusterPlanner):
             if found is not None:
                 rough.append((found[0], len(rough), found[1]))
         if not rough:
-            raise CannotAnswerError(f"uniform: no layout of {model.name} on {cluster.name} fits; {self.limits}")
+            raise CannotAnswerError(
+                f"uniform: no layout of {model.name} on {cluster.name} fits; {self.limits}"
+            )
         rough.sort(key=lambda one: one[:2])
         return min((plan for _, _, plan in rough[:PLAYED]), key=price.step_s)
 
@@ -44,7 +47,7 @@ class BestUniform(WholeClusterPlanner):
 def layouts(model: Model, cluster: Cluster, job: Job) -> Iterator[Uniform]:
     """Degrees that use as many GPUs as the batch allows; tp inside the smallest node."""
     node = gcd(*(group.node.gpus for group in cluster.groups))
-    experts = sorted({ep for ep in expert_degrees(model, cluster.gpus)} | {1})
+    experts = sorted({1, *expert_degrees(model, cluster.gpus)})
     for tp in divisors(node):
         for pp in divisors(cluster.gpus // tp):
             if pp > model.layers:

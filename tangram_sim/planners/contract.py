@@ -7,8 +7,8 @@ In a plug-in's tests, with any test runner:
     def test_contract():
         check_planner(MyPlanner, [price, another_price])
 
-Make each `Price` of a model, a cluster and a job (dtype settled): some that fit easily, one that fits nowhere,
-one with several GPU kinds.
+Make each `Price` of a model, a cluster and a job (dtype settled): some that fit easily, one that fits
+nowhere, one with several GPU kinds.
 """
 
 from collections.abc import Iterable

@@ -19,17 +19,17 @@ from tangram_sim.plans import Plan
 VARIANCE = 1.0  # the smallest device group, over the mean one, rounded down to a power of two
 PERMUTED = 4  # device groups whose order is tried; more than that are tied together
 DEEPEST = 32  # stages
-KEPT = 1.1  # outlines within this of the best are kept, for when memory rules the best one out
+KEPT = 1.05  # outlines within this of the best are kept, for when memory rules the best one out
 UNEVEN = 0.9  # layers cannot be split so well that less than this of the ideal pace is reached
 
 
 class Metis(WholeClusterPlanner):
-    """Stages over all GPUs in order; per stage data parallelism first, then tensor parallelism where memory is short."""
+    """Stages over all GPUs in order; in each data parallelism first, then tensor parallelism."""
 
     name = "metis"
     limits = (
-        "it uses every GPU in device groups of powers of two, and knows neither recomputation nor ZeRO, experts "
-        "or context parallelism"
+        "it uses every GPU in device groups of powers of two, and knows neither recomputation nor ZeRO, "
+        "experts or context parallelism"
     )
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
@@ -127,12 +127,19 @@ class _Book:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self._teams: dict[tuple[Place, int, int], tuple[tuple[Team, ...], float, float] | None] = {}
+        self._degrees: dict[Place, tuple[int, ...]] = {}
         self._quickest: dict[tuple[Place, int], float] = {}
 
     def degrees(self, place: Place) -> tuple[int, ...]:
         """Degrees that every kind of a place allows."""
-        allowed = set(self.profile.tps(place[0][0])).intersection(*(self.profile.tps(kind) for kind, _ in place))
-        return tuple(sorted(tp for tp in allowed if all(count % tp == 0 for _, count in place)))
+        if place in self._degrees:
+            return self._degrees[place]
+        allowed = set(self.profile.tps(place[0][0])).intersection(
+            *(self.profile.tps(kind) for kind, _ in place)
+        )
+        found = tuple(sorted(tp for tp in allowed if all(count % tp == 0 for _, count in place)))
+        self._degrees[place] = found
+        return found
 
     def stage(self, place: Place, tp: int, microbatch: int) -> tuple[tuple[Team, ...], float, float] | None:
         """(teams with data shared out by speed, seconds of all atoms, memory over what all atoms need)."""
@@ -184,7 +191,9 @@ def _strategies(
             _least_s([seconds for _, seconds, _ in whole], microbatches) <= best_s * KEPT
         ):
             teams = tuple(team for team, _, _ in whole)
-            found = balanced(teams, microbatches, book.profile)
+            least = min(seconds for _, seconds, _ in whole) * UNEVEN  # of the sum of all stages
+            limit_s = (best_s * KEPT - least) / max(microbatches - 1, 1)
+            found = balanced(teams, microbatches, book.profile, limit_s)
             if found is not None:
                 outline = Outline(microbatches, microbatch, found[0], teams)
                 seconds = step_s(outline, book.profile)

@@ -97,9 +97,7 @@ def sync_s(stage: Sequence[Team], start: int, stop: int, profile: Profile) -> fl
 def hop_s(before: Sequence[Team], after: Sequence[Team], microbatch: int, profile: Profile) -> float:
     """Seconds to hand one microbatch on, every replica at the slowest pair's rate, one direction."""
     size = microbatch * profile.boundary_bytes / max(min(_replicas(before), _replicas(after)), 1)
-    return size / min(
-        profile.rate(a.kind, b.kind, size, min(a.tp, b.tp)) for a in before for b in after
-    )
+    return size / min(profile.rate(a.kind, b.kind, size, min(a.tp, b.tp)) for a in before for b in after)
 
 
 def _replicas(stage: Sequence[Team]) -> int:
@@ -122,9 +120,11 @@ def fits(outline: Outline, profile: Profile) -> bool:
 
 
 def balanced(
-    stages: Sequence[Sequence[Team]], microbatches: int, profile: Profile
+    stages: Sequence[Sequence[Team]], microbatches: int, profile: Profile, limit_s: float = float("inf")
 ) -> tuple[tuple[int, ...], float] | None:
     """(cuts, slowest stage in seconds) with the least slowest stage under memory; None where nothing fits.
+
+    Also None where the slowest stage would take longer than `limit_s`.
 
     For a given limit filling stages front to back as far as time and memory allow is optimal, so the least
     limit is found by halving.
@@ -156,11 +156,13 @@ def balanced(
             place = most
         return tuple(cuts) if place == atoms else None
 
-    high = max(row[-1] for rows in seconds for row in rows) * (1 + 1e-9)
+    high = min(max(row[-1] for rows in seconds for row in rows) * (1 + 1e-9), limit_s)
     best = filled(high)
     if best is None:
         return None
-    low = 0.0
+    low = 0.5 / sum(1 / max(row[-1] for row in rows) for rows in seconds)
+    if filled(low) is not None:  # atoms so unequal that the ideal split says nothing
+        low = 0.0
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
         found = filled(middle)
@@ -183,30 +185,29 @@ def shared_out(
 ) -> tuple[Team, ...] | None:
     """Teams of (kind, replicas, tp) that split a microbatch so that the slowest is as fast as can be.
 
-    Whole sequences per replica are given one after the other to the team that ends first with it; the last
-    replicas may stay one short. None where a team would get nothing, or the profile has a hole.
+    Whole sequences per replica are given one after the other to the team that ends first with it, at
+    the pace of an even share; the last replicas may stay one short. None where a team would get
+    nothing, or the profile has a hole.
     """
     if len(kinds) == 1:
         kind, replicas, tp = kinds[0]
         return (Team(kind, replicas, tp, microbatch),) if microbatch >= replicas else None
-    taken = [0] * len(kinds)
-    left = microbatch
-    ends: list[float] = []
+    even = -(-microbatch // sum(replicas for _, replicas, _ in kinds))
+    paces = []
     for kind, _, tp in kinds:
-        table = profile.layers(kind, tp, 1)
+        table, size = profile.layers(kind, tp, even), even
+        if table is None:
+            table, size = profile.layers(kind, tp, 1), 1
         if table is None:
             return None
-        ends.append(table.seconds[-1])
+        paces.append(table.seconds[-1] / size)
+    each, taken, left = [0] * len(kinds), [0] * len(kinds), microbatch
     while left > 0:
-        chosen = min(range(len(kinds)), key=lambda one: (ends[one], one))
-        if ends[chosen] == float("inf"):
-            return None
-        kind, replicas, tp = kinds[chosen]
-        give = min(replicas, left)
+        chosen = min(range(len(kinds)), key=lambda one: ((each[one] + 1) * paces[one], one))
+        give = min(kinds[chosen][1], left)
+        each[chosen] += 1
         taken[chosen] += give
         left -= give
-        following = profile.layers(kind, tp, -(-taken[chosen] // replicas) + 1)
-        ends[chosen] = following.seconds[-1] if following else float("inf")
     if any(count < replicas for count, (_, replicas, _) in zip(taken, kinds, strict=True)):
         return None
     return tuple(
@@ -222,7 +223,11 @@ def plan_of(outline: Outline, model: Model, cluster: Cluster, job: Job, profile:
         free[number] = [list(kind.ranks[node * size : (node + 1) * size]) for node in range(kind.nodes)]
     seated: dict[tuple[int, int], tuple[int, ...]] = {}
     order = sorted(
-        ((team.tp, place, number) for place, stage in enumerate(outline.stages) for number, team in enumerate(stage)),
+        (
+            (team.tp, place, number)
+            for place, stage in enumerate(outline.stages)
+            for number, team in enumerate(stage)
+        ),
         key=lambda one: (-one[0], one[1], one[2]),
     )
     for tp, place, number in order:

@@ -41,7 +41,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class LayerTable:
-    """One GPU kind under one `tp` with some sequences per replica; a row per atom, embedding and head included.
+    """One GPU kind under one `tp` with some sequences per replica: a figure per atom.
 
     Seconds per microbatch (forward, backward) or per step (update); bytes per GPU, activations for one
     microbatch in flight. `memory_bytes` is what all of this may fill.
@@ -108,7 +108,7 @@ class Profile(ABC):
 
     @abstractmethod
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
-        """Bytes/s at which `gpus` of a node of kind `a` send `size` bytes to as many of a node of kind `b`."""
+        """Bytes/s at which `gpus` of a node of kind `a` send `size` bytes to as many of one of kind `b`."""
 
     @abstractmethod
     def inside_rate(self, kind: int, size: float) -> float:

@@ -6,7 +6,7 @@ Clusters" (SOSP 2025). Where this differs from the published code: docs/models/p
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.jobs import Job
@@ -22,7 +22,7 @@ DEEPEST = 32  # stages
 
 
 class Sailor(WholeClusterPlanner):
-    """For every depth and microbatch: tp by kind, dp from large to small, a DP over stages for the replicas."""
+    """For every depth and microbatch: tp by kind, dp from large to small, a DP over stages for replicas."""
 
     name = "sailor"
     limits = (
@@ -70,7 +70,7 @@ def even_cuts(atoms: int, depth: int) -> tuple[int, ...]:
 
 def _degrees(profile: Profile, kind: int, size: int, cuts: Sequence[int]) -> tuple[int, ...]:
     """Degrees worth looking at: the least that fits some stage, and doublings that pay WORTHWHILE."""
-    depth, found, last = len(cuts) - 1, [], float("inf")
+    depth, found, last = len(cuts) - 1, list[int](), float("inf")
     for tp in profile.tps(kind):
         table = profile.layers(kind, tp, size)
         if table is None:
@@ -117,14 +117,12 @@ def _replicated(
                 yield outline
 
 
-def _times(
-    profile: Profile, cuts: Sequence[int], size: int, tps: Sequence[int]
-) -> list[list[float]] | None:
+def _times(profile: Profile, cuts: Sequence[int], size: int, tps: Sequence[int]) -> list[list[float]] | None:
     """Seconds of every stage by kind; inf for kinds that are not used."""
     tables = [profile.layers(kind, tp, size) if tp else None for kind, tp in enumerate(tps)]
     rows = [
         [table.seconds[stop] - table.seconds[start] if table else float("inf") for table in tables]
-        for start, stop in zip(cuts, cuts[1:], strict=False)
+        for start, stop in pairwise(cuts)
     ]
     return rows if all(min(row) < float("inf") for row in rows) else None
 
@@ -159,7 +157,9 @@ _Label = tuple[float, float, tuple[tuple[tuple[int, int], ...], ...]]  # slowest
 def _seats(
     rows: list[list[float]], usable: Sequence[int], dp: int, microbatches: int, limit_s: float
 ) -> Iterator[tuple[tuple[tuple[int, int], ...], ...]]:
-    """(kind, replicas) of every stage, a few of the best: for each number of replicas left, the labels that no other dominates.
+    """(kind, replicas) of every stage, a few of the best.
+
+    For each number of replicas left the labels are kept that no other dominates.
 
     A stage is as slow as its slowest replica, so it takes kinds one after the other, each as far as it goes:
     a kind that is used at all may as well be used up before the next.

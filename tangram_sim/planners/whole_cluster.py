@@ -52,9 +52,7 @@ class Price:
     def profile(self) -> Profile:
         """Seconds and bytes of single layers by GPU kind: what profiling the cluster would give."""
         islands, _ = usable_islands(self.cluster, self.job, self.hwdb, Wishes())
-        return SimulatedProfile(
-            self.model, self.cluster, self.job, self.hwdb, islands, self.lowering.prices
-        )
+        return SimulatedProfile(self.model, self.cluster, self.job, self.hwdb, islands, self.lowering.prices)
 
     def lowered(self, plan: Plan) -> LoweredPlan:
         """A plan ready to be played. Raises BadInputError for decisions that do not hold together."""
@@ -67,7 +65,7 @@ class Price:
 
 
 class WholeClusterPlanner(ABC):
-    """A planner of whole clusters. Implementations are deterministic and are made by calling them with nothing.
+    """A planner of whole clusters. Implementations are deterministic and made by calling them with nothing.
 
     `limits` says in one sentence what it does not consider; people read it where it cannot answer.
     """
@@ -79,7 +77,7 @@ class WholeClusterPlanner(ABC):
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """A plan for exactly this model, cluster and job that fits memory.
 
-        Raises InfeasibleError (CannotAnswerError where it is the planner's own limits) saying why there is none.
+        Raises InfeasibleError saying why there is none; CannotAnswerError where its own limits are why.
         """
 
 
@@ -108,4 +106,6 @@ def best_that_fits(
 def ranked(outlines: Iterable[Outline], profile: Profile) -> list[tuple[float, Outline]]:
     """Outlines that fit by their profile, with their closed-form step, fastest first; ties by their words."""
     found = dict.fromkeys(outline for outline in outlines if fits(outline, profile))
-    return sorted(((step_s(outline, profile), outline) for outline in found), key=lambda one: (one[0], str(one[1])))
+    return sorted(
+        ((step_s(outline, profile), outline) for outline in found), key=lambda one: (one[0], str(one[1]))
+    )

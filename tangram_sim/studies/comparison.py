@@ -82,14 +82,16 @@ def answer(planner: WholeClusterPlanner, price: Price) -> Answer:
 def plan_with(
     name: str, model: Model, cluster: Cluster, job: Job | None = None, *, hwdb: Hwdb | None = None
 ) -> Result:
-    """The plan of one planner by name. Raises what the planner raises, and UnknownNameError for no planner."""
+    """The plan of one planner by name. Raises what the planner raises, or UnknownNameError."""
     price = question(model, cluster, job, hwdb)
     planner = registry.planner(name)()
     wall, cpu = time.perf_counter(), time.process_time()
     made = planner.plan(model, cluster, price.job, price)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     played = forecast(made, price.hwdb)
-    written = document(played, price.hwdb, lower_bound(made, price.hwdb), [f"planned by {name}: {planner.limits}"])
+    written = document(
+        played, price.hwdb, lower_bound(made, price.hwdb), [f"planned by {name}: {planner.limits}"]
+    )
     written.planning_s, written.planning_cpu_s = wall, cpu
     return Result(written, played)
 
@@ -112,7 +114,7 @@ def compare_planners(
     *,
     hwdb: Hwdb | None = None,
 ) -> list[Answer]:
-    """What each planner (all installed ones by default) answers, in the order given; each starts from fresh prices.
+    """What each planner (all installed ones by default) answers, in the order given, from fresh prices each.
 
     Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
     """
