@@ -144,7 +144,7 @@ def test_recorded_plans_are_reproduced_or_beaten_under_the_planners_own_cost(pla
     module = {"sailor": sailor, "metis": metis}[planner]
     looked = 0
     for run in runs(SHARED):
-        if not run.planner.startswith(planner) or run.gpus > (32 if planner == "sailor" else 16):
+        if not run.planner.startswith(planner) or run.gpus > (24 if planner == "sailor" else 16):
             continue
         profile = RecordedProfile(SHARED, run.model, run.cluster)
         recorded = outline_of(run, profile, planner == "metis")
