@@ -1,15 +1,19 @@
 """Peer planners: closed form, exact splits against brute force, and their recorded plans reproduced."""
 
+import csv
+import json
 from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import pytest
 
 from benchmarks.peer_runs import RecordedProfile, outline_of, runs
+from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.jobs import Job
 from tangram_sim.planners import amp, metis, sailor
 from tangram_sim.planners.outline import Outline, Team, balanced, fits, shared_out, step_s, sync_s
 from tangram_sim.planners.profile import Kind, LayerTable, Profile
-from tangram_sim.planners.whole_cluster import ranked
+from tangram_sim.planners.whole_cluster import Price, ranked
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -152,3 +156,23 @@ def test_recorded_plans_are_reproduced_or_beaten_under_the_planners_own_cost(pla
         assert found[0][0] <= step_s(recorded, profile) * (1 + 1e-9), run
         looked += 1
     assert looked >= 2
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="recorded runs of peers are not beside this checkout")
+def test_amp_does_no_worse_than_its_recorded_plans_under_its_own_cost():
+    """AMP's 14 rows on 12 V100 and 4 T4; of its 30 units about three stand before the first block."""
+    hwdb = Hwdb.load()
+    model, cluster = load_model("amp-gpt2-24l"), load_cluster("amp-v100x12-t4x4", hwdb)
+    profile = Price(model, cluster, Job(32, 1024, "fp16"), hwdb).profile
+    best = ranked(amp.outlines(profile, 32), profile)[0][0]
+    recorded = []
+    with (SHARED / "heterogeneous_runs.csv").open() as file:
+        for row in csv.DictReader(file):
+            tp, pp, dp = int(row["tp"]), int(row["pp"]), int(row["dp"])
+            microbatch = int(row["mbs"]) * dp
+            inner = [min(max(cut - 3, 0), 24) + 1 for cut in json.loads(row["stage_layers"])[1:-1]]
+            places = metis.occupied(profile, (0, 1), [tp * dp] * pp)
+            stages = amp.stages_of(places, tp, int(row["mbs"]))
+            recorded.append(step_s(Outline(32 // microbatch, microbatch, (0, *inner, 26), stages), profile))
+    assert len(recorded) == 14
+    assert best <= min(recorded) * (1 + 1e-9)

@@ -47,15 +47,18 @@ def outlines(profile: Profile, global_batch: int) -> Iterator[Outline]:
             for order in permutations(range(len(profile.kinds))):
                 places = occupied(profile, order, [tp * dp] * depth)
                 for size in divisors(global_batch // dp):
-                    stages = _stages(places, tp, size)
+                    stages = stages_of(places, tp, size)
                     microbatches = global_batch // dp // size
                     found = balanced(stages, microbatches, profile)
                     if found is not None:
                         yield Outline(microbatches, dp * size, found[0], stages)
 
 
-def _stages(places: Sequence[Sequence[tuple[int, int]]], tp: int, size: int) -> tuple[tuple[Team, ...], ...]:
+def stages_of(
+    places: Sequence[Sequence[tuple[int, int]]], tp: int, size: int
+) -> tuple[tuple[Team, ...], ...]:
     """Equal data for every replica of a stage, whatever its kind."""
     return tuple(
-        tuple(Team(kind, count // tp, tp, count // tp * size) for kind, count in place) for place in places
+        tuple(Team(kind, count // tp, tp, count // tp * size) for kind, count in place)
+        for place in places
     )
