@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import log2
 from pathlib import Path
 
-from tangram_sim.planners.outline import Outline, Team, shared_out
+from tangram_sim.planners.outline import Outline, Team, shared_out, tables_of
 from tangram_sim.planners.profile import Kind, LayerTable, Profile
 
 GPU_NAMES = {"A100-40": "A100-SXM4-40GB", "V100-16": "V100-SXM2-16GB", "GH-96": "GH200-96GB"}
@@ -189,7 +189,7 @@ def outline_of(run: Run, profile: Profile, share: bool, names: Sequence[str] = (
         given = list(_teams(teams, names))
         replicas = sum(count for _, count, _ in given)
         found = shared_out(given, microbatch, profile) if share and len(given) > 1 else None
-        if found is None:
+        if found is None or tables_of(found, profile) is None:  # shares that were not profiled
             found = tuple(Team(kind, count, tp, microbatch * count // replicas) for kind, count, tp in given)
         stages.append(found)
         lengths.append(int(length))

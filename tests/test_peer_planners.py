@@ -152,6 +152,7 @@ def test_recorded_plans_are_reproduced_or_beaten_under_the_planners_own_cost(pla
             continue
         profile = RecordedProfile(SHARED, run.model, run.cluster)
         recorded = outline_of(run, profile, planner == "metis")
+        assert step_s(recorded, profile) < float("inf"), run
         found = ranked(module.outlines(profile, run.global_batch), profile)
         assert found[0][0] <= step_s(recorded, profile) * (1 + 1e-9), run
         looked += 1
