@@ -175,6 +175,21 @@ class Pipeline:
     stages: tuple[Stage, ...]
 
 
+def sequences_processed(pipelines: Sequence[Pipeline]) -> int:
+    """Sequences that pipelines side by side have room for in one step."""
+    return sum(pipeline.microbatches * pipeline.microbatch for pipeline in pipelines)
+
+
+def holds_batch(pipelines: Sequence[Pipeline], global_batch: int) -> bool:
+    """Whether pipelines take a global batch: exactly, or with the last microbatch of a single one short.
+
+    Sailor's replicas need not divide the batch (10 of them, 1,024 sequences). The short microbatch is priced
+    as a full one, as its model does; no microbatch is empty.
+    """
+    over = sequences_processed(pipelines) - global_batch
+    return over == 0 or (len(pipelines) == 1 and 0 < over < pipelines[0].microbatch)
+
+
 @dataclass(frozen=True)
 class Plan:
     """Decisions only: who computes what, under which layout and schedule."""

@@ -1,6 +1,7 @@
-"""Discovery of plug-ins by entry point: which parallelizers are installed, and loading one by name.
+"""Discovery of plug-ins by entry point: which parallelizers and planners there are, and loading one by name.
 
-The library finds its own parallelizers the same way as everybody else's: group `tangram_sim.parallelizers`.
+The library finds its own the same way as everybody else's: groups `tangram_sim.parallelizers` and
+`tangram_sim.planners`.
 """
 
 from importlib.metadata import EntryPoint, entry_points
@@ -9,6 +10,7 @@ from typing import Any
 from tangram_sim.errors import TangramError, unknown_name
 
 PARALLELIZERS = "tangram_sim.parallelizers"
+PLANNERS = "tangram_sim.planners"  # of whole clusters
 VERBS = "tangram_sim.verbs"  # names are GROUP.VERB, as in `calibrate.kernels`
 COLLECTIVES = "tangram_sim.collectives"  # algorithms beside the built-in ones; private so far
 
@@ -25,6 +27,16 @@ def parallelizer(name: str) -> Any:
     plug-in cannot be imported or two distributions claim the name.
     """
     return _load(PARALLELIZERS, "parallelizer", name)
+
+
+def planner_names() -> tuple[str, ...]:
+    """Names of the installed whole-cluster planners, sorted; nothing is imported."""
+    return tuple(sorted(_entries(PLANNERS)))
+
+
+def planner(name: str) -> Any:
+    """The whole-cluster planner registered as `name` (the class). Raises as `parallelizer` does."""
+    return _load(PLANNERS, "planner", name)
 
 
 def verb_names(group: str) -> tuple[str, ...]:

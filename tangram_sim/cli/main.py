@@ -8,6 +8,7 @@ import typer
 
 from tangram_sim.cli import (
     calibrate,
+    compare,
     estimate,
     explain,
     export,
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command("plan")(plan.command)
 app.command("estimate")(estimate.command)
+app.command("compare")(compare.command)
 app.command("simulate")(simulate.command)
 app.command("explain")(explain.command)
 app.command("export")(export.command)

@@ -12,6 +12,9 @@ from tangram_sim.errors import BadInputError, unknown_name
 PRESETS = {"tangram-paper": 1, "tangram-paper-moe": 4}
 
 Parallelizer = Annotated[str, typer.Option("--parallelizer", help="Who plans one slice on one island.")]
+Planner = Annotated[
+    str, typer.Option("--planner", help="Who plans the cluster: tangram, or a peer that `compare` names.")
+]
 Objective = Annotated[str, typer.Option("--objective", help="What is best: throughput.")]
 Fix = Annotated[
     list[str] | None,
@@ -68,6 +71,7 @@ def command(
     seq: shared.Seq = 2048,
     dtype: shared.Dtype = "auto",
     optimizer: shared.Optimizer = "adamw",
+    planner: Planner = "tangram",
     parallelizer: Parallelizer = "grid",
     schedule: shared.Schedule = "1f1b",
     objective: Objective = "throughput",
@@ -95,6 +99,22 @@ def command(
         raise unknown_name("objective", objective, ["throughput"])
     if not 1 <= top <= shared.MOST_SHOWN:
         raise BadInputError(f"--top {top}: give 1 to {shared.MOST_SHOWN}")
+    if planner != "tangram":
+        _refuse(
+            planner,
+            {
+                "--parallelizer": parallelizer != "grid",
+                "--fix": fix,
+                "--microbatch-per-rank": microbatch_per_rank,
+                "--recompute": recompute,
+                "--order": order,
+                "--exclude": exclude,
+                "--preset": preset,
+                "--top": top > 1,
+                "--candidates": candidates,
+                "--whole-islands": not sub_islands,
+            },
+        )
     fixes, microbatch_per_rank = _preset(preset, list(fix or []), microbatch_per_rank)
 
     from tangram_sim.cli import writing
@@ -132,6 +152,12 @@ def command(
         for line in table(rows).splitlines():
             print_line(line)
         return
+    if planner != "tangram":
+        from tangram_sim.studies.comparison import plan_with
+
+        result = plan_with(planner, load_model(model), load_cluster(cluster, database), job, hwdb=database)
+        writing.show(result, as_json=as_json, output=output, trace=trace)
+        return
     with SlowProgress("planning") as progress:
         result = api.plan(
             load_model(model),
@@ -143,6 +169,15 @@ def command(
         )
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, candidates=candidates)
+
+
+def _refuse(planner: str, given: dict[str, object]) -> None:
+    """Raise BadInputError for options that only Tangram's own search understands."""
+    named = [option for option, value in given.items() if value]
+    if named:
+        raise BadInputError(
+            f"--planner {planner} does not know {', '.join(named)}; drop them, or plan with tangram"
+        )
 
 
 def _preset(

@@ -17,7 +17,7 @@ from tangram_sim.lowering.node_links import with_node_links
 from tangram_sim.lowering.sharing import atoms_held, holders_by_atom
 from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
-from tangram_sim.plans import Pipeline, Plan
+from tangram_sim.plans import Pipeline, Plan, holds_batch, sequences_processed
 from tangram_sim.schedules.step import KINDS, OPTIMIZER, SYNC, TIED
 
 
@@ -202,8 +202,8 @@ def _check(pipelines: Sequence[Pipeline], plan: Plan) -> None:
                     "stage of one pipeline"
                 )
             used[rank] = number
-    total = sum(pipeline.microbatches * pipeline.microbatch for pipeline in pipelines)
-    if total != plan.job.global_batch:
+    total = sequences_processed(pipelines)
+    if not holds_batch(pipelines, plan.job.global_batch):
         raise BadInputError(
             f"the pipelines process {total} sequences, the job's global batch is {plan.job.global_batch}"
         )

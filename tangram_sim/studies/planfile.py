@@ -14,7 +14,15 @@ from tangram_sim.hwdb.families.config import LARGEST_SIZE, MOST_LAYERS
 from tangram_sim.jobs import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.models import Block, Model
-from tangram_sim.plans import LayerLayout, Part, Pipeline, Plan, Stage
+from tangram_sim.plans import (
+    LayerLayout,
+    Part,
+    Pipeline,
+    Plan,
+    Stage,
+    holds_batch,
+    sequences_processed,
+)
 from tangram_sim.studies.documents import (
     SCHEMA_VERSION,
     JobDocument,
@@ -187,8 +195,8 @@ def plan_from_document(document: PlanDocument, hwdb: Hwdb, where: str) -> Plan:
     if not pipelines:
         raise BadInputError(f"{where}: 0 pipelines; a plan has one or more")
     check_pipelines(pipelines, model, cluster, job, where)
-    total = sum(pipeline.microbatches * pipeline.microbatch for pipeline in pipelines)
-    if total != job.global_batch:
+    total = sequences_processed(pipelines)
+    if not holds_batch(pipelines, job.global_batch):
         raise BadInputError(
             f"{where}: pipelines process {total} sequences, the job's global_batch is {job.global_batch}"
         )

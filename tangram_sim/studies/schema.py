@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tangram_sim.datafiles import write_whole
+from tangram_sim.studies.comparison import ComparisonDocument
 from tangram_sim.studies.documents import (
     Document,
     IslandsDocument,
@@ -23,6 +24,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "what-if": WhatIfDocument,
     "purchase": PurchaseDocument,
     "rankmap": RankMapDocument,
+    "compare": ComparisonDocument,
 }
 
 

@@ -1,0 +1,128 @@
+"""`tangram compare`: planners side by side on one model and cluster."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.errors import TangramError
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.comparison import Answer
+
+Planners = Annotated[
+    str | None,
+    typer.Option("--planners", help="Names, e.g. tangram,metis,sailor.  [default: all that are installed]"),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Draw steps and planning times into this HTML file (extra `plot`)."),
+]
+
+
+def command(
+    model: shared.ModelArgument,
+    cluster: shared.ClusterArgument,
+    planners: Planners = None,
+    global_batch: shared.GlobalBatch = 128,
+    seq: shared.Seq = 2048,
+    dtype: shared.Dtype = "auto",
+    optimizer: shared.Optimizer = "adamw",
+    schedule: shared.Schedule = "1f1b",
+    stack: shared.Stack = "generic",
+    as_json: shared.AsJson = False,
+    plot: Plot = None,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """Ask several planners for a plan of MODEL on CLUSTER, and play all plans with the same simulator."""
+    from tangram_sim.cli import writing
+    from tangram_sim.cli.console import print_json
+    from tangram_sim.datafiles import write_whole
+    from tangram_sim.hwdb import load_cluster, load_model
+    from tangram_sim.jobs import Job
+    from tangram_sim.studies import comparison
+
+    writing.require_writable(plot=plot)
+    if plot is not None:
+        _require_plotly()
+    database = shared.load_hwdb(hwdb)
+    answers = comparison.compare_planners(
+        load_model(model),
+        load_cluster(cluster, database),
+        Job(global_batch, seq, dtype, optimizer, schedule, stack=stack),
+        shared.names("--planners", planners),
+        hwdb=database,
+    )
+    if plot is not None:
+        write_whole(plot, plot_html(answers, f"{model} on {cluster}"))
+    if as_json:
+        print_json(comparison.comparison(answers).model_dump())
+        return
+    print_answers(answers)
+
+
+def print_answers(answers: "list[Answer]") -> None:
+    """One row per planner, fastest step first; those without a plan below, with their reason."""
+    from tangram_sim.cli.console import print_line, print_table
+    from tangram_sim.cli.writing import step_words
+    from tangram_sim.units import show_bytes, show_seconds
+
+    told = [(one, one.result.document) for one in answers if one.result is not None]
+    told.sort(key=lambda pair: pair[1].step_s)
+    rows = [
+        (
+            one.planner,
+            step_words(plan),
+            f"{plan.step_s / told[0][1].step_s:.2f} x",
+            f"{plan.mfu * 100:.1f} %",
+            show_bytes(plan.peak_memory_bytes),
+            f"{plan.gpus_used} of {plan.gpus_total}",
+            f"{one.planning_cpu_s:.1f} CPU-s",
+        )
+        for one, plan in told
+    ]
+    if rows:
+        print_table(
+            ("planner", "step", "to the best", "MFU", "fullest GPU", "GPUs used", "planning"),
+            rows,
+            right=(2, 3, 4, 5, 6),
+        )
+        print_line(f"no plan on the cluster below {show_seconds(told[0][1].lower_bound_step_s)}")
+    for one in answers:
+        if one.result is None:
+            print_line(f"{one.planner}: {one.status}: {one.reason}")
+
+
+def _require_plotly() -> None:
+    try:
+        import plotly.graph_objects  # noqa: F401  # asked for before any work is done
+    except ImportError as error:
+        raise TangramError("--plot needs plotly: pip install 'tangram-sim[report]'") from error
+
+
+def plot_html(answers: "list[Answer]", title: str) -> str:
+    """Steps with their intervals, and planning times, as one page that needs no network."""
+    import plotly.graph_objects as drawing
+    from plotly.subplots import make_subplots
+
+    told = [(one, one.result.document) for one in answers if one.result is not None]
+    figure = make_subplots(rows=1, cols=2, subplot_titles=("step, s (90 % interval)", "planning, CPU-s"))
+    names = [one.planner for one, _ in told]
+    figure.add_trace(
+        drawing.Bar(
+            x=names,
+            y=[plan.step_s for _, plan in told],
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [plan.step_s_high - plan.step_s for _, plan in told],
+                "arrayminus": [plan.step_s - plan.step_s_low for _, plan in told],
+            },
+        ),
+        row=1,
+        col=1,
+    )
+    figure.add_trace(drawing.Bar(x=names, y=[one.planning_cpu_s for one, _ in told]), row=1, col=2)
+    figure.update_layout(title=title, showlegend=False)
+    return str(figure.to_html(include_plotlyjs=True))

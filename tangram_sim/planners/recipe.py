@@ -1,0 +1,19 @@
+"""Tangram behind the second API, like any other whole-cluster planner."""
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.jobs import Job
+from tangram_sim.models import Model
+from tangram_sim.planners.tangram import tangram
+from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
+from tangram_sim.plans import Plan
+
+
+class Tangram(WholeClusterPlanner):
+    """Islands, partial plans, composition, finalists played whole; see `tangram_sim.planners.tangram`."""
+
+    name = "tangram"
+    limits = "Tangram's stages lie inside one island, and a step is one pipeline"
+
+    def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
+        """The best plan found."""
+        return tangram(model, cluster, job, price.hwdb).ranked[0].plan

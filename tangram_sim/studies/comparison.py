@@ -1,0 +1,148 @@
+"""Planners side by side: each answers the same question, all plans are played by the same simulator."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from tangram_sim import registry
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.models import Model
+from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
+from tangram_sim.studies.api import Result, lower_bound, require_stack, resolve
+from tangram_sim.studies.documents import Document, PlanDocument
+from tangram_sim.studies.forecast import document, forecast
+
+OK, CANNOT, FAILED = "ok", "cannot answer", "failed"
+
+
+class PlannerDocument(Document):
+    """What one planner achieved; figures are null unless `status` is ok."""
+
+    status: str = Field(description="ok, cannot answer (its stated limits, or nothing fits), or failed")
+    step_s: float | None = None
+    step_s_low: float | None = Field(None, description="90 % interval of step_s")
+    step_s_high: float | None = None
+    mfu: float | None = None
+    gpus_used: int | None = None
+    planning_cpu_s: float = Field(description="CPU seconds until the planner answered")
+    lower_bound_step_s: float | None = Field(None, description="no plan on this cluster can beat this")
+    plan: PlanDocument | None = Field(None, description="to be saved and given to `tangram simulate`")
+    reason: str = Field("", description="why there is no plan")
+
+
+class ComparisonDocument(Document):
+    """`compare --json`."""
+
+    planners: dict[str, PlannerDocument]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One planner's plan, played; or why there is none."""
+
+    planner: str
+    status: str
+    planning_s: float
+    planning_cpu_s: float
+    result: Result | None = None
+    reason: str = ""
+
+
+def answer(planner: WholeClusterPlanner, price: Price) -> Answer:
+    """Ask one planner; whatever it raises is an answer, too."""
+    wall, cpu = time.perf_counter(), time.process_time()
+
+    def ended(status: str, reason: str = "", result: Result | None = None) -> Answer:
+        return Answer(planner.name, status, seconds, cpu_seconds, result, reason)
+
+    try:
+        made = planner.plan(price.model, price.cluster, price.job, price)
+        seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+        played = forecast(made, price.hwdb)
+        if (made.model, made.cluster, made.job) != (price.model, price.cluster, price.job):
+            return ended(FAILED, "planned another model, cluster or job than it was asked about")
+        if not played.lowered.fits():
+            return ended(FAILED, f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
+        written = document(played, price.hwdb, lower_bound(made, price.hwdb), [])
+    except InfeasibleError as error:
+        seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+        return ended(CANNOT, str(error))
+    except Exception as error:  # a plug-in may raise anything; the comparison goes on without it
+        seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+        return ended(FAILED, f"{type(error).__name__}: {error}")
+    written.planning_s, written.planning_cpu_s = seconds, cpu_seconds
+    return ended(OK, "", Result(written, played))
+
+
+def plan_with(
+    name: str, model: Model, cluster: Cluster, job: Job | None = None, *, hwdb: Hwdb | None = None
+) -> Result:
+    """The plan of one planner by name. Raises what the planner raises, or UnknownNameError."""
+    price = question(model, cluster, job, hwdb)
+    planner = registry.planner(name)()
+    wall, cpu = time.perf_counter(), time.process_time()
+    made = planner.plan(model, cluster, price.job, price)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    played = forecast(made, price.hwdb)
+    written = document(
+        played, price.hwdb, lower_bound(made, price.hwdb), [f"planned by {name}: {planner.limits}"]
+    )
+    written.planning_s, written.planning_cpu_s = wall, cpu
+    return Result(written, played)
+
+
+def question(model: Model, cluster: Cluster, job: Job | None = None, hwdb: Hwdb | None = None) -> Price:
+    """What planners are asked: the job settled, prices fresh. Raises as `api.plan` does."""
+    hwdb = (hwdb or Hwdb.load()).fresh()
+    job = resolve(job or Job(), cluster)
+    require_stack(job, hwdb)
+    if job.schedule == "interleaved":
+        raise BadInputError("planners compose 1f1b, gpipe and zb-h1 pipelines; give --schedule one of these")
+    return Price(model, cluster, job, hwdb)
+
+
+def compare_planners(
+    model: Model,
+    cluster: Cluster,
+    job: Job | None = None,
+    planners: Sequence[str] = (),
+    *,
+    hwdb: Hwdb | None = None,
+) -> list[Answer]:
+    """What each planner (all installed ones by default) answers, in the order given, from fresh prices each.
+
+    Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
+    """
+    names = list(planners or registry.planner_names())
+    if len(set(names)) != len(names):
+        raise BadInputError(f"--planners names one twice: {','.join(names)}; name each once")
+    loaded = [registry.planner(name)() for name in names]
+    asked = question(model, cluster, job, hwdb)
+    return [answer(one, Price(model, cluster, asked.job, asked.hwdb)) for one in loaded]
+
+
+def comparison(answers: Sequence[Answer]) -> ComparisonDocument:
+    """The answers as a document, planners in their order."""
+    return ComparisonDocument(planners={one.planner: _document(one) for one in answers})
+
+
+def _document(one: Answer) -> PlannerDocument:
+    if one.result is None:
+        return PlannerDocument(status=one.status, planning_cpu_s=one.planning_cpu_s, reason=one.reason)
+    plan = one.result.document
+    return PlannerDocument(
+        status=one.status,
+        step_s=plan.step_s,
+        step_s_low=plan.step_s_low,
+        step_s_high=plan.step_s_high,
+        mfu=plan.mfu,
+        gpus_used=plan.gpus_used,
+        planning_cpu_s=one.planning_cpu_s,
+        lower_bound_step_s=plan.lower_bound_step_s,
+        plan=plan,
+    )
