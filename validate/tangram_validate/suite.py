@@ -19,7 +19,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.uniform import Uniform, chunk_bounds
 from tangram_sim.studies import api
 from tangram_sim.studies.api import Result
-from tangram_validate.calibration import Calibration, calibrate, write_overlay
+from tangram_validate.calibration import Calibration, calibrate, overlay_of
 from tangram_validate.errors import TestbedError
 from tangram_validate.launch import Ranks
 from tangram_validate.network import Network, missing_means
@@ -29,13 +29,13 @@ from tangram_validate.scoring import Point
 
 SUITES: dict[str, tuple[str, ...]] = {
     "minute": ("two-speeds",),
-    "small": ("two-speeds", "three-islands", "wide-and-narrow", "eight-ranks"),
+    "small": ("two-speeds", "three-islands", "wide-and-narrow", "eight-ranks", "pair"),
     "full": ("two-speeds", "three-islands", "wide-and-narrow", "eight-ranks", "pair", "real-pair"),
 }
 RUNS = {"minute": 3, "small": 3, "full": 5}
 MOST_PLANS = {"minute": 5}
 MOST_LOAD = 1.0  # running processes per core; above it runs wait for a while
-WAIT_S, WAIT_EMULATED_S = 45.0, 3.0
+WAIT_S = 45.0  # at most, for real kernels; timed waits care little, their runs begin at once
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,9 @@ class Outcome:
             self.report.of_stage(stage, "compute_s")
             for stage in range(len(self.report.plan.pipelines[0].stages))
         )
-        return Point(self.candidate.group, self.candidate.predicted_s, self.report.step_s, null, self.waiting)
+        spread = self.report.spread * self.report.step_s
+        predicted = self.candidate.predicted_s
+        return Point(self.candidate.group, predicted, self.report.step_s, null, self.waiting, spread)
 
 
 @dataclass
@@ -135,7 +137,7 @@ def _run_scenario(
     ):
         settle(say, scenario.emulated)
         found = calibrate(ranks, scenario)
-        candidates = list(predict(scenario, found, folder / scenario.name, made.notes))
+        candidates = distinct(predict(scenario, found, folder / scenario.name, made.notes))
         candidates = candidates[: MOST_PLANS.get(suite, len(candidates))]
         for candidate in candidates:
             load = settle(say, scenario.emulated)
@@ -157,15 +159,15 @@ def _run_scenario(
 
 
 def settle(say: Callable[[str], None], emulated: bool) -> float:
-    """Wait until the machine is quiet enough (timed waits care little); the load when waiting ended.
+    """Look whether the machine is quiet, and unless compute is emulated wait until it is; the load then.
 
     Counts processes running right now: averages remember our own last run for minutes.
     """
     cores = os.cpu_count() or 1
-    begun, patience = time.monotonic(), WAIT_EMULATED_S if emulated else WAIT_S
+    begun, patience = time.monotonic(), 0.0 if emulated else WAIT_S
     while (load := _running()) > MOST_LOAD * cores and time.monotonic() - begun < patience:
         time.sleep(0.5)
-    if load > MOST_LOAD * cores:
+    if load > MOST_LOAD * cores and not emulated:
         say(f"  load {load:.1f} on {cores} cores: runs begin all the same; the CSV keeps the load")
     return load
 
@@ -184,7 +186,7 @@ def _running() -> float:
 
 def predict(scenario: Scenario, found: Calibration, overlay: Path, notes: list[str]) -> Iterable[Candidate]:
     """Every plan of the scenario with its prediction, from the overlay that calibration gave."""
-    extra = write_overlay(found, overlay)
+    extra = overlay_of(found, scenario, overlay)
     hwdb = Hwdb.load((overlay,))
     facts = scenario.cluster()
     for part in (*facts["nodes"], *facts["network"]["between"]):
@@ -202,6 +204,16 @@ def predict(scenario: Scenario, found: Calibration, overlay: Path, notes: list[s
                 notes.append(f"{scenario.name}: {plan.name}: {error}")
         for name, result in made:
             yield Candidate(scenario.name, model.name, work.global_batch, name, result)
+
+
+def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Every plan once: where a planner's is one of the written ones, both names stand for one run."""
+    found: dict[tuple[str, Any], Candidate] = {}
+    for one in candidates:
+        key = (one.group, one.result.forecast.plan)
+        known = found.get(key)
+        found[key] = one if known is None else replace(known, name=f"{known.name} = {one.name}")
+    return list(found.values())
 
 
 def _planned(planner: str, model: Model, cluster: Any, job: Job, hwdb: Hwdb) -> Result:
