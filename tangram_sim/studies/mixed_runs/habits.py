@@ -3,9 +3,11 @@
 Sources: microsoft/DeepSpeed v0.3 deepspeed/runtime/pipe/engine.py and p2p.py (instructions run one after the
 other; gradients are reduced by `ReduceGrads` behind the last backward; tied gradients by every replica for
 itself; a send is a broadcast in a group of two on the compute stream), DachengLi1/AMP examples/ds_config.json
-("fp32_allreduce": true). Sailor's fork is of the same line. Which algorithm NCCL takes: NVIDIA/nccl
-01afd20 (2020) src/graph/tuning.cc. Where one Ethernet port bounds both, it counts n/(2(n-1)) of the port's rate
-for a ring and 0.45 for a tree: large reductions go round a ring also over two nodes, where a tree were faster.
+("fp32_allreduce": true). Sailor's fork is of the same line.
+
+Which algorithm NCCL takes: NVIDIA/nccl 01afd20 (2020) src/graph/tuning.cc. Where one Ethernet port bounds
+both, it counts n/(2(n-1)) of the port's rate for a ring and 0.45 for a tree: large reductions go round a ring
+over two nodes as well, where a tree would be faster.
 """
 
 from dataclasses import dataclass, replace
