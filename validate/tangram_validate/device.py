@@ -201,6 +201,18 @@ def run_suite(
     """Calibrate, predict everything, then measure everything."""
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInputError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    threads = torch.get_num_threads()
+    if (
+        device == "cpu"
+    ):  # one core: threads of a shared machine wait for each other, which is no model's affair
+        torch.set_num_threads(1)
+    try:
+        return _run_all(device, folder, gpu, most, say)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run_all(device: str, folder: Path, gpu: str, most: int, say: Callable[[str], None]) -> list[Measured]:
     every = list(configurations(device))[: most or None]
     hwdb = overlay(device, ("fp32", "bf16"), folder, gpu)
     known = models(device)
