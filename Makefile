@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: help plan test test-all validate lint bench docs examples calibrate readme clean
+.PHONY: help plan test test-all validate validate-full lint bench docs examples calibrate readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads over the cores by itself.
 .NOTPARALLEL:
 
@@ -14,6 +14,7 @@ help:
 	@echo "make test      the test suite"
 	@echo "make test-all  the test suite and what needs torch"
 	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
+	@echo "make validate-full  the same five times over, real kernels, one device: half an hour, on a quiet machine"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
 	@echo "make docs      the JSON Schemas in docs/schema"
@@ -56,13 +57,18 @@ $(VENV)/.installed-validate: $(VENV)/.installed-test
 	@$(INSTALL) ".[test,validate]"
 	@touch $@
 
-# What needs torch, and a minute of the testbed: real runs where namespaces can be made, loopback elsewhere.
+# What needs torch, and a minute of the testbed: on shaped links where namespaces can be made (a run that
+# fails there fails), over loopback where they cannot.
 test-all: test $(VENV)/.installed-validate
 	$(BIN)/python -m pytest tests/with_torch
-	$(BIN)/tangram validate testbed --suite minute || $(BIN)/tangram validate testbed --suite minute --loopback
+	$(BIN)/tangram validate testbed --suite minute --anywhere -o build/testbed-minute
 
 validate: $(VENV)/.installed-validate
-	$(BIN)/tangram validate testbed --suite small -o build/testbed
+	$(BIN)/tangram validate testbed --suite small -o validate/results/small
+
+validate-full: $(VENV)/.installed-validate
+	$(BIN)/tangram validate testbed --suite full -o validate/results/full
+	$(BIN)/tangram validate device --device cpu -o validate/results/device-cpu.csv
 
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .

@@ -136,6 +136,26 @@ def test_a_pcie_box_loses_bandwidth_past_two_ranks():
     assert seconds(all_reduce_s, size, over(where, 2, stride=4)) > seconds(all_reduce_s, size, over(where, 2))
 
 
+def test_copies_through_host_memory_lose_nothing_past_two_ranks():
+    """A share of the rate fitted on one link is not used with another link's rate: 4 T4s reach what 2 do."""
+    where = island(gpus=4, gpu=HWDB.gpu("T4-16GB"), link=HWDB.link("PCIe-SHM"))
+    size = 2.0**28
+    bus = [2 * (n - 1) / n * size / seconds(all_reduce_s, size, over(where, n)) for n in (2, 4)]
+    assert bus[1] == pytest.approx(bus[0], rel=0.02)
+    assert bus[0] == pytest.approx(0.8718 * 3.79e9, rel=0.05)
+
+
+def test_a_library_without_trees_reduces_round_a_ring():
+    """Over one Ethernet port a tree would be faster; a database of rings only takes none."""
+    where = replace(island(nodes=2, gpu=V100, link=HWDB.link("NVLink2")), nic_bytes_per_s=1.25e9)
+    both = [group(where, np.array([16]), np.array([1]), hwdb) for hwdb in (HWDB, HWDB.with_rings_only())]
+    size = 2.0**30
+    free, rings = (all_reduce_s(size, found)[0] for found in both)
+    assert rings == all_reduce_s(size, both[0], "ring")[0]
+    assert free == all_reduce_s(size, both[0], "tree")[0]
+    assert rings > 1.3 * free
+
+
 def test_a_pair_on_a_mesh_has_one_link_of_seven():
     """MI300X: 47.7 GB/s between two GPUs, 312.9 among eight."""
     gpu, link, size = HWDB.gpu("MI300X"), HWDB.link("xGMI-MI300X"), 2.0**32

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tangram_validate.boundary import Side, transfers
+from tangram_validate.passes import pass_cost
 from tangram_validate.scoring import Point, kendall_tau, regret, score
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +37,25 @@ def test_kendall_tau_agrees_with_scipy():
 
     predicted, measured = [3.0, 1.0, 2.0, 2.0, 5.0, 4.0], [2.0, 1.0, 3.0, 2.5, 5.0, 5.0]
     assert kendall_tau(predicted, measured) == pytest.approx(kendalltau(predicted, measured).statistic)
+
+
+def test_pairs_that_runs_do_not_order_are_ties():
+    """Two plans of equal length, measured apart by less than their runs scatter, cost no rank agreement."""
+    predicted, measured = [1.0, 1.0, 2.0], [1.01, 1.0, 2.1]
+    assert kendall_tau(predicted, measured) == pytest.approx((2 * 3) ** -0.5 * 2)
+    assert kendall_tau(predicted, measured, [0.02, 0.0, 0.0]) == 1
+    # Scatter does not excuse a clash beyond it, nor a tie of plans that differ.
+    assert kendall_tau([1.0, 2.0, 3.0], [2.0, 1.0, 3.0], [0.1, 0.1, 0.1]) == pytest.approx(1 / 3)
+    assert kendall_tau([1.0, 1.0, 3.0], [1.0, 2.0, 3.0], [0.1, 0.1, 0.1]) < 1
+
+
+@given(st.floats(0.5, 5), st.floats(0, 1e-3), st.floats(1e-3, 0.1))
+def test_two_passes_give_back_the_factor_and_the_launches(scale, launch, small):
+    """Seconds made of `scale x (kernels + 40 launches)` are taken apart again."""
+    kernels = (small, 4 * small)
+    cost = pass_cost([scale * (seconds + 40 * launch) for seconds in kernels], kernels, 40)
+    assert cost.time_scale == pytest.approx(scale, rel=1e-6)
+    assert cost.launch_s == pytest.approx(launch, rel=1e-6, abs=1e-9)
 
 
 def test_regret_is_what_choosing_by_prediction_costs():
@@ -88,4 +108,5 @@ def test_verbs_say_what_to_install_and_import_no_torch():
 def test_the_package_never_imports_what_runs_plans():
     for path in (ROOT / "tangram_sim").rglob("*.py"):
         lines = path.read_text(encoding="utf-8").splitlines()
-        assert not [line for line in lines if "import" in line and "tangram_validate" in line], path
+        starts = ("import tangram_validate", "from tangram_validate")
+        assert not [line for line in lines if line.strip().startswith(starts)], path

@@ -2,7 +2,8 @@
 
 Rows are long (`link, gpu, pattern, ..., parameter, value, sigma`). `link` is a row of links.csv, `kind:NAME`
 or `*`; `gpu` is a row of gpus.csv or `*`. A capped or derived link (NVLink4-H800) is of the generation before
-the first dash (NVLink4). The most specific row wins, first by link, then by gpu, parameter by parameter.
+the first dash (NVLink4). The most specific row wins, first by link, then by gpu, parameter by parameter; but
+`bridged_share` and `copy_share` are taken only from the entry of the link that gives `rate_share`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,8 +33,12 @@ PARAMETERS: Mapping[str, _Parameter] = {
     "rate_share": _Parameter(1e-3, 2.0, "min", PATTERNS),
     "bridged_share": _Parameter(1e-3, 2.0, "min", ("ring", "pairwise")),
     "copy_share": _Parameter(1e-3, 1e3, "min", ("ring", "pairwise")),
+    "tree_share": _Parameter(1e-3, 2.0, "min", ("network",)),
     "error": _Parameter(1e-3, 10.0, "max", PATTERNS),
 }
+
+NO_TREES = 1e-3  # `tree_share` of a library that has none or takes none
+BESIDE_RATE = frozenset({"bridged_share", "copy_share"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class CollectiveParameters:
     rate_share: float = 1.0  # bus bandwidth of a long message
     bridged_share: float = 0.0  # the same past one host bridge (PCIe, more than two ranks); 0: as rate_share
     copy_share: float = 0.0  # rate of each rank's copy of its own shard; 0: no copy
+    tree_share: float = 1.0  # rate of a tree between domains over a ring's; tiny: the library takes none
     error: float = 1.0  # standard error of log(predicted / measured) over whole curves
     fallback: bool = False  # from the kind of link, not from its generation
 
@@ -99,10 +105,17 @@ class CollectiveTable:
         members = tuple(gpus) or ("*",)
         found: dict[str, float] = {}
         used: list[Row] = []
+        rates = (self._row(pattern, "rate_share", link, gpu) for gpu in members)
+        rate_links = {row["link"] for row in rates if row is not None}
         for name, known in PARAMETERS.items():
             rows = [row for gpu in members if (row := self._row(pattern, name, link, gpu)) is not None]
             if not rows:
                 continue
+            if name in BESIDE_RATE:
+                # Fitted together with the rate: another link's share of its own rate would not go with it.
+                rows = [row for row in rows if row["link"] in rate_links]
+                if not rows:
+                    continue
             pick = min if known.worst == "min" else max
             row = pick(rows, key=lambda candidate: candidate.number("value"))
             found[name] = row.number("value")

@@ -9,7 +9,7 @@ from pathlib import Path
 from tangram_sim.clusters import Gpu, Link, Node
 from tangram_sim.datafiles import shipped
 from tangram_sim.errors import unknown_name
-from tangram_sim.hwdb.collectives import CollectiveParameters, CollectiveTable
+from tangram_sim.hwdb.collectives import NO_TREES, CollectiveParameters, CollectiveTable
 from tangram_sim.hwdb.efficiency import (
     ASSUMED,
     CALIBRATED,
@@ -33,10 +33,10 @@ class Hwdb:
     `digest` is the fingerprint of those rows. Use `fresh` to start a new record on the same tables.
     """
 
-    __slots__ = ("_cache", "_tables", "_used", "folders")
+    __slots__ = ("_cache", "_rings_only", "_tables", "_used", "folders")
 
-    def __init__(self, tables: Tables, folders: tuple[Path, ...]) -> None:
-        self._tables, self.folders = tables, folders
+    def __init__(self, tables: Tables, folders: tuple[Path, ...], rings_only: bool = False) -> None:
+        self._tables, self.folders, self._rings_only = tables, folders, rings_only
         self._used: dict[tuple[str, str], Row] = {}
         self._cache: dict[tuple[str, ...], object] = {}
 
@@ -52,12 +52,16 @@ class Hwdb:
 
     def fresh(self) -> "Hwdb":
         """The same tables with an empty record of rows read."""
-        return Hwdb(self._tables, self.folders)
+        return Hwdb(self._tables, self.folders, self._rings_only)
+
+    def with_rings_only(self) -> "Hwdb":
+        """The same tables for a library that takes no trees between nodes."""
+        return Hwdb(self._tables, self.folders, rings_only=True)
 
     def with_collectives(self, rows: Iterable[Row]) -> "Hwdb":
         """The same tables with other rows of collectives: for studies that leave measurements out."""
         table = CollectiveTable((0, row) for row in rows)
-        return Hwdb(replace(self._tables, collectives=table), self.folders)
+        return Hwdb(replace(self._tables, collectives=table), self.folders, self._rings_only)
 
     def gpu_names(self) -> tuple[str, ...]:
         """Canonical names of all GPUs, in table order."""
@@ -224,6 +228,8 @@ class Hwdb:
             found, rows = self._tables.collectives.find(pattern, link, gpu.split("+"))
             for row in rows:
                 self._used["collectives", row.name] = row
+            if found is not None and pattern == "network" and self._rings_only:
+                found = replace(found, tree_share=NO_TREES)
             self._cache[key] = found
         known = self._cache[key]
         return known if isinstance(known, CollectiveParameters) else None

@@ -116,6 +116,54 @@ def test_suites_hold_enough_plans_and_clusters():
     assert {len(scenario.kinds) for scenario in found} >= {2, 8}
 
 
+def test_overlays_reduce_round_rings_at_the_rates_that_were_measured(tmp_path):
+    """gloo has no trees, and nothing of NCCL's rows for other links leaks into a calibrated testbed."""
+    from tangram_validate.calibration import Calibration, Line, write_overlay
+
+    from tangram_sim.clusters import Link
+    from tangram_sim.hwdb import Hwdb
+
+    rates = {"swift": {"flop_per_s": 1e10, "launch_s": 0.0, "memory_bytes_per_s": 5e10}}
+    line = Line(2e-4, 0.95 * 12.5e6)
+    write_overlay(Calibration(rates, {100.0: line}, 1.0, 1.0, [(100.0, line)]), tmp_path)
+    hwdb = Hwdb.load((tmp_path,))
+    ring = hwdb.collective("ring", hwdb.link("testbed-100M"))
+    assert ring is not None
+    assert (ring.base_s, ring.hop_s, ring.fill_s, ring.copy_share) == (0.0, 2e-4, 0.0, 0.0)
+    assert ring.rate_share == pytest.approx(0.95, rel=1e-3)
+    between = hwdb.collective("network", Link("network", "network", 0.0, 0.0))
+    assert between is not None
+    assert between.fill_s == 0.0 and between.tree_share <= 1e-3
+    assert between.rate_share == pytest.approx(0.95, rel=1e-3)
+
+
+def test_a_plan_under_two_names_runs_once(tmp_path):
+    """Where a planner's plan is one of the written ones it is the same run."""
+    from tangram_validate.calibration import Calibration, Line
+    from tangram_validate.suite import distinct, predict
+
+    scenario = load_scenario("pair")
+    rates = {
+        kind: {"flop_per_s": facts.gflop_per_s * 1e9, "launch_s": 0.0, "memory_bytes_per_s": 5e10}
+        for kind, facts in scenario.facts.kinds.items()
+    }
+    found = Calibration(rates, {}, 1.0, 1.0, [(100.0, Line(2e-4, 0.95 * 12.5e6))])
+    every = list(predict(scenario, found, tmp_path, []))
+    once = distinct(every)
+    names = [name for one in once for name in one.name.split(" = ")]
+    assert len(once) < len(every) and sorted(names) == sorted(one.name for one in every)
+
+
+def test_root_without_the_rights_is_no_testbed(monkeypatch):
+    """A container's root may be refused namespaces: said in words, before a suite begins."""
+    monkeypatch.setattr(network, "_ip", lambda *command: network._run("false", *command))
+    network._refusal.cache_clear()
+    try:
+        assert "cannot be made here" in network._refusal()
+    finally:
+        network._refusal.cache_clear()
+
+
 def test_waits_in_a_row_keep_time():
     device = Device(Speed(1e9, 1e9))
     device.start()

@@ -7,20 +7,26 @@ and an all-reduce inside an island. Nothing is fitted to training steps.
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tangram_sim.datafiles import write_whole
+from tangram_sim.hwdb import Hwdb
 from tangram_validate.emulated import Device, EmulatedAtom, Speed, work_of
 from tangram_validate.launch import Ranks
+from tangram_validate.passes import SIZES as SEQUENCES
+from tangram_validate.passes import bench_blocks, pass_cost, predicted_block_s
 from tangram_validate.scenario import Scenario, gpu_name, link_name
 
 SIZES = (65_536, 262_144, 1_048_576)
 REPEATS = 8
 PASSES = 8  # in a row: what the host adds behind the last one counts once
 KERNELS_PER_BLOCK = 32  # launches that the cost model counts in a block, forward and backward
+PROBE_S = 1e-3  # per launch: shows how many the cost model counts
+PATTERNS = ("ring", "pairwise")
+NO_TREES = 0.001  # gloo reduces round a ring, over islands too
 _EFFICIENCY_HEADER = "gpu,dtype,kernel,stack,version,parameter,value,sigma,n,source,date,note"
 
 
@@ -41,7 +47,7 @@ class Calibration:
     data_exposed: float  # all-reduces of a block's gradients, over what the links allow
     tensor_exposed: float  # all-reduces of a sequence's activations, over what the links allow
     uplinks: list[tuple[float, Line]]  # (Mbit/s, what crossed)
-    extra: dict[str, Any] = field(default_factory=dict)
+    blocks: dict[str, tuple[float, ...]] = field(default_factory=dict)  # real: passes of a block, per kind
 
 
 def bench_round_trip(a: int, b: int) -> list[tuple[int, list[float]]] | None:
@@ -130,6 +136,7 @@ def calibrate(ranks: Ranks, scenario: Scenario) -> Calibration:
     """Run all microbenchmarks on the ranks of a testbed."""
     work = scenario.facts.work[0]
     model = scenario.model(work.model)
+    blocks: dict[str, tuple[float, ...]] = {}
     if scenario.emulated:
         answers = ranks.run(bench_waits, scenario.speeds, model, work.seq)
         rates = {
@@ -141,6 +148,8 @@ def calibrate(ranks: Ranks, scenario: Scenario) -> Calibration:
 
         shapes = (model.hidden, work.seq, scenario.repeats)
         rates = dict(zip(scenario.kinds, ranks.run(measure_rank, *shapes), strict=True))
+        passes = ranks.run(bench_blocks, model, work.seq, scenario.repeats)
+        blocks = dict(zip(scenario.kinds, passes, strict=True))
     islands = scenario.facts.islands
     links: dict[float, Line] = {}
     firsts = [sum(one.ranks for one in islands[:index]) for index in range(len(islands))]
@@ -171,6 +180,7 @@ def calibrate(ranks: Ranks, scenario: Scenario) -> Calibration:
         _over_ideal(ranks, groups, block),
         _over_ideal(ranks, inside, activation),
         uplinks,
+        blocks,
     )
 
 
@@ -182,6 +192,31 @@ def _over_ideal(ranks: Ranks, groups: Sequence[tuple[Sequence[int], float]], siz
         seconds = max(s for s in ranks.run(bench_all_reduce, list(members), size) if s is not None)
         found.append(seconds / (2 * (n - 1) / n * size / rate))
     return statistics.mean(found) if found else 1.0
+
+
+def overlay_of(found: Calibration, scenario: Scenario, folder: Path) -> dict[str, float]:
+    """Write the overlay of a scenario, with the passes of whole blocks where kernels run for real."""
+    if not found.blocks:
+        return write_overlay(found, folder)
+    work = scenario.facts.work[0]
+    model = scenario.model(work.model)
+
+    def predicted(launch_s: float) -> dict[str, list[float]]:
+        bare = {kind: rate | {"launch_s": launch_s} for kind, rate in found.rates.items()}
+        write_overlay(replace(found, rates=bare), folder)
+        hwdb = Hwdb.load((folder,))
+        return {
+            kind: [predicted_block_s(model, gpu_name(kind), work.seq, n, "fp32", hwdb) for n in SEQUENCES]
+            for kind in found.rates
+        }
+
+    without, launched = predicted(0.0), predicted(PROBE_S)
+    rates = {}
+    for kind, rate in found.rates.items():
+        launches = (launched[kind][0] - without[kind][0]) / PROBE_S
+        cost = pass_cost(found.blocks[kind], without[kind], launches)
+        rates[kind] = rate | {"launch_s": cost.launch_s, "time_scale": cost.time_scale}
+    return write_overlay(replace(found, rates=rates), folder)
 
 
 def write_overlay(found: Calibration, folder: Path) -> dict[str, float]:
@@ -209,20 +244,37 @@ def write_overlay(found: Calibration, folder: Path) -> dict[str, float]:
         row(name, "memory", "usable", 1.0, 1)
         row(name, "memory", "reserved_bytes", 0.0, 1)
         row(name, "launch", "seconds", rate["launch_s"], 3)
+        row(name, "stack", "time_scale", rate.get("time_scale", 1.0), 3)
         row(name, "dispatch", "seconds", rate.get("dispatch_s", 0.0), 3)
+    collectives = ["link,gpu,pattern,library,version,parameter,value,sigma,n,source,date,note"]
+
+    def collective(link: str, pattern: str, **values: float) -> None:
+        for parameter, value in values.items():
+            collectives.append(
+                f"{link},*,{pattern},gloo,,{parameter},{value:.6g},{value * 0.03:.3g},{REPEATS},"
+                "testbed microbenchmark,,"
+            )
+
     links = ["name,kind,gb_per_s,latency_us,source,note"]
     for mbps, line in found.links.items():
         nominal = mbps * 1e6 / 8
         links.append(f"{link_name(mbps)},other,{nominal / 1e9:.6g},{line.latency_s * 1e6:.4g},shaper,")
-        row(f"link:{link_name(mbps)}", "link", "efficiency", min(line.bytes_per_s / nominal, 1.0), REPEATS)
+        share = min(line.bytes_per_s / nominal, 1.0)
+        row(f"link:{link_name(mbps)}", "link", "efficiency", share, REPEATS)
+        for pattern in PATTERNS:
+            hop = {"base_s": 0.0, "hop_s": min(line.latency_s, 1.0), "fill_s": 0.0}
+            collective(link_name(mbps), pattern, rate_share=share, **hop)
     row("*", "stack", "data_exposed", min(found.data_exposed, 10.0), REPEATS)
     row("*", "stack", "tensor_exposed", min(found.tensor_exposed, 10.0), REPEATS)
-    latency = 0.0
+    latency, reached = 0.0, 1.0
     if found.uplinks:
         reached = statistics.mean(line.bytes_per_s / (mbps * 1e6 / 8) for mbps, line in found.uplinks)
         row("kind:network", "link", "efficiency", min(reached, 1.0), REPEATS)
         latency = statistics.mean(line.latency_s for _, line in found.uplinks)
+    network = {"rate_share": min(reached, 1.0), "hop_s": 0.0, "fill_s": 0.0, "tree_share": NO_TREES}
+    collective("kind:network", "network", **network)
     write_whole(folder / "gpus.csv", "\n".join(gpus) + "\n")
     write_whole(folder / "links.csv", "\n".join(links) + "\n")
     write_whole(folder / "efficiency" / "testbed.csv", "\n".join(rows) + "\n")
+    write_whole(folder / "collectives" / "testbed.csv", "\n".join(collectives) + "\n")
     return {"nic_latency_us": latency * 1e6, "latency_us": latency * 1e6}

@@ -54,14 +54,21 @@ def testbed(
     loopback: Annotated[
         bool, typer.Option("--loopback", help="No shaped links: needs no root, shows schedules only.")
     ] = False,
+    anywhere: Annotated[
+        bool, typer.Option("--anywhere", help="Loopback where no shaped links can be made, and only there.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print scores as one JSON object.")] = False,
 ) -> None:
     """Predict plans on an emulated cluster, run them for real, and score the predictions."""
     require_torch()
     require_folder(output)
     from tangram_validate import report
+    from tangram_validate.network import missing_means
     from tangram_validate.suite import run_suite
 
+    if anywhere and not loopback and (why := missing_means()):
+        print(f"no shaped links here ({why}): loopback", file=sys.stderr, flush=True)  # noqa: T201 - progress
+        loopback = True
     with tempfile.TemporaryDirectory(prefix="tangram-testbed-") as scratch, ended_cleanly():
         made = run_suite(
             suite,

@@ -23,10 +23,13 @@ from tangram_sim.planners.uniform import Uniform
 from tangram_sim.studies import api
 from tangram_validate import kernels
 from tangram_validate.memory import peak_bytes
+from tangram_validate.passes import SIZES, pass_cost, predicted_block_s, time_block
 from tangram_validate.transformer import TransformerBlock, build_atom
 
 GPU = "testbed-device"
 WARM, RUNS = 1, 3
+PASS_SEQ = 128  # tokens of the passes that calibrate a CPU
+PROBE_S = 1e-3  # per launch: shows how many the cost model counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +111,39 @@ def overlay(device: str, dtypes: tuple[str, ...], folder: Path, gpu: str = "") -
         f"{GPU},testbed,Testbed,process,2026,{cells},80,{memory / 1e9:.6g},none,0,microbenchmark\n"
     )
     rows: list[str] = []
+    write_whole(folder / "gpus.csv", gpus)
     for dtype, timings in found.items():
         made = kernels.distil(timings, GPU, dtype, peaks[dtype], memory, "")
         rows += made[1:] if rows else made
-        launch = next(timing for timing in timings if timing.kernel == "dispatch").median_s
         rows.append(
             f"{GPU},{dtype},memory,generic,,reserved_bytes,0,0,1,microbenchmark,,tensors are counted alone"
         )
-        if device == "cpu":  # the host computes itself: a launch is never hidden
-            rows.append(f"{GPU},{dtype},launch,generic,,seconds,{launch:.4g},0,5,microbenchmark,,")
-    write_whole(folder / "gpus.csv", gpus)
+    if device == "cpu":  # the host computes itself: a launch is never hidden
+        rows += _pass_rows(dtypes, rows, folder)
     write_whole(folder / "efficiency" / "device.csv", "\n".join(rows) + "\n")
     return Hwdb.load((folder,))
+
+
+def _pass_rows(dtypes: tuple[str, ...], rows: list[str], folder: Path) -> list[str]:
+    """Rows of launches and of a factor on all kernels, from whole passes of a dense block."""
+    model, seq = models("cpu")["dense"], PASS_SEQ
+    predicted: dict[float, dict[str, list[float]]] = {}
+    for launch_s in (0.0, PROBE_S):
+        launch = [f"{GPU},*,launch,generic,,seconds,{launch_s:g},0,1,trial,,"]
+        write_whole(folder / "efficiency" / "device.csv", "\n".join(rows + launch) + "\n")
+        hwdb = Hwdb.load((folder,))
+        predicted[launch_s] = {
+            dtype: [predicted_block_s(model, GPU, seq, n, dtype, hwdb) for n in SIZES] for dtype in dtypes
+        }
+    made = []
+    for dtype in dtypes:
+        measured = [time_block(model, seq, n, dtype=dtype) for n in SIZES]
+        without = predicted[0.0][dtype]
+        launches = (predicted[PROBE_S][dtype][0] - without[0]) / PROBE_S
+        cost = pass_cost(measured, without, launches)
+        made.append(f"{GPU},{dtype},launch,generic,,seconds,{cost.launch_s:.4g},0,5,passes of a block,,")
+        made.append(f"{GPU},{dtype},stack,generic,,time_scale,{cost.time_scale:.4g},0,5,passes of a block,,")
+    return made
 
 
 def predicted(one: Configuration, model: Model, hwdb: Hwdb) -> tuple[float, float]:
@@ -177,6 +201,18 @@ def run_suite(
     """Calibrate, predict everything, then measure everything."""
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInputError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    threads = torch.get_num_threads()
+    if (
+        device == "cpu"
+    ):  # one core: threads of a shared machine wait for each other, which is no model's affair
+        torch.set_num_threads(1)
+    try:
+        return _run_all(device, folder, gpu, most, say)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run_all(device: str, folder: Path, gpu: str, most: int, say: Callable[[str], None]) -> list[Measured]:
     every = list(configurations(device))[: most or None]
     hwdb = overlay(device, ("fp32", "bf16"), folder, gpu)
     known = models(device)

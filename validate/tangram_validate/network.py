@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from tangram_validate.errors import TestbedError
@@ -35,6 +36,31 @@ def missing_means() -> str:
     for tool, package in (("ip", "iproute2"), ("tc", "iproute2")):
         if shutil.which(tool) is None:
             return f"the program `{tool}` is missing; install {package}"
+    return _refusal()
+
+
+@cache
+def _refusal() -> str:
+    """What the kernel says to one namespace with one shaped link, both removed again; "" where all is well.
+
+    Root in a container may lack the right to either, and kernels are built without token buckets.
+    """
+    tag = f"{PREFIX}{os.getpid() % 0x1000000:06x}"
+    space, outer, bridge = f"{tag}-probe", f"{tag}rp", f"{tag}bp"
+    try:
+        _ip("netns", "add", space)
+        _ip("link", "add", bridge, "type", "bridge")
+        _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
+        _shape([], outer, 100.0)
+        _shape(["-n", space], "eth0", 100.0)
+        entered = subprocess.run(["ip", "netns", "exec", space, "true"], check=False, capture_output=True)
+        if entered.returncode:
+            return f"namespaces cannot be entered: {entered.stderr.decode(errors='replace').strip()}"
+    except TestbedError as error:
+        return f"network namespaces and shaped links cannot be made here: {error}"
+    finally:
+        for command in (("link", "del", outer), ("link", "del", bridge), ("netns", "del", space)):
+            subprocess.run(["ip", *command], check=False, capture_output=True)
     return ""
 
 

@@ -16,6 +16,7 @@ from tangram_validate.errors import TestbedError
 from tangram_validate.launch import Ranks
 
 SEED = 11
+WITHOUT_WAITS = Speed(1e18, 1e18)  # of a step of warm-up: no waits
 START_AHEAD_S = 0.03  # ranks agree on when a step starts, this far ahead
 
 
@@ -151,6 +152,8 @@ def on_rank(request: RunRequest) -> RankReport | None:
         if request.memory and step == 1:
             peak = peak_bytes(partial(executor.step, tokens), executor.here.optimizer, request.device)
             continue
+        if emulated is not None:  # warming up is for connections and buckets, not for waiting
+            emulated.speed = request.speeds[rank] if step >= warm else WITHOUT_WAITS
         timing = executor.step(tokens)
         timings.append((timing, timing.end - start, step >= warm))
     dist.barrier()

@@ -19,7 +19,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.uniform import Uniform, chunk_bounds
 from tangram_sim.studies import api
 from tangram_sim.studies.api import Result
-from tangram_validate.calibration import Calibration, calibrate, write_overlay
+from tangram_validate.calibration import Calibration, calibrate, overlay_of
 from tangram_validate.errors import TestbedError
 from tangram_validate.launch import Ranks
 from tangram_validate.network import Network, missing_means
@@ -29,13 +29,14 @@ from tangram_validate.scoring import Point
 
 SUITES: dict[str, tuple[str, ...]] = {
     "minute": ("two-speeds",),
-    "small": ("two-speeds", "three-islands", "wide-and-narrow", "eight-ranks"),
+    "small": ("two-speeds", "three-islands", "wide-and-narrow", "eight-ranks", "pair"),
     "full": ("two-speeds", "three-islands", "wide-and-narrow", "eight-ranks", "pair", "real-pair"),
 }
 RUNS = {"minute": 3, "small": 3, "full": 5}
 MOST_PLANS = {"minute": 5}
+MOST_TIED = 0.02  # of a step: runs that scatter more were disturbed, which excuses no wrong order
 MOST_LOAD = 1.0  # running processes per core; above it runs wait for a while
-WAIT_S, WAIT_EMULATED_S = 45.0, 3.0
+WAIT_S, WAIT_AGAIN_S = 45.0, 4.0  # for real kernels; timed waits care little, their runs begin at once
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ class Outcome:
             self.report.of_stage(stage, "compute_s")
             for stage in range(len(self.report.plan.pipelines[0].stages))
         )
-        return Point(self.candidate.group, self.candidate.predicted_s, self.report.step_s, null, self.waiting)
+        spread = min(self.report.spread, MOST_TIED) * self.report.step_s
+        predicted = self.candidate.predicted_s
+        return Point(self.candidate.group, predicted, self.report.step_s, null, self.waiting, spread)
 
 
 @dataclass
@@ -133,12 +136,14 @@ def _run_scenario(
         nullcontext() if loopback else Network(scenario.network) as network,
         Ranks(count, network, cores=cores) as ranks,
     ):
-        settle(say, scenario.emulated)
+        patience = 0.0 if scenario.emulated else WAIT_S
+        if settle(say, patience) > MOST_LOAD * (os.cpu_count() or 1):
+            patience = min(patience, WAIT_AGAIN_S)  # it does not get quiet: ask again, but not for long
         found = calibrate(ranks, scenario)
-        candidates = list(predict(scenario, found, folder / scenario.name, made.notes))
+        candidates = distinct(predict(scenario, found, folder / scenario.name, made.notes))
         candidates = candidates[: MOST_PLANS.get(suite, len(candidates))]
         for candidate in candidates:
-            load = settle(say, scenario.emulated)
+            load = settle(say, patience)
             request = RunRequest(
                 candidate.result.forecast.plan,
                 RUNS[suite],
@@ -156,16 +161,16 @@ def _run_scenario(
             )
 
 
-def settle(say: Callable[[str], None], emulated: bool) -> float:
-    """Wait until the machine is quiet enough (timed waits care little); the load when waiting ended.
+def settle(say: Callable[[str], None], patience: float) -> float:
+    """Look whether the machine is quiet and wait until it is, `patience` seconds at most; the load then.
 
     Counts processes running right now: averages remember our own last run for minutes.
     """
     cores = os.cpu_count() or 1
-    begun, patience = time.monotonic(), WAIT_EMULATED_S if emulated else WAIT_S
+    begun = time.monotonic()
     while (load := _running()) > MOST_LOAD * cores and time.monotonic() - begun < patience:
         time.sleep(0.5)
-    if load > MOST_LOAD * cores:
+    if load > MOST_LOAD * cores and patience > 0:
         say(f"  load {load:.1f} on {cores} cores: runs begin all the same; the CSV keeps the load")
     return load
 
@@ -184,7 +189,7 @@ def _running() -> float:
 
 def predict(scenario: Scenario, found: Calibration, overlay: Path, notes: list[str]) -> Iterable[Candidate]:
     """Every plan of the scenario with its prediction, from the overlay that calibration gave."""
-    extra = write_overlay(found, overlay)
+    extra = overlay_of(found, scenario, overlay)
     hwdb = Hwdb.load((overlay,))
     facts = scenario.cluster()
     for part in (*facts["nodes"], *facts["network"]["between"]):
@@ -202,6 +207,16 @@ def predict(scenario: Scenario, found: Calibration, overlay: Path, notes: list[s
                 notes.append(f"{scenario.name}: {plan.name}: {error}")
         for name, result in made:
             yield Candidate(scenario.name, model.name, work.global_batch, name, result)
+
+
+def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Every plan once: where a planner's is one of the written ones, both names stand for one run."""
+    found: dict[tuple[str, Any], Candidate] = {}
+    for one in candidates:
+        key = (one.group, one.result.forecast.plan)
+        known = found.get(key)
+        found[key] = one if known is None else replace(known, name=f"{known.name} = {one.name}")
+    return list(found.values())
 
 
 def _planned(planner: str, model: Model, cluster: Any, job: Job, hwdb: Hwdb) -> Result:

@@ -41,6 +41,7 @@ class Network(NamedTuple):
     hop_s: Number  # one more step that crosses
     fill_s: Number
     bytes_per_s: Number  # of all ranks of the group in one domain together
+    tree_share: Number = 1.0  # of that rate, what a tree reaches; tiny where the library takes none
 
 
 # A chain inside the node that feeds a tree reaches less than a ring: NCCL's tuner counts 0.92 of it; three
@@ -78,7 +79,7 @@ def tree(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: Ne
     faster than their NICs. Over more domains it moves 2S.
     """
     levels = np.ceil(np.log2(np.maximum(domains, 1)))
-    crossing = np.where(domains == 2, 1.0, 2.0) / network.bytes_per_s
+    crossing = np.where(domains == 2, 1.0, 2.0) / (network.bytes_per_s * network.tree_share)
     chain = np.where(inside > 1, 2.0 * (ranks - 1) / ranks / (TREE_SHARE * path.bytes_per_s), 0.0)
     slope = np.maximum(np.where(domains > 1, crossing, 0.0), chain)
     return Curve(

@@ -215,6 +215,7 @@ def spanning(
     if found is not None:
         rate = max(found.rate_share * link.bytes_per_s, LEAST_BYTES_PER_S)
         switch = Path(found.base_s, 0.0, found.fill_s, rate, 0.0)
+    between = network_parameters(hwdb, nic)
     return Group(
         ranks=ranks,
         inside=inside,
@@ -223,8 +224,9 @@ def spanning(
         switch=switch,
         network=Network(
             hop_s,
-            network_parameters(hwdb, nic).fill_s,
+            between.fill_s,
             np.maximum(crossing_bytes_per_s, LEAST_BYTES_PER_S),
+            between.tree_share,
         ),
         outside_bytes_per_s=np.maximum(share_bytes_per_s, LEAST_BYTES_PER_S),
     )

@@ -4,6 +4,10 @@ Sources: microsoft/DeepSpeed v0.3 deepspeed/runtime/pipe/engine.py and p2p.py (i
 other; gradients are reduced by `ReduceGrads` behind the last backward; tied gradients by every replica for
 itself; a send is a broadcast in a group of two on the compute stream), DachengLi1/AMP examples/ds_config.json
 ("fp32_allreduce": true). Sailor's fork is of the same line.
+
+Which algorithm NCCL takes: NVIDIA/nccl 01afd20 (2020) src/graph/tuning.cc. Where one Ethernet port bounds
+both, it counts n/(2(n-1)) of the port's rate for a ring and 0.45 for a tree: large reductions go round a ring
+over two nodes as well, where a tree would be faster.
 """
 
 from dataclasses import dataclass, replace
@@ -28,10 +32,11 @@ class Habits:
     reduces_last: bool = False  # gradients after the last backward, none beside it
     lockstep: bool = False  # neighbours meet between passes (`lockstep.py`)
     tied_by_replica: bool = False  # every replica exchanges the tied matrix for itself
+    rings_only: bool = False  # NCCL's tuner takes no trees between nodes of one Ethernet port
     sends_masks: bool = False  # the mask goes forward too, and whole gradients back from every tensor rank
 
 
-PIPELINE_ENGINE = Habits(True, True, True, True)
+PIPELINE_ENGINE = Habits(True, True, True, True, True)
 MASK_BYTES = 2.0  # of an element of the attention mask, which NCCL carries as fp16
 
 

@@ -55,8 +55,8 @@ def predict(run: MixedRun, hwdb: Hwdb) -> MixedPrediction:
     """One run. Raises TangramError where its plan cannot be priced."""
     from tangram_sim.sim import contention
 
-    lowering = Lowering.of(run.plan, hwdb)
     habits = habits_of(run.software)
+    lowering = Lowering.of(run.plan, hwdb.with_rings_only() if habits.rings_only else hwdb)
     lowered = with_habits(lower_plan(run.plan, lowering), lowering, habits)
     graph = lockstep_graph(lowered.steps[0]) if habits.lockstep else lowered.graph()
     played = contention.play(graph)
