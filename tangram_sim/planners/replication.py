@@ -198,7 +198,7 @@ class Replication:
         if not lowered.fits():
             return None
         graph = lowered.graph()
-        step_s = contention.play(graph, contention=len(graph) <= contention.CONTENDED_OPS).makespan_s
+        step_s = contention.play(graph).makespan_s
         return Scored(plan, lowered.steps[0], step_s)
 
 
