@@ -245,6 +245,7 @@ def write_overlay(found: Calibration, folder: Path) -> dict[str, float]:
         row(name, "memory", "reserved_bytes", 0.0, 1)
         row(name, "launch", "seconds", rate["launch_s"], 3)
         row(name, "stack", "time_scale", rate.get("time_scale", 1.0), 3)
+        row(name, "stack", "attention_scale", 1.0, 3)
         row(name, "dispatch", "seconds", rate.get("dispatch_s", 0.0), 3)
     collectives = ["link,gpu,pattern,library,version,parameter,value,sigma,n,source,date,note"]
 

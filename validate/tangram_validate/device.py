@@ -111,10 +111,12 @@ def overlay(device: str, dtypes: tuple[str, ...], folder: Path, gpu: str = "") -
         f"{GPU},testbed,Testbed,process,2026,{cells},80,{memory / 1e9:.6g},none,0,microbenchmark\n"
     )
     rows: list[str] = []
+    scales = ("time_scale", "attention_scale")
+    plain = [f"{GPU},*,stack,generic,,{scale},1,0,1,microbenchmark,,as measured" for scale in scales]
     write_whole(folder / "gpus.csv", gpus)
     for dtype, timings in found.items():
         made = kernels.distil(timings, GPU, dtype, peaks[dtype], memory, "")
-        rows += made[1:] if rows else made
+        rows += made[1:] if rows else [*made, *plain]
         rows.append(
             f"{GPU},{dtype},memory,generic,,reserved_bytes,0,0,1,microbenchmark,,tensors are counted alone"
         )
