@@ -50,7 +50,10 @@ STAGE_KEYS = {
     "memory_capacity_bytes",
 }
 PART_KEYS = {"island", "ranks", "sequences_per_microbatch", "layouts"}
-LAYOUT_KEYS = {"layers", "tp", "cp", "ep", "dp", "zero_stage", "recompute", "sequence_parallel"}
+LAYOUT_KEYS = {
+    *("layers", "tp", "cp", "ep", "dp", "zero_stage", "recompute", "sequence_parallel"),
+    *("fsep", "slices"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +156,7 @@ def test_explain_json(inputs: tuple[Path, Path], tmp_path: Path) -> None:
     assert tangram("plan", *inputs, "--global-batch", 16, "-o", plan).code == 0
     found = tangram("explain", plan, "--json").json
     assert sum(share["seconds"] for share in found["critical_path"]) == pytest.approx(found["step_s"])
-    assert {"stage", "layout", "verdict"} == found["why_not"][0].keys()
+    assert {"stage", "layout", "verdict", "pipeline", "part"} == found["why_not"][0].keys()
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -28,10 +28,10 @@ from tangram_sim.cost.kernels import (
     visible_keys,
 )
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import RECIPES
+from tests.neutral import neutral_hwdb
 
-HWDB = Hwdb.load()
+HWDB = neutral_hwdb()
 NVLINK, PCIE = HWDB.link("NVLink3"), HWDB.link("PCIe4x16")
 BRIDGE = HWDB.link("NVLink3-bridge")
 A100 = HWDB.gpu("A100-SXM4-80GB")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tangram_sim.clusters import Cluster, Island, Node, NodeGroup
 from tangram_sim.cost.collectives import all_gather_s
-from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.hwdb import load_model
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering import block as block_room
@@ -24,8 +24,9 @@ from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.layouts import layouts as every_layout
 from tangram_sim.sim import fast
+from tests.neutral import neutral_hwdb
 
-HWDB = Hwdb.load()
+HWDB = neutral_hwdb()
 NAMES = (
     "gpt3-6.7b",  # equal blocks
     "mixtral-8x7b",  # every block has experts

@@ -12,14 +12,14 @@ import typer
 from tangram_sim import registry
 from tangram_sim.cli.plugins import as_command
 from tangram_sim.errors import TangramError
-from tangram_sim.hwdb import Hwdb
 from tangram_sim.studies.calibration import ownruns
 from tangram_sim.studies.parameters import KERNEL_CAP, STACK_CAP, parameters
 from tangram_sim.studies.published.predict import Prediction, Predictor, predict_rows
 from tests.commands import tangram
+from tests.neutral import neutral_hwdb
 from tests.test_published import ROW
 
-HWDB = Hwdb.load()
+HWDB = neutral_hwdb()
 NEMO = {
     **ROW,
     **{"framework": "NeMo", "date": "2025-01", "dtype": "bf16", "gpu": "H100-80GB", "recompute": "none"},
@@ -129,7 +129,7 @@ def test_the_command_writes_an_overlay_that_reproduces_what_it_showed(tmp_path: 
     shown = finished.json
     assert shown["used"] == 3 and [one["id"] for one in shown["unused"]] == ["bad", "blank"]
     assert all(one["reason"] for one in shown["unused"])
-    again = predict_rows(rows[:3], Hwdb.load([overlay]))
+    again = predict_rows(rows[:3], neutral_hwdb(overlay))
     for one, row in zip(again, shown["rows"], strict=True):
         assert isinstance(one, Prediction)
         assert one.step_s == pytest.approx(row["after"]["step_s"], rel=1e-9)

@@ -19,8 +19,9 @@ from tangram_sim.studies.published.defaults import software
 from tangram_sim.studies.published.predict import Prediction, Predictor
 from tangram_sim.studies.published.reading import Run, read_run
 from tangram_sim.studies.published.stacks import STACKS, stack_of
+from tests.neutral import neutral_hwdb
 
-HWDB = Hwdb.load()
+HWDB = neutral_hwdb()
 ROW = {
     "id": "a-1",
     "source_id": "paper",
@@ -104,10 +105,12 @@ def test_a_run_is_priced_under_its_stack() -> None:
 
 
 def test_rows_of_a_stack_change_its_predictions_and_no_other() -> None:
-    slow = surfaces.with_stacks([], ["megatron-lm"], Parameters(time_scale=2.0))
+    plain, slow = (
+        surfaces.with_stacks([], ["megatron-lm"], Parameters(time_scale=scale)) for scale in (1.0, 2.0)
+    )
     for framework, differs in (("Megatron-LM", True), ("made up", False)):
         run = run_of(framework=framework)
-        before, after = Predictor(HWDB).predict(run), Predictor(slow).predict(run)
+        before, after = Predictor(plain).predict(run), Predictor(slow).predict(run)
         assert isinstance(before, Prediction)
         assert isinstance(after, Prediction)
         assert (after.step_s > 1.2 * before.step_s) is differs

@@ -254,7 +254,7 @@ class ParameterCounts(Document):
     by_gpu_and_dtype: dict[str, int] = Field(
         description="rows on kernel times of one GPU kind; what holds for all its dtypes counts under `any`"
     )
-    by_stack: dict[str, int] = Field(description="rows of one software stack that hold for any GPU")
+    by_stack: dict[str, int] = Field(description="rows of one software stack that seconds depend on")
     by_fit: dict[str, int]
 
 

@@ -58,7 +58,10 @@ def parameters(hwdb: Hwdb) -> ParametersDocument:
             by_stack=_counts(
                 one.stack
                 for one in found
-                if one.kernel in SOFTWARE and one.role == "prediction" and one.gpu == "*"
+                if one.kernel in SOFTWARE
+                and one.role == "prediction"
+                and one.gpu == "*"
+                and not one.parameter.startswith("memory_")  # fitted to peaks, never to steps
             ),
             by_fit=_counts(one.fitted_on for one in found),
         ),
