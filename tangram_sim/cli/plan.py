@@ -43,6 +43,14 @@ Candidates = Annotated[
 SubIslands = Annotated[
     bool, typer.Option("--sub-islands/--whole-islands", help="Whether islands may be split.")
 ]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        help="Seconds after which the best plan so far is returned; 0: the best uniform one.  [default: none]",
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", help="Processes that search large clusters (0: all cores).")]
 
 
 def command(
@@ -64,6 +72,8 @@ def command(
     top: Top = 1,
     candidates: Candidates = None,
     sub_islands: SubIslands = True,
+    time_limit: TimeLimit = None,
+    jobs: Jobs = 1,
     stack: shared.Stack = "generic",
     output: shared.Output = None,
     as_json: shared.AsJson = False,
@@ -75,6 +85,8 @@ def command(
         raise unknown_name("objective", objective, ["throughput"])
     if not 1 <= top <= shared.MOST_SHOWN:
         raise BadInputError(f"--top {top}: give 1 to {shared.MOST_SHOWN}")
+    if time_limit is not None and not time_limit >= 0:
+        raise BadInputError(f"--time-limit {time_limit:g}: give seconds, 0 or more")
     fixes, microbatch_per_rank = _preset(preset, list(fix or []), microbatch_per_rank)
 
     from tangram_sim.cli import writing
@@ -93,6 +105,8 @@ def command(
         parallelizer=parallelizer,
         sub_islands=sub_islands,
         every_candidate=candidates is not None,
+        time_limit_s=float("inf") if time_limit is None else time_limit,
+        jobs=jobs,
     )
     database = shared.load_hwdb(hwdb)
     with SlowProgress("planning") as progress:

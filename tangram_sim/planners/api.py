@@ -1,6 +1,6 @@
 """What a whole-cluster planner is asked, and what it answers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from tangram_sim.lowering.step import LoweredStep
 from tangram_sim.parallelizers.api import Constraints
@@ -18,6 +18,8 @@ class Wishes:
     parallelizer: str = "grid"
     sub_islands: bool = True  # islands may be cut into groups of whole nodes
     every_candidate: bool = False  # keep a record of all partial plans
+    time_limit_s: float = float("inf")  # of the search; 0: the best trivial plan
+    jobs: int = 1  # processes of the search
 
 
 @dataclass(slots=True)
@@ -31,6 +33,11 @@ class Counts:
     dominated: int = 0
     composed: int = 0  # complete pipelines that the composition handed over
     played: int = 0  # plans simulated whole
+
+    def add(self, other: "Counts") -> None:
+        """What another search counted, too."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @dataclass(frozen=True, slots=True)

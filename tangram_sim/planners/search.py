@@ -69,7 +69,10 @@ class Search:
         units: Sequence[int],
         work: NDArray[np.float64],
         order: Sequence[str],
+        expired: Callable[[], bool],
     ) -> None:
+        self.expired = expired
+        self.limit_s = float("inf")  # of the last whole sweep over a size: below it nothing was missed
         self.enumeration, self.referee, self.bound_s = enumeration, referee, bound_s
         self.units, self.work, self.order = units, work, order
         self.best_s = float("inf")
@@ -86,10 +89,12 @@ class Search:
         sweeps = [(halves, float("inf")), *((self.units, self.bound_s * factor) for factor in LIMITS)]
         for number, (units, limit_s) in enumerate(sweeps):
             for position, microbatch in enumerate(sizes):
+                if self.expired():
+                    break
                 if progress:
                     progress(position, len(sizes), f"microbatch {microbatch}, sweep {number + 1}")
                 self._size(microbatch, min(limit_s, self.best_s * (1 + SLACK)), units)
-            if number and self.best_s <= limit_s:
+            if self.expired() or (number and self.best_s <= limit_s):
                 break
             if self.best_s < float("inf"):  # the full sweep needs no other limit than the best plan
                 sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
@@ -111,6 +116,8 @@ class Search:
         composed = compose_table(table, node_counts, hops, self.work, limit_s)
         enumeration.counts.composed += len(composed)
         for seats in _distinct(composed, islands, placement):
+            if self.expired() and self.played:
+                return
             seconds = self.referee.play(seats, microbatch)[0]
             if seconds < float("inf"):
                 self.played[seats, microbatch] = seconds

@@ -3,6 +3,7 @@
 Tao et al., "Tangram: Hiding GPU Heterogeneity for Efficient LLM Parallelization", arXiv:2606.16907.
 """
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,16 +17,21 @@ from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.prices import StagePrices
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
-from tangram_sim.planners.api import Candidate, Counts, Found, Wishes
+from tangram_sim.planners.api import Candidate, Counts, Found, Scored, Wishes
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee
 from tangram_sim.planners.infeasible import why_not
 from tangram_sim.planners.islands import find_islands
+from tangram_sim.planners.parallel import Pieces
+from tangram_sim.planners.patterns import Ground
+from tangram_sim.planners.scale import MOST_STATES, Fleets, is_large
 from tangram_sim.planners.search import Progress, Search, rank
+from tangram_sim.planners.trivial import trivial
 from tangram_sim.registry import parallelizer as parallelizer_named
+from tangram_sim.schedules import holds_whole_depth
 
-MAX_STATES = 1500  # node-count combinations the composition keeps apart before nodes are taken in groups
+MAX_STATES = MOST_STATES  # node-count combinations the composition keeps apart
 
 
 def usable_islands(
@@ -83,13 +89,51 @@ def tangram(
 ) -> Found:
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
-    Raises InfeasibleError with what is missing when nothing fits.
+    A search that `wishes.time_limit_s` ends returns the best plan it has; with a limit of zero that is a
+    uniform one. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or Wishes()
+    until_s = time.time() + wishes.time_limit_s  # the clock that all processes of a search share
+
+    def expired() -> bool:
+        return time.time() >= until_s
+
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
     counts = Counts()
     every: list[Candidate] = []
     bound = WorkBound(model, job, islands, hwdb, cluster)
+    lowering = Lowering(Placement(cluster, hwdb), StagePrices(model, job, hwdb))
+    pieces = Pieces(wishes.jobs)
+    ready: list[Scored] = []  # plans that are not the composition's
+    if wishes.time_limit_s < float("inf"):
+        simple = trivial(model, cluster, job, islands, lowering, wishes.constraints, counts)
+        ready += [simple] if simple and not (wishes.order or wishes.exclude) else []
+        if wishes.time_limit_s <= 0:
+            if not ready:
+                raise InfeasibleError(
+                    f"no uniform layout of {model.name} fits {cluster.name}; give the search some --time-limit"
+                )
+            notes.append("time limit 0: the best uniform layout, nothing was searched")
+            return Found(ready, bound.step_s(), counts, notes, every)
+    large = (
+        wishes.sub_islands
+        and not wishes.order
+        and not holds_whole_depth(job.schedule)
+        and is_large([island.nodes for island in islands])
+    )
+    if large:
+        ground = Ground(model, cluster, job, islands, hwdb, wishes.constraints, wishes.parallelizer)
+        fleets = Fleets(ground, bound, lowering, counts, pieces, until_s)
+        fleet = fleets.best()
+        notes += fleets.notes()
+        ready += [fleet] if fleet else []
+        if fleet or expired():
+            if not ready:
+                raise InfeasibleError(_out_of_time(wishes))
+            if expired():
+                notes.append(_stopped(wishes))
+            ready.sort(key=lambda scored: scored.step_s)
+            return Found(ready[: max(wishes.top, 1)], bound.step_s(), counts, notes, every)
     units = node_units(islands) if wishes.sub_islands else tuple(island.nodes for island in islands)
     if wishes.sub_islands and max(units) > 1:
         taken = ", ".join(
@@ -112,17 +156,30 @@ def tangram(
         counts,
         every if wishes.every_candidate else None,
         _tied_s(model, job, islands),
+        expired=expired,
     )
-    lowering = Lowering(Placement(cluster, hwdb), StagePrices(model, job, hwdb))
     referee = Referee(model, cluster, job, lowering, counts)
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
-    search = Search(enumeration, referee, bound.step_s(), units, work, wishes.order)
+    search = Search(enumeration, referee, bound.step_s(), units, work, wishes.order, expired)
     played = search.run(progress)
     enumeration.count_pruned()
-    if not played:
+    if expired():
+        notes.append(_stopped(wishes))
+        if not played and not ready:
+            raise InfeasibleError(_out_of_time(wishes))
+    if not played and not ready:
         raise InfeasibleError(why_not(model, cluster, job, islands, hwdb, wishes.constraints))
-    ranked = rank(played, referee, max(wishes.top, 1))
+    ranked = rank(played, referee, max(wishes.top, 1)) if played else []
+    ranked = sorted([*ranked, *ready], key=lambda scored: scored.step_s)[: max(wishes.top, 1)]
     return Found(ranked, bound.step_s(), counts, notes, every)
+
+
+def _stopped(wishes: Wishes) -> str:
+    return f"stopped by the time limit of {wishes.time_limit_s:g} s: the best plan so far"
+
+
+def _out_of_time(wishes: Wishes) -> str:
+    return f"no plan was found within {wishes.time_limit_s:g} s and no uniform layout fits; raise --time-limit"
 
 
 def _tied_s(model: Model, job: Job, islands: Sequence[Island]) -> float:
