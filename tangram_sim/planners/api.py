@@ -74,3 +74,4 @@ class Found:
     counts: Counts
     notes: list[str] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
+    pipeline_bound_s: float = 0.0  # no single pipeline is played in less; 0 where that is not known

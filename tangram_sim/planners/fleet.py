@@ -19,6 +19,7 @@ from tangram_sim.planners.finalists import pipeline_of, seats_of
 from tangram_sim.planners.patterns import Pattern
 from tangram_sim.plans import Pipeline
 
+LEAST_SHARE = 0.01  # of all nodes: fewer are not worth a pipeline of another pattern
 _STEPS = 24  # of a bisection: the step to 1e-5 of its range
 _MOST_EXCESS = 200_000  # sequences that are handed back exactly; beyond, in whole granules
 
@@ -86,12 +87,16 @@ def whole(patterns: Sequence[Pattern], answer: Master, nodes: Sequence[int]) -> 
 
     for pattern, copies in sorted(zip(patterns, answer.copies, strict=True), key=lambda pair: -float(pair[1])):
         room = min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width)
-        take(pattern, min(round(float(copies) + 1e-6), room) if copies > 0.5 else 0)
+        if copies * sum(pattern.nodes) > LEAST_SHARE * sum(nodes):
+            take(pattern, min(round(float(copies)), room))
+    if not chosen:  # small clusters of many patterns
+        take(max(patterns, key=lambda one: one.done(answer.step_s)), 1)
     worth = sorted(patterns, key=lambda one: -one.done(answer.step_s) / sum(one.nodes))
     for pattern in [*chosen, *worth]:  # those in use first: fewer different pipelines
         if pattern.done(answer.step_s) >= pattern.sequences:
             room = min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width)
-            take(pattern, room)
+            if pattern in chosen or room * sum(pattern.nodes) > LEAST_SHARE * sum(nodes):
+                take(pattern, room)
     return chosen
 
 

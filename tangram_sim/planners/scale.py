@@ -22,7 +22,9 @@ from tangram_sim.sim import fast
 
 MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
 MOST_NODES = 64  # nodes up to which it is tried at all
-ROUNDS = 6  # times the master problem is solved, corrected by what was played
+MOST_MIXING_S = 8.0  # of lowering fleets, after which only those that are due first are played
+WORTH = 1.5  # of the mix's step in fractions: pipelines over all islands that are worth a look
+ROUNDS = 4  # times the master problem is solved, corrected by what was played
 
 
 def is_large(nodes: Sequence[int]) -> bool:
@@ -57,6 +59,7 @@ class Fleets:
         self.nodes = [island.nodes for island in ground.islands]
         self.master_s = float("inf")  # the linear program's step, over the patterns found
         self.patterns: list[Pattern] = []
+        self.mixing_s = 0.0  # CPU seconds of lowering fleets
 
     def best(self) -> Scored | None:
         """The best fleet played; None when no pattern fits or time is up before there is one."""
@@ -69,13 +72,13 @@ class Fleets:
         if strong is not None:
             lacking = [kind for kind in everything if kind not in lone]
             self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking])
-        best = self._best_of(self._pools())
+        best: Scored | None = None
         if len(everything) > 1:  # stages of every kind in one pipeline: no gradients between kinds
+            own = master(self.patterns, self.nodes, self.ground.job.global_batch)
             known = len(self.patterns)
-            self._search([(everything, 1.0)], best.step_s if best else float("inf"))
-            mixed = self.patterns[known:]
-            best = self._best_of([mixed, self.patterns] if mixed else [], best)
-        return best
+            self._search([(everything, 1.0)], WORTH * own.step_s if own else float("inf"))
+            best = self._best_of([self.patterns[known:]])
+        return self._best_of(self._pools(), best)
 
     def notes(self) -> list[str]:
         """What was searched in place of everything, in words."""
@@ -92,7 +95,9 @@ class Fleets:
 
     def _best_of(self, pools: list[list[Pattern]], best: Scored | None = None) -> Scored | None:
         for pool in pools:
-            found = self._mix(pool)
+            if best and self.mixing_s > MOST_MIXING_S:
+                break
+            found = self._mix(pool, best.step_s if best else float("inf"))
             if found is not None and (best is None or found.step_s < best.step_s):
                 best = found
         return best
@@ -100,7 +105,7 @@ class Fleets:
     def _pools(self) -> list[list[Pattern]]:
         """All patterns, and those whose stages all shard their state alike: their rings span pipelines."""
         pools = [[one for one in self.patterns if _zero(one) == {stage}] for stage in range(4)]
-        return [pool for pool in pools if pool and len(pool) < len(self.patterns)] + [self.patterns]
+        return [self.patterns] + [pool for pool in pools if pool and len(pool) < len(self.patterns)]
 
     def _search(self, work: list[tuple[tuple[int, ...], float]], best_s: float = float("inf")) -> None:
         """Patterns on some sets of islands until time is up; sets of equal islands are searched once."""
@@ -119,12 +124,12 @@ class Fleets:
             for kinds in alike:
                 self.patterns += [_moved(pattern, alike[0], kinds) for pattern in patterns]
 
-    def _mix(self, pool: list[Pattern]) -> Scored | None:
+    def _mix(self, pool: list[Pattern], limit_s: float) -> Scored | None:
         """Solve, play, correct the patterns by what was played, solve again; the best plan played."""
         best: Scored | None = None
         seen: set[tuple[object, ...]] = set()
         for _ in range(ROUNDS):
-            if best and time.time() >= self.until_s:
+            if best and (time.time() >= self.until_s or self.mixing_s > MOST_MIXING_S):
                 break
             answer = master(pool, self.nodes, self.ground.job.global_batch)
             groups = self._groups(pool, answer) if answer else None
@@ -133,10 +138,12 @@ class Fleets:
             if not seen:
                 self.master_s = min(self.master_s, answer.step_s)
             key = tuple((group.pattern.composed, group.copies, group.microbatches) for group in groups)
-            if key in seen or (best and answer.step_s > best.step_s):
+            if key in seen or answer.step_s >= min(limit_s, best.step_s if best else limit_s):
                 break
             seen.add(key)
+            begin = time.process_time()
             plan, lowered = self._lowered(groups)
+            self.mixing_s += time.process_time() - begin
             self.counts.played += 1
             full = [one.pattern for one, step in zip(groups, lowered.steps, strict=True) if not step.fits()]
             if full:  # fewer copies than priced share their state more thickly

@@ -16,6 +16,7 @@ from tangram_sim.planners.api import Scored
 from tangram_sim.planners.compose import Composed, compose_table
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee, Seat, seats_of
+from tangram_sim.planners.tight import pipeline_bound_s
 
 SLACK = 0.03  # pipelines this close to the best objective are played whole
 PLAYED = 48  # finalists per microbatch size
@@ -72,7 +73,7 @@ class Search:
         expired: Callable[[], bool],
     ) -> None:
         self.expired = expired
-        self.limit_s = float("inf")  # of the last whole sweep over a size: below it nothing was missed
+        self.bounds: dict[int, float] = {}  # by microbatch size: no single pipeline is played in less
         self.enumeration, self.referee, self.bound_s = enumeration, referee, bound_s
         self.units, self.work, self.order = units, work, order
         self.best_s = float("inf")
@@ -103,10 +104,16 @@ class Search:
             progress(len(sizes), len(sizes), "finalists")
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
 
+    def least_s(self) -> float:
+        """No single pipeline of stages on one island each is played in less; 0 where not all were looked at."""
+        sizes = microbatch_sizes(self.enumeration.job)
+        return min((self.bounds.get(size, 0.0) for size in sizes), default=0.0)
+
     def _size(self, microbatch: int, limit_s: float, units: Sequence[int]) -> None:
         """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
         enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
         if enumeration.bound.microbatch_s(microbatch) >= limit_s:
+            self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
         table = enumeration.table(microbatch, limit_s, units)
         placement = self.referee.lowering.placement
@@ -114,6 +121,8 @@ class Search:
         hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
         node_counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
         composed = compose_table(table, node_counts, hops, self.work, limit_s)
+        if max(self.units) == 1 and units is self.units and not self.expired():
+            self.bounds[microbatch] = pipeline_bound_s(table, node_counts, self.work, hops, limit_s)
         enumeration.counts.composed += len(composed)
         for seats in _distinct(composed, islands, placement):
             if self.expired() and self.played:

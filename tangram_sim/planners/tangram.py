@@ -171,7 +171,7 @@ def tangram(
         raise InfeasibleError(why_not(model, cluster, job, islands, hwdb, wishes.constraints))
     ranked = rank(played, referee, max(wishes.top, 1)) if played else []
     ranked = sorted([*ranked, *ready], key=lambda scored: scored.step_s)[: max(wishes.top, 1)]
-    return Found(ranked, bound.step_s(), counts, notes, every)
+    return Found(ranked, bound.step_s(), counts, notes, every, search.least_s())
 
 
 def _stopped(wishes: Wishes) -> str:
