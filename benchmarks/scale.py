@@ -66,7 +66,8 @@ def scale(compiled: Path) -> Iterator[Row]:
             target,
             peak_bytes=spent.peak_bytes,
             note=f"wall {spent.wall_s:.1f} s, step {found['step_s']:.3g} s, gap {gap:.0%}, asked "
-            f"{counts['asked']}, pruned {counts['imbalanced'] + counts['infeasible']}, played {counts['played']}",
+            f"{counts['asked']}, pruned {counts['imbalanced'] + counts['infeasible']}, "
+            f"played {counts['played']}",
         )
         if model == FITTED:
             sizes.append(gpus)

@@ -17,10 +17,10 @@ from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.jobs import Job
 from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.compose import Composed
 from tangram_sim.planners.fleet import Group, apportion, master, whole
 from tangram_sim.planners.parallel import Pieces
 from tangram_sim.planners.patterns import Pattern
-from tangram_sim.planners.compose import Composed
 from tangram_sim.planners.scale import is_large
 from tangram_sim.planners.tangram import tangram
 from tangram_sim.studies import api
@@ -29,7 +29,9 @@ HWDB = Hwdb.load()
 FEW_SECONDS = Wishes(time_limit_s=0.0)
 
 
-def pattern(nodes: tuple[int, ...], first: float, pace: float, sequences: int = 1, granule: int = 1) -> Pattern:
+def pattern(
+    nodes: tuple[int, ...], first: float, pace: float, sequences: int = 1, granule: int = 1
+) -> Pattern:
     places = Composed(first + pace, (), hash((nodes, first, pace)), sequences)
     return Pattern(nodes, 4, granule, sequences, first, pace, places)
 
@@ -129,7 +131,7 @@ def test_a_time_limit_of_zero_gives_a_uniform_plan_or_says_there_is_none() -> No
     again = api.simulate(result.document, hwdb=HWDB.fresh())
     assert again.document.step_s == pytest.approx(result.document.step_s, rel=1e-9)
     small = load_cluster("azure-c1-t4x4-v100x4", HWDB)
-    with pytest.raises(InfeasibleError, match="no uniform layout .* --time-limit"):
+    with pytest.raises(InfeasibleError, match=r"no uniform layout .* --time-limit"):
         tangram(load_model("gpt3-175b"), small, Job(64, dtype="fp16"), HWDB.fresh(), FEW_SECONDS)
 
 

@@ -47,7 +47,7 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
-        help="Seconds after which the best plan so far is returned; 0: the best uniform one.  [default: none]",
+        help="Seconds after which to take the best plan so far; 0: the best uniform one.  [default: none]",
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", help="Processes that search large clusters (0: all cores).")]

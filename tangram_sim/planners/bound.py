@@ -33,7 +33,12 @@ class WorkBound:
     """
 
     def __init__(
-        self, model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb, cluster: Cluster | None = None,
+        self,
+        model: Model,
+        job: Job,
+        islands: Sequence[Island],
+        hwdb: Hwdb,
+        cluster: Cluster | None = None,
         least: NDArray[np.float64] | None = None,
     ) -> None:
         self.batch = job.global_batch

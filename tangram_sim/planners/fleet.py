@@ -74,7 +74,7 @@ def _most(
 
 
 def whole(patterns: Sequence[Pattern], answer: Master, nodes: Sequence[int]) -> dict[Pattern, int]:
-    """Whole copies, in granules: the program's rounded down, then what is left filled with the best that fits."""
+    """Whole copies, in granules: the program's rounded, then what is left filled with the best."""
     left = list(nodes)
     chosen: dict[Pattern, int] = {}
 
@@ -85,7 +85,9 @@ def whole(patterns: Sequence[Pattern], answer: Master, nodes: Sequence[int]) -> 
             for kind, width in enumerate(pattern.nodes):
                 left[kind] -= width * copies
 
-    for pattern, copies in sorted(zip(patterns, answer.copies, strict=True), key=lambda pair: -float(pair[1])):
+    for pattern, copies in sorted(
+        zip(patterns, answer.copies, strict=True), key=lambda pair: -float(pair[1])
+    ):
         room = min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width)
         if copies * sum(pattern.nodes) > LEAST_SHARE * sum(nodes):
             take(pattern, min(round(float(copies)), room))

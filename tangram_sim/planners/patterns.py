@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
-from tangram_sim.models import Block, FeedForward, Model
 from tangram_sim.lowering.atoms import Slice
+from tangram_sim.models import Block, FeedForward, Model
 from tangram_sim.parallelizers.api import Constraints, Parallelizer, Request
 from tangram_sim.planners.api import Counts
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.compose import Composed, compose_table
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.search import hop_seconds
+from tangram_sim.registry import parallelizer as parallelizer_named
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # nodes of one copy
 SEQUENCES = (1, 2, 4)  # of one microbatch of one copy
@@ -35,7 +36,7 @@ KEPT = 2  # patterns of one width and microbatch
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One pipeline on few nodes, priced as `copies` side by side; seconds under the composition's objective."""
+    """One pipeline on few nodes, priced as `copies` side by side; seconds of the objective."""
 
     nodes: tuple[int, ...]  # of one copy, by island
     copies: int
@@ -76,7 +77,6 @@ def widths(ground: Ground, island: Island) -> list[int]:
     recipe, gpu = ground.job.recipe, island.gpu
     needed = ground.model.parameters * (recipe.weight_bytes + recipe.gradient_bytes)
     least = needed / (HELD * gpu.memory_bytes * island.gpus_per_node)
-    # Experts are spread over copies (ep divides dp x cp): mixtures start from fewer nodes.
     known = [width for width in WIDTHS if width <= min(island.nodes, ground.model.layers + 2)]
     return sorted(known, key=lambda width: (abs(np.log2(width / max(least, 0.5)) - 0.2), width))
 
@@ -85,7 +85,6 @@ def patterns_of(
     ground: Ground,
     kinds: Sequence[int],
     share: float,
-    parallelizer: Parallelizer,
     counts: Counts,
     expired: Expired,
     best_s: float = float("inf"),
@@ -112,7 +111,6 @@ def patterns_of(
                 sequences,
                 share,
                 best_s,
-                parallelizer,
                 counts,
                 expired,
             )
@@ -130,7 +128,9 @@ def patterns_of(
 
 def _copies(model: Model, most: int) -> int:
     """Copies side by side; with experts a multiple of 8 (or a power of two), so that ep finds divisors."""
-    dense = all(isinstance(block, Block) and isinstance(block.feed_forward, FeedForward) for block in model.blocks)
+    dense = all(
+        isinstance(block, Block) and isinstance(block.feed_forward, FeedForward) for block in model.blocks
+    )
     if dense or most < 2:
         return most
     return most - most % 8 if most >= 16 else 1 << (most.bit_length() - 1)
@@ -144,7 +144,6 @@ def _search(
     sequences: int,
     share: float,
     best_s: float,
-    parallelizer: Parallelizer,
     counts: Counts,
     expired: Expired,
 ) -> list[tuple[float, Pattern]]:
@@ -158,6 +157,8 @@ def _search(
     islands = [
         ground.islands[kind].part(copies * width) for kind, width in zip(kinds, counts_of, strict=True)
     ]
+    # A fresh one for each search: its prices are of no use to the next, and take memory.
+    parallelizer = parallelizer_named(ground.parallelizer)()
     widest = WIDEST if max(counts_of) > WIDEST else max(counts_of)
     least = _least(ground, job, islands, copies, sequences, widest, parallelizer, counts)
     bound = WorkBound(ground.model, job, islands, ground.hwdb, least=least)

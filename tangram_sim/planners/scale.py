@@ -17,7 +17,6 @@ from tangram_sim.planners.fleet import Group, Master, apportion, master, pipelin
 from tangram_sim.planners.parallel import Pieces
 from tangram_sim.planners.patterns import SEQUENCES, WIDEST, WIDTHS, Ground, Pattern, patterns_of, shares
 from tangram_sim.plans import Plan
-from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.sim import fast
 
 MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
@@ -40,19 +39,24 @@ def kinds_searched(
 ) -> tuple[list[Pattern], Counts]:
     """All patterns on some islands: one piece of work, also on another machine. `until_s`: of `time.time`."""
     counts = Counts()
-    parallelizer = parallelizer_named(ground.parallelizer)()
 
     def expired() -> bool:
         return time.time() >= until_s
 
-    return list(patterns_of(ground, kinds, share, parallelizer, counts, expired, best_s)), counts
+    return list(patterns_of(ground, kinds, share, counts, expired, best_s)), counts
 
 
 class Fleets:
     """Finds the best fleet for one request."""
 
     def __init__(
-        self, ground: Ground, bound: WorkBound, lowering: Lowering, counts: Counts, pieces: Pieces, until_s: float
+        self,
+        ground: Ground,
+        bound: WorkBound,
+        lowering: Lowering,
+        counts: Counts,
+        pieces: Pieces,
+        until_s: float,
     ) -> None:
         self.ground, self.bound, self.lowering, self.until_s = ground, bound, lowering, until_s
         self.counts, self.pieces = counts, pieces
@@ -86,10 +90,10 @@ class Fleets:
             return []
         searched = ", ".join(map(str, WIDTHS))
         return [
-            f"{sum(self.nodes)} nodes: searched as copies of {len(self.patterns)} pipeline patterns side by side "
-            f"(copies of {searched} nodes of an island, or as many of each; stages of at most {WIDEST} nodes in "
-            f"copies of more; {', '.join(map(str, SEQUENCES))} sequences per microbatch); pipelines over some "
-            f"islands only were not searched. The mix could take {self.master_s:.4g} s if copies and "
+            f"{sum(self.nodes)} nodes: searched as copies of {len(self.patterns)} pipeline patterns side "
+            f"by side (copies of {searched} nodes of an island, or as many of each; stages of at most "
+            f"{WIDEST} nodes in copies of more; {', '.join(map(str, SEQUENCES))} sequences per microbatch); "
+            f"pipelines over some islands only were not searched. The mix could take {self.master_s:.4g} s if copies and "
             "microbatches came in fractions and nothing but the pattern's own gradients were synchronised"
         ]
 

@@ -105,7 +105,7 @@ class Search:
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
 
     def least_s(self) -> float:
-        """No single pipeline of stages on one island each is played in less; 0 where not all were looked at."""
+        """No single pipeline of stages on one island each is played in less; 0: not known."""
         sizes = microbatch_sizes(self.enumeration.job)
         return min((self.bounds.get(size, 0.0) for size in sizes), default=0.0)
 

@@ -111,7 +111,7 @@ def tangram(
         if wishes.time_limit_s <= 0:
             if not ready:
                 raise InfeasibleError(
-                    f"no uniform layout of {model.name} fits {cluster.name}; give the search some --time-limit"
+                    f"no uniform layout of {model.name} fits {cluster.name}; give a --time-limit"
                 )
             notes.append("time limit 0: the best uniform layout, nothing was searched")
             return Found(ready, bound.step_s(), counts, notes, every)
@@ -179,7 +179,9 @@ def _stopped(wishes: Wishes) -> str:
 
 
 def _out_of_time(wishes: Wishes) -> str:
-    return f"no plan was found within {wishes.time_limit_s:g} s and no uniform layout fits; raise --time-limit"
+    return (
+        f"no plan was found within {wishes.time_limit_s:g} s and no uniform layout fits; raise --time-limit"
+    )
 
 
 def _tied_s(model: Model, job: Job, islands: Sequence[Island]) -> float:

@@ -6,7 +6,7 @@ them. So every played step lasts at least
 
     max over i of  M t_i + sum over j < i of t_j
 
-The least of this over all pipelines of a table comes from the composition's own recursion (docs/models/bound.md).
+The least of this over all pipelines of a table comes from the composition's recursion (docs/models/bound.md).
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,13 @@ _INSTANT = 1e-12  # a positive pace: the recursion divides by it
 
 
 def pipeline_bound_s(
-    table: Table, counts: Sequence[int], work: NDArray[np.float64], order_s: NDArray[np.float64], limit_s: float
+    table: Table,
+    counts: Sequence[int],
+    work: NDArray[np.float64],
+    order_s: NDArray[np.float64],
+    limit_s: float,
 ) -> float:
-    """Seconds that every pipeline of `table` takes at least when played; at most `limit_s`, below which it looks.
+    """Seconds that every pipeline of `table` takes at least when played; at most `limit_s`.
 
     `order_s` (kinds, kinds) is inf where an order is forbidden. Zero for a schedule that moves weight
     gradients about: there a stage may work while the stages in front still pass the last microbatch.
@@ -42,9 +46,7 @@ def pipeline_bound_s(
             for partial in table.partials
         ]
     )
-    floats = np.column_stack(
-        [np.full(len(busy), _INSTANT), np.zeros(len(busy)), table.floats[:, 1], busy]
-    )
+    floats = np.column_stack([np.full(len(busy), _INSTANT), np.zeros(len(busy)), table.floats[:, 1], busy])
     relaxed = replace(table, floats=np.ascontiguousarray(floats), microbatches=1)
     hops = np.where(np.isinf(order_s), np.inf, 0.0)
     found = compose_table(relaxed, counts, hops, work, limit_s, keep=1)

@@ -20,7 +20,7 @@ MOST_SECONDS = 5.0  # after which the best so far is taken, if there is one
 
 
 def uniform_layouts(model: Model, job: Job, islands: tuple[Island, ...]) -> Iterator[Uniform]:
-    """Tensor parallel inside a node, a power of two of stages, data parallel over the rest; likeliest first."""
+    """Tensor parallel inside a node, powers of two of stages, data parallel over the rest."""
     gpus = sum(island.gpus for island in islands)
     order = tuple(dict.fromkeys(name for island in islands for name in island.name.split("+")))
     if any("." in name for name in order):  # pieces of one group cannot be ordered
