@@ -172,12 +172,10 @@ def _hand_back(
     if excess not in by:
         return None
     while excess:
-        one, excess = by[excess]
-        if one is None:
+        coin_of, excess = by[excess]
+        if coin_of is None or fewer[coin_of] == most[coin_of]:
             return None
-        fewer[one] += 1
-        if fewer[one] > most[one]:
-            return None
+        fewer[coin_of] += 1
     return fewer
 
 

@@ -93,8 +93,9 @@ class Fleets:
             f"{sum(self.nodes)} nodes: searched as copies of {len(self.patterns)} pipeline patterns side "
             f"by side (copies of {searched} nodes of an island, or as many of each; stages of at most "
             f"{WIDEST} nodes in copies of more; {', '.join(map(str, SEQUENCES))} sequences per microbatch); "
-            f"pipelines over some islands only were not searched. The mix could take {self.master_s:.4g} s if copies and "
-            "microbatches came in fractions and nothing but the pattern's own gradients were synchronised"
+            "pipelines over some islands only were not searched. A mix could take "
+            f"{self.master_s:.4g} s if copies and microbatches came in fractions and gradients were "
+            "synchronised within each pattern only"
         ]
 
     def _best_of(self, pools: list[list[Pattern]], best: Scored | None = None) -> Scored | None:

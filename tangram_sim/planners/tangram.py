@@ -119,6 +119,7 @@ def tangram(
         wishes.sub_islands
         and not wishes.order
         and not holds_whole_depth(job.schedule)
+        and "dp" not in dict(wishes.constraints.fixed)  # copies side by side multiply it
         and is_large([island.nodes for island in islands])
     )
     if large:
@@ -126,6 +127,8 @@ def tangram(
         fleets = Fleets(ground, bound, lowering, counts, pieces, until_s)
         fleet = fleets.best()
         notes += fleets.notes()
+        if wishes.every_candidate:
+            notes.append("--candidates: partial plans of patterns are not recorded; the file is empty")
         ready += [fleet] if fleet else []
         if fleet or expired():
             if not ready:
