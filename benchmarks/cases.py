@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks import purchase
 from benchmarks.measure import Row, call, spend, tangram
+from benchmarks.scale import scale
 
 # Arguments of `tangram plan` and the most CPU seconds on one core, cold process.
 PLANNING = (
@@ -130,4 +131,5 @@ GROUPS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "engines": engines,
     "gentree": gentree,
     "purchase": purchasing,
+    "scale": scale,
 }

@@ -62,6 +62,14 @@ Ablation = Annotated[
 Replicate = Annotated[
     bool, typer.Option("--replicate/--one-pipeline", help="Whether pipelines may stand side by side.")
 ]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        help="Seconds after which to take the best plan so far; 0: the best uniform one.  [default: none]",
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", help="Processes that search large clusters (0: all cores).")]
 
 
 def command(
@@ -88,6 +96,8 @@ def command(
     window: Window = "auto",
     ablation: Ablation = False,
     replicate: Replicate = True,
+    time_limit: TimeLimit = None,
+    jobs: Jobs = 1,
     stack: shared.Stack = "generic",
     output: shared.Output = None,
     as_json: shared.AsJson = False,
@@ -115,6 +125,8 @@ def command(
                 "--whole-islands": not sub_islands,
             },
         )
+    if time_limit is not None and not time_limit >= 0:
+        raise BadInputError(f"--time-limit {time_limit:g}: give seconds, 0 or more")
     fixes, microbatch_per_rank = _preset(preset, list(fix or []), microbatch_per_rank)
 
     from tangram_sim.cli import writing
@@ -136,6 +148,8 @@ def command(
         policies=_policies(no_prune),
         window=_window(window),
         replicate=replicate,
+        time_limit_s=float("inf") if time_limit is None else time_limit,
+        jobs=jobs,
     )
     database = shared.load_hwdb(hwdb)
     job = Job(global_batch, seq, dtype, optimizer, schedule, stack=stack)

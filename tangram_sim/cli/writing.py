@@ -134,6 +134,12 @@ def print_document(document: "PlanDocument") -> None:
         f"bubble and waits {document.bubble_fraction * 100:.1f} %   "
         f"no plan on the cluster below {show_seconds(bound)}{gap}"
     )
+    least = document.pipeline_bound_step_s
+    if least:
+        print_line(
+            f"no single pipeline below {show_seconds(least)} "
+            f"(gap {max(document.step_s / least - 1, 0.0) * 100:.1f} %)"
+        )
     _print_stages(document.stages)
     kinds = {name: stage.measured for stage in document.stages for name in stage.gpu.split("+")}
     assumed = [gpu for gpu, measured in kinds.items() if not measured]

@@ -1,6 +1,6 @@
 """What a whole-cluster planner is asked, and what it answers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from tangram_sim.lowering.step import LoweredStep
 from tangram_sim.parallelizers.api import Constraints
@@ -24,6 +24,8 @@ class Wishes:
     policies: tuple[str, ...] = POLICIES  # how the enumeration is pruned
     window: float = 0.0  # loads asked about: 1/window to window; 0: what provably loses nothing
     replicate: bool = True  # also try pipelines side by side
+    time_limit_s: float = float("inf")  # of the search; 0: the best trivial plan
+    jobs: int = 1  # processes of the search
 
 
 @dataclass(slots=True)
@@ -38,6 +40,11 @@ class Counts:
     composed: int = 0  # complete pipelines that the composition handed over
     played: int = 0  # plans simulated whole
     windowed: int = 0  # outside the window that was asked for, though inside what the bound allows
+
+    def add(self, other: "Counts") -> None:
+        """What another search counted, too."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +83,4 @@ class Found:
     candidates: list[Candidate] = field(default_factory=list)
     loads: tuple[float, float] = (0.0, 0.0)  # least and largest load of a pair that was asked about
     lost: float = 0.0  # at most this share of the step was lost to a window
+    pipeline_bound_s: float = 0.0  # no single pipeline is played in less; 0 where that is not known

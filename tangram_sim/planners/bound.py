@@ -33,7 +33,13 @@ class WorkBound:
     """
 
     def __init__(
-        self, model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb, cluster: Cluster | None = None
+        self,
+        model: Model,
+        job: Job,
+        islands: Sequence[Island],
+        hwdb: Hwdb,
+        cluster: Cluster | None = None,
+        least: NDArray[np.float64] | None = None,
     ) -> None:
         self.batch = job.global_batch
         self.seconds: NDArray[np.float64] = np.array(  # (kinds, atoms), GPU-seconds per sequence
@@ -42,10 +48,12 @@ class WorkBound:
                 for island in islands
             ]
         )
+        if least is not None:  # (kinds, atoms): what the caller knows of the layouts it allows
+            self.seconds = np.maximum(self.seconds, least)
         self.gpus = np.array([island.gpus for island in islands], dtype=np.float64)
         speed = 1.0 / self.seconds.sum(axis=1)
-        self._value = speed / (self.gpus * speed).sum()  # y[k]
-        cheapest = (self.seconds * self._value[:, None]).min(axis=0)  # per atom, share of the step
+        self.value: NDArray[np.float64] = speed / (self.gpus * speed).sum()  # y[k]
+        cheapest = (self.seconds * self.value[:, None]).min(axis=0)  # per atom, share of the step
         self._prefix = np.concatenate([[0.0], np.cumsum(cheapest)])
         self._own = np.concatenate([np.zeros((len(islands), 1)), np.cumsum(self.seconds, axis=1)], axis=1)
 
@@ -77,7 +85,7 @@ class WorkBound:
         """
         own = self.batch * (self._own[kind, stop] - self._own[kind, start]) / gpus
         rest = self._prefix[-1] - (self._prefix[stop] - self._prefix[start])
-        left = 1.0 - gpus * self._value[kind]  # share of the cluster's value that the rest may use
+        left = 1.0 - gpus * self.value[kind]  # share of the cluster's value that the rest may use
         if rest > 1e-15 * self._prefix[-1]:
             own = max(own, self.batch * rest / left if left > 1e-12 else float("inf"))
         return float(own)

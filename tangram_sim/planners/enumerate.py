@@ -1,6 +1,6 @@
 """Asks a parallelizer about every (slice, part of an island) that can matter, and tabulates the answers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -31,6 +31,10 @@ class Table:
     ints: NDArray[np.int64]  # (options, 4): kind, nodes (in units), depth, most stages behind
     partials: list[PartialPlan]  # of the class's first slice
     whole_depth: bool = False  # the schedule holds as many microbatches as the pipeline is deep (ZB-H1)
+
+
+def _never() -> bool:
+    return False
 
 
 @lru_cache(maxsize=64)
@@ -74,6 +78,8 @@ class Enumeration:
     policies: Sequence[str] = POLICIES
     window: float = 0.0
     loads: list[float] = field(default_factory=list)  # of the pairs asked about
+    widest: int = 1 << 30  # units of the widest stage asked about
+    expired: Callable[[], bool] = field(default=_never)  # true: no further questions, what is known must do
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
     # By (part, class, microbatch): the pace asked with, and the answer.
     _answers: dict[tuple[int, int, int], tuple[float, Answer]] = field(default_factory=dict)
@@ -90,7 +96,9 @@ class Enumeration:
         pairs = sum(entry >= 0 for row in classes for entry in row)
         options: list[list[tuple[int, PartialPlan]]] = [[] for _ in firsts]
         for kind, island in enumerate(self.islands):
-            for nodes in range(units[kind], island.nodes + 1, units[kind]):
+            for nodes in range(units[kind], min(island.nodes, self.widest * units[kind]) + 1, units[kind]):
+                if self.expired():
+                    break
                 part = _anonymous(island.part(nodes))
                 if "redundancy" not in self.policies:
                     part = replace(part, name=f"{part.name} of {island.name}")

@@ -16,6 +16,7 @@ from tangram_sim.planners.api import Scored
 from tangram_sim.planners.compose import Composed, compose_table
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee, Seat, seats_of
+from tangram_sim.planners.tight import pipeline_bound_s
 
 SLACK = 0.03  # pipelines this close to the best objective are played whole
 PLAYED = 48  # finalists per microbatch size
@@ -77,7 +78,10 @@ class Search:
         units: Sequence[int],
         work: NDArray[np.float64],
         order: Sequence[str],
+        expired: Callable[[], bool],
     ) -> None:
+        self.expired = expired
+        self.bounds: dict[int, float] = {}  # by microbatch size: no single pipeline is played in less
         self.enumeration, self.referee, self.bound_s = enumeration, referee, bound_s
         self.units, self.work, self.order = units, work, order
         self.best_s = float("inf")
@@ -94,10 +98,12 @@ class Search:
         sweeps = [(halves, float("inf")), *((self.units, self.bound_s * factor) for factor in LIMITS)]
         for number, (units, limit_s) in enumerate(sweeps):
             for position, microbatch in enumerate(sizes):
+                if self.expired():
+                    break
                 if progress:
                     progress(position, len(sizes), f"microbatch {microbatch}, sweep {number + 1}")
                 self._size(microbatch, min(limit_s, self.best_s * (1 + SLACK)), units)
-            if number and self.best_s <= limit_s:
+            if self.expired() or (number and self.best_s <= limit_s):
                 break
             if self.best_s < float("inf"):  # the full sweep needs no other limit than the best plan
                 sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
@@ -106,10 +112,16 @@ class Search:
             progress(len(sizes), len(sizes), "finalists")
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
 
+    def least_s(self) -> float:
+        """No single pipeline of stages on one island each is played in less; 0: not known."""
+        sizes = microbatch_sizes(self.enumeration.job)
+        return min((self.bounds.get(size, 0.0) for size in sizes), default=0.0)
+
     def _size(self, microbatch: int, limit_s: float, units: Sequence[int]) -> None:
         """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
         enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
         if enumeration.bound.microbatch_s(microbatch) >= limit_s:
+            self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
         table = enumeration.table(microbatch, limit_s, units)
         placement = self.referee.lowering.placement
@@ -117,8 +129,12 @@ class Search:
         hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
         node_counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
         composed = compose_table(table, node_counts, hops, self.work, limit_s)
+        if max(self.units) == 1 and units is self.units and not self.expired():
+            self.bounds[microbatch] = pipeline_bound_s(table, node_counts, self.work, hops, limit_s)
         enumeration.counts.composed += len(composed)
         for seats in _distinct(composed, islands, placement):
+            if self.expired() and self.played:
+                return
             seconds = self.referee.play(seats, microbatch)[0]
             if seconds < float("inf"):
                 self.played[seats, microbatch] = seconds

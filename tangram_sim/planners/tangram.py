@@ -3,6 +3,7 @@
 Tao et al., "Tangram: Hiding GPU Heterogeneity for Efficient LLM Parallelization", arXiv:2606.16907.
 """
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,17 +17,22 @@ from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.prices import StagePrices
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
-from tangram_sim.planners.api import Candidate, Counts, Found, Wishes
+from tangram_sim.planners.api import Candidate, Counts, Found, Scored, Wishes
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee
 from tangram_sim.planners.infeasible import why_not
 from tangram_sim.planners.islands import find_islands
+from tangram_sim.planners.parallel import Pieces
+from tangram_sim.planners.patterns import Ground
 from tangram_sim.planners.replication import Replication
+from tangram_sim.planners.scale import MOST_STATES, Fleets, is_large
 from tangram_sim.planners.search import Progress, Search, rank
+from tangram_sim.planners.trivial import trivial
 from tangram_sim.registry import parallelizer as parallelizer_named
+from tangram_sim.schedules import holds_whole_depth
 
-MAX_STATES = 1500  # node-count combinations the composition keeps apart before nodes are taken in groups
+MAX_STATES = MOST_STATES  # node-count combinations the composition keeps apart
 
 
 def usable_islands(
@@ -84,13 +90,54 @@ def tangram(
 ) -> Found:
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
-    Raises InfeasibleError with what is missing when nothing fits.
+    A search that `wishes.time_limit_s` ends returns the best plan it has; with a limit of zero that is a
+    uniform one. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or Wishes()
+    until_s = time.time() + wishes.time_limit_s  # the clock that all processes of a search share
+
+    def expired() -> bool:
+        return time.time() >= until_s
+
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
     counts = Counts()
     every: list[Candidate] = []
     bound = WorkBound(model, job, islands, hwdb, cluster)
+    lowering = Lowering(Placement(cluster, hwdb), StagePrices(model, job, hwdb))
+    pieces = Pieces(wishes.jobs)
+    ready: list[Scored] = []  # plans that are not the composition's
+    if wishes.time_limit_s < float("inf"):
+        simple = trivial(model, cluster, job, islands, lowering, wishes.constraints, counts)
+        ready += [simple] if simple and not (wishes.order or wishes.exclude) else []
+        if wishes.time_limit_s <= 0:
+            if not ready:
+                raise InfeasibleError(
+                    f"no uniform layout of {model.name} fits {cluster.name}; give a --time-limit"
+                )
+            notes.append("time limit 0: the best uniform layout, nothing was searched")
+            return Found(ready, bound.step_s(), counts, notes, every)
+    large = (
+        wishes.sub_islands
+        and not wishes.order
+        and not holds_whole_depth(job.schedule)
+        and "dp" not in dict(wishes.constraints.fixed)  # copies side by side multiply it
+        and is_large([island.nodes for island in islands])
+    )
+    if large:
+        ground = Ground(model, cluster, job, islands, hwdb, wishes.constraints, wishes.parallelizer)
+        fleets = Fleets(ground, bound, lowering, counts, pieces, until_s)
+        fleet = fleets.best()
+        notes += fleets.notes()
+        if wishes.every_candidate:
+            notes.append("--candidates: partial plans of patterns are not recorded; the file is empty")
+        ready += [fleet] if fleet else []
+        if fleet or expired():
+            if not ready:
+                raise InfeasibleError(_out_of_time(wishes))
+            if expired():
+                notes.append(_stopped(wishes))
+            ready.sort(key=lambda scored: scored.step_s)
+            return Found(ready[: max(wishes.top, 1)], bound.step_s(), counts, notes, every)
     units = node_units(islands) if wishes.sub_islands else tuple(island.nodes for island in islands)
     if wishes.sub_islands and max(units) > 1:
         taken = ", ".join(
@@ -115,22 +162,26 @@ def tangram(
         _tied_s(model, job, islands),
         wishes.policies,
         wishes.window,
+        expired=expired,
     )
-    lowering = Lowering(Placement(cluster, hwdb), StagePrices(model, job, hwdb))
     referee = Referee(model, cluster, job, lowering, counts)
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
-    search = Search(enumeration, referee, bound.step_s(), units, work, wishes.order)
+    search = Search(enumeration, referee, bound.step_s(), units, work, wishes.order, expired)
     played = search.run(progress)
     enumeration.count_pruned()
-    if not played:
+    if expired():
+        notes.append(_stopped(wishes))
+        if not played and not ready:
+            raise InfeasibleError(_out_of_time(wishes))
+    if not played and not ready:
         if counts.windowed:
             raise InfeasibleError(
                 f"no plan inside --window {wishes.window:g}: {counts.windowed} pairs of a slice and a part "
                 "of an island lie outside; widen it, or leave it to the planner with --window auto"
             )
         raise InfeasibleError(why_not(model, cluster, job, islands, hwdb, wishes.constraints))
-    ranked = rank(played, referee, max(wishes.top, 1))
-    if wishes.replicate and wishes.sub_islands and not wishes.order:
+    ranked = rank(played, referee, max(wishes.top, 1)) if played else []
+    if ranked and wishes.replicate and wishes.sub_islands and not wishes.order and not expired():
         faster = Replication(enumeration, referee).improve(ranked[0])
         if faster is not None:
             gain = 1 - faster.step_s / ranked[0].step_s
@@ -138,15 +189,26 @@ def tangram(
             notes.append(
                 f"{count} pipelines side by side are {gain:.1%} faster than the best single one found"
             )
-            ranked = [faster, *ranked][: max(wishes.top, 1)]
+            ranked = [faster, *ranked]
+    ranked = sorted([*ranked, *ready], key=lambda scored: scored.step_s)[: max(wishes.top, 1)]
     lost = enumeration.lost(ranked[0].step_s)
     if wishes.window:
         notes.append(
             f"imbalance window {wishes.window:g} as asked: {counts.windowed} pairs left out, at most "
             f"{lost:.1%} of the step lost to it"
         )
-    loads = (min(enumeration.loads), max(enumeration.loads))
-    return Found(ranked, bound.step_s(), counts, notes, every, loads, lost)
+    loads = (min(enumeration.loads, default=0.0), max(enumeration.loads, default=0.0))
+    return Found(ranked, bound.step_s(), counts, notes, every, loads, lost, search.least_s())
+
+
+def _stopped(wishes: Wishes) -> str:
+    return f"stopped by the time limit of {wishes.time_limit_s:g} s: the best plan so far"
+
+
+def _out_of_time(wishes: Wishes) -> str:
+    return (
+        f"no plan was found within {wishes.time_limit_s:g} s and no uniform layout fits; raise --time-limit"
+    )
 
 
 def _tied_s(model: Model, job: Job, islands: Sequence[Island]) -> float:

@@ -145,6 +145,7 @@ def plan(
         composed=counts.composed,
         played=counts.played,
     )
+    written.pipeline_bound_step_s = max(found.pipeline_bound_s, bound) if found.pipeline_bound_s else 0.0
     written.planning_s, written.planning_cpu_s = wall, cpu
     written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
     return Result(written, best, tuple(found.candidates))

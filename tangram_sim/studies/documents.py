@@ -179,6 +179,9 @@ class PlanDocument(Document):
     lower_bound_step_s: float = Field(
         description="no plan on this cluster can beat this under the same cost model"
     )
+    pipeline_bound_step_s: float = Field(
+        0.0, ge=0, description="no single pipeline of the plans searched can beat this; 0: not known"
+    )
     planning_s: float | None = None
     planning_cpu_s: float | None = None
     partial_plans: PartialPlanCounts | None = None

@@ -1,0 +1,51 @@
+"""Pieces of a search on several processes or machines: joblib, whose backend the caller may set (loky, Dask).
+
+A piece is a function of a module with its arguments; a worker that dies loses nothing: the pieces it had not
+answered are run again here.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+from tangram_sim.errors import BadInputError
+
+Answer = TypeVar("Answer")
+
+
+class Pieces:
+    """Runs pieces of work, in order of the questions; one process works without joblib."""
+
+    def __init__(self, jobs: int = 1) -> None:
+        if jobs < 0:
+            raise BadInputError(f"--jobs {jobs}: give a number of processes, or 0 for all cores")
+        if jobs != 1 and find_spec("joblib") is None:
+            raise BadInputError(f'--jobs {jobs} needs joblib: pip install "tangram-sim[sweep]"')
+        self.jobs = jobs or -1
+        self.repeated = 0  # pieces whose worker died
+
+    def run(self, work: Callable[..., Answer], questions: Sequence[tuple[Any, ...]]) -> list[Answer]:
+        """`work(*question)` for every question. Errors of the work itself are raised."""
+        if self.jobs == 1 or len(questions) < 2:
+            return [work(*question) for question in questions]
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import BrokenProcessPool
+
+        found: dict[int, Answer] = {}
+        try:
+            parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
+            for number, answer in parallel(
+                delayed(_numbered)(work, number, question) for number, question in enumerate(questions)
+            ):
+                found[number] = answer
+        except BrokenProcessPool:  # a worker was killed: what it had not answered is made here
+            missing = [number for number in range(len(questions)) if number not in found]
+            self.repeated += len(missing)
+            for number in missing:
+                found[number] = work(*questions[number])
+        return [found[number] for number in range(len(questions))]
+
+
+def _numbered(work: Callable[..., Answer], number: int, question: tuple[Any, ...]) -> tuple[int, Answer]:
+    """Answers come back in any order."""
+    return number, work(*question)

@@ -1,0 +1,272 @@
+"""Patterns: pipelines on few nodes, of which many copies stand side by side (docs/models/scale.md).
+
+`copies` equal pipelines are one pipeline whose stages take `copies` times the nodes, its microbatch `copies`
+times the sequences: a pattern is priced as that pipeline, by the search that plans small clusters.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.jobs import Job
+from tangram_sim.lowering.atoms import Slice
+from tangram_sim.models import Block, FeedForward, Model
+from tangram_sim.parallelizers.api import Constraints, Parallelizer, Request
+from tangram_sim.planners.api import Counts
+from tangram_sim.planners.bound import WorkBound
+from tangram_sim.planners.compose import Composed, compose_table
+from tangram_sim.planners.enumerate import Enumeration
+from tangram_sim.planners.search import hop_seconds
+from tangram_sim.registry import parallelizer as parallelizer_named
+
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # nodes of one copy
+SEQUENCES = (1, 2, 4)  # of one microbatch of one copy
+FACTORS = (1.2, 1.5, 2.0, 3.0, 8.0, float("inf"))  # of the bound: limits of the first search of a kind
+SLACK = 0.02  # of the best pattern of a kind: these, too, are kept
+HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
+TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
+WIDEST = 2  # nodes of the widest stage of a copy that has more
+STATES = 300  # counts of nodes in a copy that are kept apart
+KEPT = 2  # patterns of one width and microbatch
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One pipeline on few nodes, priced as `copies` side by side; seconds of the objective."""
+
+    nodes: tuple[int, ...]  # of one copy, by island
+    copies: int
+    granule: int  # copies come in multiples of this: degrees of all layouts stay whole
+    sequences: int  # of one microbatch of one copy
+    first_s: float  # until a copy has done its first microbatch, tails included
+    pace_s: float  # every further one
+    composed: Composed
+
+    def done(self, step_s: float) -> float:
+        """Sequences that one copy completes within a step of `step_s`, parts of microbatches included."""
+        return self.sequences * max(0.0, 1.0 + (step_s - self.first_s) / self.pace_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all patterns of one request share; it travels to other processes."""
+
+    model: Model
+    cluster: Cluster
+    job: Job
+    islands: tuple[Island, ...]
+    hwdb: Hwdb
+    constraints: Constraints
+    parallelizer: str
+
+
+Expired = Callable[[], bool]
+
+
+def shares(bound: WorkBound) -> list[float]:
+    """Share of the work that every island does when all of them work at their best rate."""
+    return [float(value) for value in bound.gpus * bound.value]
+
+
+def widths(ground: Ground, island: Island) -> list[int]:
+    """Nodes of one copy on one island, the likeliest first: those that hold weights and gradients once."""
+    recipe, gpu = ground.job.recipe, island.gpu
+    needed = ground.model.parameters * (recipe.weight_bytes + recipe.gradient_bytes)
+    least = needed / (HELD * gpu.memory_bytes * island.gpus_per_node)
+    known = [width for width in WIDTHS if width <= min(island.nodes, ground.model.layers + 2)]
+    return sorted(known, key=lambda width: (abs(np.log2(width / max(least, 0.5)) - 0.2), width))
+
+
+def patterns_of(
+    ground: Ground,
+    kinds: Sequence[int],
+    share: float,
+    counts: Counts,
+    expired: Expired,
+    best_s: float = float("inf"),
+) -> Iterator[Pattern]:
+    """Patterns on some islands together, which do `share` of the batch: within SLACK of the best so far.
+
+    Widths are tried from the likeliest outward until three in a row are no better.
+    """
+    worse = 0
+    islands = [ground.islands[kind] for kind in kinds]
+    for width in widths(ground, min(islands, key=lambda island: island.nodes)):
+        copies = _copies(ground.model, min(island.nodes // width for island in islands))
+        if not copies or (len(kinds) > 1 and (width + 1) ** len(kinds) > STATES):
+            continue
+        before = best_s
+        for sequences in SEQUENCES if len(kinds) == 1 else SEQUENCES[:1]:
+            if expired():
+                return
+            found = _search(
+                ground,
+                kinds,
+                [width] * len(kinds),
+                copies,
+                sequences,
+                share,
+                best_s,
+                counts,
+                expired,
+            )
+            if not found:
+                break
+            reached = found[0][0]
+            yield from (pattern for _, pattern in found)
+            if reached >= best_s:
+                break
+            best_s = reached
+        worse = 0 if best_s < before * 0.995 else worse + (best_s < float("inf"))
+        if worse > 2 or expired():
+            return
+
+
+def _copies(model: Model, most: int) -> int:
+    """Copies side by side; with experts a multiple of 8 (or a power of two), so that ep finds divisors."""
+    dense = all(
+        isinstance(block, Block) and isinstance(block.feed_forward, FeedForward) for block in model.blocks
+    )
+    if dense or most < 2:
+        return most
+    return most - most % 8 if most >= 16 else 1 << (most.bit_length() - 1)
+
+
+def _search(
+    ground: Ground,
+    kinds: Sequence[int],
+    counts_of: list[int],
+    copies: int,
+    sequences: int,
+    share: float,
+    best_s: float,
+    counts: Counts,
+    expired: Expired,
+) -> list[tuple[float, Pattern]]:
+    """(seconds of the share's work, pattern), best first, below (1 + SLACK) x `best_s`."""
+    each = share * ground.job.global_batch / copies  # sequences of one copy
+    microbatches = max(1, round(each / sequences))
+    if sequences > 1 and each < sequences:
+        return []
+    job = replace(ground.job, global_batch=microbatches * copies * sequences)
+    scale = microbatches * sequences / each  # the job of this search over the share's work
+    islands = [
+        ground.islands[kind].part(copies * width) for kind, width in zip(kinds, counts_of, strict=True)
+    ]
+    # A fresh one for each search: its prices are of no use to the next, and take memory.
+    parallelizer = parallelizer_named(ground.parallelizer)()
+    widest = WIDEST if max(counts_of) > WIDEST else max(counts_of)
+    least = _least(ground, job, islands, copies, sequences, widest, parallelizer, counts)
+    bound = WorkBound(ground.model, job, islands, ground.hwdb, least=least)
+    enumeration = Enumeration(
+        ground.model,
+        job,
+        islands,
+        parallelizer,
+        ground.constraints,
+        ground.hwdb,
+        bound,
+        counts,
+        widest=widest,
+        expired=expired,
+    )
+    work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
+    microbatch, units = copies * sequences, [copies] * len(islands)
+    size = microbatch * job.seq * ground.model.hidden * job.recipe.activation_bytes
+    hops = hop_seconds(islands, ground.cluster, ground.hwdb, size, ()) / copies
+    found: list[Composed] = []
+    if not np.isfinite(bound.step_s()):  # no layout holds even one block
+        return []
+    for factor in FACTORS:
+        limit_s = min(bound.step_s() * factor, best_s * (1 + SLACK) * scale)
+        table = enumeration.table(microbatch, limit_s, units)
+        found = compose_table(table, counts_of, hops, work, limit_s, KEPT)
+        if found or limit_s < bound.step_s() * factor:
+            break
+    enumeration.count_pruned()
+    counts.composed += len(found)
+    return [
+        (one.objective_s / scale, _pattern(one, ground, kinds, copies, sequences, microbatches))
+        for one in found
+    ]
+
+
+def _least(
+    ground: Ground,
+    job: Job,
+    islands: Sequence[Island],
+    copies: int,
+    sequences: int,
+    widest: int,
+    parallelizer: Parallelizer,
+    counts: Counts,
+) -> NDArray[np.float64]:
+    """(kinds, atoms): GPU-seconds per sequence that every block takes at least under any layout of a stage.
+
+    Communication and launches of the best layout for each block alone: no stage of many blocks does better.
+    Zero where a stage may be part of a node: smaller groups are cheaper, and are not asked about here.
+    """
+    least = np.zeros((len(islands), ground.model.layers + 2))
+    if copies == 1:
+        return least
+    blocks = ground.model.blocks
+    microbatch = copies * sequences
+    for kind, island in enumerate(islands):
+        seconds: dict[Block, float] = {}
+        for atom, block in enumerate(blocks, start=1):
+            if block not in seconds:
+                seconds[block] = float("inf")
+                for nodes in range(copies, min(island.nodes, widest * copies) + 1, copies):
+                    part = replace(
+                        island.part(nodes), name=island.gpu.name, groups=(), node_indices=(), reason=""
+                    )
+                    request = Request(
+                        Slice(ground.model, atom, atom + 1),
+                        part,
+                        job,
+                        microbatch,
+                        job.global_batch // microbatch,
+                        ground.hwdb,
+                        ground.constraints,
+                    )
+                    counts.asked += 1
+                    for partial in parallelizer.parallelize(request).partials:
+                        seconds[block] = min(seconds[block], partial.slowest_s * part.gpus / microbatch)
+            least[kind, atom] = seconds[block] * TRUSTED
+    return least
+
+
+def _pattern(
+    composed: Composed, ground: Ground, kinds: Sequence[int], copies: int, sequences: int, microbatches: int
+) -> Pattern:
+    nodes = [0] * len(ground.islands)
+    places = tuple(replace(place, kind=kinds[place.kind]) for place in composed.places)
+    for place in places:
+        nodes[place.kind] += place.partial.nodes // copies
+    pace_s = max(place.partial.slowest_s for place in places)
+    return Pattern(
+        tuple(nodes),
+        copies,
+        _granule(composed, copies),
+        sequences,
+        composed.objective_s - (microbatches - 1) * pace_s,
+        pace_s,
+        replace(composed, places=places),
+    )
+
+
+def _granule(composed: Composed, copies: int) -> int:
+    """The fewest copies at which dp and ep of every stage stay whole."""
+    layouts = [run.layout for place in composed.places for run in place.partial.runs] or []
+    layouts += [place.partial.layout for place in composed.places]
+    for granule in range(1, copies):
+        if all(
+            layout.dp * granule % copies == 0 and layout.dp * granule // copies * layout.cp % layout.ep == 0
+            for layout in layouts
+        ):
+            return granule
+    return copies

@@ -1,0 +1,214 @@
+"""Plans for large clusters: patterns on few nodes, many copies side by side, played whole.
+
+Replication and column generation (Dantzig and Wolfe, Operations Research 8(1), 1960) in place of counts of
+single nodes: the work depends on the kinds of GPUs and the model, hardly on the number of nodes.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tangram_sim.clusters import Island
+from tangram_sim.lowering.side_by_side import LoweredPlan, lower_plan
+from tangram_sim.lowering.step import Lowering
+from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.bound import WorkBound
+from tangram_sim.planners.fleet import Group, Master, apportion, master, pipelines_of, whole
+from tangram_sim.planners.parallel import Pieces
+from tangram_sim.planners.patterns import SEQUENCES, WIDEST, WIDTHS, Ground, Pattern, patterns_of, shares
+from tangram_sim.plans import Plan
+from tangram_sim.sim import fast
+
+MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
+MOST_NODES = 64  # nodes up to which it is tried at all
+MOST_MIXING_S = 8.0  # of lowering fleets, after which only those that are due first are played
+WORTH = 1.5  # of the mix's step in fractions: pipelines over all islands that are worth a look
+ROUNDS = 4  # times the master problem is solved, corrected by what was played
+
+
+def is_large(nodes: Sequence[int]) -> bool:
+    """Whether a cluster with so many nodes on its islands has too many counts to tell apart."""
+    states = 1
+    for count in nodes:
+        states *= count + 1
+    return states > MOST_STATES or sum(nodes) > MOST_NODES
+
+
+def kinds_searched(
+    ground: Ground, kinds: tuple[int, ...], share: float, until_s: float, best_s: float = float("inf")
+) -> tuple[list[Pattern], Counts]:
+    """All patterns on some islands: one piece of work, also on another machine. `until_s`: of `time.time`."""
+    counts = Counts()
+
+    def expired() -> bool:
+        return time.time() >= until_s
+
+    return list(patterns_of(ground, kinds, share, counts, expired, best_s)), counts
+
+
+class Fleets:
+    """Finds the best fleet for one request."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        bound: WorkBound,
+        lowering: Lowering,
+        counts: Counts,
+        pieces: Pieces,
+        until_s: float,
+    ) -> None:
+        self.ground, self.bound, self.lowering, self.until_s = ground, bound, lowering, until_s
+        self.counts, self.pieces = counts, pieces
+        self.nodes = [island.nodes for island in ground.islands]
+        self.master_s = float("inf")  # the linear program's step, over the patterns found
+        self.patterns: list[Pattern] = []
+        self.mixing_s = 0.0  # CPU seconds of lowering fleets
+
+    def best(self) -> Scored | None:
+        """The best fleet played; None when no pattern fits or time is up before there is one."""
+        share = shares(self.bound)
+        everything = tuple(range(len(self.nodes)))
+        self._search([((kind,), share[kind]) for kind in everything])
+        lone = {kind for pattern in self.patterns for kind, width in enumerate(pattern.nodes) if width}
+        # Islands that hold no pipeline of their own may hold some stages of another's.
+        strong = max(lone, key=lambda kind: share[kind], default=None)
+        if strong is not None:
+            lacking = [kind for kind in everything if kind not in lone]
+            self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking])
+        best: Scored | None = None
+        if len(everything) > 1:  # stages of every kind in one pipeline: no gradients between kinds
+            own = master(self.patterns, self.nodes, self.ground.job.global_batch)
+            known = len(self.patterns)
+            self._search([(everything, 1.0)], WORTH * own.step_s if own else float("inf"))
+            best = self._best_of([self.patterns[known:]])
+        return self._best_of(self._pools(), best)
+
+    def notes(self) -> list[str]:
+        """What was searched in place of everything, in words."""
+        if not self.patterns:
+            return []
+        searched = ", ".join(map(str, WIDTHS))
+        return [
+            f"{sum(self.nodes)} nodes: searched as copies of {len(self.patterns)} pipeline patterns side "
+            f"by side (copies of {searched} nodes of an island, or as many of each; stages of at most "
+            f"{WIDEST} nodes in copies of more; {', '.join(map(str, SEQUENCES))} sequences per microbatch); "
+            "pipelines over some islands only were not searched. A mix could take "
+            f"{self.master_s:.4g} s if copies and microbatches came in fractions and gradients were "
+            "synchronised within each pattern only"
+        ]
+
+    def _best_of(self, pools: list[list[Pattern]], best: Scored | None = None) -> Scored | None:
+        for pool in pools:
+            if best and self.mixing_s > MOST_MIXING_S:
+                break
+            found = self._mix(pool, best.step_s if best else float("inf"))
+            if found is not None and (best is None or found.step_s < best.step_s):
+                best = found
+        return best
+
+    def _pools(self) -> list[list[Pattern]]:
+        """All patterns, and those whose stages all shard their state alike: their rings span pipelines."""
+        pools = [[one for one in self.patterns if _zero(one) == {stage}] for stage in range(4)]
+        return [self.patterns] + [pool for pool in pools if pool and len(pool) < len(self.patterns)]
+
+    def _search(self, work: list[tuple[tuple[int, ...], float]], best_s: float = float("inf")) -> None:
+        """Patterns on some sets of islands until time is up; sets of equal islands are searched once."""
+        if not work or (time.time() >= self.until_s and self.patterns):
+            return
+        like: dict[tuple[Island, ...], list[tuple[int, ...]]] = {}
+        share_of = dict(work)
+        for kinds, _ in work:
+            like.setdefault(tuple(_anonymous(self.ground.islands[kind]) for kind in kinds), []).append(kinds)
+        firsts = [alike[0] for alike in like.values()]
+        found = self.pieces.run(
+            kinds_searched, [(self.ground, kinds, share_of[kinds], self.until_s, best_s) for kinds in firsts]
+        )
+        for alike, (patterns, counts) in zip(like.values(), found, strict=True):
+            self.counts.add(counts)
+            for kinds in alike:
+                self.patterns += [_moved(pattern, alike[0], kinds) for pattern in patterns]
+
+    def _mix(self, pool: list[Pattern], limit_s: float) -> Scored | None:
+        """Solve, play, correct the patterns by what was played, solve again; the best plan played."""
+        best: Scored | None = None
+        seen: set[tuple[object, ...]] = set()
+        for _ in range(ROUNDS):
+            if best and (time.time() >= self.until_s or self.mixing_s > MOST_MIXING_S):
+                break
+            answer = master(pool, self.nodes, self.ground.job.global_batch)
+            groups = self._groups(pool, answer) if answer else None
+            if answer is None or not groups:
+                break
+            if not seen:
+                self.master_s = min(self.master_s, answer.step_s)
+            key = tuple((group.pattern.composed, group.copies, group.microbatches) for group in groups)
+            if key in seen or answer.step_s >= min(limit_s, best.step_s if best else limit_s):
+                break
+            seen.add(key)
+            begin = time.process_time()
+            plan, lowered = self._lowered(groups)
+            self.mixing_s += time.process_time() - begin
+            self.counts.played += 1
+            full = [one.pattern for one, step in zip(groups, lowered.steps, strict=True) if not step.fits()]
+            if full:  # fewer copies than priced share their state more thickly
+                pool = [one for one in pool if one not in full]
+                continue
+            step_s = lowered.step_s()
+            if best is None or step_s < best.step_s:
+                best = Scored(plan, lowered.steps[0], step_s)
+            pool = _corrected(pool, groups, lowered)
+        return best
+
+    def _groups(self, pool: list[Pattern], answer: Master) -> list[Group] | None:
+        chosen = whole(pool, answer, self.nodes)
+        while chosen:
+            groups = apportion(chosen, self.ground.job.global_batch)
+            if groups is not None:
+                return groups
+            # Sums that do not meet the batch: without the coarsest pattern they may.
+            chosen.pop(max(chosen, key=lambda one: one.granule * one.sequences))
+        return None
+
+    def _lowered(self, groups: list[Group]) -> tuple[Plan, LoweredPlan]:
+        ground = self.ground
+        pipelines = pipelines_of(groups, ground.islands, self.lowering.placement, ground.model.layers)
+        plan = Plan(ground.model, ground.cluster, ground.job, pipelines)
+        return plan, lower_plan(plan, self.lowering)
+
+
+def _anonymous(island: Island) -> Island:
+    """The island without name and place: islands equal in the rest have the same patterns."""
+    return replace(island, name="", groups=(), node_indices=(), reason="")
+
+
+def _moved(pattern: Pattern, source: tuple[int, ...], target: tuple[int, ...]) -> Pattern:
+    """The same pattern on equal islands."""
+    if source == target:
+        return pattern
+    nodes = [0] * len(pattern.nodes)
+    to = dict(zip(source, target, strict=True))
+    for kind in source:
+        nodes[to[kind]] = pattern.nodes[kind]
+    places = tuple(replace(place, kind=to[place.kind]) for place in pattern.composed.places)
+    return replace(pattern, nodes=tuple(nodes), composed=replace(pattern.composed, places=places))
+
+
+def _zero(pattern: Pattern) -> set[int]:
+    return {place.partial.layout.zero_stage for place in pattern.composed.places}
+
+
+def _family(pattern: Pattern) -> tuple[object, ...]:
+    """What the synchronisation of a pattern depends on: its errors are taken as alike."""
+    layouts = [place.partial.layout for place in pattern.composed.places]
+    return pattern.nodes, tuple((one.tp, one.ep, one.zero_stage) for one in layouts)
+
+
+def _corrected(pool: list[Pattern], groups: list[Group], lowered: LoweredPlan) -> list[Pattern]:
+    """The pool with first microbatches as long as the played pipelines say, synchronisation included."""
+    late: dict[tuple[object, ...], float] = {}
+    for group, step in zip(groups, lowered.steps, strict=True):
+        expected = group.pattern.first_s + (group.microbatches - 1) * group.pattern.pace_s
+        played, family = fast.makespan(step.bare_graph()), _family(group.pattern)
+        late[family] = max(late.get(family, -float("inf")), played - expected)
+    return [replace(one, first_s=max(one.first_s + late.get(_family(one), 0.0), 1e-9)) for one in pool]
