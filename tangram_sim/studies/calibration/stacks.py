@@ -24,7 +24,7 @@ from tangram_sim.studies.calibration.stackfit import Cases
 from tangram_sim.studies.calibration.surfaces import HEADER, KEYS, Parameters, settled, surface
 from tangram_sim.studies.published.predict import Prediction, Predictor, predict_rows
 from tangram_sim.studies.published.reading import Run, read_table
-from tangram_sim.studies.published.stacks import GENERIC
+from tangram_sim.studies.published.stacks import DEEPSPEED, GENERIC
 
 SOURCE = "fit to published runs, tangram_sim.studies.calibration.stacks"
 FITTED = "2026-11-21"  # the day of the fit; rows must not depend on the day they are written again
@@ -68,16 +68,13 @@ def rows_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*HEADER, "note"))
+    everyone = np.ones(len(cases.stack), bool)
+    starts = stackfit.priors(cases, everyone)
     for stack in (GENERIC, *sorted(set(fits) - {GENERIC})):
-        mask = np.ones(len(cases.stack), bool) if stack == GENERIC else cases.stack == stack
-        prior, width = (
-            (stackfit.ASSUMED, stackfit.LOOSE)
-            if stack == GENERIC
-            else (
-                fits[GENERIC],
-                stackfit.TIGHT,
-            )
-        )
+        mask = everyone if stack == GENERIC else cases.stack == stack
+        if not mask.any():  # known by its kin alone
+            mask = np.isin(cases.stack, DEEPSPEED)
+        prior, width = starts[stack], stackfit.LOOSE if stack == GENERIC else stackfit.TIGHT
         spread = stackfit.deviations(
             cases.surface.take(mask), cases.measured[mask], cases.source[mask], prior, width, fits[stack]
         )

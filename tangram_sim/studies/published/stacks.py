@@ -19,6 +19,8 @@ _STACKS = {
 _FORKS = (("amp", "amp"), ("sailor", "sailor"), ("pax", "pax"), ("paxml", "pax"))
 _BEFORE_CORE = "megatron-lm"  # Megatron-LM before its kernels and overlap moved into Megatron-Core
 _CORE_SINCE = 2023.5
+# Stacks on DeepSpeed's engine: what the host does for a kernel is the engine's.
+DEEPSPEED = ("amp", "deepspeed", "megatron-deepspeed", "sailor")
 STACKS = tuple(dict.fromkeys((GENERIC, *_STACKS.values(), _BEFORE_CORE, *(stack for _, stack in _FORKS))))
 
 
