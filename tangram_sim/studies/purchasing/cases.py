@@ -28,14 +28,17 @@ class Case:
     overlays: tuple[Path, ...]
 
     def key(self, hwdb: Hwdb) -> str:
-        """What the answer depends on, as a digest."""
+        """What the answer depends on, as a digest; how many processes look for it is no part of that."""
+        wishes = asdict(self.wishes)
+        wishes["time_limit_s"] = str(wishes["time_limit_s"])  # may be infinite, which JSON cannot say
+        del wishes["jobs"]
         return content_key(
             {
                 "study": "plan",
                 "model": model_to_dict(self.model),
                 "cluster": cluster_to_dict(self.cluster),
                 "job": asdict(self.job),
-                "wishes": asdict(self.wishes),
+                "wishes": wishes,
                 "hwdb": hwdb_digest(hwdb),
             }
         )
