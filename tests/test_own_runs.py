@@ -16,7 +16,7 @@ from tangram_sim.studies.calibration import ownruns
 from tangram_sim.studies.parameters import KERNEL_CAP, STACK_CAP, parameters
 from tangram_sim.studies.published.predict import Prediction, Predictor, predict_rows
 from tests.commands import tangram
-from tests.neutral import neutral_hwdb
+from tests.neutral import neutral_folder, neutral_hwdb
 from tests.test_published import ROW
 
 HWDB = neutral_hwdb()
@@ -124,7 +124,8 @@ def test_the_command_writes_an_overlay_that_reproduces_what_it_showed(tmp_path: 
     rows = measured_under(sweep(3), 1.3, 1.0)
     rows += [{**NEMO, "id": "bad", "tp": "3"}, {**NEMO, "id": "blank", "iter_time_s": ""}]
     mine, overlay = write(tmp_path / "mine.csv", rows), tmp_path / "mine"
-    finished = tangram("calibrate", "run", mine, "--json", "-o", overlay)
+    plain = ("--hwdb", neutral_folder(tmp_path / "neutral"))
+    finished = tangram("calibrate", "run", mine, "--json", "-o", overlay, *plain)
     assert (finished.code, finished.err) == (0, "")
     shown = finished.json
     assert shown["used"] == 3 and [one["id"] for one in shown["unused"]] == ["bad", "blank"]
@@ -135,9 +136,9 @@ def test_the_command_writes_an_overlay_that_reproduces_what_it_showed(tmp_path: 
         assert one.step_s == pytest.approx(row["after"]["step_s"], rel=1e-9)
         assert one.step_s_high == pytest.approx(row["after"]["step_s_high"], rel=1e-9)
         assert abs(row["after"]["error"]) < abs(row["before"]["error"])
-    text = tangram("calibrate", "run", mine).out
+    text = tangram("calibrate", "run", mine, *plain).out
     assert "3 rows used, 2 not." in text and "mine-0" in text
-    report = json.loads(tangram("validate", "published", mine, "--json", "--hwdb", overlay).out)
+    report = json.loads(tangram("validate", "published", mine, "--json", *plain, "--hwdb", overlay).out)
     assert report["overall"]["median_ape"] < 0.05 and report["overall"]["interval_coverage"] == 1.0
 
 

@@ -82,7 +82,7 @@ def test_installing_asks_for_nothing_that_planning_does_not_need(wheel):
     (text,) = (data.decode() for name, data in members.items() if name.endswith("/METADATA"))
     needed = message_from_string(text).get_all("Requires-Dist", [])
     plain = {line.split(">")[0].split("=")[0].strip() for line in needed if "extra ==" not in line}
-    assert plain == {"numpy", "numba", "simpy", "pydantic", "pyyaml", "typer", "rich"}
+    assert plain == {"numpy", "numba", "simpy", "pydantic", "pyyaml", "typer", "rich", "scipy"}
 
 
 # -S leaves out the editable installation that a developer has: third-party packages only, then the wheel.

@@ -18,7 +18,7 @@ from tangram_sim.studies.calibration.surfaces import DISPATCH, EXPOSED, KNOTS, P
 from tangram_sim.studies.published.defaults import software
 from tangram_sim.studies.published.predict import Prediction, Predictor
 from tangram_sim.studies.published.reading import Run, read_run
-from tangram_sim.studies.published.stacks import STACKS, stack_of
+from tangram_sim.studies.published.stacks import DEEPSPEED, STACKS, stack_of
 from tests.neutral import neutral_hwdb
 
 HWDB = neutral_hwdb()
@@ -189,7 +189,7 @@ def test_the_command_writes_rows_the_database_takes(tmp_path: Path) -> None:
     runs.write_text(text.getvalue())
     assert stacks.main([str(runs), str(folder)]) == 0
     rows = list(csv.DictReader(io.StringIO((folder / "stacks.csv").read_text())))
-    assert {row["stack"] for row in rows} == {"generic", "megatron-lm"}
+    assert {row["stack"] for row in rows} == {"generic", "megatron-lm", *DEEPSPEED}
     assert all(
         len([row for row in rows if row["stack"] == stack]) <= 5 for stack in ("generic", "megatron-lm")
     )
