@@ -66,7 +66,7 @@ def test_a_sample_is_as_good_as_exhaustive_search() -> None:
 def test_over_a_hundred_random_clusters_the_gap_to_exhaustive_search_is_small() -> None:
     """0.5 % in the mean; 2 % but for three clusters, 10 % at worst; the bound on pipelines holds for all.
 
-    What is wanted is 2 % at worst: on those clusters the objective's order of finalists is not the played one.
+    Wanted is 2 % at worst: on those clusters the objective orders finalists otherwise than playing does.
     """
     to_best, _ = referee(range(208, 340))
     assert len(to_best) >= 100
