@@ -46,7 +46,8 @@ def our_gemm_flop(where: Setting, block: Block) -> float:
     part = block.feed_forward
     found = gemms.input_projections(where, block.attention) + gemms.output_projection(where, block.attention)
     if isinstance(part, Experts):
-        found += gemms.expert_up(where, part) + gemms.expert_down(where, part)
+        rows = gemms.balanced_rows(where, part)
+        found += gemms.expert_up(where, part, rows) + gemms.expert_down(where, part, rows)
         found.append(gemms.Gemm(where.tokens, part.experts, HIDDEN))
         part = FeedForward(part.shared_width) if part.shared_width else None
     if part is not None:
