@@ -89,7 +89,7 @@ def cases(surface: Surface, measured: FloatArray, source: list[str], stack: list
         ("InternEvo", "2024", "internevo"),
         ("MaxText (JAX)", "2025", "jax"),
         ("PyTorch (NVIDIA BERT, apex DDP, LAMB)", "2021", "pytorch"),
-        ("PyTorch with torch.amp", "2021", "amp"),
+        ("PyTorch with torch.amp", "2021", "pytorch"),
         ("Something of our own", "2025", "generic"),
         ("", "", "generic"),
     ],

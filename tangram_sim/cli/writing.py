@@ -117,9 +117,10 @@ def print_document(document: "PlanDocument") -> None:
     """Headline, stages, what limits the step, alternatives, notes."""
     job = document.job
     verdict = "" if document.feasible else "   DOES NOT FIT"
+    adapters = "" if job.trainable >= 1.0 else f", {100 * job.trainable:.2g} % of the weights trained"
     print_line(
         f"{document.model['name']} on {document.cluster['name']}: {count(job.global_batch, 'sequence')} of "
-        f"{count(job.seq, 'token')}, {job.dtype}, {job.optimizer}, {document.schedule}{verdict}"
+        f"{count(job.seq, 'token')}, {job.dtype}, {job.optimizer}, {document.schedule}{adapters}{verdict}"
     )
     print_line(
         f"step {step_words(document)}   {document.tokens_per_s:,.0f} tokens/s   "

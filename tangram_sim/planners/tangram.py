@@ -43,7 +43,7 @@ def usable_islands(
     Raises InfeasibleError when none is left, UnknownNameError for names in --order or --exclude that
     are no island.
     """
-    islands = find_islands(cluster, job.recipe.gemm_dtype, hwdb=hwdb)
+    islands = find_islands(cluster, job.recipe.gemm_dtype, hwdb=hwdb, stack=job.stack)
     names = [island.name for island in islands]
     for option, given in (("--order", wishes.order), ("--exclude", wishes.exclude)):
         for name in given:

@@ -121,7 +121,7 @@ def plan(
             "plan composes 1f1b, gpipe and zb-h1 pipelines; interleaved ones can be priced with "
             "`tangram estimate --schedule interleaved --vpp N`"
         )
-    wishes = named_islands(wishes, find_islands(cluster, job.recipe.gemm_dtype, hwdb=hwdb))
+    wishes = named_islands(wishes, find_islands(cluster, job.recipe.gemm_dtype, hwdb=hwdb, stack=job.stack))
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()

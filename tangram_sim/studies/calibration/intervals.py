@@ -139,6 +139,8 @@ def calibrate(errors: Errors) -> Widths:
         found.append(conformal_residual(errors.log_error[own], errors.factors_sigma[own], errors.source[own]))
     for less, more in ((1, 0), (2, 0), (3, 1), (3, 2)):
         found[less] = max(found[less], found[more])
+    # Folds of a source on its own kind of GPU say nothing of other kinds without tables.
+    found[1] = max(found[1], found[3])
     return Widths(
         (found[0], found[1], found[2], found[3]),
         plan_spread(errors.log_error, errors.source),
@@ -221,9 +223,10 @@ def rows_text(errors: Errors) -> str:
         parameter = "residual" if measured else "residual_unmeasured"
         n = own if sources >= FEWEST_SOURCES else len(errors.source)
         write("stack", CALIBRATED if known else "generic", parameter, widths.residual[number], n, note)
-    note = "median over sources of the spread around their median"
-    write("stack", "generic", "residual_plan", widths.plan, len(errors.source), note)
-    write("stack", "generic", "prior_share", 1.0, 0, "nothing calibrated to runs of one's own")
+    for stack in ("generic", CALIBRATED):  # rows of one's own for `generic` must not speak for other stacks
+        note = "median over sources of the spread around their median"
+        write("stack", stack, "residual_plan", widths.plan, len(errors.source), note)
+        write("stack", stack, "prior_share", 1.0, 0, "nothing calibrated to runs of one's own")
     note = "upper 95 % point of log(measured / predicted) over 1.645"
     write("memory", "generic", "residual", widths.memory, len(errors.memory), note)
     return text.getvalue()

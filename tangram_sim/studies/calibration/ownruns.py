@@ -231,7 +231,7 @@ def overlay_rows(shifts: Sequence[Shift], hwdb: Hwdb) -> list[tuple[str, ...]]:
         n = sum(shift.n for shift in own)
         lines += _parameter_rows(Key(stack, "*", "*"), scale, host, hwdb, None, n)
     for shift in shifts:
-        lines += _parameter_rows(shift.key, shift.log_scale, shift.log_host, hwdb, shift.sigma, shift.n)
+        lines += _parameter_rows(shift.key, shift.log_scale, shift.log_host, hwdb, None, shift.n)
         left = math.hypot(shift.sigma, shift.spread)
         for parameter, value in (
             ("residual", left),

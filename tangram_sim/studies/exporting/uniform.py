@@ -78,6 +78,11 @@ def uniform_of(plan: Plan, framework: str) -> Uniform:
     Raises CannotExportError with every reason why `framework`, which knows no other shape, cannot run it.
     """
     reasons = [*_of_pipelines(plan), *(reason for one in plan.pipelines[:1] for reason in _of_stages(one))]
+    if plan.job.trainable < 1.0:
+        reasons.append(
+            f"adapters ({100 * plan.job.trainable:.2g} % of the weights trained): a plan does not say on "
+            "which matrices they sit"
+        )
     refuse(framework, reasons)
     first = plan.pipelines[0]
     layout, copies = first.stages[0].layout, len(plan.pipelines)

@@ -45,9 +45,12 @@ def habits_of(software: Software) -> Habits:
     return PIPELINE_ENGINE if "deepspeed" in software.name.lower() else Habits()
 
 
+WITH_CONSTANTS = ("amp",)  # stacks with rows fitted in lockstep
+
+
 def stack_under(habits: Habits, stack: str) -> str:
     """The stack whose efficiency rows apply: constants fitted with these habits hold only with them."""
-    return f"{stack}-pipe" if habits.lockstep else stack
+    return f"{stack}-pipe" if habits.lockstep and stack in WITH_CONSTANTS else stack
 
 
 def with_habits(lowered: LoweredPlan, lowering: Lowering, habits: Habits) -> LoweredPlan:

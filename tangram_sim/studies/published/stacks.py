@@ -28,7 +28,8 @@ def stack_of(software: Software) -> str:
     """The stack of a run, by framework and date alone; `generic` where the framework is not known."""
     words = "".join(letter if letter.isalnum() else " " for letter in software.name.lower()).split()
     for word, stack in _FORKS:
-        if word in words:
+        # "amp" alone is automatic mixed precision; the planner of that name has its fork of DeepSpeed.
+        if word in words and (word != "amp" or "fork" in words or "deepspeed" in words):
             return stack
     if software.family == "megatron" and software.before(_CORE_SINCE):
         return _BEFORE_CORE
