@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tangram_sim import registry
 from tangram_sim.cost.algorithms import algorithm, algorithm_names, collective_s
 from tangram_sim.cost.genmodel import Parameters, best_plan, ring
-from tangram_sim.cost.gentree import FLAT, fixed_plans, gentree
+from tangram_sim.cost.gentree import FLAT, fixed_plan, fixed_plans, gentree
 from tangram_sim.cost.switchtree import Tree, tree_of
-from tangram_sim.errors import UnknownNameError
+from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster
 from tests.commands import tangram
 
@@ -173,3 +173,20 @@ def test_the_command_prints_the_plan_by_level_beside_fixed_plans() -> None:
     assert shown.code == 0 and "halving-doubling" in shown.out
     single = tangram("collectives", "plan", "azure-c1", "--algorithm", "ring", "--json").json
     assert [step["plan"] for step in single["steps"]] == ["ring"]
+
+
+@pytest.mark.parametrize("op", ["reduce_scatter", "all_gather"])
+def test_unequal_subtrees_give_no_plan_below_what_the_lone_gpu_must_receive(op: str) -> None:
+    """One GPU beside a box of eight: 8 ninths of the buffer cross its own link, whatever the plan."""
+    beta, size = 1e-10, 1e9
+    at = Parameters(0.0, beta)
+    big, lone = (
+        Tree(name, at, leaves=leaves, up_s_per_byte=beta) for name, leaves in (("big", 8), ("lone", 1))
+    )
+    tree = Tree("core", at, children=(big, lone))
+    least = 8 / 9 * size * beta * (1 - 1e-9)
+    assert gentree(tree, size, op).seconds >= least
+    for name, plan in fixed_plans(tree, size, op).items():
+        assert plan.seconds >= least, name
+    with pytest.raises(BadInputError, match="unequal blocks"):
+        fixed_plan("hierarchical-ring", tree, size, op)

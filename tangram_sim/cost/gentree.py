@@ -235,19 +235,45 @@ def gentree(tree: Tree, size: float, op: str = "all_reduce") -> TreePlan:
     Raises BadInputError for a size that is not above zero, UnknownNameError for another `op`.
     """
     _check(size, op)
-    return _Planner(size, op).plans(tree)[1]
+    planner = _Planner(size, op)
+    found = planner.plans(tree)
+    flat = [planner.flat(tree, plan) for plan in FLAT] if tree.children else []
+    return min((plan for plan in (*found, *flat) if _answers(plan, tree, op)), key=lambda plan: plan.seconds)
+
+
+def _answers(plan: TreePlan, tree: Tree, op: str) -> bool:
+    """Whether a plan is the collective asked for.
+
+    An all-reduce may leave its blocks wherever it likes in between; the other two are defined by every leaf
+    owning an equal block, which plans composed over unequal subtrees do not do.
+    """
+    return op == "all_reduce" or plan.largest_share * tree.size <= 1 + 1e-9
 
 
 def fixed_plans(tree: Tree, size: float, op: str = "all_reduce") -> dict[str, TreePlan]:
     """What everybody may choose without looking at the tree: flat plans, and one plan at every level."""
     _check(size, op)
     names = [*FIXED, *(f"hierarchical-{name}" for name in BY_LEVEL if tree.children)]
-    return {name: fixed_plan(name, tree, size, op) for name in names}
+    found = {name: _fixed(name, tree, size, op) for name in names}
+    return {name: plan for name, plan in found.items() if _answers(plan, tree, op)}
 
 
 def fixed_plan(name: str, tree: Tree, size: float, op: str = "all_reduce") -> TreePlan:
-    """One of `fixed_plans`; the hierarchical ones put the same plan at every level."""
+    """One of `fixed_plans`; the hierarchical ones put the same plan at every level.
+
+    Raises BadInputError where the plan leaves blocks that are not those of `op`.
+    """
     _check(size, op)
+    plan = _fixed(name, tree, size, op)
+    if not _answers(plan, tree, op):
+        raise BadInputError(
+            f"{name} leaves unequal blocks on this tree, so it is no {op}; known here: "
+            f"{', '.join(fixed_plans(tree, size, op))}"
+        )
+    return plan
+
+
+def _fixed(name: str, tree: Tree, size: float, op: str) -> TreePlan:
     planner = _Planner(size, op)
     if name in FIXED:
         return planner.flat(tree, LocalPlan(name))
