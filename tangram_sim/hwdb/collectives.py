@@ -95,6 +95,10 @@ class CollectiveTable:
         """`rows` are (layer, row): 0 for the database, 1, 2, ... for overlays, in ascending order."""
         self._best = {(row["pattern"], row["parameter"], row["link"], row["gpu"]): row for _, row in rows}
 
+    def in_force(self) -> tuple[Row, ...]:
+        """The rows that lookups see."""
+        return tuple(self._best.values())
+
     def find(
         self, pattern: str, link: Link, gpus: Iterable[str]
     ) -> tuple[CollectiveParameters | None, tuple[Row, ...]]:

@@ -54,6 +54,11 @@ class Hwdb:
         """The same tables with an empty record of rows read."""
         return Hwdb(self._tables, self.folders, self._rings_only)
 
+    @property
+    def edition(self) -> tuple[Tables, bool]:
+        """What databases with the same rows share: a key for what is computed from them and kept."""
+        return self._tables, self._rings_only
+
     def with_rings_only(self) -> "Hwdb":
         """The same tables for a library that takes no trees between nodes."""
         return Hwdb(self._tables, self.folders, rings_only=True)
@@ -273,6 +278,7 @@ class Hwdb:
         """Fingerprint of all rows, read or not: 32 hex digits of a SHA-256. What results are cached under."""
         rows = [row for table in self._tables.rows.values() for row in table.values()]
         rows += [row for _, row in self._tables.efficiency.in_force()]
+        rows += self._tables.collectives.in_force()
         facts = sorted([row.table, row.name, *row.facts()] for row in rows)
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 

@@ -24,9 +24,9 @@ Schema = Mapping[str, Mapping[str, Column]]
 Located = tuple[str, dict[str, str]]  # ("FILE, line N", filled cells)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """Everything the folders say: rows by table and canonical name, names, efficiencies."""
+    """Everything the folders say: rows by table and canonical name, names, efficiencies. Equal: the same."""
 
     rows: dict[str, dict[str, Row]]
     names: dict[str, Names]

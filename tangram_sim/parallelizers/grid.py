@@ -28,7 +28,7 @@ from tangram_sim.plans import UNLIMITED, PartialPlan, passage
 from tangram_sim.schedules import holds_whole_depth, in_flight
 from tangram_sim.units import show_bytes
 
-_MENUS = 48  # (island part, microbatch) pairs whose layouts stay priced
+_MENUS = 128  # (island part, microbatch) pairs whose layouts stay priced
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Grid(Parallelizer):
             request.job,
             request.microbatch,
             request.constraints,
-            request.hwdb,
+            request.hwdb.edition,
         )
         if key not in self._menus:
             self._menus[key] = self._build(request)

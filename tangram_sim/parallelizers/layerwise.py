@@ -144,7 +144,7 @@ class LayerWise(Parallelizer):
             request.job,
             request.microbatch,
             request.constraints,
-            request.hwdb,
+            request.hwdb.edition,
             depth,
         )
         if key not in self._menus:

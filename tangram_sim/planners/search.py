@@ -14,7 +14,7 @@ from tangram_sim.lowering.placement import Placement
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Scored
 from tangram_sim.planners.compose import Composed, compose_table
-from tangram_sim.planners.enumerate import Enumeration
+from tangram_sim.planners.enumerate import Enumeration, Table
 from tangram_sim.planners.finalists import Referee, Seat, seats_of
 from tangram_sim.planners.tight import pipeline_bound_s
 
@@ -22,6 +22,7 @@ SLACK = 0.03  # pipelines this close to the best objective are played whole
 PLAYED = 48  # finalists per microbatch size
 SHARED, REFINED = 32, 10  # kinds of finalists played with shared links; of these refined
 MOST_OPS = 400_000  # ops of all steps played so
+LOOSE = 1.5  # of what whole islands compose to: the limit of the sweep over halves
 LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))  # of the lower bound, tried in turn
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -95,7 +96,7 @@ class Search:
             max(unit, -(-island.nodes // 2))
             for island, unit in zip(self.enumeration.islands, self.units, strict=True)
         ]
-        sweeps = [(halves, float("inf")), *((self.units, self.bound_s * factor) for factor in LIMITS)]
+        sweeps = [(halves, self._loose_s(sizes[0], halves)), *((self.units, self.bound_s * factor) for factor in LIMITS)]
         for number, (units, limit_s) in enumerate(sweeps):
             for position, microbatch in enumerate(sizes):
                 if self.expired():
@@ -112,6 +113,30 @@ class Search:
             progress(len(sizes), len(sizes), "finalists")
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
 
+    def _loose_s(self, microbatch: int, halves: Sequence[int]) -> float:
+        """A limit far above what halves of islands can do: LOOSE times what whole ones compose to.
+
+        It only spares the first composition pipelines that no finalist comes from. inf: whole islands hold
+        no pipeline, or are halves already.
+        """
+        whole = [island.nodes for island in self.enumeration.islands]
+        if whole == list(halves):
+            return float("inf")
+        found = self._composed(microbatch, float("inf"), whole)[1]
+        return LOOSE * found[0].objective_s if found else float("inf")
+
+    def _composed(
+        self, microbatch: int, limit_s: float, units: Sequence[int]
+    ) -> tuple[Table, list[Composed], NDArray[np.float64], list[int]]:
+        """(partial plans, pipelines below the limit, hops between islands, units of each island)."""
+        enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
+        table = enumeration.table(microbatch, limit_s, units)
+        size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
+        cluster = self.referee.lowering.placement.cluster
+        hops = hop_seconds(islands, cluster, enumeration.hwdb, size, self.order)
+        counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
+        return table, compose_table(table, counts, hops, self.work, limit_s), hops, counts
+
     def least_s(self) -> float:
         """No single pipeline of stages on one island each is played in less; 0: not known."""
         sizes = microbatch_sizes(self.enumeration.job)
@@ -119,20 +144,15 @@ class Search:
 
     def _size(self, microbatch: int, limit_s: float, units: Sequence[int]) -> None:
         """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
-        enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
+        enumeration = self.enumeration
         if enumeration.bound.microbatch_s(microbatch) >= limit_s:
             self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
-        table = enumeration.table(microbatch, limit_s, units)
-        placement = self.referee.lowering.placement
-        size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
-        hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
-        node_counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
-        composed = compose_table(table, node_counts, hops, self.work, limit_s)
+        table, composed, hops, node_counts = self._composed(microbatch, limit_s, units)
         if max(self.units) == 1 and units is self.units and not self.expired():
             self.bounds[microbatch] = pipeline_bound_s(table, node_counts, self.work, hops, limit_s)
         enumeration.counts.composed += len(composed)
-        for seats in _distinct(composed, islands, placement):
+        for seats in _distinct(composed, enumeration.islands, self.referee.lowering.placement):
             if self.expired() and self.played:
                 return
             seconds = self.referee.play(seats, microbatch)[0]

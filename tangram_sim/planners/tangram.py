@@ -17,6 +17,7 @@ from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.prices import StagePrices
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
+from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Candidate, Counts, Found, Scored, Wishes
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.enumerate import Enumeration
@@ -87,10 +88,12 @@ def tangram(
     hwdb: Hwdb,
     wishes: Wishes | None = None,
     progress: Progress | None = None,
+    parallelizer: Parallelizer | None = None,
 ) -> Found:
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
-    A search that `wishes.time_limit_s` ends returns the best plan it has; with a limit of zero that is a
+    `parallelizer` is an instance of `wishes.parallelizer` that other searches have asked, or will: what it
+    has priced it knows. A search that `wishes.time_limit_s` ends returns the best plan it has; with a limit of zero that is a
     uniform one. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or Wishes()
@@ -153,7 +156,7 @@ def tangram(
         model,
         job,
         islands,
-        parallelizer_named(wishes.parallelizer)(),
+        parallelizer or parallelizer_named(wishes.parallelizer)(),
         wishes.constraints,
         hwdb,
         bound,

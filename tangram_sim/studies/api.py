@@ -11,6 +11,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model, lora_parameters
+from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Candidate, Wishes
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.islands import find_islands
@@ -107,8 +108,9 @@ def plan(
     wishes: Wishes | None = None,
     hwdb: Hwdb | None = None,
     progress: Progress | None = None,
+    parallelizer: Parallelizer | None = None,
 ) -> Result:
-    """The best plan found for `model` on `cluster`.
+    """The best plan found for `model` on `cluster`; `parallelizer` as in `tangram`.
 
     Raises InfeasibleError when nothing fits, with what is needed and what there is; BadInputError or
     UnknownNameError for wishes that contradict each other, the model or the cluster.
@@ -125,7 +127,7 @@ def plan(
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()
-    found = tangram(model, cluster, job, hwdb, wishes, progress)
+    found = tangram(model, cluster, job, hwdb, wishes, progress, parallelizer)
     lowering = Lowering.of(found.ranked[0].plan, hwdb)
     ranked = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked]
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

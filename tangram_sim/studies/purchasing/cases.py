@@ -10,7 +10,9 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, cluster_to_dict
 from tangram_sim.jobs import Job
 from tangram_sim.models import Model
+from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Wishes
+from tangram_sim.registry import parallelizer
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.planfile import model_to_dict
@@ -52,6 +54,13 @@ class Outcome:
     reason: str = ""
 
 
+@lru_cache(maxsize=1)
+def _parallelizer(name: str) -> Parallelizer:
+    """One for all cases of a process: candidates share most of their islands, which are priced once."""
+    shared: Parallelizer = parallelizer(name)()
+    return shared
+
+
 @lru_cache(maxsize=8)
 def _database(overlays: tuple[Path, ...]) -> Hwdb:
     return Hwdb.load(overlays)
@@ -72,7 +81,12 @@ def simulate_case(case: Case) -> Answer:
     """Plan and simulate one case in whatever process; a case without a plan is an answer too."""
     try:
         found = api.plan(
-            case.model, case.cluster, case.job, wishes=case.wishes, hwdb=_database(case.overlays)
+            case.model,
+            case.cluster,
+            case.job,
+            wishes=case.wishes,
+            hwdb=_database(case.overlays),
+            parallelizer=_parallelizer(case.wishes.parallelizer),
         )
     except InfeasibleError as error:
         return {"infeasible": str(error)}
