@@ -186,7 +186,12 @@ class TestBills:
 
     def test_what_is_missing_is_named(self):
         found = bill([self.member("DGX-H200", 1, bought=True)], [1], load_prices(None, HWDB))
-        assert set(found.missing) == {
+        assert found.missing == ("nodes.DGX-H200.rent_usd_per_hour or nodes.DGX-H200.capital_usd",)
+        assert found.outlay_usd is None
+        bought = bill(
+            [self.member("DGX-H200", 1, bought=True)], [1], load_prices(None, HWDB), Terms(acquire="buy")
+        )
+        assert set(bought.missing) == {
             "nodes.DGX-H200.capital_usd",
             "economics.amortisation_years",
             "economics.pue",

@@ -17,7 +17,7 @@ from tangram_sim.jobs import Job
 from tangram_sim.planners.api import Wishes
 from tangram_sim.studies import api
 from tangram_sim.studies.planfile import read_plan
-from tangram_sim.studies.purchasing.billing import Terms
+from tangram_sim.studies.purchasing.billing import Bill, Lack, Terms
 from tangram_sim.studies.purchasing.catalogue import (
     Limits,
     Offer,
@@ -27,11 +27,13 @@ from tangram_sim.studies.purchasing.catalogue import (
     priced_offers,
 )
 from tangram_sim.studies.purchasing.fleets import Fleet, parse_purchases, parse_retired
+from tangram_sim.studies.purchasing.notes import notes_of
 from tangram_sim.studies.purchasing.pricefile import load_prices
 from tangram_sim.studies.purchasing.purchase import purchase
 from tangram_sim.studies.purchasing.search import Simulated, Work, front_of, rate_of, work_bound
 from tangram_sim.studies.purchasing.sensitivity import sensitivity, with_figure
 from tangram_sim.studies.purchasing.whatif import row_of, what_if
+from tangram_sim.studies.purchasing.words import hourly, outlay
 from tangram_sim.studies.sweep import Cache, Sweep
 from tests.commands import files, tangram
 
@@ -192,8 +194,22 @@ class TestMixes:
         catalogue = load_catalogue(shop / "catalogue.yaml", HWDB)
         with pytest.raises(BadInputError) as caught:
             priced_offers(catalogue, load_prices(None, HWDB), Terms(), Limits(), TODAY)
-        for name in ("nodes.V100x4.capital_usd", "nodes.T4x4.capital_usd", "economics.amortisation_years"):
+        for name in ("nodes.V100x4.rent_usd_per_hour or nodes.V100x4.capital_usd", "nodes.T4x4.capital_usd"):
             assert name in str(caught.value)
+        with pytest.raises(BadInputError, match=r"economics\.amortisation_years"):
+            priced_offers(catalogue, load_prices(None, HWDB), Terms(acquire="buy"), Limits(), TODAY)
+
+    @pytest.mark.parametrize("acquire", ["auto", "buy", "rent"])
+    def test_the_file_an_error_asks_for_is_enough_once_completed(self, shop, acquire):
+        catalogue, terms = load_catalogue(shop / "catalogue.yaml", HWDB), Terms(acquire=acquire)
+        with pytest.raises(BadInputError) as caught:
+            priced_offers(catalogue, load_prices(None, HWDB), terms, Limits(), TODAY)
+        text = str(caught.value).partition(":\n")[2]
+        for word, value in (("NUMBER", "2"), ("YYYY-MM-DD", "2026-11-01"), ("WHO SAYS SO", "me")):
+            text = text.replace(word, value)
+        (shop / "mine.yaml").write_text(text)
+        offers, _ = priced_offers(catalogue, load_prices(shop / "mine.yaml", HWDB), terms, Limits(), TODAY)
+        assert len(offers) == len(catalogue)
 
     def test_shares_of_tokens_mean_a_harmonic_mean(self):
         # 3 of 4 tokens at 100/s and 1 of 4 at 50/s: 4 tokens take 0.03 + 0.02 s.
@@ -299,6 +315,28 @@ class TestPurchase:
             self.ask(shop, kept, growth=True, limits=Limits(budget_usd_per_hour=1.0))
         assert "one T4x4: rate 1.5 of 1 USD/h" in str(caught.value)
 
+    def test_tokens_per_s_mean_the_same_as_in_a_what_if(self, shop, kept):
+        """Goodput is in both, or, where a figure of any node is missing, in neither."""
+        text = PRICES.replace("pue: 1.3,", "pue: 1.3, checkpoint_s: 60, restart_s: 300, mtbf_hours: 50,")
+        for whole in (True, False):
+            (shop / "prices.yaml").write_text(text if whole else text.replace("restart_s: 300, ", ""))
+            study = self.ask(shop, kept, growth=True, limits=Limits(nodes=1))
+            compared = what_if(
+                load_model(str(shop / "tiny.yaml")), fleet_of(shop),
+                [parse_purchases(f"{shop}/{name}.yaml:1", HWDB) for name in NODES],
+                job=JOB, prices=load_prices(shop / "prices.yaml", HWDB), hwdb=HWDB,
+                sweep=Sweep(Cache(kept), jobs=1), wishes=Wishes(sub_islands=False),
+            )  # fmt: skip
+            assert study.failures == compared.failures == whole
+            rates = {row.name.removeprefix("+ "): row for row in compared.rows}
+            for point in study.points:
+                row = rates["fleet" if point.simulated.name == "nothing" else point.simulated.name]
+                assert point.simulated.tokens_per_s == point.rows[0].throughput.tokens_per_s
+                assert point.simulated.tokens_per_s == row.throughput.tokens_per_s
+                raw = JOB.tokens / row.document.step_s
+                assert (row.throughput.tokens_per_s < raw) == whole
+                assert point.simulated.gap >= 0
+
     def test_outlay_can_be_the_cost(self, shop, kept):
         study = self.ask(shop, kept, growth=True, limits=Limits(nodes=1), by_outlay=True)
         assert {point.simulated.cost for point in study.points} <= {0.0, 90_000.0}
@@ -337,6 +375,43 @@ class TestWhatIf:
         assert row.marginal_tokens_per_usd == pytest.approx(gained * 3600 / paid)
         assert base.marginal_tokens_per_usd is None
 
+    def test_what_is_known_is_shown_and_what_is_not_is_named(self, study, tmp_path):
+        """Without the price of power, a rented candidate still says what it adds, and what it brings."""
+        (tmp_path / "prices.yaml").write_text("\n".join(PRICES.splitlines()[:2]))  # the rent of V100x4 alone
+        prices, terms = load_prices(tmp_path / "prices.yaml", HWDB), Terms(fleet="owned")
+
+        def row(old, base):
+            return row_of(old.name, old.fleet, old.document, 1e10, prices, terms, base, failures=False)
+
+        base = row(study.rows[1], None)
+        bought, rented = (row(old, base) for old in study.rows[2:])
+        assert [charge.usd_per_hour for charge in rented.bill.charges] == [7.0]
+        assert (hourly(base), hourly(bought), hourly(rented)) == ("-", "-", "> 7")
+        assert (outlay(bought), outlay(rented)) == ("-", "0")
+        power = ("economics.pue", "economics.usd_per_kwh")
+        assert rented.bill.missing == power
+        assert bought.bill.missing == (*power, "nodes.A100x4.rent_usd_per_hour or nodes.A100x4.capital_usd")
+        gained = rented.throughput.tokens_per_s - base.throughput.tokens_per_s
+        assert rented.marginal_tokens_per_usd == pytest.approx(gained * 3600 / 7)
+        assert bought.marginal_tokens_per_usd is None
+        notes = notes_of([base, bought, rented], prices)
+        assert f"costs leave out g1 in every row, for want of {', '.join(power)}" in notes
+        assert any("leave out A100x4 in `fleet - 1 x g0 + 2 x A100x4`" in note for note in notes)
+        assert not any(note.startswith("costs") and "V100x4" in note for note in notes)
+
+    def test_old_gpus_that_nothing_uses_are_named(self, study):
+        row = study.rows[3]
+        uses = tuple(replace(use, gpus_used=0 if use.label == "g0" else use.gpus_used) for use in row.uses)
+        (note,) = (note for note in notes_of([replace(row, uses=uses)], study.prices) if "uses g0" in note)
+        assert f"`{row.name}`" in note
+
+    def test_the_ranking_is_among_what_is_bought_and_billed(self, study):
+        assert study.contenders == study.rows[2:], "the fleet as it stands is no purchase"
+        unbilled = replace(study.rows[2], name="unbilled", bill=Bill((), None, (Lack("x", 1, 1, ("y",)),)))
+        found = sensitivity(replace(study, rows=(*study.rows, unbilled)), HWDB)
+        assert found.unpriced == ("unbilled",)
+        assert {found.best, found.second} == {row.name for row in study.rows[2:]}
+
     def test_thresholds_are_where_the_ranking_flips(self, study):
         study = replace(study, rows=study.rows[2:])  # both bought: one for capital, one by the hour
         found = sensitivity(study, HWDB)
@@ -352,7 +427,7 @@ class TestWhatIf:
                 prices = with_figure(study.prices, flip.input.name, value)
                 return [
                     row_of(
-                        row.name, row.fleet, row.document, 1e10, prices, study.terms, None
+                        row.name, row.fleet, row.document, 1e10, prices, study.terms, None, failures=False
                     ).usd_per_million_tokens
                     for row in (best, second)
                 ]  # fmt: skip
@@ -385,6 +460,24 @@ class TestCommands:
             assert read_plan(shop / "plans" / name).step_s == row["step_s"]
         assert rows[1]["missing"], "no price was given"
         assert rows[1]["usd_per_hour"] is None
+
+    def test_a_disk_that_is_full_at_the_end_loses_no_answer(self, shop, monkeypatch):
+        """The table stands before anything is written, and the answers are in the cache."""
+
+        def full(path, text):
+            raise BadInputError(f"{path}: cannot be written: No space left on device")
+
+        monkeypatch.setattr("tangram_sim.datafiles.write_whole", full)
+        words = (
+            "what-if", shop / "tiny.yaml", shop / "lab.yaml", "--add", f"{shop}/A100x4.yaml:1",
+            "--global-batch", 8, "--cache", shop / "cache", "--jobs", 1,
+        )  # fmt: skip
+        done = tangram(*words, "-o", shop / "plans")
+        assert done.code == 2
+        assert "No space left on device" in done.err
+        assert "+ 1 x A100x4" in done.out
+        assert "taken from the cache" in done.out
+        assert "0 plans made" in tangram(*words).out
 
     def test_purchase_writes_its_front(self, shop):
         arguments = (

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -109,6 +110,8 @@ def print_sensitivity(found: "Sensitivity") -> None:
         for swing in found.tornado[:12]
     ]
     print_table(("assumption", "from - to", "at low end", "at high end", "swing"), rows, right=(2, 3, 4))
+    if found.unpriced:
+        print_line(f"not ranked, for their bills are incomplete: {', '.join(found.unpriced)}")
     if found.second == found.best:
         return
     print_line(f"{found.second} would overtake {found.best} if")
@@ -122,6 +125,14 @@ def print_sensitivity(found: "Sensitivity") -> None:
         print_line(
             "nothing within reach flips it (prices to a tenth or ten times, efficiencies by three sigma)."
         )
+
+
+def print_to_complete(text: str) -> None:
+    """What to type where figures are missing: a price file to complete."""
+    if text:
+        print_line("for whole costs, complete this and give it with --prices FILE (docs/how-to/buy-gpus.md):")
+        for line in text.splitlines():
+            sys.stdout.write(f"  {line}\n")  # never wrapped: it is to be copied
 
 
 def print_notes(notes: tuple[str, ...], sweep: "Sweep") -> None:

@@ -1,9 +1,12 @@
 """`tangram purchase`: which mix of a catalogue to buy."""
 
+import json
 import math
+from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +14,11 @@ from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.errors import BadInputError, unknown_name
+
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
+    from tangram_sim.studies.purchasing.purchase import PurchaseStudy
+    from tangram_sim.studies.purchasing.sensitivity import Sensitivity
 
 Models = Annotated[
     str,
@@ -92,11 +100,8 @@ def command(
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Search all mixes of a catalogue within the limits: the front of throughput against cost."""
-    import json
-
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
-    from tangram_sim.datafiles import write_whole
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.jobs import Job
     from tangram_sim.planners.api import Wishes
@@ -104,11 +109,12 @@ def command(
     from tangram_sim.studies.purchasing.catalogue import Limits, load_catalogue
     from tangram_sim.studies.purchasing.documents import purchase_document
     from tangram_sim.studies.purchasing.fleets import Fleet
+    from tangram_sim.studies.purchasing.notes import tokens_per_s_means
     from tangram_sim.studies.purchasing.pricefile import load_prices
     from tangram_sim.studies.purchasing.purchase import as_what_if, purchase
     from tangram_sim.studies.purchasing.search import Work
     from tangram_sim.studies.purchasing.sensitivity import sensitivity as find_sensitivity
-    from tangram_sim.studies.purchasing.words import count_of, days, money, uses
+    from tangram_sim.studies.purchasing.words import count_of, days, money, per_million, uses
 
     buying.require_tokens(tokens)
     if cost not in ("hourly", "outlay"):
@@ -158,18 +164,11 @@ def command(
     basis = "usd_per_hour" if cost == "hourly" else "outlay_usd"
     document = purchase_document(study, hangs_on, unused, cost=basis, growth=growth_bound)
     found = document.model_dump(mode="json")
-    if output is not None and writing.is_report(output):
-        from tangram_sim.studies.reporting.purchases import purchase_report
-
-        axis = "USD per hour of what is bought" if cost == "hourly" else "USD of capital"
-        write_whole(output, purchase_report(study, tokens, hangs_on, database, axis))
-    elif output is not None:
-        for point in study.points:
-            for path, planned in point.plan_files(output / "plans"):
-                write_whole(path, writing.plan_text(planned))
-        write_whole(output / "front.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
-    if as_json:
+    axis = "USD per hour of what is bought" if cost == "hourly" else "USD of capital"
+    report = partial(_report, study, tokens, hangs_on, database, axis)
+    if as_json:  # shown before anything is written: a full disk loses nothing that was simulated
         print_json(found)
+        _write(study, found, output, report)
         return
     print_line(
         f"{', '.join(work.model.name for work in works)} on {standing.cluster.name} and what to add to it"
@@ -196,7 +195,7 @@ def command(
                 ", ".join(days(row.days_to_train) for row in point.rows),
                 "; ".join(uses(row) for row in point.rows),
                 f"{max(row.power_w for row in point.rows) / 1000:.1f}",
-                ", ".join(money(row.usd_per_million_tokens) for row in point.rows),
+                ", ".join(per_million(row) for row in point.rows),
                 ", ".join(count_of(row.marginal_tokens_per_usd) for row in point.rows),
             )
             for point in study.points
@@ -207,14 +206,41 @@ def command(
         f"the front of {front.mixes:,} mixes within the limits: the fastest for the cost. `gap`: "
         "its best plan is at most so much faster than the one found"
     )
+    print_line(tokens_per_s_means(study.failures))
     if hangs_on is not None and sensitivity:
         buying.print_sensitivity(hangs_on)
-    if writing.is_report(output):
-        print_line(f"report written to {output}")
-    elif output is not None:
-        print_line(f"front and plans written to {output} (`tangram simulate` replays a plan)")
     print_line(f"searched: {len(front.simulated)} mixes simulated, {front.left_out} bounded away")
     buying.print_notes((*unused, *study.notes), sweep)
+    written = _write(study, found, output, report)
+    if written:
+        print_line(written)
+
+
+def _report(
+    study: "PurchaseStudy", tokens: float, hangs_on: "Sensitivity | None", database: "Hwdb", axis: str
+) -> str:
+    from tangram_sim.studies.reporting.purchases import purchase_report
+
+    return purchase_report(study, tokens, hangs_on, database, axis)
+
+
+def _write(
+    study: "PurchaseStudy", found: dict[str, Any], output: Path | None, report: Callable[[], str]
+) -> str:
+    """Write the report, or the front and its plans; what was written, in words."""
+    from tangram_sim.cli import writing
+    from tangram_sim.datafiles import write_whole
+
+    if output is None:
+        return ""
+    if writing.is_report(output):
+        write_whole(output, report())
+        return f"report written to {output}"
+    for point in study.points:
+        for path, planned in point.plan_files(output / "plans"):
+            write_whole(path, writing.plan_text(planned))
+    write_whole(output / "front.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
+    return f"front and plans written to {output} (`tangram simulate` replays a plan)"
 
 
 def _limit(option: str, value: float | None) -> float:

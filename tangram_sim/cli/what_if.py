@@ -1,7 +1,7 @@
 """`tangram what-if`: the fleet plus a purchase, replanned and simulated."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,11 @@ from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.errors import BadInputError
+
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
+    from tangram_sim.studies.purchasing.sensitivity import Sensitivity
+    from tangram_sim.studies.purchasing.whatif import WhatIf
 
 Add = Annotated[
     list[str] | None,
@@ -56,17 +61,17 @@ def command(
     """What CLUSTER with each --add would achieve on MODEL: throughput, time, money, GPUs in use."""
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
-    from tangram_sim.datafiles import write_whole
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.jobs import Job
     from tangram_sim.planners.api import Wishes
     from tangram_sim.studies.purchasing.billing import Terms
     from tangram_sim.studies.purchasing.documents import what_if_document
     from tangram_sim.studies.purchasing.fleets import Fleet, parse_purchases, parse_retired
+    from tangram_sim.studies.purchasing.notes import tokens_per_s_means
     from tangram_sim.studies.purchasing.pricefile import load_prices
     from tangram_sim.studies.purchasing.sensitivity import sensitivity as find_sensitivity
-    from tangram_sim.studies.purchasing.whatif import plan_path, what_if
-    from tangram_sim.studies.purchasing.words import count_of, days, money, rate, uses
+    from tangram_sim.studies.purchasing.whatif import what_if
+    from tangram_sim.studies.purchasing.words import count_of, days, hourly, outlay, per_million, rate, uses
 
     buying.require_tokens(tokens)
     if not add and not remove:
@@ -96,20 +101,10 @@ def command(
             sweep=sweep,
         )
         hangs_on = find_sensitivity(study, database) if sensitivity or writing.is_report(output) else None
-    written = []
-    if output is not None and writing.is_report(output):
-        from tangram_sim.studies.reporting.purchases import what_if_report
-
-        write_whole(output, what_if_report(study, hangs_on, database))
-        written.append(f"report written to {output}")
-    elif output is not None:
-        for row in study.rows:
-            if row.document is not None:
-                path = plan_path(output, row.name)
-                write_whole(path, writing.plan_text(row.document))
-                written.append(f"plan written to {path}")
-    if as_json:
-        print_json(what_if_document(study, hangs_on, unused).model_dump(mode="json"))
+    document = what_if_document(study, hangs_on, unused)
+    if as_json:  # shown before anything is written: a full disk loses nothing that was simulated
+        print_json(document.model_dump(mode="json"))
+        _write(study, hangs_on, database, output)
         return
     print_line(f"{study.model.name} on {standing.cluster.name}, {tokens:,.4g} tokens")
     print_table(
@@ -125,9 +120,9 @@ def command(
                 days(row.days_to_train),
                 uses(row),
                 f"{row.power_w / 1000:.1f}",
-                money(row.bill.outlay_usd if row.bill.known else None),
-                money(row.bill.usd_per_hour if row.bill.known else None),
-                money(row.usd_per_million_tokens),
+                outlay(row),
+                hourly(row),
+                per_million(row),
                 count_of(row.marginal_tokens_per_usd),
             )
             if row.document is not None
@@ -136,13 +131,39 @@ def command(
         ],
         right=(1, 2, 3, 5, 6, 7, 8, 9),
     )
+    print_line(tokens_per_s_means(study.failures))
     if hangs_on is not None and sensitivity:
         buying.print_sensitivity(hangs_on)
-    for line in written:
-        print_line(line)
     islands = (
         ()
         if sub_islands
         else ("islands were planned whole; `--sub-islands` searches finer and takes longer",)
     )
     buying.print_notes((*islands, *unused, *study.notes), sweep)
+    buying.print_to_complete(document.to_complete)
+    for line in _write(study, hangs_on, database, output):
+        print_line(line)
+
+
+def _write(
+    study: "WhatIf", hangs_on: "Sensitivity | None", database: "Hwdb", output: Path | None
+) -> list[str]:
+    """Write the report or the plans; what was written, in words."""
+    from tangram_sim.cli import writing
+    from tangram_sim.datafiles import write_whole
+    from tangram_sim.studies.purchasing.whatif import plan_path
+
+    if output is None:
+        return []
+    if writing.is_report(output):
+        from tangram_sim.studies.reporting.purchases import what_if_report
+
+        write_whole(output, what_if_report(study, hangs_on, database))
+        return [f"report written to {output}"]
+    written = []
+    for row in study.rows:
+        if row.document is not None:
+            path = plan_path(output, row.name)
+            write_whole(path, writing.plan_text(row.document))
+            written.append(f"plan written to {path}")
+    return written

@@ -96,7 +96,10 @@ class Search:
             max(unit, -(-island.nodes // 2))
             for island, unit in zip(self.enumeration.islands, self.units, strict=True)
         ]
-        sweeps = [(halves, self._loose_s(sizes[0], halves)), *((self.units, self.bound_s * factor) for factor in LIMITS)]
+        sweeps = [
+            (halves, self._loose_s(sizes[0], halves)),
+            *((self.units, self.bound_s * factor) for factor in LIMITS),
+        ]
         for number, (units, limit_s) in enumerate(sweeps):
             for position, microbatch in enumerate(sizes):
                 if self.expired():

@@ -93,8 +93,8 @@ def tangram(
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
     `parallelizer` is an instance of `wishes.parallelizer` that other searches have asked, or will: what it
-    has priced it knows. A search that `wishes.time_limit_s` ends returns the best plan it has; with a limit of zero that is a
-    uniform one. Raises InfeasibleError with what is missing when nothing fits.
+    has priced it knows. A search that `wishes.time_limit_s` ends returns the best plan it has; with a limit
+    of zero that is a uniform one. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or Wishes()
     until_s = time.time() + wishes.time_limit_s  # the clock that all processes of a search share

@@ -145,9 +145,13 @@ class Sweep:
         items: Sequence[Item],
         keys: Sequence[str],
         what: str = "simulating",
+        *,
+        before: int = 0,
+        of: int = 0,
     ) -> list[Answer]:
         """`work` of every item, in order. Equal keys are worked on once.
 
+        Of a search in several runs `before` is what earlier ones answered, `of` the most there is to do.
         `work` must be a function of a module (it travels to other processes) and return what JSON can
         hold. An interruption keeps every answer that had arrived.
         """
@@ -158,14 +162,14 @@ class Sweep:
                 found[key] = answer
                 self.kept += 1
         waiting = {key: item for key, item in zip(keys, items, strict=True) if key not in found}
-        total = len(set(keys))
-        self._say(len(found), total, what)
+        total = max(of, before + len(set(keys)))
+        self._say(before + len(found), total, what)
         for key, answer in self._made(work, waiting):
             found[key] = answer
             self.made += 1
             if self.cache:
                 self.cache.put(key, answer)
-            self._say(len(found), total, what)
+            self._say(before + len(found), total, what)
         return [found[key] for key in keys]
 
     def _say(self, done: int, total: int, what: str) -> None:

@@ -17,7 +17,8 @@ HOLD = ("auto", "owned", "rented")
 class Terms:
     """How machines are paid for.
 
-    `acquire`: buy (capital, then power), rent or spot (by the hour); auto buys what has a capital price.
+    `acquire`: buy (capital, then power), rent or spot (by the hour); auto buys what has a capital price and
+    rents what has a rent alone.
     `fleet`: owned (its capital is spent: power alone counts) or rented; auto rents what has a rent.
     """
 
@@ -43,27 +44,46 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
+class Lack:
+    """What a bill does not count of one member, and the figures that would tell.
+
+    A figure is a key of the price file; `A or B` where either does.
+    """
+
+    member: str
+    nodes: int
+    running: int
+    figures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Bill:
-    """What a fleet costs. `missing` names the figures without which it is no bill."""
+    """What a fleet costs, and what of it nobody knows."""
 
     charges: tuple[Charge, ...]
-    outlay_usd: float  # capital of what is bought
-    missing: tuple[str, ...]
+    outlay_usd: float | None  # capital of what is bought; None: not all of it is stated
+    lacks: tuple[Lack, ...]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Every figure that is not stated, once."""
+        return tuple(dict.fromkeys(figure for lack in self.lacks for figure in lack.figures))
 
     @property
     def known(self) -> bool:
         """Whether every figure was there."""
-        return not self.missing
+        return not self.lacks
 
     @property
     def usd_per_hour(self) -> float:
-        """All of it, per hour of training."""
+        """All that is known of it, per hour of training: at least so much where figures are missing."""
         return sum(charge.usd_per_hour for charge in self.charges)
 
-    @property
-    def purchase_usd_per_hour(self) -> float:
-        """What is new alone."""
-        return sum(charge.usd_per_hour for charge in self.charges if charge.bought)
+    def more_than(self, base: "Bill") -> float | None:
+        """USD per hour more than another bill; None where what both do not count is not the same."""
+        if set(self.lacks) != set(base.lacks):
+            return None
+        return self.usd_per_hour - base.usd_per_hour
 
 
 def bill(
@@ -71,14 +91,15 @@ def bill(
 ) -> Bill:
     """The bill of a fleet of which `running` nodes of each member draw power; all nodes are paid for."""
     charges: list[Charge] = []
-    missing: dict[str, None] = {}
-    outlay = 0.0
+    lacks: list[Lack] = []
+    outlay: float | None = 0.0
     for member, nodes in zip(members, running, strict=True):
         lines, capital, lacking = _member(member, nodes, prices, terms or Terms())
         charges += lines
-        outlay += capital
-        missing |= dict.fromkeys(lacking)
-    return Bill(tuple(charges), outlay, tuple(missing))
+        outlay = None if outlay is None or capital is None else outlay + capital
+        if lacking:
+            lacks.append(Lack(member.label, member.nodes, nodes, tuple(lacking)))
+    return Bill(tuple(charges), outlay, tuple(lacks))
 
 
 def rent_of(member: Member, prices: Prices, *, spot: bool = False) -> Figure | None:
@@ -98,23 +119,27 @@ def power_w_of(member: Member, prices: Prices) -> float:
 
 
 def way_of(member: Member, prices: Prices, terms: Terms) -> str:
-    """buy, rent, spot or owned: how a member is paid for."""
+    """buy, rent, spot or owned: how a member is paid for; `unpriced` where neither price is stated."""
     rent = rent_of(member, prices)
     if not member.bought:
         if terms.fleet == "auto":
             return "owned" if rent is None else "rent"
         return "owned" if terms.fleet == "owned" else "rent"
     if terms.acquire == "auto":
-        return "buy" if prices.of(member.name).capital_usd or rent is None else "rent"
+        if prices.of(member.name).capital_usd:
+            return "buy"
+        return "unpriced" if rent is None else "rent"
     return terms.acquire
 
 
 def _member(
     member: Member, running: int, prices: Prices, terms: Terms
-) -> tuple[list[Charge], float, list[str]]:
-    """(charges, outlay, missing figures) of one member."""
+) -> tuple[list[Charge], float | None, list[str]]:
+    """(charges, outlay, missing figures) of one member; outlay None: not stated."""
     way, economics = way_of(member, prices, terms), prices.economics
     where = f"nodes.{member.name or member.label}"
+    if way == "unpriced":
+        return [], None, [f"{where}.rent_usd_per_hour or {where}.capital_usd"]
     if way in ("rent", "spot"):
         rent = rent_of(member, prices, spot=way == "spot")
         if rent is None:
@@ -125,12 +150,13 @@ def _member(
     if way == "owned":
         return lines, 0.0, lacking
     capital = prices.of(member.name).capital_usd
+    outlay = None if capital is None else capital.value * member.nodes
     if capital is None:
         lacking.append(f"{where}.capital_usd")
     if economics.amortisation_years is None:
         lacking.append("economics.amortisation_years")
     if capital is None or economics.amortisation_years is None:
-        return lines, 0.0, lacking
+        return lines, outlay, lacking
     rate = costs.owned_usd_per_hour(
         capital.value,
         economics.amortisation_years.value,
@@ -139,12 +165,14 @@ def _member(
     )
     basis = f"capital {capital}, over {economics.amortisation_years} years"
     lines.insert(0, Charge(member.label, "capital", rate * member.nodes, member.bought, basis))
-    return lines, capital.value * member.nodes, lacking
+    return lines, outlay, lacking
 
 
 def _power(member: Member, running: int, prices: Prices) -> tuple[list[Charge], list[str]]:
-    """Electricity of the nodes that run."""
+    """Electricity of the nodes that run; nodes that stand still lack nothing."""
     economics: Economics = prices.economics
+    if not running:
+        return [], []
     needed = {"economics.pue": economics.pue, "economics.usd_per_kwh": economics.usd_per_kwh}
     lacking = [name for name, figure in needed.items() if figure is None]
     if economics.pue is None or economics.usd_per_kwh is None:
@@ -171,16 +199,25 @@ def break_even_of(member: Member, prices: Prices) -> float | None:
     return costs.break_even_hours(capital.value, rent.value, power[0].usd_per_hour + upkeep)
 
 
+def failure_lacks(members: Sequence[Member], prices: Prices) -> list[str]:
+    """The figures without which failures of a job on any of these nodes cannot be counted."""
+    economics = prices.economics
+    lacking = []
+    if economics.mtbf_hours is None:
+        bare = [member.name for member in members if prices.of(member.name).mtbf_hours is None]
+        lacking += [f"economics.mtbf_hours (or nodes.{name}.mtbf_hours)" for name in bare[:1]]
+    wanted = {"checkpoint_s": economics.checkpoint_s, "restart_s": economics.restart_s}
+    return lacking + [f"economics.{name}" for name, figure in wanted.items() if figure is None]
+
+
 def goodput_of(members: Sequence[Member], running: Sequence[int], prices: Prices) -> costs.Goodput | None:
     """Goodput of a job on the running nodes; None where MTBF, checkpoint or restart time is not stated."""
     economics = prices.economics
-    nodes: list[tuple[int, float]] = []
-    for member, count in zip(members, running, strict=True):
-        mtbf = prices.of(member.name).mtbf_hours or economics.mtbf_hours
-        if count and mtbf is None:
-            return None
-        if count and mtbf is not None:
-            nodes.append((count, mtbf.value * costs.SECONDS_PER_HOUR))
-    if economics.checkpoint_s is None or economics.restart_s is None:
+    if failure_lacks(members, prices) or economics.checkpoint_s is None or economics.restart_s is None:
         return None
+    nodes = [
+        (count, mtbf.value * costs.SECONDS_PER_HOUR)
+        for member, count in zip(members, running, strict=True)
+        if (mtbf := prices.of(member.name).mtbf_hours or economics.mtbf_hours) is not None
+    ]
     return costs.goodput(costs.system_mtbf_s(nodes), economics.checkpoint_s.value, economics.restart_s.value)

@@ -13,6 +13,7 @@ from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.studies.purchasing.billing import Terms, bill, power_w_of
 from tangram_sim.studies.purchasing.fleets import Fleet, Member, Purchase, named_purchase
+from tangram_sim.studies.purchasing.notes import price_file
 from tangram_sim.studies.purchasing.pricefile import Prices
 
 MOST_MIXES = 1_000_000
@@ -128,7 +129,7 @@ def priced_offers(
                 purchase,
                 min(most, int(facts.available.value)) if facts.available else most,
                 charged.usd_per_hour,
-                charged.outlay_usd,
+                charged.outlay_usd or 0.0,
                 power_w_of(member, prices) * (pue.value if pue else 1.0),
                 facts.rack_units.value if facts.rack_units else 0.0,
                 arrives,
@@ -136,8 +137,8 @@ def priced_offers(
         )
     if missing:
         raise BadInputError(
-            f"the catalogue cannot be priced without {', '.join(missing)}: state them with a day and a "
-            "source in a file for --prices, or take --acquire rent (docs/how-to/buy-gpus.md)"
+            f"the catalogue cannot be priced without {', '.join(missing)}. Complete this and give it with "
+            f"--prices FILE (docs/how-to/buy-gpus.md):\n{price_file(missing)}"
         )
     if not offers:
         raise InfeasibleError("nothing in the catalogue comes in time: " + "; ".join(notes))

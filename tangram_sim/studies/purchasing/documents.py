@@ -1,11 +1,14 @@
 """What `what-if --json`, `purchase --json` and front.json hold: pydantic models and how they are filled."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
 
 from tangram_sim.studies.documents import Document
+from tangram_sim.studies.purchasing.notes import break_evens, price_file
+from tangram_sim.studies.purchasing.pricefile import Prices
 from tangram_sim.studies.purchasing.purchase import PurchaseStudy
 from tangram_sim.studies.purchasing.sensitivity import Sensitivity
 from tangram_sim.studies.purchasing.whatif import Row, WhatIf
@@ -37,7 +40,7 @@ class CandidateDocument(Document):
     name: str
     feasible: bool
     reason: str | None = None
-    tokens_per_s: float | None = Field(None, description="goodput taken off where it is known")
+    tokens_per_s: float | None = Field(None, description="as simulated, times goodput where that is known")
     tokens_per_s_low: float | None = Field(None, description="90 % interval")
     tokens_per_s_high: float | None = None
     goodput: float | None = None
@@ -48,6 +51,7 @@ class CandidateDocument(Document):
     power_w: float | None = Field(None, description="of the nodes that run, without PUE")
     outlay_usd: float | None = None
     usd_per_hour: float | None = None
+    usd_per_hour_at_least: float | None = Field(None, description="what is known of it")
     usd_to_train: float | None = None
     usd_per_million_tokens: float | None = None
     marginal_tokens_per_usd: float | None = None
@@ -77,7 +81,7 @@ class FlipDocument(Document):
 
 
 class SensitivityDocument(Document):
-    """What an answer hangs on."""
+    """What an answer hangs on: the ranking of the candidates that buy something, where there are two."""
 
     score: str = Field(description="usd_per_million_tokens or tokens_per_s")
     best: str
@@ -86,6 +90,15 @@ class SensitivityDocument(Document):
     tornado: list[SwingDocument]
     flips: list[FlipDocument]
     steady: list[str] = Field(description="inputs that flip nothing as far as was looked")
+    unpriced: list[str] = Field([], description="candidates not ranked: their bills are incomplete")
+
+
+class BreakEvenDocument(Document):
+    """Buy or rent: a node with both prices."""
+
+    node: str
+    hours: float | None = Field(description="of training until buying has cost less; null: never")
+    years: float | None
 
 
 class WhatIfDocument(Document):
@@ -95,6 +108,8 @@ class WhatIfDocument(Document):
     tokens: float
     candidates: list[CandidateDocument]
     sensitivity: SensitivityDocument | None
+    break_even: list[BreakEvenDocument] = Field([], description="of nodes with capital price and rent")
+    to_complete: str = Field("", description="YAML for --prices with the figures that are missing")
     assumptions: list[str]
     notes: list[str]
 
@@ -141,6 +156,7 @@ class PurchaseDocument(Document):
     front: list[PointDocument]
     simulated: list[MixDocument]
     sensitivity: SensitivityDocument | None
+    break_even: list[BreakEvenDocument] = Field([], description="of nodes with capital price and rent")
     assumptions: list[str]
     notes: list[str]
 
@@ -164,6 +180,7 @@ def candidate_document(row: Row) -> CandidateDocument:
         power_w=row.power_w,
         outlay_usd=row.bill.outlay_usd,
         usd_per_hour=row.bill.usd_per_hour if row.bill.known else None,
+        usd_per_hour_at_least=row.bill.usd_per_hour,
         usd_to_train=_finite(row.usd_to_train),
         usd_per_million_tokens=_finite(row.usd_per_million_tokens),
         marginal_tokens_per_usd=_finite(marginal),
@@ -217,16 +234,27 @@ def sensitivity_document(found: Sensitivity) -> SensitivityDocument:
             for flip in found.flips
         ],
         steady=list(found.steady),
+        unpriced=list(found.unpriced),
     )
+
+
+def _break_even(rows: Sequence[Row], prices: Prices) -> list[BreakEvenDocument]:
+    return [
+        BreakEvenDocument(node=one.node, hours=_finite(one.hours), years=_finite(one.years))
+        for one in break_evens(rows, prices)
+    ]
 
 
 def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str, ...]) -> WhatIfDocument:
     """A what-if as a document; `notes` come before the study's own."""
+    missing = dict.fromkeys(figure for row in study.rows for figure in row.bill.missing)
     return WhatIfDocument(
         model=study.model.name,
         tokens=study.tokens,
         candidates=[candidate_document(row) for row in study.rows],
         sensitivity=sensitivity_document(found) if found else None,
+        break_even=_break_even(study.rows, study.prices),
+        to_complete=price_file(missing),
         assumptions=list(study.assumptions),
         notes=[*notes, *study.notes],
     )
@@ -270,6 +298,7 @@ def purchase_document(
             for one in front.simulated
         ],
         sensitivity=sensitivity_document(found) if found else None,
+        break_even=_break_even([row for point in study.points for row in point.rows], study.prices),
         assumptions=list(study.assumptions),
         notes=[*notes, *study.notes],
     )

@@ -10,9 +10,10 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.planners.api import Wishes
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.purchasing import catalogue as offered
-from tangram_sim.studies.purchasing.billing import Terms
+from tangram_sim.studies.purchasing.billing import Terms, failure_lacks
 from tangram_sim.studies.purchasing.catalogue import Limits, Offer
 from tangram_sim.studies.purchasing.fleets import Fleet, Purchase
+from tangram_sim.studies.purchasing.notes import notes_of
 from tangram_sim.studies.purchasing.pricefile import Prices
 from tangram_sim.studies.purchasing.search import Front, Search, Simulated, Work
 from tangram_sim.studies.purchasing.whatif import Row, WhatIf, assumed, plan_path, row_of
@@ -50,6 +51,7 @@ class PurchaseStudy:
     prices: Prices
     terms: Terms
     notes: tuple[str, ...]
+    failures: bool  # whether goodput is in the throughputs
     assumptions: tuple[str, ...]
 
 
@@ -86,11 +88,27 @@ def purchase(
     if len(mixes) == 1:
         raise InfeasibleError(_nothing_fits(offers, limits))
     wishes = wishes or Wishes(sub_islands=False)
-    front = Search(
-        works, fleet, offers, mixes, hwdb, sweep, wishes=wishes, growth=growth, by_outlay=by_outlay
-    ).run()
-    points = tuple(_point(one, front.points[0], fleet, offers, tokens, prices, terms) for one in front.points)
+    everything = offered.bought(fleet, offers, [1] * len(offers)).members
+    failures = not failure_lacks(everything, prices)
+    search = Search(
+        works,
+        fleet,
+        offers,
+        mixes,
+        hwdb,
+        sweep,
+        prices,
+        wishes=wishes,
+        failures=failures,
+        growth=growth,
+        by_outlay=by_outlay,
+    )
+    front = search.run()
+    points = tuple(
+        _point(one, front.points[0], fleet, offers, tokens, prices, terms, failures) for one in front.points
+    )
     rows = [row for point in points for row in point.rows]
+    notes += notes_of(rows, prices)
     if not wishes.sub_islands:
         notes.append("islands were planned whole; `--sub-islands` searches finer and takes longer")
     if growth:
@@ -111,6 +129,7 @@ def purchase(
         prices,
         terms,
         (*notes, *front.notes),
+        failures,
         assumed(prices, rows),
     )
 
@@ -119,7 +138,14 @@ def as_what_if(study: PurchaseStudy, tokens: float) -> WhatIf:
     """The points of a front of one model as candidates of a what-if, so that its sensitivity can be asked."""
     rows = tuple(point.rows[0] for point in study.points)
     return WhatIf(
-        study.works[0].model, tokens, rows, study.prices, study.terms, study.notes, study.assumptions
+        study.works[0].model,
+        tokens,
+        rows,
+        study.prices,
+        study.terms,
+        study.notes,
+        study.assumptions,
+        study.failures,
     )
 
 
@@ -131,13 +157,14 @@ def _point(
     tokens: float,
     prices: Prices,
     terms: Terms,
+    failures: bool,
 ) -> Point:
     """A point's rows; margins count from the cheapest point."""
     grown, start = offered.bought(fleet, offers, one.mix), offered.bought(fleet, offers, first.mix)
     rows = []
     for document, base in zip(one.documents, first.documents, strict=True):
-        from_row = row_of(first.name, start, base, tokens, prices, terms, None)
-        row = row_of(one.name, grown, document, tokens, prices, terms, from_row)
+        from_row = row_of(first.name, start, base, tokens, prices, terms, None, failures=failures)
+        row = row_of(one.name, grown, document, tokens, prices, terms, from_row, failures=failures)
         rows.append(row if one is not first else replace(row, marginal_tokens_per_usd=None))
     return Point(one, tuple(rows))
 

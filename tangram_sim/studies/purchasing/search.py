@@ -27,7 +27,8 @@ from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.purchasing.cases import Case, Outcome, outcome, overlays_of, simulate_case
 from tangram_sim.studies.purchasing.catalogue import Offer, bought, mix_name
 from tangram_sim.studies.purchasing.fleets import Fleet
-from tangram_sim.studies.purchasing.whatif import throughput_of
+from tangram_sim.studies.purchasing.pricefile import Prices
+from tangram_sim.studies.purchasing.whatif import planned_goodput, throughput_of
 from tangram_sim.studies.sweep import Sweep
 
 _BATCH = 4  # mixes per process and round: fewer waste cores, more waste mixes
@@ -49,8 +50,8 @@ class Simulated:
     mix: tuple[int, ...]
     name: str
     cost: float
-    tokens_per_s: float
-    bound_tokens_per_s: float  # by work: no plan is faster
+    tokens_per_s: float  # as simulated, times goodput where that is known
+    bound_tokens_per_s: float  # by work: no plan is faster, failures or not
     documents: tuple[PlanDocument, ...]  # one per model
     reason: str = ""
 
@@ -106,13 +107,17 @@ class Search:
         mixes: Sequence[tuple[int, ...]],
         hwdb: Hwdb,
         sweep: Sweep,
+        prices: Prices,
         *,
         wishes: Wishes,
+        failures: bool,
         growth: bool = True,
         by_outlay: bool = False,
     ) -> None:
+        """`failures`: throughput is times goodput. `mixes` as above."""
         self.works, self.fleet, self.offers = works, fleet, offers
         self.mixes, self.hwdb, self.sweep, self.wishes, self.growth = list(mixes), hwdb, sweep, wishes, growth
+        self.prices, self.failures = prices, failures
         each = [offer.outlay_usd if by_outlay else offer.usd_per_hour for offer in offers]
         self.counts: NDArray[np.int64] = np.array(self.mixes, dtype=np.int64).reshape(len(self.mixes), -1)
         self.cost: NDArray[np.float64] = self.counts @ np.array(each)
@@ -132,7 +137,8 @@ class Search:
             waiting = self._open()
             if not len(waiting):
                 break
-            self._simulate(waiting[: max(1, self.sweep.jobs * _BATCH if self.sweep.jobs > 1 else 1)])
+            size = self.sweep.jobs * _BATCH if self.sweep.jobs > 1 else 1
+            self._simulate(waiting[:size], len(waiting))
         return self._front()
 
     def _open(self) -> NDArray[np.int64]:
@@ -164,7 +170,8 @@ class Search:
                 most[inside] = np.minimum(most[inside], self.rate[index] * (1 + self.breach))
         return most
 
-    def _simulate(self, chosen: NDArray[np.int64]) -> None:
+    def _simulate(self, chosen: NDArray[np.int64], waiting: int) -> None:
+        """Plan some mixes; `waiting` are open yet, these included."""
         pairs = [(int(index), work) for index in chosen for work in self.works]
         cases = [
             Case(
@@ -176,14 +183,15 @@ class Search:
             )
             for index, work in pairs
         ]
-        what = f"{int((self.rate >= 0).sum())} of at most {len(self.mixes)} mixes; now"
-        answers = self.sweep.run(simulate_case, cases, [case.key(self.hwdb) for case in cases], what)
+        keys = [case.key(self.hwdb) for case in cases]
+        done, most = len(self.answers) * len(self.works), (len(self.answers) + waiting) * len(self.works)
+        answers = self.sweep.run(simulate_case, cases, keys, "plan", before=done, of=most)
         found: dict[int, list[Outcome]] = {}
         for (index, _), answer in zip(pairs, answers, strict=True):
             found.setdefault(index, []).append(outcome(answer))
         for index, outcomes in found.items():
             self.answers[index] = tuple(outcomes)
-            rates = [throughput_of(one.document).tokens_per_s if one.document else 0.0 for one in outcomes]
+            rates = [self._tokens_per_s(self.mixes[index], one.document) for one in outcomes]
             self.rate[index] = rate_of(rates, [work.weight for work in self.works])
             if self.rate[index] > self.bound[index] * (1 + 1e-9):
                 raise TangramError(
@@ -191,6 +199,14 @@ class Search:
                     "search rests on; this is a fault of the program: please report it"
                 )
         self._check_growth(list(found))
+
+    def _tokens_per_s(self, mix: tuple[int, ...], document: PlanDocument | None) -> float:
+        """Throughput as what-if has it; 0 without a plan."""
+        if document is None:
+            return 0.0
+        fleet = bought(self.fleet, self.offers, mix)
+        good = planned_goodput(fleet, document, self.prices) if self.failures else None
+        return throughput_of(document, good).tokens_per_s
 
     def _check_growth(self, new: Sequence[int]) -> None:
         """Widen the growth bound by the worst pair in which the smaller fleet was the faster."""

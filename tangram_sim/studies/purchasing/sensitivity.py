@@ -4,13 +4,10 @@ Inputs of the bill vary by a fixed share; efficiencies and networks by the stand
 Decisions stay: a changed efficiency re-prices the plan found, it does not plan anew.
 """
 
-import csv
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb import Row as HwdbRow
@@ -27,7 +24,6 @@ SPREAD = 0.2  # of prices, power and the like, where nobody states an interval
 REACH = 10.0  # thresholds of prices are looked for between a tenth and ten times the figure
 _GRID, _HALVINGS, _REPLAYS = 60, 60, 12
 _LIMITS = {"utilisation": (0.0, 1.0), "pue": (1.0, math.inf)}
-_FIELDS = ("gpu", "dtype", "kernel", "stack", "version", "parameter", "value", "sigma", "n", "source", "date")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +76,18 @@ class Sensitivity:
     tornado: tuple[Swing, ...]  # widest first
     flips: tuple[Flip, ...]  # nearest first
     steady: tuple[str, ...]  # inputs that flip nothing as far as was looked
+    unpriced: tuple[str, ...] = ()  # candidates without a whole bill: not in the ranking
 
 
 def sensitivity(study: WhatIf, hwdb: Hwdb) -> Sensitivity:
-    """The sensitivity of a what-if. The score is USD per million tokens where all bills are complete."""
-    rows = [row for row in study.rows if row.document is not None]
-    billed = all(row.bill.known and row.bill.usd_per_hour > 0 for row in rows)
+    """The sensitivity of a what-if: of what is bought, where that is more than one candidate.
+
+    The score is USD per million tokens among candidates with complete bills, else tokens/s.
+    """
+    rows = study.contenders
+    priced = tuple(row for row in rows if row.bill.known and row.bill.usd_per_hour > 0)
+    billed = len(priced) > 1 or len(priced) == len(rows)
+    rows, unpriced = (priced, [row.name for row in rows if row not in priced]) if billed else (rows, [])
     measure = _Measure(study, hwdb, billed)
     ranked = sorted(rows, key=lambda row: measure.score(row) * (1 if billed else -1))
     best, second = ranked[0], ranked[min(1, len(ranked) - 1)]
@@ -109,6 +111,7 @@ def sensitivity(study: WhatIf, hwdb: Hwdb) -> Sensitivity:
         tuple(sorted((swing for swing in swings if swing.width > 0), key=lambda swing: -swing.width)),
         tuple(sorted(flips, key=lambda flip: abs(math.log(max(1 + flip.change, 1e-12))))),
         tuple(steady),
+        tuple(unpriced),
     )
 
 
@@ -132,7 +135,10 @@ class _Measure:
             prices = with_figure(prices, one.name, value)
         else:
             document = document.model_copy(update={"step_s": self._step_s(row.name, document, one, value)})
-        return self.score(row_of(row.name, row.fleet, document, study.tokens, prices, study.terms, None))
+        changed = row_of(
+            row.name, row.fleet, document, study.tokens, prices, study.terms, None, failures=study.failures
+        )
+        return self.score(changed)
 
     def lead(self, best: Row, second: Row, one: Input, value: float) -> float:
         """How far the best is ahead of the second: negative when they have changed places."""
@@ -163,9 +169,8 @@ class _Measure:
         if one.row is None or value == one.base:
             return document.step_s
         if key not in self._steps:
-            with TemporaryDirectory() as folder:
-                _write_overlay(Path(folder), one.row, value)
-                database = Hwdb.load((*self.hwdb.folders[1:], Path(folder)))
+            changed = replace(one.row, cells={**one.row.cells, "value": repr(value)})
+            database = self.hwdb.with_efficiency([changed])
             self._steps[key] = forecast(plan_from_document(document, database, name), database).step_s
         return self._steps[key]
 
@@ -174,15 +179,6 @@ def _range(row: HwdbRow) -> tuple[float, float]:
     """The range in which a parameter makes sense, its lower end above zero."""
     known = PARAMETERS[row["kernel"], row["parameter"]]
     return max(known.lowest, 0.01 * row.number("value")), known.highest
-
-
-def _write_overlay(folder: Path, row: HwdbRow, value: float) -> None:
-    """A folder of hardware rows that holds one row with another value."""
-    (folder / "efficiency").mkdir()
-    with (folder / "efficiency" / "changed.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(_FIELDS)
-        writer.writerow([repr(value) if column == "value" else row[column] for column in _FIELDS])
 
 
 def _bill_inputs(study: WhatIf, rows: Sequence[Row]) -> list[Input]:

@@ -11,9 +11,10 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import Wishes
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.purchasing import costs
-from tangram_sim.studies.purchasing.billing import Bill, Terms, bill, break_even_of, goodput_of, power_w_of
+from tangram_sim.studies.purchasing.billing import Bill, Terms, bill, failure_lacks, goodput_of, power_w_of
 from tangram_sim.studies.purchasing.cases import Case, outcome, overlays_of, simulate_case
 from tangram_sim.studies.purchasing.fleets import Fleet, Purchase
+from tangram_sim.studies.purchasing.notes import notes_of
 from tangram_sim.studies.purchasing.pricefile import Prices
 from tangram_sim.studies.sweep import Sweep
 
@@ -27,13 +28,19 @@ class Throughput:
     high: float
 
 
-def throughput_of(document: PlanDocument) -> Throughput:
-    """The throughput of a plan with its 90 % interval: the one place where intervals enter these studies."""
-    tokens = document.job.global_batch * document.job.seq
+def throughput_of(document: PlanDocument, good: costs.Goodput | None = None) -> Throughput:
+    """Tokens per second of a plan with their 90 % interval, times goodput: the one definition."""
+    tokens = document.job.global_batch * document.job.seq * (good.fraction if good else 1.0)
     rate = tokens / document.step_s
     if not document.step_s_high or not document.step_s_low:
         return Throughput(rate, rate, rate)
     return Throughput(rate, tokens / document.step_s_high, tokens / document.step_s_low)
+
+
+def planned_goodput(fleet: Fleet, document: PlanDocument, prices: Prices) -> costs.Goodput | None:
+    """Goodput of a plan: failures of the nodes that it uses; None where it is not known."""
+    running = [nodes for _, nodes in fleet.used(ranks_of(document))]
+    return goodput_of(fleet.members, running, prices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class Use:
     bought: bool
 
 
-NO_BILL = Bill((), 0.0, ())
+NO_BILL = Bill((), None, ())
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Row:
     fleet: Fleet
     document: PlanDocument | None
     reason: str = ""
-    throughput: Throughput = Throughput(0.0, 0.0, 0.0)  # with goodput taken off
+    throughput: Throughput = Throughput(0.0, 0.0, 0.0)  # as simulated, times goodput where that is known
     goodput: costs.Goodput | None = None  # None: failures are not counted
     uses: tuple[Use, ...] = ()
     power_w: float = 0.0  # of the nodes that run, without PUE
@@ -81,6 +88,14 @@ class WhatIf:
     terms: Terms
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = field(default=())
+    failures: bool = False  # whether goodput is in the throughputs: in all of them or in none
+
+    @property
+    def contenders(self) -> tuple[Row, ...]:
+        """The planned rows that are ranked: what is bought, and what is not where that alone is too few."""
+        planned = [row for row in self.rows if row.document is not None]
+        bought = [row for row in planned if any(use.bought for use in row.uses)]
+        return tuple(bought if len(bought) > 1 else planned)
 
 
 def what_if(
@@ -120,16 +135,25 @@ def what_if(
     cases = [Case(model, one.cluster, job, wishes, overlays_of(hwdb)) for _, one in candidates]
     answers = sweep.run(simulate_case, cases, [case.key(hwdb) for case in cases], "candidate")
     rows: list[Row] = []
+    failures = not any(failure_lacks(one.members, prices) for _, one in candidates)
     for (name, member), answer in zip(candidates, answers, strict=True):
         found = outcome(answer)
         if found.document is None:
             rows.append(Row(name, member, None, found.reason))
             continue
-        rows.append(row_of(name, member, found.document, tokens, prices, terms, rows[0] if rows else None))
+        base = rows[0] if rows else None
+        rows.append(row_of(name, member, found.document, tokens, prices, terms, base, failures=failures))
     if all(row.document is None for row in rows):
         raise InfeasibleError("no candidate has a plan: " + rows[0].reason)
     return WhatIf(
-        model, tokens, tuple(rows), prices, terms, tuple(notes_of(rows, prices, sweep)), assumed(prices, rows)
+        model,
+        tokens,
+        tuple(rows),
+        prices,
+        terms,
+        (*notes_of(rows, prices), *sweep.notes),
+        assumed(prices, rows),
+        failures,
     )
 
 
@@ -141,21 +165,22 @@ def row_of(
     prices: Prices,
     terms: Terms,
     base: Row | None,
+    *,
+    failures: bool,
 ) -> Row:
     """The figures of one planned candidate; `base` is the fleet that margins are counted from."""
     taken = fleet.used(ranks_of(document))
     running = [nodes for _, nodes in taken]
-    good = goodput_of(fleet.members, running, prices)
-    share = good.fraction if good else 1.0
-    simulated = throughput_of(document)
-    rate = Throughput(*(share * value for value in (simulated.tokens_per_s, simulated.low, simulated.high)))
+    good = planned_goodput(fleet, document, prices) if failures else None
+    rate = throughput_of(document, good)
     charged = bill(fleet.members, running, prices, terms)
     hours = tokens / rate.tokens_per_s / costs.SECONDS_PER_HOUR if rate.tokens_per_s > 0 else float("inf")
     marginal = None
-    if base is not None and base.document is not None and base.bill.known and charged.known:
-        marginal = costs.marginal_tokens_per_usd(
-            rate.tokens_per_s - base.throughput.tokens_per_s, charged.usd_per_hour - base.bill.usd_per_hour
-        )
+    if base is not None and base.document is not None:
+        more = charged.more_than(base.bill)
+        if more is not None:
+            gained = rate.tokens_per_s - base.throughput.tokens_per_s
+            marginal = costs.marginal_tokens_per_usd(gained, more)
     per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
     return Row(
         name,
@@ -191,45 +216,6 @@ def ranks_of(document: PlanDocument) -> list[int]:
 
 def _less(retired: dict[str, int]) -> str:
     return "".join(f" - {count} x {name}" for name, count in retired.items())
-
-
-def notes_of(rows: Sequence[Row], prices: Prices, sweep: Sweep) -> list[str]:
-    """What is missing or was assumed, once each."""
-    missing = dict.fromkeys(name for row in rows for name in row.bill.missing)
-    notes = []
-    if missing:
-        notes.append(
-            f"costs are incomplete, for want of {', '.join(missing)}: state them with a day and a source "
-            "in a file for --prices (docs/how-to/buy-gpus.md)"
-        )
-    if any(row.goodput is None for row in rows if row.document):
-        notes.append(
-            "failures are not counted: that takes mtbf_hours, checkpoint_s and restart_s in --prices"
-        )
-    bare = dict.fromkeys(
-        member.name or member.label
-        for row in rows
-        for member in row.fleet.members
-        if not member.power_is_stated
-    )
-    if bare:
-        notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
-    return [*notes, *_break_evens(rows, prices), *sweep.notes]
-
-
-def _break_evens(rows: Sequence[Row], prices: Prices) -> list[str]:
-    """Buy or rent, for every node bought that has both prices."""
-    lines: dict[str, None] = {}
-    for member in (member for row in rows for member in row.fleet.members if member.bought):
-        hours = break_even_of(member, prices)
-        if hours is None:
-            continue
-        years = hours / costs.HOURS_PER_YEAR / prices.economics.utilisation.value
-        answer = (
-            "never" if hours == float("inf") else f"after {hours:,.0f} hours of training ({years:.1f} years)"
-        )
-        lines[f"buying a {member.name} has cost less than renting it {answer}"] = None
-    return list(lines)
 
 
 def assumed(prices: Prices, rows: Sequence[Row]) -> tuple[str, ...]:

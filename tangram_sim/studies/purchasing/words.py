@@ -2,6 +2,7 @@
 
 import math
 
+from tangram_sim.studies.purchasing import costs
 from tangram_sim.studies.purchasing.whatif import Row
 
 
@@ -12,6 +13,28 @@ def money(usd: float | None) -> str:
     if math.isinf(usd):
         return "inf"
     return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}"
+
+
+def outlay(row: Row) -> str:
+    """Capital of what is bought; `-` where not all of it is stated."""
+    return money(row.bill.outlay_usd)
+
+
+def hourly(row: Row) -> str:
+    """USD per hour of training; `> N` where N is what is known of it, `-` where nothing is."""
+    return _at_least(row.bill.usd_per_hour, row)
+
+
+def per_million(row: Row) -> str:
+    """USD per million tokens, as `hourly`."""
+    rate = row.throughput.tokens_per_s
+    return _at_least(costs.usd_per_million_tokens(row.bill.usd_per_hour, rate), row)
+
+
+def _at_least(usd: float, row: Row) -> str:
+    if row.bill.known:
+        return money(usd)
+    return f"> {money(usd)}" if usd else "-"
 
 
 def count_of(value: float | None) -> str:
