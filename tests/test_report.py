@@ -186,10 +186,17 @@ class TestInTheBrowser:
             "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 400"
             " && !e.closest('.wide')).map(e => e.tagName + '#' + e.id + '.' + e.className).slice(0, 9).join()"
         )
+        right = "Math.max(...[...document.querySelectorAll('td')].map(e => e.getBoundingClientRect().right))"
+        assert page.evaluate(right) <= 391, "no figure is out of sight on a phone"
         page.screenshot(tmp_path / "phone.png")
+        page.resize(720, 1000)
+        page.send("Emulation.setEmulatedMedia", media="print")
+        assert page.wait_for(f"{right} <= 721"), "no figure is cut off on paper"
+        page.screenshot(tmp_path / "paper.png")
+        page.send("Emulation.setEmulatedMedia", media="")
         printed = page.pdf()
         page.resize(1200, 900)
-        for name in ("wide.png", "phone.png"):
+        for name in ("wide.png", "phone.png", "paper.png"):
             assert (tmp_path / name).stat().st_size > 50_000, "a page with plots is no small picture"
         assert printed.startswith(b"%PDF")
         assert page.problems == []

@@ -181,7 +181,7 @@ def command(
             "tokens/s",
             "gap",
             "time",
-            "GPUs used of each group",
+            "GPUs used, and busy",
             "kW",
             "$/M tokens",
             "more tokens per $",

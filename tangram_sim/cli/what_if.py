@@ -109,7 +109,7 @@ def command(
     print_line(f"{study.model.name} on {standing.cluster.name}, {tokens:,.4g} tokens")
     print_table(
         (
-            *("candidate", "tokens/s", "MFU", "time", "GPUs used of each group", "kW", "capital $", "$/h"),
+            *("candidate", "tokens/s", "MFU", "time", "GPUs used, and busy", "kW", "capital $", "$/h"),
             *("$/M tokens", "more tokens per $"),
         ),
         [

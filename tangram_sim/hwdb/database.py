@@ -212,6 +212,12 @@ class Hwdb:
         table = EfficiencyTable([*given, *((layer, row) for row in rows)])
         return Hwdb(replace(self._tables, efficiency=table), self.folders)
 
+    def with_row(self, row: Row) -> "Hwdb":
+        """The same tables with one row of efficiencies or collectives instead of the one in its place."""
+        if row.table == "efficiency":
+            return self.with_efficiency([row])
+        return self.with_collectives([*self._tables.collectives.in_force(), row])
+
     def link_efficiency(self, link: Link) -> Estimate:
         """(value, sigma): the fraction of a link's bandwidth that transfers reach."""
         key = ("link efficiency", link.name, link.kind)

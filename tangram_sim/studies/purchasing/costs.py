@@ -90,10 +90,11 @@ def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
 def marginal_tokens_per_usd(tokens_per_s: float, usd_per_hour: float) -> float:
     """Tokens that each dollar more buys; arguments are differences to the fleet without the purchase.
 
-    inf: more tokens for no more money; -inf: fewer tokens for no more money.
+    Where both are less, the tokens given up for each dollar saved. inf: more tokens for no more money; -inf:
+    fewer tokens for no less money.
     """
     gained = tokens_per_s * SECONDS_PER_HOUR
-    if usd_per_hour > 0:
+    if usd_per_hour > 0 or (usd_per_hour < 0 and gained < 0):
         return gained / usd_per_hour
     return math.copysign(math.inf, gained) if gained else 0.0
 

@@ -23,6 +23,7 @@ class UseDocument(Document):
     gpus_used: int
     nodes_used: int
     bought: bool
+    busy: float = Field(0.0, description="share of the time of all its GPUs in which they compute")
 
 
 class ChargeDocument(Document):
@@ -193,6 +194,7 @@ def candidate_document(row: Row) -> CandidateDocument:
                 gpus_used=use.gpus_used,
                 nodes_used=use.nodes_used,
                 bought=use.bought,
+                busy=use.busy,
             )
             for use in row.uses
         ],

@@ -12,6 +12,8 @@ from tangram_sim.studies.purchasing.pricefile import Prices
 if TYPE_CHECKING:
     from tangram_sim.studies.purchasing.whatif import Row
 
+HARDLY = 0.1  # busy less than that: not worth its power, which its row says in watts
+
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
@@ -109,14 +111,15 @@ def _failures(rows: Sequence["Row"], prices: Prices) -> list[str]:
 
 
 def _idle(rows: Sequence["Row"]) -> list[str]:
-    """Old GPUs that a plan does not use: they only cost."""
+    """Old GPUs that a plan uses hardly or not at all: they only cost."""
     idle: dict[str, list[str]] = {}
     for row in rows:
-        old = [use for use in row.uses if not use.bought and not use.gpus_used]
-        unused = [f"{use.label} ({use.gpus} x {use.gpu})" for use in old]
-        if unused:
-            idle.setdefault(" and ".join(unused), []).append(f"`{row.name}`")
+        for use in row.uses:
+            if not use.bought and use.busy < HARDLY:
+                what = f"{use.label} ({use.gpus} x {use.gpu}) "
+                what += f"only {use.busy:.0%} of its time" if use.gpus_used else "not at all"
+                idle.setdefault(what, []).append(f"`{row.name}`")
     return [
-        f"no plan for {', '.join(names)} uses {what}: they only cost there (--remove retires them)"
+        f"the plan for {', '.join(names)} uses {what}; --remove shows what is lost without it"
         for what, names in idle.items()
     ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, collectives
 from tangram_sim.hwdb import Row as HwdbRow
 from tangram_sim.hwdb.efficiency import PARAMETERS
 from tangram_sim.hwdb.prices import Figure
@@ -146,22 +146,19 @@ class _Measure:
         return ahead if self.billed else -ahead
 
     def efficiencies(self, rows: Sequence[Row]) -> list[Input]:
-        """The efficiency rows that the plans rest on, each within one standard error."""
+        """The measured rows that the plans rest on, kernels and links, each within one standard error."""
         database = self.hwdb.fresh()
         for row in rows:
             if row.document is not None:
                 forecast(plan_from_document(row.document, database, row.name), database)
         found = []
         for read in database.rows_read():
-            if read.table != "efficiency" or read.number("sigma") <= 0 or read.number("value") <= 0:
-                continue
             value, sigma = read.number("value"), read.number("sigma")
+            if sigma <= 0 or value <= 0 or _known(read) is None:
+                continue
             least, most = _range(read)
-            name = f"{read['kernel']} {read['parameter']} of {read['gpu'] if read['gpu'] != '*' else 'any'}"
-            if read["dtype"] != "*":
-                name += f" in {read['dtype']}"
             low, high = max(value - sigma, least), min(value + sigma, most)
-            found.append(Input(name, value, low, high, read["source"], read))
+            found.append(Input(_named(read), value, low, high, read["source"], read))
         return found
 
     def _step_s(self, name: str, document: PlanDocument, one: Input, value: float) -> float:
@@ -170,15 +167,33 @@ class _Measure:
             return document.step_s
         if key not in self._steps:
             changed = replace(one.row, cells={**one.row.cells, "value": repr(value)})
-            database = self.hwdb.with_efficiency([changed])
+            database = self.hwdb.with_row(changed)
             self._steps[key] = forecast(plan_from_document(document, database, name), database).step_s
         return self._steps[key]
 
 
+def _known(row: HwdbRow) -> tuple[float, float] | None:
+    """The range in which what a row states makes sense; None for rows that move no prediction."""
+    if row.table == "efficiency":
+        kernel = PARAMETERS.get((row["kernel"], row["parameter"]))
+        return (kernel.lowest, kernel.highest) if kernel else None
+    if row.table == "collectives" and row["parameter"] != "error":
+        pattern = collectives.PARAMETERS[row["parameter"]]
+        return pattern.lowest, pattern.highest
+    return None
+
+
 def _range(row: HwdbRow) -> tuple[float, float]:
-    """The range in which a parameter makes sense, its lower end above zero."""
-    known = PARAMETERS[row["kernel"], row["parameter"]]
-    return max(known.lowest, 0.01 * row.number("value")), known.highest
+    """That range, its lower end above zero."""
+    lowest, highest = _known(row) or (0.0, math.inf)
+    return max(lowest, 0.01 * row.number("value")), highest
+
+
+def _named(row: HwdbRow) -> str:
+    """What a person calls the figure of a row."""
+    what = f"{row['kernel'] or row['pattern']} {row['parameter']} of "
+    what += " ".join(part for part in (row["link"], row["gpu"]) if part not in ("", "*")) or "any"
+    return what + (f" in {row['dtype']}" if row["dtype"] not in ("", "*") else "")
 
 
 def _bill_inputs(study: WhatIf, rows: Sequence[Row]) -> list[Input]:

@@ -53,6 +53,7 @@ class Use:
     gpus_used: int
     nodes_used: int
     bought: bool
+    busy: float  # share of the time of all its GPUs in which they compute
 
 
 NO_BILL = Bill((), None, ())
@@ -189,8 +190,8 @@ def row_of(
         throughput=rate,
         goodput=good,
         uses=tuple(
-            Use(one.label, one.node.gpu.name, one.nodes * one.node.gpus, gpus, nodes, one.bought)
-            for one, (gpus, nodes) in zip(fleet.members, taken, strict=True)
+            Use(one.label, one.node.gpu.name, one.nodes * one.node.gpus, gpus, nodes, one.bought, busy)
+            for one, (gpus, nodes), busy in zip(fleet.members, taken, busy_of(fleet, document), strict=True)
         ),
         power_w=sum(
             power_w_of(one, prices) * nodes for one, nodes in zip(fleet.members, running, strict=True)
@@ -229,6 +230,20 @@ def assumed(prices: Prices, rows: Sequence[Row]) -> tuple[str, ...]:
         if figure is not None:
             lines.setdefault(f"economics.{name}: {figure}")
     return tuple(lines)
+
+
+def busy_of(fleet: Fleet, document: PlanDocument) -> tuple[float, ...]:
+    """Per member: the share of the time of all its GPUs in which a plan has them compute."""
+    share: dict[int, float] = {}
+    for stage in document.stages:
+        part = document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part]
+        share |= dict.fromkeys(part.ranks, 1.0 - stage.idle_fraction)
+    found, first = [], 0
+    for member in fleet.members:
+        gpus = member.nodes * member.node.gpus
+        found.append(sum(share.get(rank, 0.0) for rank in range(first, first + gpus)) / gpus)
+        first += gpus
+    return tuple(found)
 
 
 def plan_path(folder: Path, name: str) -> Path:

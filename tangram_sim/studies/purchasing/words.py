@@ -41,7 +41,7 @@ def count_of(value: float | None) -> str:
     """A large number in millions; `-` where it is not known."""
     if value is None:
         return "-"
-    return "inf" if math.isinf(value) else f"{value / 1e6:,.3g} M"
+    return f"{value:g}" if math.isinf(value) else f"{value / 1e6:,.3g} M"
 
 
 def days(value: float) -> str:
@@ -50,8 +50,11 @@ def days(value: float) -> str:
 
 
 def uses(row: Row) -> str:
-    """GPUs used of those there are, member by member."""
-    return " ".join(f"{use.label} {use.gpus_used}/{use.gpus}" for use in row.uses)
+    """GPUs used of those there are, and the share of their time in which they compute, member by member."""
+    return ", ".join(
+        f"{use.label} {use.gpus_used}/{use.gpus}" + (f" {use.busy:.0%}" if use.gpus_used else "")
+        for use in row.uses
+    )
 
 
 def rate(row: Row) -> str:

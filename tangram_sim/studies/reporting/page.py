@@ -20,9 +20,9 @@ h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--lin
 .lead { color: var(--soft); margin: 0 0 1rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; min-width: 100%; }
-th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: right; white-space: nowrap; }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem .5rem; text-align: right; }
 th:first-child, td:first-child { text-align: left; }
-td.text { text-align: left; white-space: normal; min-width: 12rem; }
+td.text { text-align: left; }
 th button { all: unset; cursor: pointer; font-weight: 600; }
 th button:focus-visible { outline: 2px solid #0969da; }
 th[aria-sort=ascending] button::after { content: " \\25b2"; }
@@ -30,14 +30,28 @@ th[aria-sort=descending] button::after { content: " \\25bc"; }
 tr.chosen td { background: #fff8c5; }
 .figure { width: 100%; break-inside: avoid; }
 .caption { color: var(--soft); font-size: .875rem; margin: 0 0 1rem; }
-td sup { display: block; line-height: 1.1; white-space: normal; max-width: 7rem; margin-left: auto; }
+td sup { display: block; line-height: 1.1; }
 sup a { color: #0969da; text-decoration: none; font-size: .7rem; }
 #sources li { overflow-wrap: anywhere; font-size: .875rem; }
 #sources .kind { color: var(--soft); }
-@media (max-width: 40rem) { body { padding: .5rem; font-size: 15px; } th, td { padding: .3rem .4rem; } }
+@media screen and (max-width: 40rem) {  /* a phone: a card for each row, its figures under one another */
+  body { padding: .5rem; font-size: 15px; }
+  table, tbody, tbody tr, tbody td { display: block; }
+  thead tr { display: flex; flex-wrap: wrap; gap: .2rem .8rem; }
+  thead th { border: 0; padding: 0; }
+  tbody tr { border-bottom: 2px solid var(--line); padding: .4rem; }
+  tbody td, tbody td.text { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 1rem;
+    border: 0; padding: .1rem 0; text-align: right; overflow-wrap: anywhere; }
+  tbody td::before { content: attr(data-head); color: var(--soft); text-align: left; }
+  tbody td:first-child { font-weight: 600; } tbody td:first-child::before { content: none; }
+  tbody td sup { flex-basis: 100%; }
+}
+@page { size: landscape; margin: 12mm; }
 @media print {
   body { max-width: none; font-size: 10pt; }
-  .wide { overflow: visible; } table { font-size: 7pt; } th, td { white-space: normal; padding: .1rem .2rem; }
+  .wide { overflow: visible; }
+  table { font-size: 7pt; table-layout: fixed; width: 100%; }
+  th, td { padding: .1rem .2rem; overflow-wrap: anywhere; } th:first-child { width: 16%; }
   tr, .figure { break-inside: avoid; } h2 { break-after: avoid; }
 }
 """
@@ -77,7 +91,7 @@ def figure_of(text: str, sources: Sequence[str]) -> str:
 
 
 def _links(sources: Sequence[str]) -> str:
-    return "<sup>" + ",".join(f'<a href="#{one}">{one[1:]}</a>' for one in sources) + "</sup>"
+    return "<sup>" + ", ".join(f'<a href="#{one}">{one[1:]}</a>' for one in sources) + "</sup>"
 
 
 def section(title: str, *parts: str) -> str:
@@ -102,7 +116,10 @@ def table(
     head = "".join(f'<th scope="col"><button type="button">{escape(one)}</button></th>' for one in heads)
     body = []
     for number, row in enumerate(rows):
-        cells = "".join(_cell(cell, column in names) for column, cell in enumerate(row))
+        cells = "".join(
+            _cell(cell, head, column in names)
+            for column, (cell, head) in enumerate(zip(row, heads, strict=True))
+        )
         body.append(f"<tr{' class=chosen' if number == chosen else ''}>{cells}</tr>")
     return (
         f'<div class="wide"><table class="sortable" id="{key}"><thead><tr>{head}</tr></thead>\n<tbody>'
@@ -111,9 +128,9 @@ def table(
     )
 
 
-def _cell(cell: Cell, text: bool) -> str:
+def _cell(cell: Cell, head: str, text: bool) -> str:
     sort = "" if cell.sort is None else f' data-sort="{cell.sort:.12g}"'
-    kind = ' class="text"' if text else ""
+    kind = f' data-head="{escape(head)}"' + (' class="text"' if text else "")
     if cell.is_name:
         return f"<td{kind}{sort} data-name>{escape(cell.text)}</td>"
     sources = " ".join(cell.sources)

@@ -9,17 +9,26 @@ from tangram_sim.studies.purchasing.pricefile import Prices
 from tangram_sim.studies.purchasing.purchase import PurchaseStudy
 from tangram_sim.studies.purchasing.sensitivity import Sensitivity
 from tangram_sim.studies.purchasing.whatif import Row, WhatIf
-from tangram_sim.studies.purchasing.words import count_of, days, money, rate, uses
+from tangram_sim.studies.purchasing.words import (
+    count_of,
+    days,
+    hourly,
+    money,
+    outlay,
+    per_million,
+    rate,
+    uses,
+)
 from tangram_sim.studies.reporting import figures, page
 from tangram_sim.studies.reporting.ledger import Cell, Ledger
 from tangram_sim.studies.reporting.plan_sections import given_job, sections, simulated
 
 _FORMULAS = {
-    "rate": "tokens/s: tokens of a step over its seconds",
-    "goodput": "goodput under failures (Daly 2006; docs/models/costs.md) multiplies tokens/s",
-    "time": "time: tokens over tokens/s (goodput taken off) and the share of time in training",
+    "rate": "tokens/s: as simulated, tokens of a step over its seconds, times goodput where it is known",
+    "goodput": "goodput: the share of time not lost to failures, checkpoints, restarts (Daly 2006)",
+    "time": "time: tokens over tokens/s and the share of time in training",
     "power": "kW: watts of the nodes that run, without PUE",
-    "bill": "USD per hour: the charges of all members added up",
+    "bill": "USD per hour and capital: the charges of all members added up; `>`: what is known of them",
     "million": "USD per million tokens: USD per hour over tokens per hour",
     "marginal": "more tokens per USD: gain in tokens per hour over gain in USD per hour, from the first row",
     "gap": "gap: tokens/s that no plan exceeds (docs/models/bound.md) over tokens/s found, less one",
@@ -47,8 +56,7 @@ class Question:
 
 def what_if_report(study: WhatIf, found: Sensitivity | None, hwdb: Hwdb) -> str:
     """The report of a what-if: HTML. Raises BadInputError without plotly."""
-    planned = [row for row in study.rows if row.document is not None]
-    billed = all(row.bill.known and row.bill.charges for row in planned)
+    billed = [row for row in study.rows if row.document and row.bill.known and row.bill.charges]
     return _report(
         Question(
             f"What if: {study.model.name} on {study.rows[0].fleet.cluster.name}",
@@ -56,7 +64,7 @@ def what_if_report(study: WhatIf, found: Sensitivity | None, hwdb: Hwdb) -> str:
             study.tokens,
             study.prices,
             study.terms,
-            tuple(row.bill.usd_per_hour if billed and row.document else None for row in study.rows),
+            tuple(row.bill.usd_per_hour if row in billed else None for row in study.rows),
             "USD per hour of training",
             sensitivity=found,
             notes=study.notes,
@@ -95,11 +103,17 @@ def purchase_report(
 
 
 def chosen(question: Question) -> int:
-    """The row that the report takes apart: cheapest per token where all is billed, else the fastest."""
+    """The row that the report takes apart, a purchase where there is one with a plan.
+
+    The best by the ranking of the sensitivity; else the cheapest per token where all is billed; else the
+    fastest.
+    """
     if question.sensitivity is not None:
         return [row.name for row in question.rows].index(question.sensitivity.best)
     planned = [number for number, row in enumerate(question.rows) if row.document is not None]
     rows = question.rows
+    bought = [number for number in planned if any(use.bought for use in rows[number].uses)]
+    planned = bought or planned
     if all(rows[number].usd_per_million_tokens for number in planned):
         return min(planned, key=lambda number: rows[number].usd_per_million_tokens or 0.0)
     return max(planned, key=lambda number: rows[number].throughput.tokens_per_s)
@@ -194,7 +208,7 @@ def _report(question: Question, hwdb: Hwdb) -> str:
 
 def _candidates(question: Question, cited: _Cited, best: int) -> str:
     several = len({row.document.model["name"] for row in question.rows if row.document}) > 1
-    heads = ["candidate", "tokens/s", "time", "MFU", "GPUs used of each group", "kW", "capital USD", "USD/h"]
+    heads = ["candidate", "tokens/s", "time", "MFU", "GPUs used, and busy", "kW", "capital USD", "USD/h"]
     heads += ["USD per M tokens", "more tokens per USD"] + (["gap"] if question.gaps else [])
     lines = []
     for number, row in enumerate(question.rows):
@@ -205,15 +219,14 @@ def _candidates(question: Question, cited: _Cited, best: int) -> str:
             lines[-1] += [Cell(_UNKNOWN)] * (len(heads) - 5)
             continue
         name = f"{row.name} ({document.model['name']})" if several else row.name
-        speed, known = cited.rate(row), row.bill.known
+        speed = cited.rate(row)
         mine = simulated(document, row.name, cited.ledger)
         # A source is entered with the first figure that rests on it: none for what is not known.
-        paid = cited.bill(row) if known else ()
-        per_token = (
-            (*speed, *paid, cited.formula("million")) if row.usd_per_million_tokens is not None else ()
-        )
+        billed = row.bill.known or bool(row.bill.charges)
+        paid = cited.bill(row) if billed or row.bill.outlay_usd is not None else ()
+        per_token = (*speed, *paid, cited.formula("million")) if billed else ()
         more = row.marginal_tokens_per_usd
-        margin = (*per_token, cited.formula("marginal")) if more is not None else ()
+        margin = (*speed, *paid, cited.formula("marginal")) if more is not None else ()
         lines.append(
             [
                 Cell(name),
@@ -222,9 +235,9 @@ def _candidates(question: Question, cited: _Cited, best: int) -> str:
                 Cell(f"{document.mfu:.1%}", (mine,), document.mfu),
                 Cell(uses(row), (mine,)),
                 Cell(f"{row.power_w / 1000:.1f}", cited.power(row), row.power_w),
-                _figure(money(row.bill.outlay_usd if known else None), paid, row.bill.outlay_usd),
-                _figure(money(row.bill.usd_per_hour if known else None), paid, row.bill.usd_per_hour),
-                _figure(money(row.usd_per_million_tokens), per_token, row.usd_per_million_tokens),
+                _figure(outlay(row), paid, row.bill.outlay_usd),
+                _figure(hourly(row), paid, row.bill.usd_per_hour),
+                _figure(per_million(row), per_token, row.usd_per_million_tokens),
                 _figure(count_of(more), margin, more),
             ]
         )
@@ -247,14 +260,18 @@ def _figure(text: str, sources: Sequence[str], value: float | None) -> Cell:
 
 def _front(question: Question, cited: _Cited) -> str:
     planned = [number for number, row in enumerate(question.rows) if row.document is not None]
-    rows = [question.rows[number] for number in planned]
-    costs = [question.costs[number] for number in planned]
-    billed = all(cost is not None for cost in costs)
-    bills = [one for row in rows for one in cited.bill(row)] if billed else []
+    billed = [number for number in planned if question.costs[number] is not None]
+    shown = billed if len(billed) > 1 else planned
+    rows = [question.rows[number] for number in shown]
+    costs = [question.costs[number] for number in shown]
+    bills = [one for row in rows for one in cited.bill(row)] if shown == billed else []
     sources = dict.fromkeys([*(one for row in rows for one in cited.rate(row)), *bills])
     drawn = figures.front(rows, costs, question.cost_name, question.is_front)
     words = "Bars are 90 % intervals."
     said = page.figure_of(words, tuple(dict.fromkeys(one for row in rows for one in cited.rate(row)[:1])))
+    absent = [question.rows[number].name for number in planned if number not in shown]
+    if absent:
+        said += f" Without a whole bill, hence not shown: {page.name(', '.join(absent))}."
     return page.section("Throughput against cost", page.plot(drawn, tuple(sources)), page.caption(said))
 
 
