@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 import tomllib
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +29,14 @@ from tests.commands import files, tangram
 
 HWDB = Hwdb.load()
 NODE = Node(HWDB.gpu("A100-SXM4-40GB"), 4, HWDB.link("NVLink3"), 12.5e9)
+
+
+# Flags of Megatron-LM's training loop and of its wrappers, not of megatron-core's TransformerConfig.
+MEGATRON_TRAINING = {
+    *("global_batch_size", "micro_batch_size", "seq_length", "max_position_embeddings", "optimizer", "bf16"),
+    *("group_query_attention", "untie_embeddings_and_output_weights", "swiglu", "use_distributed_optimizer"),
+    *("use_megatron_fsdp", "data_parallel_sharding_strategy", "ckpt_format"),
+}
 
 
 def model_of(layers: int) -> Model:
@@ -298,6 +307,52 @@ class TestAgainstTheFrameworks:
                 held = found.layout[place][chunk].count(layouts.LayerType.decoder)
                 assert held == stop - start
 
+    @pytest.mark.filterwarnings("ignore::UserWarning")  # its advice on kernels
+    @settings(max_examples=20, deadline=None)
+    @given(uniform_plans())
+    def test_megatron_cores_own_configuration_takes_the_arguments(self, plan):
+        """Flags that are fields of its configuration are accepted by it; the rest is of its training loop."""
+        transformer = pytest.importorskip(
+            "megatron.core.transformer.transformer_config",
+            reason="megatron-core is not installed",
+            exc_type=ImportError,
+        )
+        words = megatron.arguments(export(plan, "megatron").files["megatron.args"])
+        known = {one.name for one in fields(transformer.TransformerConfig)}
+        given = {flag.removeprefix("--").replace("-", "_"): value for flag, value in words.items()}
+        layout = given.pop("pipeline_model_parallel_layout", None)  # its class is held to in the test above
+        taken = {name: int(value) if value else True for name, value in given.items() if name in known}
+        if layout:
+            taken |= {"pipeline_dtype": torch_dtype("bfloat16"), "pipeline_model_parallel_layout": layout}
+        elif taken["pipeline_model_parallel_size"] > 1:
+            taken["pipeline_dtype"] = torch_dtype("bfloat16")
+        found = transformer.TransformerConfig(**taken)
+        shape = uniform_of(plan, "Megatron-LM").shape
+        assert (found.tensor_model_parallel_size, found.context_parallel_size) == (shape.tp, shape.cp)
+        assert (found.pipeline_model_parallel_size, found.num_layers) == (shape.pp, plan.model.layers)
+        assert (found.hidden_size, found.num_query_groups) == (512, 4)
+        assert given.keys() - known <= MEGATRON_TRAINING
+
+    @settings(max_examples=20, deadline=None)
+    @given(uniform_plans(even=True))
+    def test_deepspeeds_own_configuration_takes_the_file(self, plan):
+        config = pytest.importorskip(
+            "deepspeed.runtime.config", reason="deepspeed is not installed", exc_type=ImportError
+        )
+        plan = without_context(plan)
+        shape = uniform_of(plan, "DeepSpeed").shape
+
+        class Ranks:  # what DeepSpeed asks of whoever laid out the ranks
+            get_data_parallel_world_size = staticmethod(lambda: shape.dp)
+
+        with patch.object(config.dist, "get_rank", lambda: 0):  # no process group here
+            found = config.DeepSpeedConfig(
+                json.loads(export(plan, "deepspeed").files["ds_config.json"]), Ranks
+            )
+        assert found.train_batch_size == plan.job.global_batch
+        assert found.gradient_accumulation_steps == plan.pipelines[0].microbatches
+        assert found.zero_config.stage == plan.pipelines[0].stages[0].layout.zero_stage
+
     @pytest.mark.parametrize("depth", [1, 2, 4])
     def test_deepspeeds_own_topology_counts_ranks_alike(self, depth):
         topology = pytest.importorskip(
@@ -326,6 +381,10 @@ class TestAgainstTheFrameworks:
             }
             placed = schedules._validate_schedule(order, 2, 2 * chunks, 4)
             assert placed == {stage: stage % 2 for stage in range(2 * chunks)}
+
+
+def torch_dtype(name: str) -> object:
+    return getattr(pytest.importorskip("torch"), name)
 
 
 @pytest.fixture(scope="module")
