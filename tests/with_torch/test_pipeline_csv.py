@@ -1,4 +1,4 @@
-"""An exported order of passes under torch's own pipeline runtime: it loads, runs, trains as one process does."""
+"""An exported order of passes under torch's own pipeline runtime: it loads, runs, trains as alone."""
 
 import os
 import subprocess
