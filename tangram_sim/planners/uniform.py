@@ -75,14 +75,13 @@ def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available:
     microbatch = wanted.micro_batch * dp
     if microbatch > job.global_batch:
         raise BadInputError(
-            f"--micro-batch {wanted.micro_batch} x dp {dp} = {microbatch} sequences are one microbatch, more "
-            f"than the global batch of {job.global_batch}; lower --micro-batch or --dp, or raise "
-            "--global-batch"
+            f"--micro-batch {wanted.micro_batch} x {_chosen(wanted, dp)} = {microbatch} sequences are one "
+            f"microbatch, more than the global batch of {job.global_batch}; {_instead(job, wanted, dp)}"
         )
     if job.global_batch % microbatch:
         raise BadInputError(
             f"a global batch of {job.global_batch} is not a multiple of micro-batch {wanted.micro_batch} x "
-            f"dp {dp} = {microbatch}; change --micro-batch, --dp or --global-batch"
+            f"{_chosen(wanted, dp)} = {microbatch}; {_instead(job, wanted, dp)}"
         )
     microbatches = job.global_batch // microbatch
     if wanted.vpp > 1 and microbatches % wanted.pp:
@@ -149,6 +148,21 @@ def _degrees(cluster: Cluster, wanted: Uniform, available: int) -> int:
             f"{cluster.name} has {available}{among}; lower a degree"
         )
     return dp
+
+
+def _chosen(wanted: Uniform, dp: int) -> str:
+    """The data-parallel degree, and who chose it."""
+    return f"dp {dp}" if wanted.dp else f"dp {dp} (as many replicas as the GPUs hold: --dp is not given)"
+
+
+def _instead(job: Job, wanted: Uniform, dp: int) -> str:
+    """What to type: degrees no larger that share the batch evenly, and batches that this degree shares."""
+    microbatch = wanted.micro_batch * dp
+    fitting = [one for one in range(1, dp) if job.global_batch % (wanted.micro_batch * one) == 0]
+    below = job.global_batch // microbatch * microbatch
+    batches = " or ".join(str(size) for size in (below, below + microbatch) if size)
+    degrees = f"--dp {' or '.join(map(str, fitting[-3:]))}, or " if fitting else ""
+    return f"give {degrees}--global-batch {batches}"
 
 
 def _group_of(cluster: Cluster) -> list[str]:

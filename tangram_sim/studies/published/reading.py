@@ -69,7 +69,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """Rows of the file as text.
 
     A row of the wrong width is kept and marked, to be reported as one. Raises BadInputError for a file that
-    is no CSV or has hardly any of the columns of published runs.
+    is no CSV, has hardly any of the columns of published runs, or no row.
     """
     text = read_text(path).removeprefix("\ufeff")
     reader = csv.reader(io.StringIO(text, newline=""))
@@ -84,6 +84,8 @@ def read_table(path: Path) -> list[dict[str, str]]:
             f"{path}: not a table of training runs: its header has {', '.join(known) or 'none'} of the "
             f"columns {', '.join(HARD)}"
         )
+    if not lines:
+        raise BadInputError(f"{path}: a header and no rows: give a line for each measured step")
     rows = []
     for line, cells in lines:
         row = dict(zip(header, cells, strict=False))
