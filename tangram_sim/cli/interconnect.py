@@ -57,6 +57,8 @@ def topology(
     if as_json:
         print_json(found)
         return
+    from tangram_sim.topology.forms import NIC_SLOT
+
     counts = ", ".join(f"{count:,} {kind}" for kind, count in found["vertices"].items())
     print_line(f"{found['cluster']}: {'derived' if found['derived'] else 'stated'} graph of {counts}")
     print_line()
@@ -74,6 +76,9 @@ def topology(
         for one in found["links"]
     ]
     print_table(("link", "edges", "one direction"), rows, right=(1,))
+    if any(one["link"].startswith(NIC_SLOT) for one in found["links"]):
+        print_line(f"{NIC_SLOT}: twice the NIC's rate, since files may lump ports together; not a PCIe rate")
+        print_line()
     boxes = [
         (
             one["like"] + (f" and {one['count'] - 1:,} more" if one["count"] > 1 else ""),

@@ -16,6 +16,7 @@ HOST_BRIDGE_BYTES_PER_S = 4 * 26.4 * GIGA
 # Between the two sockets, one direction: an all-to-all of eight of them moves 2 S over it in S x 0.875 / 18.4
 # GB/s (same source). NCCL's tuner counts 40 GB/s on the newest Intel hosts (src/graph/topo.h).
 SOCKET_BYTES_PER_S = 42 * GIGA
+NIC_SLOT = "slots of a NIC"  # as many as it takes: no bottleneck before the NIC itself
 HOST_HOP_S = 0.5e-6  # one more bridge on the way: assumed; the link's own latency contains the first
 
 # Slot of a GPU by its architecture (datasheets of the modules); what is not listed has the fourth generation.
@@ -155,7 +156,8 @@ class _Build:
                 self._edge(gpu, above[index * len(above) // node.gpus], slot, "pcie", rate, latency_s)
             for index in range(node.nics):
                 nic = self._vertex(f"{prefix}nic{index}", "nic")
-                # A NIC's slot is as fast as the NIC: files that lump ports together invent no bottleneck.
-                place = above[index * len(above) // node.nics]
-                self._edge(place, nic, slot, "pcie", max(rate, 2 * port), 0.0)
+                # Files that lump ports together invent no bottleneck: such a slot is no link class.
+                place, lumped = above[index * len(above) // node.nics], 2 * port > rate
+                name, most = (NIC_SLOT, 2 * port) if lumped else (slot, rate)
+                self._edge(place, nic, name, "pcie", most, 0.0)
                 self.ports.append(Port(nic, port, port, node.nic_latency_s / 2))
