@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tangram_sim.errors import BadInputError, InfeasibleError, TangramError, UnknownNameError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.jobs import Job
+from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.planners.api import Wishes
 from tangram_sim.studies import api
 from tangram_sim.studies.planfile import read_plan
@@ -290,6 +291,44 @@ class TestPurchase:
         purchase(*asked, ordered=TODAY, hwdb=Hwdb.load((tmp_path,)), sweep=changed)
         assert changed.kept == 0
         assert changed.made > 0
+
+    @pytest.mark.parametrize(
+        ("table", "text"),
+        [
+            ("links.csv", "name,gb_per_s\nNVLink3,299\n"),
+            ("prices.csv", ""),
+            (
+                "efficiency/x.csv",
+                "gpu,dtype,kernel,stack,parameter,value,sigma,n,source\n"
+                "T4,fp16,gemm,generic,efficiency,0.3,0.1,1,me\n",
+            ),
+            (
+                "collectives/x.csv",
+                "link,gpu,pattern,library,parameter,value,sigma,n,source\n"
+                "NVLink3,*,ring,NCCL,hop_s,2e-6,0,1,me\n",
+            ),
+        ],
+    )
+    def test_every_row_that_a_plan_may_rest_on_is_in_the_key(self, tmp_path, table, text):
+        """Prices are not: bills are made anew from the plans kept."""
+        path = tmp_path / table
+        path.parent.mkdir(exist_ok=True)
+        shipped = (HWDB.folders[0] / "prices.csv").read_text().replace("3.06", "4.06")
+        path.write_text(text or shipped)
+        changed = Hwdb.load((tmp_path,)).digest_of_tables() != HWDB.digest_of_tables()
+        assert changed == (table != "prices.csv")
+
+    def test_what_spares_time_changes_no_plan(self, shop, monkeypatch):
+        """A parallelizer shared between candidates, and a first sweep bounded by whole islands."""
+        model, fleet = load_model(str(shop / "tiny.yaml")), fleet_of(shop)
+        grown = fleet.with_purchases(parse_purchases(f"{shop}/V100x4.yaml:2", HWDB))
+        shared = Grid()
+        quick = [api.plan(model, one.cluster, JOB, hwdb=HWDB, parallelizer=shared) for one in (fleet, grown)]
+        monkeypatch.setattr("tangram_sim.planners.search.LOOSE", float("inf"))
+        slow = [api.plan(model, one.cluster, JOB, hwdb=HWDB) for one in (fleet, grown)]
+        for one, other in zip(quick, slow, strict=True):
+            assert one.document.pipelines == other.document.pipelines
+            assert one.document.step_s == other.document.step_s
 
     def test_several_models_share_a_fleet(self, shop, kept):
         model = load_model(str(shop / "tiny.yaml"))

@@ -1,6 +1,10 @@
 """Sweeps: what was answered once is not asked again, and nothing answered is lost."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,12 @@ def square(item: int) -> Answer:
 def fragile(item: int) -> Answer:
     if item == 3:
         raise KeyboardInterrupt
+    return square(item)
+
+
+def halting(item: int) -> Answer:
+    if item == 3:
+        time.sleep(600)
     return square(item)
 
 
@@ -58,6 +68,32 @@ def test_an_interrupted_sweep_resumes(tmp_path):
     ]
     assert (again.made, again.kept) == (3, 3)
     assert not list(tmp_path.rglob(".*")), "no half-written file stays"
+
+
+def test_a_sweep_that_is_killed_resumes(tmp_path):
+    """No chance to tidy up: SIGKILL while the fourth of six is worked on."""
+    words = (
+        "import sys; from pathlib import Path; from tests.test_sweep import Cache, Sweep, halting, keys; "
+        "Sweep(Cache(Path(sys.argv[1])), jobs=1).run(halting, range(6), keys(range(6)))"
+    )
+    root = Path(__file__).resolve().parent.parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    running = subprocess.Popen([sys.executable, "-c", words, str(tmp_path)], cwd=root, env=environment)
+    until = time.monotonic() + 60
+    while len(list(tmp_path.rglob("*.json"))) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    running.kill()
+    running.wait()
+    again = Sweep(Cache(tmp_path), jobs=1)
+    assert again.run(square, range(6), keys(range(6))) == [square(item) for item in range(6)]
+    assert (again.made, again.kept) == (3, 3)
+
+
+def test_progress_counts_over_all_runs_of_a_search():
+    said: list[tuple[int, int]] = []
+    sweep = Sweep(jobs=1, report=lambda done, total, _: said.append((done, total)))
+    sweep.run(square, [1, 2], ["a", "b"], before=3, of=9)
+    assert said == [(3, 9), (4, 9), (5, 9)]
 
 
 def test_answers_of_another_version_are_ignored_with_a_note(tmp_path, monkeypatch):
