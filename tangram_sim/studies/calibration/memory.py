@@ -23,7 +23,7 @@ from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
-from tangram_sim.studies.calibration.stacks import FOLDS, configuration
+from tangram_sim.studies.calibration.folds import FOLDS, configuration
 from tangram_sim.studies.calibration.surfaces import HEADER
 from tangram_sim.studies.published.predict import Prediction, predict_rows
 from tangram_sim.studies.published.reading import MEMORY_KINDS, read_table
