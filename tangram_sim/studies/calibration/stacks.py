@@ -108,7 +108,11 @@ def report_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
 
 
 def errors_left_out(
-    predictions: Sequence[Prediction], cases: Cases, rows: str, overlays: Sequence[Path], peaks: memory.Cases
+    predictions: Sequence[Prediction],
+    cases: Cases,
+    rows: str,
+    overlays: Sequence[Path],
+    peaks: memory.Cases | None,
 ) -> tuple[intervals.Errors, NDArray[np.bool_]]:
     """Errors of runs left out with their source, then with their configuration; which are the former.
 
@@ -125,8 +129,9 @@ def errors_left_out(
     errors = intervals.errors_of(
         [*both, *both], np.concatenate([by_source, by_fold]), np.concatenate([known, seen])
     )
-    held = memory.left_out(peaks, peaks.source)
-    errors = replace(errors, memory=np.log(peaks.measured / held), memory_source=peaks.source)
+    if peaks:
+        held = memory.left_out(peaks, peaks.source)
+        errors = replace(errors, memory=np.log(peaks.measured / held), memory_source=peaks.source)
     return errors, np.arange(2 * len(both)) < len(both)
 
 
@@ -143,14 +148,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rows", type=int, default=MOST_ROWS, help="most rows of one source")
     given = parser.parse_args(arguments)
     try:
-        results = predict_rows(read_table(given.runs), Hwdb.load(given.hwdb))
+        table = read_table(given.runs)
+        results = predict_rows(table, Hwdb.load(given.hwdb))
         picked = sample([one for one in results if isinstance(one, Prediction)], given.rows)
         if not picked:
             raise BadInputError(f"{given.runs}: no row that can be predicted has a measured step time")
         found = cases(picked, given.hwdb)
         fits = stackfit.fit_stacks(found, np.ones(len(picked), bool))
         rows = rows_text(found, fits)
-        peaks = memory.cases(read_table(given.runs), given.hwdb)
+        measured = any(row.get("peak_mem_gb", "").strip() for row in table)
+        peaks = memory.cases(table, given.hwdb) if measured else None
         errors, sources_out = errors_left_out(picked, found, rows, given.hwdb, peaks)
         write_whole(given.out_dir / "stacks.csv", rows)
         write_whole(given.out_dir / "intervals.csv", intervals.rows_text(errors))
