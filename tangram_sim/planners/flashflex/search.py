@@ -51,18 +51,13 @@ class Search:
     def _run(self) -> None:
         best_s, best = float("inf"), None
         seen = set[tuple[tuple[tuple[Fragment, ...], int], ...]]()
-        for looked, parts in enumerate(self._starts()):
-            seconds = self._look(parts, seen)
-            if seconds < best_s:
-                best_s, best = seconds, parts
-            if looked + 1 >= self.iterations // 2 and self.start == "graph":
-                break
-            if looked + 1 >= self.iterations:
-                return
-        for _ in range(self.iterations // 2):
-            if best is None or len(best) == 1:
-                return
-            parts = self._exchanged(best)
+        starts = self._starts()
+        for _ in range(self.iterations):
+            parts = next(starts, None)
+            if parts is None:
+                if best is None or len(best) == 1:
+                    return
+                parts = self._exchanged(best)
             seconds = self._look(parts, seen)
             if seconds < best_s:
                 best_s, best = seconds, parts
