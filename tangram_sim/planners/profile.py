@@ -128,7 +128,7 @@ class SimulatedProfile(Profile):
     hwdb: Hwdb
     islands: tuple[Island, ...]
     prices: StagePrices
-    like: Layout = Layout()
+    like: Layout = field(default_factory=Layout)
     _tables: dict[tuple[int, int, int], LayerTable | None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,9 @@ from tangram_sim.planners.flashflex.pipelines import Pipe
 from tangram_sim.planners.profile import Profile
 from tangram_sim.plans import Pipeline, Plan, Share, pipeline_of_shares
 
+Structure = tuple[
+    tuple[tuple[int, int], ...], tuple[int, ...], int
+]  # kind and tp of stages, cuts, microbatches
 Seats = tuple[int, ...]  # the machine of every fragment of a pipeline
 
 
@@ -31,19 +34,19 @@ class Ensemble:
 
     def __str__(self) -> str:
         """Pipelines in the notation of recorded plans, equal ones counted."""
-        words = [
-            f"{count}x({'>'.join(f'L{b - a}k{kind}tp{tp}' for (a, b), (kind, tp) in zip(pairwise(cuts), stages, strict=True))})*{given}"
-            for (stages, cuts, given), count in sorted(_alike(self).items())
-        ]
-        return f"b{self.sequences} {self.like} {' + '.join(words)}"
+        words = []
+        for (stages, cuts, given), numbers in sorted(self.alike().items()):
+            rows = zip(pairwise(cuts), stages, strict=True)
+            line = " > ".join(f"L{b - a}[1x{kind}/tp{tp}]" for (a, b), (kind, tp) in rows)
+            words.append(f"{len(numbers)} x ({line}), {given} x {self.sequences} each")
+        return f"{'; '.join(words)}; {self.like}"
 
-
-def _alike(ensemble: Ensemble) -> dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...], int], int]:
-    found: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...], int], int] = {}
-    for pipe, given in zip(ensemble.pipes, ensemble.microbatches, strict=True):
-        key = (*pipe.structure, given)
-        found[key] = found.get(key, 0) + 1
-    return found
+    def alike(self) -> dict[Structure, list[int]]:
+        """Numbers of the pipelines of one structure with as many microbatches, in order of appearance."""
+        found: dict[Structure, list[int]] = {}
+        for number, (pipe, given) in enumerate(zip(self.pipes, self.microbatches, strict=True)):
+            found.setdefault((*pipe.structure, given), []).append(number)
+        return found
 
 
 def shared_microbatches(pipes: Sequence[Pipe], total: int) -> tuple[int, ...] | None:
@@ -75,10 +78,12 @@ def tail_s(ensemble: Ensemble, profile: Profile) -> float:
     """The longest update and gradient synchronisation of any machine.
 
     Every layer has one copy per pipeline, in rings that visit machine after machine: a layer crosses the
-    links of a machine once, however many of its GPUs hold it. ZeRO-3 gathers weights besides (FlashFlex: 1.5).
+    links of a machine once, however many of its GPUs hold it. ZeRO-3 gathers weights besides (x 1.5).
     """
     copies = len(ensemble.pipes)
-    holders: list[dict[tuple[int, int], set[int]]] = [{} for _ in range(profile.atoms)]  # (kind, tp): machines
+    holders: list[dict[tuple[int, int], set[int]]] = [
+        {} for _ in range(profile.atoms)
+    ]  # (kind, tp): machines
     update = 0.0
     for pipe, seats in zip(ensemble.pipes, ensemble.seats, strict=True):
         for (start, stop), (fragment, team) in zip(pairwise(pipe.cuts), pipe.stages, strict=True):
@@ -115,37 +120,31 @@ def plan_of(ensemble: Ensemble, model: Model, cluster: Cluster, job: Job, profil
     for kind in profile.kinds:
         size = kind.gpus_per_node
         free += [list(kind.ranks[node * size : (node + 1) * size]) for node in range(kind.nodes)]
-    rows: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...], int], list[list[tuple[int, ...]]]] = {}
-    places = range(len(ensemble.pipes))
     seated: dict[int, list[tuple[int, ...]]] = {}
     # Wide groups first, so that they start where their links do.
-    for number in sorted(places, key=lambda one: (-max(tp for _, tp in ensemble.pipes[one].structure[0]), one)):
-        ranks = []
+    widest = [max(tp for _, tp in pipe.structure[0]) for pipe in ensemble.pipes]
+    for number in sorted(range(len(widest)), key=lambda one: (-widest[one], one)):
+        seated[number] = []
         for fragment, team in ensemble.pipes[number].stages:
             node = free[ensemble.seats[number][fragment]]
-            ranks.append(tuple(node[: team.tp]))
+            seated[number].append(tuple(node[: team.tp]))
             del node[: team.tp]
-        seated[number] = ranks
-    for number in places:
-        key = (*ensemble.pipes[number].structure, ensemble.microbatches[number])
-        rows.setdefault(key, []).append(seated[number])
     pipelines = tuple(
-        _pipeline(stages, cuts, given, alike, ensemble, model, profile)
-        for (stages, cuts, given), alike in rows.items()
+        _pipeline(structure, [seated[number] for number in numbers], ensemble, model, profile)
+        for structure, numbers in ensemble.alike().items()
     )
     return Plan(model, cluster, job, pipelines)
 
 
 def _pipeline(
-    stages: Sequence[tuple[int, int]],
-    cuts: Sequence[int],
-    microbatches: int,
+    structure: Structure,
     alike: Sequence[Sequence[tuple[int, ...]]],
     ensemble: Ensemble,
     model: Model,
     profile: Profile,
 ) -> Pipeline:
     """Pipelines of one structure as one; atoms 0 and last are the ends, so cuts count one block less."""
+    stages, cuts, microbatches = structure
     shares = []
     for place, (kind, tp) in enumerate(stages):
         layout = replace(

@@ -2,7 +2,7 @@
 
 The problem that METIS solves (Karypis and Kumar, SIAM J. Sci. Comput. 20, 1998) on graphs whose vertices come
 in classes of equal ones: the GPUs of a machine. A partition is therefore a table of counts, and the search
-moves and swaps counts (Kernighan and Lin, Bell Syst. Tech. J. 49, 1970), so that 1,024 GPUs are some 128 columns.
+moves and swaps counts (Kernighan and Lin, Bell Syst. Tech. J. 49, 1970): 1,024 GPUs are some 128 columns.
 """
 
 from collections.abc import Sequence

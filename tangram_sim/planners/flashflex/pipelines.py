@@ -83,7 +83,7 @@ class Pipes:
     def _pipe(
         self, order: Sequence[Fragment], tps: dict[Fragment, int], microbatches: int, limit_s: float
     ) -> Pipe | None:
-        """Layers split exactly over the stages of one order and shape; None where nothing is within `limit_s`."""
+        """One order and shape, layers split exactly; None where nothing fits, or takes longer than `limit_s`."""
         depth = sum(gpus // tps[kind, gpus] for kind, gpus in order)
         if depth > min(self.profile.atoms, DEEPEST):
             return None

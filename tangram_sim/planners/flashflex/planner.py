@@ -48,6 +48,10 @@ class FlashFlex(WholeClusterPlanner):
                 if played == PLAYED:
                     break
         if best is None:
-            why = f"none of its {looked} best plans fits memory when simulated" if looked else "no plan it considers"
+            why = (
+                f"none of its {looked} best plans fits memory when simulated"
+                if looked
+                else "no plan fits memory"
+            )
             raise CannotAnswerError(f"{self.name}: {why} for {model.name} on {cluster.name}; {self.limits}")
         return best

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -15,23 +16,22 @@ from tangram_sim.planners.profile import Profile
 ITERATIONS = 96  # partitions looked at
 EVERY = 16  # numbers of pipelines up to which each one is tried
 WIDEST = 8  # sequences per microbatch of a pipeline, at most
-STARTS = ("graph", "random")
 
 
 @dataclass
 class Search:
     """Partitions one after the other, each as the best pipelines that its parts make.
 
-    `start` "graph": for every number of pipelines the partition whose cut is least, edges weighing the inverse
-    of their rate, so that links kept inside pipelines are the poor ones (activations are small) and those cut
-    are the rich ones (gradients are large); then exchanges of GPUs in the best one found. "random": parts are
-    dealt out at random instead. Deterministic for a seed.
+    `start` "graph": for every number of pipelines the partition whose cut is least, edges weighing the
+    inverse of their rate, so that links kept inside pipelines are the poor ones (activations are small) and
+    those cut are the rich ones (gradients are large); then exchanges of GPUs in the best one found. "random":
+    parts are dealt out at random instead. Deterministic for a seed.
     """
 
     profile: Profile
     global_batch: int
     savings: Sequence[Saving]
-    start: str = "graph"
+    start: Literal["graph", "random"] = "graph"
     iterations: int = ITERATIONS
     seed: int = 0
     found: dict[str, tuple[float, Ensemble]] = field(default_factory=dict)

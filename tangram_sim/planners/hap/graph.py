@@ -99,13 +99,9 @@ def _block(made: _Builder, block: Block, x: int, seq: int, hidden: int, place: t
     if isinstance(ffn, Experts):
         used, inner = float(ffn.active_parameters(hidden)), ffn.width * ffn.active + ffn.shared_width
     first = 2.0 / 3.0 if ffn.gated else 0.5
-    up = made.add(
-        "linear", (second,), inner * (1 + ffn.gated), place, first * every, 2.0 * first * used
-    )
+    up = made.add("linear", (second,), inner * (1 + ffn.gated), place, first * every, 2.0 * first * used)
     bent = made.add("elementwise", (up,), inner, place, per_token=8.0 * inner)
-    down = made.add(
-        "linear", (bent,), hidden, place, (1.0 - first) * every, 2.0 * (1.0 - first) * used
-    )
+    down = made.add("linear", (bent,), hidden, place, (1.0 - first) * every, 2.0 * (1.0 - first) * used)
     return made.add("add", (between, down), hidden, place, per_token=hidden)
 
 

@@ -1,4 +1,4 @@
-"""The devices as HAP sees them: kinds with speeds, one bandwidth per collective, memory; and what a step costs.
+"""The devices as HAP sees them (speeds, a bandwidth per collective, memory), and what a step on them costs.
 
 A program's cost is linear in what it bills, so a bill is all that choosing shares needs to know.
 """
@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tangram_sim.planners.hap.graph import FORWARD_AND_BACKWARD, Op
-from tangram_sim.planners.hap.rules import (
-    DATA,
-    EXCHANGE,
-    GATHER,
-    REDUCE,
-    SCATTER,
-    Rule,
-    stored,
-)
+from tangram_sim.planners.hap.rules import CUTS, DATA, EXCHANGE, GATHER, REDUCE, SCATTER, Rule
 
 
 @dataclass(frozen=True)
@@ -28,7 +20,9 @@ class Machine:
     microbatches: int = 1  # of a step; gradients are reduced once
     memory_bytes: tuple[float, ...] = ()  # by kind; empty: not asked
     state_factor: float = 8.0  # bytes of state per byte of weights
-    stored_factor: float = 1.0  # bytes kept for the backward per byte of tensors that operations read
+    stored_factor: tuple[
+        float, ...
+    ] = ()  # by kind; bytes kept for the backward per byte that operations read
 
     @property
     def devices(self) -> int:
@@ -58,8 +52,10 @@ class Bill:
     padded_bytes: dict[str, float] = field(default_factory=dict)  # x (devices - 1) x the largest share
     moved_bytes: dict[str, float] = field(default_factory=dict)  # x the largest share
     fixed_s: float = 0.0
-    fixed_bytes: float = 0.0  # of memory, on every device
-    shared_bytes: float = 0.0  # of memory, x its share
+    fixed_state: float = 0.0  # bytes of memory on every device
+    shared_state: float = 0.0  # x its share
+    fixed_stored: float = 0.0  # bytes that operations read, on every device
+    shared_stored: float = 0.0  # x its share
 
     def add(self, other: "Bill") -> None:
         """This and the other program's."""
@@ -74,8 +70,10 @@ class Bill:
             for name, size in others.items():
                 mine[name] = mine.get(name, 0.0) + size
         self.fixed_s += other.fixed_s
-        self.fixed_bytes += other.fixed_bytes
-        self.shared_bytes += other.shared_bytes
+        self.fixed_state += other.fixed_state
+        self.shared_state += other.shared_state
+        self.fixed_stored += other.fixed_stored
+        self.shared_stored += other.shared_stored
 
     def padded_s(self, machine: Machine) -> float:
         """Seconds of collectives per unit of the largest share."""
@@ -100,9 +98,21 @@ class Bill:
         )
         return computed + self.whole_s(machine) + self.padded_s(machine) * max(shares)
 
-    def bytes_on(self, kind: int, shares: Sequence[float]) -> float:
-        """Memory of a device of a kind."""
-        return self.fixed_bytes + self.shared_bytes * shares[kind]
+    def memory_of(self, machine: Machine, kind: int) -> tuple[float, float]:
+        """(bytes whatever the share, bytes per unit of it) of a device of a kind."""
+        factor = machine.stored_factor[kind] if machine.stored_factor else 1.0
+        return (
+            self.fixed_state + factor * self.fixed_stored,
+            self.shared_state + factor * self.shared_stored,
+        )
+
+    def fits(self, machine: Machine, shares: Sequence[float]) -> bool:
+        """Whether every device holds its share of state and of what is kept for the backward."""
+        for kind, (room, share) in enumerate(zip(machine.memory_bytes, shares, strict=False)):
+            fixed, shared = self.memory_of(machine, kind)
+            if fixed + shared * share > room:
+                return False
+        return True
 
 
 def bill_of_rule(op: Op, rule: Rule, inputs: Sequence[Op], machine: Machine) -> Bill:
@@ -120,16 +130,16 @@ def bill_of_rule(op: Op, rule: Rule, inputs: Sequence[Op], machine: Machine) -> 
         gathered = 2.0 * turns * op.weight_bytes / machine.bytes_per_s[GATHER]
         scattered = turns * op.gradient_bytes / machine.bytes_per_s[SCATTER]
         bill.fixed_s += machine.microbatches * (gathered + scattered)
-        bill.fixed_bytes += state / devices
+        bill.fixed_state += state / devices
     elif rule.weights == "cut":
-        bill.shared_bytes += state
+        bill.shared_state += state
     else:
-        bill.fixed_bytes += state
-    kept = sum(one.output_bytes for one in inputs) * machine.stored_factor
-    if stored(rule, inputs):
-        bill.shared_bytes += kept
+        bill.fixed_state += state
+    kept = sum(one.output_bytes for one in inputs)
+    if inputs and rule.needs[0] in CUTS:
+        bill.shared_stored += kept
     else:
-        bill.fixed_bytes += kept
+        bill.fixed_stored += kept
     return bill
 
 

@@ -1,4 +1,4 @@
-"""Shares of the devices for a given program: a linear program, solved by HiGHS; and programs and shares in turn.
+"""Shares of the devices for a program: a linear program, solved by HiGHS; and programs and shares in turn.
 
     min  sum_c u_c + v     u_c >= F_c B_k / f_ck     v >= P B_k     sum_k n_k B_k = 1     S B_k <= M_k - fixed
 
@@ -35,12 +35,12 @@ def best_shares(bill: Bill, machine: Machine) -> tuple[float, ...] | None:
         rows.append(_row(width, {kind: padded, width - 1: -1.0}))
         limits.append(0.0)
         if machine.memory_bytes:
-            room = machine.memory_bytes[kind] - bill.fixed_bytes
-            if room < 0.0:
-                return None
             scale = machine.memory_bytes[kind]
-            rows.append(_row(width, {kind: bill.shared_bytes / scale}))
-            limits.append(room / scale)
+            fixed, shared = bill.memory_of(machine, kind)
+            if fixed > scale:
+                return None
+            rows.append(_row(width, {kind: shared / scale}))
+            limits.append(1.0 - fixed / scale)
     costs = [0.0] * kinds + [1.0] * (classes + 1)
     total = [_row(width, dict(enumerate(map(float, machine.counts))))]
     found = linprog(costs, np.array(rows), limits, total, [1.0], bounds=(0.0, None), method="highs")
@@ -68,26 +68,25 @@ class Balanced:
     seconds: float
 
 
-def in_turn(
-    ops: Sequence[Op], machine: Machine, space: Space, price_per_byte: float = 0.0
-) -> Balanced | None:
+def in_turn(ops: Sequence[Op], machine: Machine, space: Space) -> Balanced | None:
     """The best program for shares in proportion to speed, the best shares for it, and so on while that helps.
 
-    None where no program of the space fits memory under any shares.
+    None where the first program fits memory under no shares.
     """
     work = dict(by_class(ops))
     shares = machine.proportional([work.get(one, 0.0) for one in range(len(machine.speeds))])
     best: Balanced | None = None
     for _ in range(_ROUNDS):
-        program = Synthesizer(ops, machine, shares, space, price_per_byte).best()
-        if program is None:
+        program = Synthesizer(ops, machine, shares, space).best()
+        found = balanced(program, machine) if program is not None else None
+        if found is None or (best is not None and found.seconds >= best.seconds * _FALLS):
             return best
-        bill = program.bill(machine)
-        found = best_shares(bill, machine)
-        if found is None:
-            return best
-        seconds = bill.seconds(machine, found)
-        if best is not None and seconds >= best.seconds * _FALLS:
-            return best
-        best, shares = Balanced(program, bill, found, seconds), found
+        best, shares = found, found.shares
     return best
+
+
+def balanced(program: Program, machine: Machine) -> Balanced | None:
+    """A program with the shares that are best for it; None where it fits memory under none."""
+    bill = program.bill(machine)
+    shares = best_shares(bill, machine)
+    return None if shares is None else Balanced(program, bill, shares, bill.seconds(machine, shares))

@@ -6,11 +6,8 @@ device has its share of both; PARTIAL, the sum over devices is the tensor, the g
 tensor is whole and the sum of the gradients is its gradient. A rule is HAP's triple {inputs} op {output}.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-
-from tangram_sim.planners.hap.graph import Op
 
 WHOLE, PARTIAL, FAN = "whole", "partial", "fan"
 BATCH, SEQUENCE, FEATURES = "cut batch", "cut sequence", "cut features"
@@ -102,8 +99,3 @@ def conversion(source: str, target: str) -> tuple[str, ...] | None:
     if source in CUTS:
         return {WHOLE: (GATHER,), FAN: (GATHER, SCATTER)}.get(target, (EXCHANGE, EXCHANGE))
     return (GATHER,) if source == WHOLE else (SCATTER, GATHER)
-
-
-def stored(rule: Rule, inputs: Sequence[Op]) -> bool:
-    """Whether what is kept for the backward is a share of the inputs (else all of them)."""
-    return bool(inputs) and rule.needs[0] in CUTS

@@ -1,24 +1,22 @@
 """Best-first search for the cheapest distributed program of a graph under given shares.
 
-A state is how far the graph is computed, and the properties that are still live: (tensor, relation). Steps apply
-the rules of the next operation, with whatever collectives its inputs need; since costs do not depend on the
-order of independent steps, the graph's own order loses nothing. States are taken in the order of cost so far
-plus the least that what is left can cost (A*; the published code's estimate is 0), so the first complete
-program is the cheapest.
+A state is how far the graph is computed, and the properties that are still live: (tensor, relation). Steps
+apply the rules of the next operation, with whatever collectives its inputs need; since costs do not depend on
+the order of independent steps, the graph's own order loses nothing. States are taken in the order of cost so
+far plus the least that what is left can cost (A*; the published code's estimate is 0), so the first complete
+program is the cheapest. A state all of whose properties are live in a cheaper one is dropped.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import product
+from itertools import pairwise, product
 
 from tangram_sim.planners.hap.graph import Op, last_uses
 from tangram_sim.planners.hap.machine import Bill, Machine, bill_of_conversion, bill_of_rule
 from tangram_sim.planners.hap.rules import (
     BATCH,
-    FAN,
     FEATURES,
-    PARTIAL,
     SEQUENCE,
     WHOLE,
     Rule,
@@ -30,7 +28,7 @@ from tangram_sim.planners.hap.rules import (
 Property = tuple[int, str]  # (tensor, relation)
 Route = tuple[str, ...]  # relations of a tensor, from a live one to the one that is needed
 
-_BETWEEN = (WHOLE, BATCH, SEQUENCE, FEATURES, PARTIAL)
+_BETWEEN = (WHOLE, BATCH, SEQUENCE, FEATURES)
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,17 @@ class Program:
         return tuple(found[block] for block in sorted(found))
 
 
+def spliced(first: Program, second: Program, block: int) -> Program:
+    """The first program up to a block, the second one from there on.
+
+    Both have to leave what passes from block to block in the same relation.
+    """
+    pairs = zip(first.ops, first.choices, second.choices, strict=True)
+    return Program(first.ops, tuple(b if op.block >= block else a for op, a, b in pairs))
+
+
 def _collectives(route: Route) -> list[str]:
-    return [name for a, b in zip(route, route[1:], strict=False) for name in conversion(a, b) or ()]
+    return [name for a, b in pairwise(route) for name in conversion(a, b) or ()]
 
 
 Expansion = tuple[float, frozenset[Property], str, Choice]  # tensors relative to the operation
@@ -77,23 +84,14 @@ Expansion = tuple[float, frozenset[Property], str, Choice]  # tensors relative t
 class Synthesizer:
     """Searches one graph on one machine; what an operation may become is remembered for its equals."""
 
-    def __init__(
-        self,
-        ops: Sequence[Op],
-        machine: Machine,
-        shares: Sequence[float],
-        space: Space,
-        price_per_byte: float = 0.0,
-    ) -> None:
-        """`price_per_byte` is charged for memory of the fullest device, so that programs can be made smaller."""
+    def __init__(self, ops: Sequence[Op], machine: Machine, shares: Sequence[float], space: Space) -> None:
         self.ops, self.machine, self.shares, self.space = tuple(ops), machine, tuple(shares), space
-        self.price = price_per_byte
         self._last = last_uses(ops)
         self._known: dict[tuple[object, ...], list[Expansion]] = {}
         self._costs: dict[tuple[object, ...], float] = {}
 
-    def best(self) -> Program | None:
-        """The cheapest program; None where the rules allow none."""
+    def best(self, limit: float = float("inf")) -> Program | None:
+        """The cheapest program; None where the rules allow none, or none that costs at most `limit`."""
         ops, ahead = self.ops, self._ahead()
         start: tuple[int, frozenset[Property], str] = (0, frozenset(), "")
         reached = {start: 0.0}
@@ -101,19 +99,21 @@ class Synthesizer:
             tuple[int, frozenset[Property], str], tuple[tuple[int, frozenset[Property], str], Choice]
         ] = {}
         heap: list[tuple[float, int, tuple[int, frozenset[Property], str]]] = [(ahead[0], 0, start)]
-        pushed, done = 0, set[tuple[int, frozenset[Property], str]]()
+        pushed = 0
+        done: dict[tuple[int, str], list[frozenset[Property]]] = {}
         while heap:
             _, _, state = heappop(heap)
-            if state in done:
-                continue
-            done.add(state)
             place, live, family = state
+            cheaper = done.setdefault((place, family), [])
+            if any(live <= other for other in cheaper):  # no dearer, and all that is live here is live there
+                continue
+            cheaper.append(live)
             if place == len(ops):
                 return self._program(state, came)
             for extra, left, chosen, choice in self._expansions(place, live, family):
                 following = (place + 1, frozenset((place + t, r) for t, r in left), chosen)
                 cost = reached[state] + extra
-                if cost < reached.get(following, float("inf")):
+                if cost + ahead[place + 1] <= limit and cost < reached.get(following, float("inf")):
                     reached[following] = cost
                     came[following] = state, choice
                     pushed += 1
@@ -143,26 +143,33 @@ class Synthesizer:
 
     def _expansions(self, place: int, live: frozenset[Property], family: str) -> list[Expansion]:
         """Every way to compute an operation from live properties; tensors counted from its place."""
-        op = self.ops[place]
-        fresh = not place or self.ops[place - 1].block != op.block
-        held = family if self.space.by_block and not fresh else ""
-        near = tuple(sorted((t - place, r, self._last[t] - place) for t, r in live))
-        inputs = tuple(source - place for source in op.inputs)
-        key = (op.kind, inputs, op.flop, op.output_bytes, op.weight_bytes, op.speed, held, near)
-        key = (*key, self._last[place] - place)
+        op, last = self.ops[place], self._last
+        near = tuple(sorted((t - place, r, last[t] - place) for t, r in live))
+        held = "" if self._opens(place) else family
+        key = (
+            *(op.kind, op.flop, op.output_bytes, op.weight_bytes, op.gradient_bytes, op.speed),
+            *(tuple(source - place for source in op.inputs), last[place] - place, self._opens(place + 1)),
+            *(held, near),
+        )
         if key not in self._known:
             self._known[key] = list(self._expand(place, live, held))
         return self._known[key]
 
+    def _opens(self, place: int) -> bool:
+        """Whether an operation is free to choose a family: the first of a block, or all of them are."""
+        ops = self.ops
+        return not self.space.by_block or place in (0, len(ops)) or ops[place].block != ops[place - 1].block
+
     def _expand(self, place: int, live: frozenset[Property], held: str) -> Iterator[Expansion]:
         op, last = self.ops[place], self._last
+        closes = self._opens(place + 1)
         for rule in rules_of(op.kind, len(op.inputs), self.space):
-            if self.space.by_block and held and rule.family and rule.family != held:
+            if held and rule.family and rule.family != held:
                 continue
-            chosen = (rule.family or held) if self.space.by_block else ""
+            chosen = "" if closes else rule.family or held
             computed = self._rule_cost(place, rule)
             needs = dict.fromkeys(zip(op.inputs, rule.needs, strict=True))
-            ways = [list(self._routes(tensor, need, live)) for tensor, need in needs]
+            ways = [self._routes(tensor, need, live, last[tensor] > place) for tensor, need in needs]
             for routes in product(*ways):
                 cost, kept = computed, set(live)
                 conversions = []
@@ -176,26 +183,24 @@ class Synthesizer:
                 left = frozenset((t - place, r) for t, r in kept if last[t] > place)
                 yield cost, left, chosen, Choice(rule, tuple(conversions))
 
-    def _routes(self, tensor: int, need: str, live: frozenset[Property]) -> Iterator[Route]:
-        """Ways to a relation: it is there, one conversion, or two by way of another that stays live as well."""
+    def _routes(self, tensor: int, need: str, live: frozenset[Property], again: bool) -> list[Route]:
+        """Ways to a relation: it is there, or one conversion, or two by way of another.
+
+        What lies on the way stays live; for a tensor that is not read `again` only the cheapest way counts.
+        """
         there = sorted(relation for one, relation in live if one == tensor)
         if need in there:
-            yield (need,)
-            return
+            return [(need,)]
+        ways: list[Route] = [(source, need) for source in there if conversion(source, need) is not None]
         for source in there:
-            if conversion(source, need) is not None:
-                yield source, need
             for between in _BETWEEN:
-                if between not in there and between != need and FAN not in (source, between):
+                if between not in there and between != need:
                     first, second = conversion(source, between), conversion(between, need)
                     if first is not None and second is not None:
-                        yield source, between, need
-
-    def _priced(self, bill: Bill) -> float:
-        cost = bill.seconds(self.machine, self.shares)
-        if self.price:
-            cost += self.price * (bill.fixed_bytes + bill.shared_bytes * max(self.shares))
-        return cost
+                        ways.append((source, between, need))
+        if again or not ways:
+            return ways
+        return [min(ways, key=lambda way: self._conversion_cost(tensor, way))]
 
     def _rule_cost(self, place: int, rule: Rule) -> float:
         op = self.ops[place]
@@ -203,12 +208,12 @@ class Synthesizer:
         sizes = tuple(one.output_bytes for one in inputs)
         key = (rule, op.flop, op.weight_bytes, op.gradient_bytes, op.speed, sizes)
         if key not in self._costs:
-            self._costs[key] = self._priced(bill_of_rule(op, rule, inputs, self.machine))
+            self._costs[key] = bill_of_rule(op, rule, inputs, self.machine).seconds(self.machine, self.shares)
         return self._costs[key]
 
     def _conversion_cost(self, tensor: int, route: Route) -> float:
         key = (self.ops[tensor].output_bytes, route)
         if key not in self._costs:
             bill = bill_of_conversion(self.ops[tensor], _collectives(route), self.machine)
-            self._costs[key] = self._priced(bill)
+            self._costs[key] = bill.seconds(self.machine, self.shares)
         return self._costs[key]
