@@ -17,6 +17,7 @@ Counts = NDArray[np.int64]  # (parts, classes): vertices of each class in each p
 TOLERANCE = 1.03  # heaviest part over the mean one, as METIS's default; more where vertices are too coarse
 _SWEEPS = 8  # over all pairs of parts
 _LARGE = 16  # parts, from which on one sweep has to do
+_HUGE = 2_000_000  # pairs of parts times pairs of classes, beyond which parts stay as they were dealt
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ def cut(graph: DeviceGraph, parts: Counts) -> float:
 
 
 def _inside(graph: DeviceGraph, parts: Counts) -> float:
-    pairs = np.einsum("pi,ij,pj->", parts, graph.edges, parts) - (parts @ np.diag(graph.edges)).sum()
+    pairs = ((parts @ graph.edges) * parts).sum() - (parts @ np.diag(graph.edges)).sum()
     return float(pairs) / 2.0
 
 
@@ -62,7 +63,8 @@ def partition(graph: DeviceGraph, k: int) -> Counts:
     # One class after the other spreads every class over the parts, by turns mixes them.
     by_class = sorted(vertices)
     starts = [deal(graph, k, vertices), deal(graph, k, _by_turns(by_class)), packed(graph, k)]
-    found = [refined(graph, start, limit) for start in starts]
+    huge = k * k * len(graph.counts) ** 2 > _HUGE
+    found = starts if huge else [refined(graph, start, limit) for start in starts]
     within = [parts for parts in found if float((parts @ graph.weights).max()) <= limit] or found[:1]
     return min(within, key=lambda parts: (cut(graph, parts), parts.tolist()))
 

@@ -51,26 +51,50 @@ class Pipes:
     def __post_init__(self) -> None:
         self._known: dict[tuple[tuple[Fragment, ...], int], Pipe | None] = {}
         self._speeds: dict[tuple[int, int], float] = {}
+        self._rates: dict[tuple[Fragment, ...], float] = {}
 
     def best(self, part: tuple[Fragment, ...], microbatches: int) -> Pipe | None:
         """The pipeline that is through with so many microbatches first; None where none fits memory."""
         key = (part, microbatches)
         if key not in self._known:
             best, limit_s = None, float("inf")
-            for order in orders(part, self.profile):
-                for tps in self._shapes(order):
-                    found = self._pipe(order, tps, microbatches, limit_s)
+            shapes = sorted(self._shapes(part), key=lambda shape: shape[0])
+            for order in orders(part, self.profile) if shapes else ():
+                for pace, fill, tps in shapes:
+                    if (microbatches - 1) * pace + fill >= limit_s:
+                        continue
+                    slowest_s = (limit_s - fill) / max(microbatches - 1, 1)
+                    found = self._pipe(order, tps, microbatches, slowest_s)
                     if found is not None and found.seconds(microbatches) < limit_s:
                         best, limit_s = found, found.seconds(microbatches)
             self._known[key] = best
         return self._known[key]
 
-    def _shapes(self, order: Sequence[Fragment]) -> Iterator[dict[Fragment, int]]:
-        """A tp for every class of fragments; it divides the fragment, so no GPU is left over."""
-        classes = sorted(set(order))
+    def rate(self, part: tuple[Fragment, ...]) -> float:
+        """Microbatches per second that no pipeline of a part exceeds; 0 where it makes none."""
+        if part not in self._rates:
+            self._rates[part] = 1.0 / min((pace for pace, _, _ in self._shapes(part)), default=float("inf"))
+        return self._rates[part]
+
+    def _shapes(self, part: Sequence[Fragment]) -> Iterator[tuple[float, float, dict[Fragment, int]]]:
+        """(least slowest stage, least sum of stages, tp of every class of fragments).
+
+        Bounds hold however layers are split. The tp divides the fragment, so no GPU is left over; no deeper
+        than there are atoms.
+        """
+        classes = sorted(set(part))
+        counts = [part.count(one) for one in classes]
         choices = [[tp for tp in self.profile.tps(kind) if gpus % tp == 0] for kind, gpus in classes]
         for chosen in product(*choices):
-            yield dict(zip(classes, chosen, strict=True))
+            stages = [
+                (kind, tp, count * gpus // tp)
+                for (kind, gpus), count, tp in zip(classes, counts, chosen, strict=True)
+            ]
+            speeds = [self._speed(kind, tp) for kind, tp, _ in stages]
+            depth = sum(number for _, _, number in stages)
+            if depth <= min(self.profile.atoms, DEEPEST) and min(speeds) > 0.0:
+                total = sum(speed * number for speed, (_, _, number) in zip(speeds, stages, strict=True))
+                yield 1.0 / total, 1.0 / max(speeds), dict(zip(classes, chosen, strict=True))
 
     def _speed(self, kind: int, tp: int) -> float:
         """Whole models per second of one stage; 0 where the profile has no row."""
@@ -81,26 +105,15 @@ class Pipes:
         return self._speeds[key]
 
     def _pipe(
-        self, order: Sequence[Fragment], tps: dict[Fragment, int], microbatches: int, limit_s: float
+        self, order: Sequence[Fragment], tps: dict[Fragment, int], microbatches: int, slowest_s: float
     ) -> Pipe | None:
-        """One order and shape, layers split exactly; None where nothing fits, or takes longer than `limit_s`."""
-        depth = sum(gpus // tps[kind, gpus] for kind, gpus in order)
-        if depth > min(self.profile.atoms, DEEPEST):
-            return None
-        speeds = [(self._speed(kind, tps[kind, gpus]), gpus // tps[kind, gpus]) for kind, gpus in order]
-        if min(speed for speed, _ in speeds) == 0.0:
-            return None
-        pace = 1.0 / sum(speed * stages for speed, stages in speeds)  # were layers split at will
-        if microbatches * pace >= limit_s:
-            return None
+        """One order and shape, layers split exactly; None where nothing fits under that slowest stage."""
         stages = tuple(
             (number, Team(kind, 1, tps[kind, gpus], self.sequences))
             for number, (kind, gpus) in enumerate(order)
             for _ in range(gpus // tps[kind, gpus])
         )
-        found = balanced(
-            [(team,) for _, team in stages], microbatches, self.profile, limit_s / max(microbatches - 1, 1)
-        )
+        found = balanced([(team,) for _, team in stages], microbatches, self.profile, slowest_s)
         if found is None:
             return None
         cuts, slowest = found

@@ -15,7 +15,10 @@ from tangram_sim.planners.profile import Profile
 
 ITERATIONS = 96  # partitions looked at
 EVERY = 16  # numbers of pipelines up to which each one is tried
+LARGE = 64  # GPUs, beyond which only even numbers of pipelines are, and fewer partitions
+FEW = 24  # partitions looked at there
 WIDEST = 8  # sequences per microbatch of a pipeline, at most
+KEPT = 1.15  # what cannot come this close to the best closed form so far is not looked at
 
 
 @dataclass
@@ -32,7 +35,7 @@ class Search:
     global_batch: int
     savings: Sequence[Saving]
     start: Literal["graph", "random"] = "graph"
-    iterations: int = ITERATIONS
+    iterations: int = 0  # 0: as many as suit the cluster
     seed: int = 0
     found: dict[str, tuple[float, Ensemble]] = field(default_factory=dict)
     _pipes: dict[tuple[int, int, int], Pipes] = field(default_factory=dict)
@@ -40,6 +43,8 @@ class Search:
     def __post_init__(self) -> None:
         self.machines = [kind for kind, one in enumerate(self.profile.kinds) for _ in range(one.nodes)]
         self.gpus = sum(kind.gpus for kind in self.profile.kinds)
+        self.iterations = self.iterations or (FEW if self.gpus > LARGE else ITERATIONS)
+        self._best_s = float("inf")
         self._random = np.random.default_rng(self.seed)
         self.graph = _graph(self.profile, self.machines)
 
@@ -108,22 +113,26 @@ class Search:
                     break
                 key = (number, len(given) if saving.sharded else 1, sequences)
                 known = self._pipes.setdefault(key, Pipes(profile, sequences))
+                if total > sum(known.rate(part) for part in given) * self._best_s * KEPT:
+                    continue
                 ensemble = _ensemble(known, given, seats, total, saving)
                 if ensemble is None:
                     continue
                 seconds = step_s(ensemble, profile)
                 best = min(best, seconds)
+                self._best_s = min(self._best_s, seconds)
                 self.found.setdefault(str(ensemble), (seconds, ensemble))
         return best
 
 
 def degrees(profile: Profile, global_batch: int) -> list[int]:
-    """Numbers of pipelines worth a try: all small ones, then those that divide GPUs of some kinds evenly."""
+    """Numbers of pipelines worth a try: all small ones, and those that divide GPUs of some kinds evenly."""
     counts = [kind.gpus for kind in profile.kinds]
     most = min(sum(counts), global_batch)
     even = {one for count in (*counts, sum(counts)) for one in divisors(count)}
     even |= {1 << power for power in range(most.bit_length())}
-    return [k for k in range(1, most + 1) if k <= EVERY or k in even]
+    every = EVERY if sum(counts) <= LARGE else 0
+    return [k for k in range(1, most + 1) if k <= every or k in even]
 
 
 def _graph(profile: Profile, machines: Sequence[int]) -> DeviceGraph:
