@@ -28,9 +28,7 @@ def device_graph(random, most=8):
         counts = random.integers(1, 4, machines)
     edges = random.uniform(1, 10, (machines, machines))
     edges = (edges + edges.T) / 2
-    np.fill_diagonal(
-        edges, random.uniform(0.05, 0.5, machines) * (100 if random.random() < 0.5 else 1)
-    )
+    np.fill_diagonal(edges, random.uniform(0.05, 0.5, machines) * (100 if random.random() < 0.5 else 1))
     weights = np.array([312.0, 125.0, 65.0])[random.integers(0, 3, machines)]
     return DeviceGraph(counts.astype(np.int64), weights, edges)
 
@@ -72,10 +70,11 @@ def test_more_parts_than_gpus_are_refused():
         partition(graph, 9)
 
 
+@pytest.mark.parametrize("microbatches", [1, 4])
 @pytest.mark.parametrize("memory", [(1e9, 1e9), (330.0, 500.0), (90.0, 90.0)])
-def test_the_pipeline_of_a_part_is_the_best_of_all_orders_shapes_and_cuts(memory):
+def test_the_pipeline_of_a_part_is_the_best_of_all_orders_shapes_and_cuts(memory, microbatches):
     toy = Toy(gpus=(2, 2), memory=memory, atoms=6)
-    part, microbatches = ((0, 2), (1, 1), (1, 1)), 4
+    part = ((0, 2), (1, 1), (1, 1))
     pipes = Pipes(toy, 1)
     found = pipes.best(part, microbatches)
     best = float("inf")
@@ -93,7 +92,8 @@ def test_the_pipeline_of_a_part_is_the_best_of_all_orders_shapes_and_cuts(memory
                 ):
                     continue
                 times = [
-                    toy.layers(team.kind, team.tp, 1).seconds[b] - toy.layers(team.kind, team.tp, 1).seconds[a]
+                    toy.layers(team.kind, team.tp, 1).seconds[b]
+                    - toy.layers(team.kind, team.tp, 1).seconds[a]
                     for (a, b), (_, team) in zip(pairwise(cuts), stages, strict=True)
                 ]
                 hops = [1 / 40 if a == b else 1 / 10 for (a, _), (b, _) in pairwise(stages)]

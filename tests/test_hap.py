@@ -262,6 +262,8 @@ def test_plans_hold_uneven_shares_of_kinds_and_features_over_all_gpus():
 
 def test_tensor_parallelism_that_heads_do_not_allow_is_not_proposed():
     asked = question(small_model(), ODD)  # five GPUs, sixteen heads
-    families = {family for one in candidates(asked.model, asked.job, asked.profile) for family in one.families}
+    families = {
+        family for one in candidates(asked.model, asked.job, asked.profile) for family in one.families
+    }
     assert FEATURE not in families
     assert DATA in families

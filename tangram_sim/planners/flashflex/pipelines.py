@@ -63,7 +63,7 @@ class Pipes:
                 for pace, fill, tps in shapes:
                     if (microbatches - 1) * pace + fill >= limit_s:
                         continue
-                    slowest_s = (limit_s - fill) / max(microbatches - 1, 1)
+                    slowest_s = (limit_s - fill) / (microbatches - 1) if microbatches > 1 else limit_s
                     found = self._pipe(order, tps, microbatches, slowest_s)
                     if found is not None and found.seconds(microbatches) < limit_s:
                         best, limit_s = found, found.seconds(microbatches)

@@ -15,7 +15,7 @@ from tangram_sim.planners.profile import SimulatedProfile
 from tangram_sim.planners.whole_cluster import TRIED, CannotAnswerError, Price, WholeClusterPlanner
 from tangram_sim.plans import Plan
 
-PLAYED = 16  # ensembles that fit, best by closed form, that are simulated whole
+PLAYED = 24  # ensembles that fit, best by closed form, that are simulated whole
 
 
 class FlashFlex(WholeClusterPlanner):

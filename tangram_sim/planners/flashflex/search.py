@@ -18,7 +18,7 @@ EVERY = 16  # numbers of pipelines up to which each one is tried
 LARGE = 64  # GPUs, beyond which only even numbers of pipelines are, and fewer partitions
 FEW = 24  # partitions looked at there
 WIDEST = 8  # sequences per microbatch of a pipeline, at most
-KEPT = 1.15  # what cannot come this close to the best closed form so far is not looked at
+KEPT = 1.5  # what cannot come this close to the best closed form so far is not looked at
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Search:
         if counted in seen:
             return float("inf")
         seen.add(counted)
-        best = float("inf")
+        best, known_pipes = float("inf"), set[tuple[int, tuple[Pipe, ...]]]()
         for number, saving in enumerate(self.savings):
             profile = saving.among(len(given))
             for sequences in divisors(self.global_batch):
@@ -116,8 +116,9 @@ class Search:
                 if total > sum(known.rate(part) for part in given) * self._best_s * KEPT:
                     continue
                 ensemble = _ensemble(known, given, seats, total, saving)
-                if ensemble is None:
-                    continue
+                if ensemble is None or (sequences, ensemble.pipes) in known_pipes:
+                    continue  # saving more memory than it takes helps nobody
+                known_pipes.add((sequences, ensemble.pipes))
                 seconds = step_s(ensemble, profile)
                 best = min(best, seconds)
                 self._best_s = min(self._best_s, seconds)
