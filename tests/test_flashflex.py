@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
 
+from tangram_sim.clusters import Cluster, Node, NodeGroup
+from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.planners.best_uniform import BestUniform
 from tangram_sim.planners.flashflex.ensemble import Ensemble, shared_microbatches, step_s
@@ -16,6 +20,8 @@ from tangram_sim.planners.flashflex.planner import FlashFlex
 from tangram_sim.planners.flashflex.savings import Saving, savings
 from tangram_sim.planners.flashflex.search import Search
 from tangram_sim.planners.outline import Outline, Team, fits
+from tangram_sim.planners.whole_cluster import Price
+from tangram_sim.plans import Plan, Share, pipeline_of_shares
 from tests.test_peer_planners import Toy
 from tests.test_planner_contract import cluster_of, question, small_model
 
@@ -172,6 +178,30 @@ def test_the_same_plan_scores_the_same_however_many_pipelines_the_search_began_w
     for _, ensemble in Search(toy, 8, [Saving(Layout(), toy)], iterations=8).ranked():
         assert sum(ensemble.microbatches) * ensemble.sequences == 8
         assert all(count > 0 for count in ensemble.microbatches)
+
+
+@pytest.mark.slow
+def test_the_plan_of_the_recorded_run_is_beaten_on_its_cluster():
+    """8 A100-80GB and 8 RTX 3090, LLaMA-7B: one pipeline, tp 4, layers 13/13/3/3; the batch is not recorded."""
+    hwdb = Hwdb.load()
+    nodes = (
+        Node(hwdb.gpu("A100-SXM4-80GB"), 8, hwdb.link("NVLink3"), 25e9),
+        Node(hwdb.gpu("RTX-3090"), 8, hwdb.link("PCIe4x16"), 12.5e9),
+    )
+    cluster = Cluster("recorded", tuple(NodeGroup(f"g{n}", 1, node) for n, node in enumerate(nodes)))
+    asked = Price(load_model("llama2-7b"), cluster, Job(64, 2048, "bf16"), hwdb)
+    found = asked.step_s(FlashFlex().plan(asked.model, cluster, asked.job, asked))
+    recorded = []
+    for saving, microbatch in product(savings(asked.profile), (1, 2, 4)):
+        layout = replace(saving.like, tp=4)
+        shares = [
+            [Share(f"g{stage // 2}", tuple(range(4 * stage, 4 * stage + 4)), microbatch, layout)]
+            for stage in range(4)
+        ]
+        pipeline = pipeline_of_shares(64 // microbatch, (0, 13, 26, 29, 32), shares)
+        recorded.append(asked.step_s(Plan(asked.model, cluster, asked.job, (pipeline,))))
+    assert min(recorded) < float("inf")
+    assert found < min(recorded)
 
 
 SCRIPT = """
