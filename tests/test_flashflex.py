@@ -182,7 +182,7 @@ def test_the_same_plan_scores_the_same_however_many_pipelines_the_search_began_w
 
 @pytest.mark.slow
 def test_the_plan_of_the_recorded_run_is_beaten_on_its_cluster():
-    """8 A100-80GB and 8 RTX 3090, LLaMA-7B: one pipeline, tp 4, layers 13/13/3/3; the batch is not recorded."""
+    """8 A100-80GB, 8 RTX 3090, LLaMA-7B: one pipeline, tp 4, layers 13/13/3/3; the batch is not recorded."""
     hwdb = Hwdb.load()
     nodes = (
         Node(hwdb.gpu("A100-SXM4-80GB"), 8, hwdb.link("NVLink3"), 25e9),

@@ -21,7 +21,6 @@ from tangram_sim.planners.hap.rules import (
     FEATURE,
     FEATURES,
     GATHER,
-    GATHERED,
     PARTIAL,
     PUBLISHED,
     REDUCE,
