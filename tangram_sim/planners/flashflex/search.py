@@ -16,7 +16,7 @@ from tangram_sim.planners.profile import Profile
 ITERATIONS = 96  # partitions looked at
 EVERY = 16  # numbers of pipelines up to which each one is tried
 LARGE = 64  # GPUs, beyond which only even numbers of pipelines are, and fewer partitions
-FEW = 24  # partitions looked at there
+FEW = 12  # exchanges there
 WIDEST = 8  # sequences per microbatch of a pipeline, at most
 KEPT = 1.5  # what cannot come this close to the best closed form so far is not looked at
 
@@ -43,7 +43,8 @@ class Search:
     def __post_init__(self) -> None:
         self.machines = [kind for kind, one in enumerate(self.profile.kinds) for _ in range(one.nodes)]
         self.gpus = sum(kind.gpus for kind in self.profile.kinds)
-        self.iterations = self.iterations or (FEW if self.gpus > LARGE else ITERATIONS)
+        few = len(degrees(self.profile, self.global_batch)) + FEW
+        self.iterations = self.iterations or (few if self.gpus > LARGE else ITERATIONS)
         self._best_s = float("inf")
         self._random = np.random.default_rng(self.seed)
         self.graph = _graph(self.profile, self.machines)
@@ -104,7 +105,7 @@ class Search:
         if counted in seen:
             return float("inf")
         seen.add(counted)
-        best, known_pipes = float("inf"), set[tuple[int, tuple[Pipe, ...]]]()
+        best, made = float("inf"), set[tuple[int, tuple[Pipe, ...]]]()
         for number, saving in enumerate(self.savings):
             profile = saving.among(len(given))
             for sequences in divisors(self.global_batch):
@@ -116,9 +117,9 @@ class Search:
                 if total > sum(known.rate(part) for part in given) * self._best_s * KEPT:
                     continue
                 ensemble = _ensemble(known, given, seats, total, saving)
-                if ensemble is None or (sequences, ensemble.pipes) in known_pipes:
+                if ensemble is None or (sequences, ensemble.pipes) in made:
                     continue  # saving more memory than it takes helps nobody
-                known_pipes.add((sequences, ensemble.pipes))
+                made.add((sequences, ensemble.pipes))
                 seconds = step_s(ensemble, profile)
                 best = min(best, seconds)
                 self._best_s = min(self._best_s, seconds)

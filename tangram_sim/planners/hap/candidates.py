@@ -46,20 +46,24 @@ def candidates(model: Model, job: Job, profile: Profile) -> Iterator[Candidate]:
     """The cheapest programs for every number of microbatches, of data alone and with features cut."""
     devices = sum(kind.gpus for kind in profile.kinds)
     wide = devices > 1 and all(heads % devices == 0 for heads in head_counts(model))
-    best_s = float("inf")
+    programs: list[Program] | None = None
     for microbatches in divisors(job.global_batch):
         microbatch = job.global_batch // microbatches
         ops = graph_of(model, job, microbatch)
         machine = machine_of(ops, model, job, profile, microbatches)
         if machine is None:
             continue
-        rounded = [_in_whole(one, machine, microbatch) for one in _of_data(ops, machine)]
-        found = [one for one in rounded if one is not None]
+        for one in _of_data(ops, machine):
+            rounded = _in_whole(one, machine, microbatch)
+            if rounded is not None:
+                yield rounded
         if wide:
-            found += _of_features(ops, machine, microbatch, best_s)
-        for one in found:
-            best_s = min(best_s, one.seconds)
-            yield one
+            if programs is None:  # what they cost per step hardly depends on the number of microbatches
+                programs = _of_features(ops, machine)
+            for program in programs:
+                found = _in_equal(Program(ops, program.choices), machine, microbatch)
+                if found is not None:
+                    yield found
 
 
 def machine_of(
@@ -118,7 +122,7 @@ def _space(*families: str) -> Space:
 
 
 def _of_data(ops: Sequence[Op], machine: Machine) -> list[Balanced]:
-    """Weights on every device, else as many blocks of them as fit, else none: the rest gathered when used."""
+    """Weights on every device; where they do not fit, those of as many blocks as do, and of none."""
     whole = in_turn(ops, machine, _space(DATA))
     gathered = in_turn(ops, machine, _space(GATHERED))
     if whole is not None or gathered is None:
@@ -135,23 +139,24 @@ def _of_data(ops: Sequence[Op], machine: Machine) -> list[Balanced]:
     return [gathered] if best is gathered else [best, gathered]
 
 
-def _of_features(ops: Sequence[Op], machine: Machine, microbatch: int, limit_s: float) -> list[Candidate]:
-    """Programs that cut the features of some blocks, all devices with equal shares as a plan has them."""
-    shares, found = machine.even(), list[Program]()
+def _of_features(ops: Sequence[Op], machine: Machine) -> list[Program]:
+    """Programs that cut the features of all blocks, or of some, for equal shares."""
+    shares = machine.even()
     everywhere = Synthesizer(ops, machine, shares, _space(FEATURE)).best()
-    if everywhere is not None:
-        found.append(everywhere)
-    families = (DATA, FEATURE) if microbatch % machine.devices == 0 else (FEATURE,)
-    mixed = Synthesizer(ops, machine, shares, _space(*families)).best(limit_s)
-    if mixed is not None and FEATURE in mixed.families():
-        found.append(mixed)
-    kept = []
-    for program in found:
-        bill = program.bill(machine)
-        if bill.fits(machine, shares):
-            seconds = bill.seconds(machine, shares)
-            kept.append(Candidate(seconds, machine.microbatches, microbatch, program.families(), ()))
-    return kept
+    if everywhere is None:
+        return []
+    limit_s = everywhere.bill(machine).seconds(machine, shares) * (1 + 1e-9)
+    mixed = Synthesizer(ops, machine, shares, _space(DATA, FEATURE)).best(limit_s)
+    some = mixed is not None and set(mixed.families()) == {DATA, FEATURE}
+    return [everywhere, mixed] if mixed is not None and some else [everywhere]
+
+
+def _in_equal(program: Program, machine: Machine, microbatch: int) -> Candidate | None:
+    """A program with equal shares, as a plan holds features; None where memory does not, or data is uneven."""
+    bill, shares, families = program.bill(machine), machine.even(), program.families()
+    if not bill.fits(machine, shares) or (DATA in families and microbatch % machine.devices):
+        return None
+    return Candidate(bill.seconds(machine, shares), machine.microbatches, microbatch, families, ())
 
 
 def _in_whole(one: Balanced, machine: Machine, microbatch: int) -> Candidate | None:
