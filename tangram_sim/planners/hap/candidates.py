@@ -152,7 +152,7 @@ def _of_features(ops: Sequence[Op], machine: Machine) -> list[Program]:
 
 
 def _in_equal(program: Program, machine: Machine, microbatch: int) -> Candidate | None:
-    """A program with equal shares, as a plan holds features; None where memory does not, or data is uneven."""
+    """A program with equal shares, as plans hold features; None where memory or whole sequences forbid it."""
     bill, shares, families = program.bill(machine), machine.even(), program.families()
     if not bill.fits(machine, shares) or (DATA in families and microbatch % machine.devices):
         return None
