@@ -17,13 +17,16 @@ from tangram_sim.jobs import Job
 from tangram_sim.planners import metis, sailor
 from tangram_sim.planners.amp import Amp
 from tangram_sim.planners.best_uniform import BestUniform
+from tangram_sim.planners.flashflex.planner import FlashFlex
+from tangram_sim.planners.hap.planner import Hap
 from tangram_sim.planners.outline import plan_of, step_s
 from tangram_sim.planners.recipe import Tangram
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner, ranked
 from tangram_sim.studies.comparison import answer, question
 
 PLANNERS: dict[str, type[WholeClusterPlanner]] = {
-    planner.name: planner for planner in (Tangram, BestUniform, metis.Metis, sailor.Sailor, Amp)
+    planner.name: planner
+    for planner in (Tangram, BestUniform, metis.Metis, sailor.Sailor, Amp, FlashFlex, Hap)
 }
 
 

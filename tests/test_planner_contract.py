@@ -20,6 +20,8 @@ from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.planners.amp import Amp
 from tangram_sim.planners.best_uniform import BestUniform
 from tangram_sim.planners.contract import check_planner
+from tangram_sim.planners.flashflex.planner import FlashFlex
+from tangram_sim.planners.hap.planner import Hap
 from tangram_sim.planners.metis import Metis
 from tangram_sim.planners.recipe import Tangram
 from tangram_sim.planners.sailor import Sailor
@@ -27,7 +29,7 @@ from tangram_sim.planners.whole_cluster import CannotAnswerError, Price, WholeCl
 from tangram_sim.studies.comparison import CANNOT, FAILED, OK, answer, comparison
 
 HWDB = Hwdb.load()
-SHIPPED = (Tangram, BestUniform, Metis, Sailor, Amp)
+SHIPPED = (Tangram, BestUniform, Metis, Sailor, Amp, FlashFlex, Hap)
 
 
 def small_model(layers: int = 4, hidden: int = 1024) -> Model:
@@ -189,7 +191,7 @@ def installed(monkeypatch):
 
 
 def test_compare_prints_one_table_and_json_and_plans_that_simulate_reads(installed, tmp_path):
-    assert registry.planner_names() == ("amp", "metis", "sailor", "tangram", "uniform")
+    assert registry.planner_names() == ("amp", "flashflex", "hap", "metis", "sailor", "tangram", "uniform")
     wanted = [
         "compare",
         "bert-large",

@@ -6,7 +6,7 @@ prices, or from any other `Profile` (tables of measured layers in the benchmarks
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -117,7 +117,10 @@ class Profile(ABC):
 
 @dataclass
 class SimulatedProfile(Profile):
-    """The profile that the simulator's own prices of single atoms make."""
+    """The profile that the simulator's own prices of single atoms make.
+
+    `like` is the layout under which they are priced, its degrees apart.
+    """
 
     model: Model
     cluster: Cluster
@@ -125,7 +128,8 @@ class SimulatedProfile(Profile):
     hwdb: Hwdb
     islands: tuple[Island, ...]
     prices: StagePrices
-    _tables: dict[tuple[int, int, int], LayerTable | None] = field(default_factory=dict)
+    like: Layout = field(default_factory=Layout)
+    _tables: dict[tuple[int, int, int], LayerTable | None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         first = [0]
@@ -165,7 +169,8 @@ class SimulatedProfile(Profile):
         return self._tables[key]
 
     def _table(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
-        place, layout = self.islands[kind].part(1, tp), Layout(tp=tp)
+        place = self.islands[kind].part(1, tp)
+        layout = replace(self.like, tp=tp, sequence_parallel=self.like.sequence_parallel and tp > 1)
         kinds, known = atom_kinds(self.model), {}
         for atom, what in enumerate(kinds):
             if what not in known:

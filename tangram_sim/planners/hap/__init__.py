@@ -1,0 +1,1 @@
+"""HAP: one program that all GPUs run on uneven shares, found best-first; the shares by linear programming."""
