@@ -31,6 +31,15 @@ class Table:
     ints: NDArray[np.int64]  # (options, 4): kind, nodes (in units), depth, most stages behind
     partials: list[PartialPlan]  # of the class's first slice
     whole_depth: bool = False  # the schedule holds as many microbatches as the pipeline is deep (ZB-H1)
+    joint: tuple[tuple[int, ...], ...] = ()  # nodes of each kind that a unit of every joint kind takes
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What joint islands offer for one microbatch: nodes of every island in each of them, partial plans."""
+
+    nodes: tuple[tuple[int, ...], ...]
+    partials: tuple[tuple[int, int, PartialPlan], ...]  # (slice class, joint island, plan of its first slice)
 
 
 def _never() -> bool:
@@ -87,10 +96,12 @@ class Enumeration:
     _visited: set[tuple[int, int, int]] = field(default_factory=set)  # (part, kind, microbatch)
     _outside_s: float = float("inf")  # least bound of a pair that only the window left out
 
-    def table(self, microbatch: int, limit_s: float, units: Sequence[int]) -> Table:
+    def table(
+        self, microbatch: int, limit_s: float, units: Sequence[int], beside: Beside | None = None
+    ) -> Table:
         """Partial plans for one microbatch size; pairs that cannot beat `limit_s` are not asked about.
 
-        Islands are taken `units[kind]` nodes at a time.
+        Islands are taken `units[kind]` nodes at a time. What joint islands offer `beside` goes in, too.
         """
         firsts, classes = slice_classes(self.model)
         pairs = sum(entry >= 0 for row in classes for entry in row)
@@ -113,7 +124,12 @@ class Enumeration:
                     key = (number, group, microbatch)
                     answer = self._answer(key, kind, part, start, stop, limit_s)
                     options[group] += [(kind, partial) for partial in answer.partials] if answer else []
-        return self._tabulate(microbatch, classes, options, units)
+        if beside is None:
+            return self._tabulate(microbatch, classes, options, units)
+        for group, joint, partial in beside.partials:
+            options[group].append((len(self.islands) + joint, partial))
+        found = self._tabulate(microbatch, classes, options, [*units, *[1] * len(beside.nodes)])
+        return replace(found, joint=beside.nodes)
 
     def _answer(
         self, key: tuple[int, int, int], kind: int, part: Island, start: int, stop: int, limit_s: float
@@ -152,6 +168,14 @@ class Enumeration:
                 return ()
             self._answers[key] = float("inf"), self._ask(kind, part, *firsts[group], microbatch, float("inf"))
         return self._answers[key][1].partials
+
+    def ask_on(
+        self, island: Island, start: int, stop: int, microbatch: int, pace_s: float
+    ) -> tuple[PartialPlan, ...]:
+        """Partial plans on an island that is none of the enumeration's; whoever asks keeps the answer."""
+        if self._weights_bytes(start, stop) > island.gpus * island.gpu.memory_bytes:
+            return ()
+        return self._ask(0, _anonymous(island), start, stop, microbatch, pace_s).partials
 
     def _reason(self, kind: int, part: Island, start: int, stop: int, limit_s: float) -> str:
         """Why a pair is not asked about; empty when it is."""
