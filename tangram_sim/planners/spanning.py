@@ -122,7 +122,7 @@ class Spanning:
     def note(self, limit_s: float) -> str:
         """What was looked at and what came of it, in words."""
         names = ", ".join(island.name for island in self.enumeration.islands)
-        looked = f"{self.asked} slices on {len(self.joint)} groups of nodes of several islands"
+        looked = f"{self.asked} slices on {len(self.joint)} joint islands looked at"
         if self.finer:
             looked = f"{names} taken apart, {looked}"
         if self.nearest is None:
