@@ -12,8 +12,9 @@ from tangram_sim.clusters import Island
 from tangram_sim.errors import TangramError
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering.step import Lowering
+from tangram_sim.planners.asking import Question
 from tangram_sim.planners.compose import Composed, Placed
-from tangram_sim.planners.enumerate import Enumeration
+from tangram_sim.planners.enumerate import Enumeration, anonymous
 from tangram_sim.planners.finalists import pipeline_of, seats_of
 from tangram_sim.planners.joint import Nodes, shares
 from tangram_sim.plans import UNLIMITED, PartialPlan, Portion, StagePrice
@@ -50,12 +51,26 @@ class MixedPrices:
         Those that take longer than `pace_s` per microbatch are left out.
         """
         yield from self._merged(nodes, start, stop, microbatch, pace_s)
+        for sequences in self._shares(nodes, start, stop, microbatch):
+            yield from self._uneven(nodes, start, stop, microbatch, sequences, pace_s)
+
+    def questions(
+        self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
+    ) -> Iterator[Question]:
+        """What `partials` is going to ask."""
+        yield Question(anonymous(self.island(nodes)), microbatch, start, stop, pace_s)
+        for sequences in self._shares(nodes, start, stop, microbatch):
+            for (kind, count), share in zip(self._members(nodes), sequences, strict=True):
+                part = anonymous(self.enumeration.islands[kind].part(count))
+                yield Question(part, share, start, stop, float("inf"))
+
+    def _shares(self, nodes: Nodes, start: int, stop: int, microbatch: int) -> Iterator[tuple[int, ...]]:
+        """Shares of a microbatch by the ideal speeds of the members."""
         islands, work = self.enumeration.islands, self.enumeration.bound.seconds[:, start:stop].sum(axis=1)
         speeds = [
             count * islands[kind].gpus_per_node / float(work[kind]) for kind, count in self._members(nodes)
         ]
-        for sequences in shares(speeds, microbatch):
-            yield from self._uneven(nodes, start, stop, microbatch, sequences, pace_s)
+        return shares(speeds, microbatch)
 
     def _members(self, nodes: Nodes) -> list[tuple[int, int]]:
         """(kind, nodes) of the islands that are in it."""

@@ -126,7 +126,7 @@ class Spanning:
         if self.finer:
             looked = f"{names} taken apart, {looked}"
         if self.nearest is None:
-            return f"{looked}: no plan near the best one"
+            return f"{looked}: no plan within {SLACK:.0%} of the best one"
         step_s = self.nearest.step_s
         joined = joined_stages(self.nearest.plan.pipelines[0])
         what = f"stages of their own on {names}" if not joined else "; ".join(joined)
@@ -193,12 +193,14 @@ class Spanning:
         """(slice class, joint island, partial plan) for every question."""
         firsts, _ = slice_classes(self.enumeration.model)
         pace_s = limit_s / (self.enumeration.job.global_batch // microbatch)
-        for question in questions:
+        asked = [(self.joint[one.joint], *firsts[one.group], microbatch, pace_s) for one in questions]
+        if self.enumeration.asking is not None:
+            self.enumeration.asking.ahead([one for given in asked for one in self._prices.questions(*given)])
+        for question, given in zip(questions, asked, strict=True):
             if self.enumeration.expired():
                 return
             self.asked += 1
-            nodes, (start, stop) = self.joint[question.joint], firsts[question.group]
-            for partial in self._prices.partials(nodes, start, stop, microbatch, pace_s):
+            for partial in self._prices.partials(*given):
                 yield question.group, question.joint, partial
 
     def _refined(self, seats: tuple[Seat, ...], microbatch: int) -> tuple[Seat, ...]:

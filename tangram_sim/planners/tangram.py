@@ -18,6 +18,7 @@ from tangram_sim.lowering.prices import StagePrices
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Candidate, Counts, Found, Scored, Wishes
+from tangram_sim.planners.asking import Asking, Subject
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee
@@ -153,6 +154,7 @@ def tangram(
     islands = tuple(
         island.part(island.nodes - island.nodes % unit) for island, unit in zip(islands, units, strict=True)
     )
+    subject = Subject(model, job, hwdb, wishes.constraints)
     enumeration = Enumeration(
         model,
         job,
@@ -167,6 +169,7 @@ def tangram(
         wishes.policies,
         wishes.window,
         expired=expired,
+        asking=None if pieces.jobs == 1 else Asking(pieces, wishes.parallelizer, subject, until_s),
     )
     referee = Referee(model, cluster, job, lowering, counts)
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
@@ -224,7 +227,7 @@ def _several(
         batch = enumeration.job.global_batch
         usual = ranked[0].plan.pipelines[0].microbatch if ranked else max(batch // FEW_PASSES, 1)
         wider = spanning.improve(usual, best_s)
-        if spanning.asked:
+        if spanning.nearest or spanning.finer:
             notes.append(spanning.note(best_s))
         found = [wider, *found] if wider else found
     return found
