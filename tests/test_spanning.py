@@ -1,7 +1,9 @@
 """Stages on several islands, islands cut finer: exact where it can be, never worse, worth it when played."""
 
+import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from tangram_sim.planners.search import hop_seconds
 from tangram_sim.planners.tangram import tangram
 from tangram_sim.plans import Stage
 from tangram_sim.sim import contention
+from tangram_sim.studies import api
 from tests.planning import (
     HWDB,
     Instance,
@@ -87,6 +90,18 @@ def test_islands_merge_at_their_worst_member_where_that_is_faster() -> None:
     ]
     assert gains
     assert max(gains) >= 0.05
+
+
+def test_a_plan_with_parts_is_written_and_simulated_again(tmp_path: Path) -> None:
+    """The file of such a plan holds all decisions: another process plays the same step."""
+    instance = coarse_instance(21)
+    result = api.plan(instance.model, instance.cluster, instance.job, hwdb=HWDB)
+    assert any(len(stage.parts) > 1 for stage in result.forecast.plan.pipelines[0].stages)
+    path = tmp_path / "plan.json"
+    path.write_text(result.document.model_dump_json())
+    again = CliRunner().invoke(app, ["simulate", str(path), "--json"])
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout)["step_s"] == pytest.approx(result.document.step_s, rel=1e-9)
 
 
 def joint_table(workshop: Workshop, microbatch: int) -> tuple[Table, np.ndarray]:

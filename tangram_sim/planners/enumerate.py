@@ -175,13 +175,13 @@ class Enumeration:
             return None
         self._pruned.pop(key, None)
         self.loads.append(self.bound.load(start, stop, kind, part.gpus))
-        answer = self._ask(kind, part, start, stop, key[2], pace_s)
+        answer = self._ask(self.islands[kind].name, part, start, stop, key[2], pace_s)
         if "redundancy" not in self.policies:
             _, classes = slice_classes(self.model)
             for first, row in enumerate(classes):
                 for last, group in enumerate(row):
                     if group == key[1] and first != start:
-                        self._ask(kind, part, first, last, key[2], pace_s)
+                        self._ask(self.islands[kind].name, part, first, last, key[2], pace_s)
         self._answers[key] = (pace_s, answer)
         return answer
 
@@ -194,7 +194,10 @@ class Enumeration:
         if key not in self._answers or self._answers[key][0] < float("inf"):
             if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
                 return ()
-            self._answers[key] = float("inf"), self._ask(kind, part, *firsts[group], microbatch, float("inf"))
+            self._answers[key] = (
+                float("inf"),
+                self._ask(self.islands[kind].name, part, *firsts[group], microbatch, float("inf")),
+            )
         return self._answers[key][1].partials
 
     def ask_on(
@@ -203,7 +206,7 @@ class Enumeration:
         """Partial plans on an island that is none of the enumeration's; whoever asks keeps the answer."""
         if self._weights_bytes(start, stop) > island.gpus * island.gpu.memory_bytes:
             return ()
-        return self._ask(0, anonymous(island), start, stop, microbatch, pace_s).partials
+        return self._ask(island.name, anonymous(island), start, stop, microbatch, pace_s).partials
 
     def _reason(self, kind: int, part: Island, start: int, stop: int, limit_s: float) -> str:
         """Why a pair is not asked about; empty when it is."""
@@ -235,7 +238,7 @@ class Enumeration:
         self.counts.infeasible += reasons.count("infeasible")
         self.counts.windowed += reasons.count("windowed")
 
-    def _ask(self, kind: int, part: Island, start: int, stop: int, microbatch: int, pace_s: float) -> Answer:
+    def _ask(self, name: str, part: Island, start: int, stop: int, microbatch: int, pace_s: float) -> Answer:
         question = Question(part, microbatch, start, stop, pace_s)
         answer = self.asking.ready.pop(question, None) if self.asking is not None else None
         if answer is None:
@@ -246,7 +249,7 @@ class Enumeration:
         if not answer.partials and not answer.dominated:
             self.counts.infeasible += 1
         if self.record is not None:
-            self.record += [_candidate(partial, self.islands[kind].name) for partial in answer.partials]
+            self.record += [_candidate(partial, name) for partial in answer.partials]
         return answer
 
     @cached_property

@@ -120,15 +120,17 @@ class MixedPrices:
                     _portion(self.enumeration.islands[kind].name, count, share, one, zero)
                     for (kind, count), share, one in zip(members, sequences, chosen, strict=True)
                 )
-                allowed = self.enumeration.constraints.allows
-                if portions in seen or not all(
-                    allowed(portion.layout, share) for portion, share in zip(portions, sequences, strict=True)
-                ):
+                if portions in seen or not all(self._allowed(portion) for portion in portions):
                     continue
                 seen.add(portions)
                 priced = self._priced(chosen[0], portions, microbatch)
                 if priced is not None:
                     yield priced
+
+    def _allowed(self, portion: Portion) -> bool:
+        """Whether what the user fixed holds for a part, sharded as the others are."""
+        layouts = [portion.layout, *(run.layout for run in portion.runs)]
+        return all(self.enumeration.constraints.allows(one, portion.sequences) for one in layouts)
 
     def _priced(
         self, like: PartialPlan, portions: tuple[Portion, ...], microbatch: int

@@ -7,6 +7,7 @@ joined unequal GPUs, islands of equal ones take their place, and every stage dec
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -29,13 +30,13 @@ PAIRS_SHARE, PAIRS_LEAST = 16, 60  # slices on joint islands: one for every 16 q
 SIZES = 4  # microbatch sizes, those next to the best one
 COMPOSED = 256  # pipelines looked through for stages on joint islands
 PLAYED = 24  # of them, played per size
-REFINED = 4
+REFINED = 4  # of those played; twice as many are played with shared links
 WORTH = 0.01  # distance to the least work below which nothing is looked for
 
 Pipelines = dict[tuple[tuple[Seat, ...], int], float]
 
 
-class Question(NamedTuple):
+class Prospect(NamedTuple):
     """A slice on a joint island, and the least seconds of a step that a pipeline with it would take."""
 
     least_s: float
@@ -101,10 +102,9 @@ class Spanning:
             return None
         sizes = self._sizes(usual)
         tables = {size: self._table(size, limit_s * (1 + SLACK)) for size in sizes}
-        questions = [one for size in sizes for one in self._questions(tables[size], limit_s)]
-        questions.sort()
+        prospects = sorted(one for size in sizes for one in self._prospects(tables[size], limit_s))
         found: Pipelines = {}
-        kept = questions[: max(PAIRS_LEAST, self.enumeration.counts.asked // PAIRS_SHARE)]
+        kept = prospects[: max(PAIRS_LEAST, self.enumeration.counts.asked // PAIRS_SHARE)]
         for microbatch in sizes:
             limit = min(limit_s, self.best_s) * (1 + SLACK)
             chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
@@ -141,7 +141,7 @@ class Spanning:
     def _table(self, microbatch: int, limit_s: float, beside: Beside | None = None) -> Table:
         return self.enumeration.table(microbatch, limit_s, [1] * len(self.counts), beside)
 
-    def _questions(self, table: Table, limit_s: float) -> Iterator[Question]:
+    def _prospects(self, table: Table, limit_s: float) -> Iterator[Prospect]:
         """Slices on joint islands that could be part of a pipeline below the limit.
 
         At the pace of the fastest partial plans on each island, per node: the slice on the nodes it takes,
@@ -161,15 +161,15 @@ class Spanning:
                 # A second stage, where there is one, works on the first microbatch once the first has.
                 least_s = (table.microbatches + (rest > 0)) * pace_s
                 if least_s < limit_s:
-                    yield Question(least_s, table.microbatch, joint, group)
+                    yield Prospect(least_s, table.microbatch, joint, group)
 
     def _played(
-        self, microbatch: int, limit_s: float, questions: Sequence[Question]
+        self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]
     ) -> Iterator[tuple[tuple[tuple[Seat, ...], int], float]]:
         """Pipelines of one microbatch size that hold a stage on several islands and fit, with their steps."""
         enumeration, job = self.enumeration, self.enumeration.job
         islands, placement = enumeration.islands, self.referee.lowering.placement
-        beside = Beside(self.joint, tuple(self._partials(microbatch, limit_s, questions)))
+        beside = Beside(self.joint, tuple(self._partials(microbatch, limit_s, prospects)))
         if not beside.partials and not self.finer:
             return
         table = self._table(microbatch, limit_s, beside)
@@ -188,20 +188,20 @@ class Spanning:
                 yield (seats, microbatch), seconds
 
     def _partials(
-        self, microbatch: int, limit_s: float, questions: Sequence[Question]
+        self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]
     ) -> Iterator[tuple[int, int, PartialPlan]]:
-        """(slice class, joint island, partial plan) for every question."""
+        """(slice class, joint island, partial plan) for every prospect."""
         firsts, _ = slice_classes(self.enumeration.model)
         pace_s = limit_s / (self.enumeration.job.global_batch // microbatch)
-        asked = [(self.joint[one.joint], *firsts[one.group], microbatch, pace_s) for one in questions]
+        asked = [(self.joint[one.joint], *firsts[one.group], microbatch, pace_s) for one in prospects]
         if self.enumeration.asking is not None:
             self.enumeration.asking.ahead([one for given in asked for one in self._prices.questions(*given)])
-        for question, given in zip(questions, asked, strict=True):
+        for prospect, given in zip(prospects, asked, strict=True):
             if self.enumeration.expired():
                 return
             self.asked += 1
             for partial in self._prices.partials(*given):
-                yield question.group, question.joint, partial
+                yield prospect.group, prospect.joint, partial
 
     def _refined(self, seats: tuple[Seat, ...], microbatch: int) -> tuple[Seat, ...]:
         """Atoms moved over boundaries and sequences between parts while the played step gets shorter."""
@@ -209,13 +209,30 @@ class Spanning:
         while True:
             seats = self.referee.refine(seats, microbatch)
             seconds, moved = min(
-                ((self.referee.play(one, microbatch)[0], one) for one in _reshared(seats)),
+                ((self.referee.play(one, microbatch)[0], one) for one in self._reshared(seats)),
                 key=lambda one: one[0],
                 default=(best, seats),
             )
             if seconds >= min(best, self.referee.play(seats, microbatch)[0]) * (1 - 1e-9):
                 return seats
             best, seats = seconds, moved
+
+    def _reshared(self, seats: tuple[Seat, ...]) -> Iterator[tuple[Seat, ...]]:
+        """One sequence, or one for each replica, given by one part of a stage to another."""
+        allows = self.enumeration.constraints.allows
+        for index, seat in enumerate(seats):
+            parts = (seat, *(replace(one, beside=()) for one in seat.beside))
+            for giver, taker in permutations(range(len(parts)), 2):
+                for count in sorted({1, parts[giver].layout.dp, parts[taker].layout.dp}):
+                    changed = list(parts)
+                    changed[giver] = replace(parts[giver], sequences=parts[giver].sequences - count)
+                    changed[taker] = replace(parts[taker], sequences=parts[taker].sequences + count)
+                    if all(
+                        one.sequences >= one.layout.dp and allows(one.layout, one.sequences)
+                        for one in changed
+                    ):
+                        whole = replace(changed[0], beside=tuple(changed[1:]))
+                        yield (*seats[:index], whole, *seats[index + 1 :])
 
 
 def joined_stages(pipeline: Pipeline) -> list[str]:
@@ -231,21 +248,3 @@ def joined_stages(pipeline: Pipeline) -> list[str]:
         elif "+" in stage.parts[0].island:
             found.append(f"stage {number} on {len(stage.ranks)} GPUs of {stage.parts[0].island} as one")
     return found
-
-
-def _reshared(seats: tuple[Seat, ...]) -> Iterator[tuple[Seat, ...]]:
-    """One sequence, or one for each replica, given by one part of a stage to another."""
-    for index, seat in enumerate(seats):
-        parts = (seat, *seat.beside)
-        for giver in range(len(parts)):
-            for taker in range(len(parts)):
-                for count in {1, parts[giver].layout.dp, parts[taker].layout.dp}:
-                    left = parts[giver].sequences - count
-                    if giver == taker or left < parts[giver].layout.dp:
-                        continue
-                    changed = list(parts)
-                    changed[giver] = replace(parts[giver], sequences=left)
-                    changed[taker] = replace(parts[taker], sequences=parts[taker].sequences + count)
-                    # The first part carries the others.
-                    whole = replace(changed[0], beside=tuple(replace(one, beside=()) for one in changed[1:]))
-                    yield (*seats[:index], whole, *seats[index + 1 :])
