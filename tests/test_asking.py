@@ -81,6 +81,12 @@ def test_questions_are_answered_ahead_once_and_in_pieces_of_neighbours() -> None
     assert sum(pieces.pieces) == len(questions)
     for question in questions:
         assert ahead.ready[question] == asking.answered(workshop.grid, subject, question)
+    both = [*questions, *(one._replace(microbatch=4) for one in questions)]
+    for least, count in ((1, 2), (2, 2), (3, 4), (100, 8)):
+        made = asking.pieces_of(both, least)
+        assert len(made) == count
+        assert sorted(str(one) for piece in made for one in piece) == sorted(map(str, both))
+        assert all(len({(one.part, one.microbatch) for one in piece}) == 1 for piece in made)
     late = Asking(Counted(), "grid", subject, until_s=0.0)
     late.ahead(questions)
     assert not late.ready

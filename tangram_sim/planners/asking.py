@@ -20,7 +20,7 @@ from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Req
 from tangram_sim.planners.parallel import Pieces
 from tangram_sim.registry import parallelizer as parallelizer_named
 
-PIECES_EACH = 6  # per process: pieces are of unequal length
+PIECES_EACH = 2  # per process, at least: pieces are of unequal length
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,22 @@ def answer_piece(sealed: bytes, questions: Sequence[Question], until_s: float) -
     return found
 
 
+def pieces_of(questions: Sequence[Question], least: int) -> list[list[Question]]:
+    """Questions about one part with one microbatch together: what is worked out for one serves the next.
+
+    Cut only where there would be fewer than `least` pieces; the longest first, so that no process ends late.
+    """
+    together: dict[tuple[Island, int], list[Question]] = {}
+    for question in questions:
+        together.setdefault((question.part, question.microbatch), []).append(question)
+    cuts = -(-least // max(len(together), 1))
+    found = []
+    for alike in together.values():
+        each = -(-len(alike) // cuts)
+        found += [alike[first : first + each] for first in range(0, len(alike), each)]
+    return sorted(found, key=lambda piece: -len(piece) * piece[0].part.gpus)
+
+
 @dataclass
 class Asking:
     """Has questions answered ahead, by the parallelizer of a name, in the processes of `pieces`."""
@@ -94,8 +110,7 @@ class Asking:
         """Answers to all questions, kept until they are taken; neighbours go to one process."""
         self._sealed = self._sealed or pickle.dumps((self.name, self.subject))
         open_ones = [one for one in dict.fromkeys(questions) if one not in self.ready]
-        each = max(1, -(-len(open_ones) // (PIECES_EACH * self.pieces.processes)))
-        chunks = [open_ones[first : first + each] for first in range(0, len(open_ones), each)]
+        chunks = pieces_of(open_ones, PIECES_EACH * self.pieces.processes)
         found = self.pieces.run(answer_piece, [(self._sealed, chunk, self.until_s) for chunk in chunks])
         for chunk, answers in zip(chunks, found, strict=True):
             self.ready.update(zip(chunk, answers, strict=False))  # shorter where time was up
