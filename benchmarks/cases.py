@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import purchase
+from benchmarks.jobs import jobs
 from benchmarks.measure import Row, call, spend, tangram
 from benchmarks.scale import scale
 
@@ -132,4 +133,5 @@ GROUPS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "gentree": gentree,
     "purchase": purchasing,
     "scale": scale,
+    "jobs": jobs,
 }

@@ -89,11 +89,26 @@ class LayoutRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Portion:
+    """What the nodes of one island do in a partial plan on several: sequences of every microbatch, a layout.
+
+    No sequences of its own: all islands together are one part under the partial plan's layout.
+    """
+
+    island: str
+    nodes: int
+    sequences: int
+    layout: Layout
+    runs: tuple[LayoutRun, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PartialPlan:
     """One slice on (a part of) one island, priced; `stages` holds its inner pipeline.
 
     `runs` is empty where `layout` holds for all atoms. Else it gives the layout of every run of atoms, from
-    `start` to `stop`; `layout` is that of the first, and all of them have its `pp`.
+    `start` to `stop`; `layout` is that of the first, and all of them have its `pp`. On a joint island
+    `portions` says what the nodes of each of its islands do, and `nodes` is 1.
     """
 
     start: int  # atoms [start, stop)
@@ -109,6 +124,7 @@ class PartialPlan:
     boundary_bytes: float  # activations handed to the next stage per microbatch
     measured: bool = False
     runs: tuple[LayoutRun, ...] = ()
+    portions: tuple[Portion, ...] = ()
 
     @property
     def slowest_s(self) -> float:

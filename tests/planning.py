@@ -131,10 +131,12 @@ def pipelines(table: Table, counts: list[int]) -> Iterator[tuple[tuple[int, int,
             group = int(table.slice_class[start, stop])
             for option in range(int(table.option_ptr[group]), int(table.option_ptr[group + 1])):
                 kind, nodes, depth, most = (int(value) for value in table.ints[option])
-                if nodes > left[kind] or behind > most:
+                each = (
+                    np.eye(len(left), dtype=int)[kind] if kind < len(left) else table.joint[kind - len(left)]
+                )
+                rest = [have - nodes * int(one) for have, one in zip(left, each, strict=True)]
+                if min(rest) < 0 or behind > most:
                     continue
-                rest = list(left)
-                rest[kind] -= nodes
                 for front in extend(start, rest, behind + depth):
                     yield (*front, (option, start, stop))
 

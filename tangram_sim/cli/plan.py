@@ -1,12 +1,15 @@
 """`tangram plan`: lay a model out over a cluster."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.errors import BadInputError, unknown_name
+
+if TYPE_CHECKING:
+    from tangram_sim.planners.cutting import Tolerances
 
 # Sequences per rank that arXiv:2606.16907 uses: 1 for dense models, 4 for Mixtral and Qwen3; without ZeRO.
 PRESETS = {"tangram-paper": 1, "tangram-paper-moe": 4}
@@ -62,6 +65,22 @@ Ablation = Annotated[
 Replicate = Annotated[
     bool, typer.Option("--replicate/--one-pipeline", help="Whether pipelines may stand side by side.")
 ]
+Spanning = Annotated[
+    bool,
+    typer.Option("--spanning/--island-stages", help="Whether a stage may take GPUs of several islands."),
+]
+ComputeTolerance = Annotated[
+    float | None,
+    typer.Option("--compute-tolerance", help="Cut islands by this spread of compute.  [default: free]"),
+]
+MemoryTolerance = Annotated[
+    float | None,
+    typer.Option("--memory-tolerance", help="Cut islands by this spread of memory.  [default: free]"),
+]
+LinkTolerance = Annotated[
+    float | None,
+    typer.Option("--link-tolerance", help="Cut islands by this spread of links.  [default: free]"),
+]
 TimeLimit = Annotated[
     float | None,
     typer.Option(
@@ -69,7 +88,7 @@ TimeLimit = Annotated[
         help="Seconds after which to take the best plan so far; 0: the best uniform one.  [default: none]",
     ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", help="Processes that search large clusters (0: all cores).")]
+Jobs = Annotated[int, typer.Option("--jobs", help="Processes of the search (0: all cores).")]
 
 
 def command(
@@ -96,6 +115,10 @@ def command(
     window: Window = "auto",
     ablation: Ablation = False,
     replicate: Replicate = True,
+    spanning: Spanning = True,
+    compute_tolerance: ComputeTolerance = None,
+    memory_tolerance: MemoryTolerance = None,
+    link_tolerance: LinkTolerance = None,
     time_limit: TimeLimit = None,
     jobs: Jobs = 1,
     stack: shared.Stack = "generic",
@@ -123,6 +146,10 @@ def command(
                 "--top": top > 1,
                 "--candidates": candidates,
                 "--whole-islands": not sub_islands,
+                "--island-stages": not spanning,
+                "--compute-tolerance": compute_tolerance is not None,
+                "--memory-tolerance": memory_tolerance is not None,
+                "--link-tolerance": link_tolerance is not None,
             },
         )
     if time_limit is not None and not time_limit >= 0:
@@ -148,6 +175,8 @@ def command(
         policies=_policies(no_prune),
         window=_window(window),
         replicate=replicate,
+        spanning=spanning,
+        tolerances=_tolerances(compute_tolerance, memory_tolerance, link_tolerance),
         time_limit_s=float("inf") if time_limit is None else time_limit,
         jobs=jobs,
     )
@@ -183,6 +212,18 @@ def command(
         )
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, candidates=candidates)
+
+
+def _tolerances(compute: float | None, memory: float | None, link: float | None) -> "Tolerances | None":
+    """The spreads by which islands are cut; None leaves the cut to the search. Others keep their default."""
+    from tangram_sim.planners.cutting import Tolerances
+
+    given = {"compute": compute, "memory": memory, "intra": link}
+    for name, value in given.items():
+        if value is not None:
+            shared.require_fraction(f"--{'link' if name == 'intra' else name}-tolerance", value)
+    said = {name: value for name, value in given.items() if value is not None}
+    return Tolerances(**said) if said else None
 
 
 def _refuse(planner: str, given: dict[str, object]) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields
 
 from tangram_sim.lowering.step import LoweredStep
 from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.planners.cutting import Tolerances
 from tangram_sim.plans import Plan
 
 # Why a question need not be asked, or its answer not be kept (arXiv:2606.16907, section on pruning).
@@ -24,6 +25,8 @@ class Wishes:
     policies: tuple[str, ...] = POLICIES  # how the enumeration is pruned
     window: float = 0.0  # loads asked about: 1/window to window; 0: what provably loses nothing
     replicate: bool = True  # also try pipelines side by side
+    spanning: bool = True  # also try stages on several islands, and islands cut finer (with `replicate` only)
+    tolerances: Tolerances | None = None  # of the cut into islands; None: the default, and the search decides
     time_limit_s: float = float("inf")  # of the search; 0: the best trivial plan
     jobs: int = 1  # processes of the search
 

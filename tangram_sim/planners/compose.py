@@ -46,8 +46,8 @@ def compose_table(
 
     The first is optimal under the objective among all pipelines of the table; the others are the best
     non-dominated ones, for re-ranking by simulation. `counts` are the nodes (units) of each kind,
-    `hop_s` (kinds, kinds) the transfers between neighbours (inf where an order is forbidden), `work`
-    (atoms + 1) a prefix sum over atoms of any positive measure of work.
+    `hop_s` (kinds, kinds) the transfers between neighbours (inf where an order is forbidden; joint kinds
+    behind the others), `work` (atoms + 1) a prefix sum over atoms of any positive measure of work.
     """
     if not len(table.floats):
         return []
@@ -60,6 +60,7 @@ def compose_table(
         table.floats,
         table.ints,
         np.asarray(counts, dtype=np.int64),
+        np.array(table.joint, dtype=np.int64).reshape(-1, len(counts)),
         hop_s,
         work,
         table.whole_depth,

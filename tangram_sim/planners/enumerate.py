@@ -1,6 +1,6 @@
 """Asks a parallelizer about every (slice, part of an island) that can matter, and tabulates the answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from tangram_sim.clusters import Island
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
-from tangram_sim.lowering.atoms import Slice, atom_kinds, atoms_of
+from tangram_sim.lowering.atoms import atom_kinds, atoms_of
 from tangram_sim.models import Block, Model
-from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Request
+from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer
 from tangram_sim.planners.api import POLICIES, Candidate, Counts
+from tangram_sim.planners.asking import Asking, Question, Subject, answered
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.plans import UNLIMITED, PartialPlan, passage
 from tangram_sim.schedules import holds_whole_depth
@@ -31,6 +32,15 @@ class Table:
     ints: NDArray[np.int64]  # (options, 4): kind, nodes (in units), depth, most stages behind
     partials: list[PartialPlan]  # of the class's first slice
     whole_depth: bool = False  # the schedule holds as many microbatches as the pipeline is deep (ZB-H1)
+    joint: tuple[tuple[int, ...], ...] = ()  # nodes of each kind that a unit of every joint kind takes
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What joint islands offer for one microbatch: nodes of every island in each of them, partial plans."""
+
+    nodes: tuple[tuple[int, ...], ...]
+    partials: tuple[tuple[int, int, PartialPlan], ...]  # (slice class, joint island, plan of its first slice)
 
 
 def _never() -> bool:
@@ -80,6 +90,7 @@ class Enumeration:
     loads: list[float] = field(default_factory=list)  # of the pairs asked about
     widest: int = 1 << 30  # units of the widest stage asked about
     expired: Callable[[], bool] = field(default=_never)  # true: no further questions, what is known must do
+    asking: Asking | None = None  # the parallelizer in several processes
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
     # By (part, class, microbatch): the pace asked with, and the answer.
     _answers: dict[tuple[int, int, int], tuple[float, Answer]] = field(default_factory=dict)
@@ -87,42 +98,75 @@ class Enumeration:
     _visited: set[tuple[int, int, int]] = field(default_factory=set)  # (part, kind, microbatch)
     _outside_s: float = float("inf")  # least bound of a pair that only the window left out
 
-    def table(self, microbatch: int, limit_s: float, units: Sequence[int]) -> Table:
+    def table(
+        self, microbatch: int, limit_s: float, units: Sequence[int], beside: Beside | None = None
+    ) -> Table:
         """Partial plans for one microbatch size; pairs that cannot beat `limit_s` are not asked about.
 
-        Islands are taken `units[kind]` nodes at a time.
+        Islands are taken `units[kind]` nodes at a time. What joint islands offer `beside` goes in, too.
         """
         firsts, classes = slice_classes(self.model)
         pairs = sum(entry >= 0 for row in classes for entry in row)
         options: list[list[tuple[int, PartialPlan]]] = [[] for _ in firsts]
+        parts = list(self._parts_by(units))
+        if self.asking is not None:
+            self._ask_ahead(self.asking, parts, microbatch, limit_s)
+        for kind, number, part in parts:
+            if self.expired():
+                break
+            if "redundancy" in self.policies and (number, kind, microbatch) not in self._visited:
+                known = any(
+                    (number, other, microbatch) in self._visited for other in range(len(self.islands))
+                )
+                self.counts.redundant += pairs if known else pairs - len(firsts)
+                self._visited.add((number, kind, microbatch))
+            for group, (start, stop) in enumerate(firsts):
+                key = (number, group, microbatch)
+                answer = self._answer(key, kind, part, start, stop, limit_s)
+                options[group] += [(kind, partial) for partial in answer.partials] if answer else []
+        if beside is None:
+            return self._tabulate(microbatch, classes, options, units)
+        for group, joint, partial in beside.partials:
+            options[group].append((len(self.islands) + joint, partial))
+        found = self._tabulate(microbatch, classes, options, [*units, *[1] * len(beside.nodes)])
+        return replace(found, joint=beside.nodes)
+
+    def _parts_by(self, units: Sequence[int]) -> Iterator[tuple[int, int, Island]]:
+        """(kind, number, part), `units[kind]` nodes of an island at a time; equal parts have one number."""
         for kind, island in enumerate(self.islands):
             for nodes in range(units[kind], min(island.nodes, self.widest * units[kind]) + 1, units[kind]):
-                if self.expired():
-                    break
-                part = _anonymous(island.part(nodes))
+                part = anonymous(island.part(nodes))
                 if "redundancy" not in self.policies:
                     part = replace(part, name=f"{part.name} of {island.name}")
-                number = self._parts.setdefault(part, len(self._parts))
-                if "redundancy" in self.policies and (number, kind, microbatch) not in self._visited:
-                    known = any(
-                        (number, other, microbatch) in self._visited for other in range(len(self.islands))
-                    )
-                    self.counts.redundant += pairs if known else pairs - len(firsts)
-                    self._visited.add((number, kind, microbatch))
-                for group, (start, stop) in enumerate(firsts):
-                    key = (number, group, microbatch)
-                    answer = self._answer(key, kind, part, start, stop, limit_s)
-                    options[group] += [(kind, partial) for partial in answer.partials] if answer else []
-        return self._tabulate(microbatch, classes, options, units)
+                yield kind, self._parts.setdefault(part, len(self._parts)), part
+
+    def _ask_ahead(
+        self, asking: Asking, parts: Sequence[tuple[int, int, Island]], microbatch: int, limit_s: float
+    ) -> None:
+        """Have everything that a table is about to ask answered in other processes."""
+        firsts, _ = slice_classes(self.model)
+        pace_s = self._pace_s(microbatch, limit_s)
+        asking.ahead(
+            [
+                Question(part, microbatch, start, stop, pace_s)
+                for kind, number, part in parts
+                for group, (start, stop) in enumerate(firsts)
+                if self._answers.get((number, group, microbatch), (-1.0,))[0] < pace_s
+                and not self._reason(kind, part, start, stop, limit_s)
+            ]
+        )
+
+    def _pace_s(self, microbatch: int, limit_s: float) -> float:
+        """A plan below the limit has no stage slower than its share of the microbatches."""
+        if "incompatibility" not in self.policies:
+            return float("inf")
+        return limit_s / (self.job.global_batch // microbatch)
 
     def _answer(
         self, key: tuple[int, int, int], kind: int, part: Island, start: int, stop: int, limit_s: float
     ) -> Answer | None:
         """The answer about one (part, class, microbatch); None when a policy prunes it."""
-        # A plan below the limit has no stage slower than its share of the microbatches.
-        pace_s = limit_s / (self.job.global_batch // key[2])
-        if "incompatibility" not in self.policies:
-            pace_s = float("inf")
+        pace_s = self._pace_s(key[2], limit_s)
         if key in self._answers and self._answers[key][0] >= pace_s:
             return self._answers[key][1]
         reason = self._reason(kind, part, start, stop, limit_s)
@@ -131,13 +175,13 @@ class Enumeration:
             return None
         self._pruned.pop(key, None)
         self.loads.append(self.bound.load(start, stop, kind, part.gpus))
-        answer = self._ask(kind, part, start, stop, key[2], pace_s)
+        answer = self._ask(self.islands[kind].name, part, start, stop, key[2], pace_s)
         if "redundancy" not in self.policies:
             _, classes = slice_classes(self.model)
             for first, row in enumerate(classes):
                 for last, group in enumerate(row):
                     if group == key[1] and first != start:
-                        self._ask(kind, part, first, last, key[2], pace_s)
+                        self._ask(self.islands[kind].name, part, first, last, key[2], pace_s)
         self._answers[key] = (pace_s, answer)
         return answer
 
@@ -145,13 +189,24 @@ class Enumeration:
         """Partial plans of any pace for atoms like [start, stop) on some nodes of an island; asked once."""
         firsts, classes = slice_classes(self.model)
         group = classes[start][stop]
-        part = _anonymous(self.islands[kind].part(nodes))
+        part = anonymous(self.islands[kind].part(nodes))
         key = (self._parts.setdefault(part, len(self._parts)), group, microbatch)
         if key not in self._answers or self._answers[key][0] < float("inf"):
             if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
                 return ()
-            self._answers[key] = float("inf"), self._ask(kind, part, *firsts[group], microbatch, float("inf"))
+            self._answers[key] = (
+                float("inf"),
+                self._ask(self.islands[kind].name, part, *firsts[group], microbatch, float("inf")),
+            )
         return self._answers[key][1].partials
+
+    def ask_on(
+        self, island: Island, start: int, stop: int, microbatch: int, pace_s: float
+    ) -> tuple[PartialPlan, ...]:
+        """Partial plans on an island that is none of the enumeration's; whoever asks keeps the answer."""
+        if self._weights_bytes(start, stop) > island.gpus * island.gpu.memory_bytes:
+            return ()
+        return self._ask(island.name, anonymous(island), start, stop, microbatch, pace_s).partials
 
     def _reason(self, kind: int, part: Island, start: int, stop: int, limit_s: float) -> str:
         """Why a pair is not asked about; empty when it is."""
@@ -183,26 +238,19 @@ class Enumeration:
         self.counts.infeasible += reasons.count("infeasible")
         self.counts.windowed += reasons.count("windowed")
 
-    def _ask(self, kind: int, part: Island, start: int, stop: int, microbatch: int, pace_s: float) -> Answer:
-        request = Request(
-            Slice(self.model, start, stop),
-            part,
-            self.job,
-            microbatch,
-            self.job.global_batch // microbatch,
-            self.hwdb,
-            self.constraints,
-            pace_s,
-        )
-        answer = self.parallelizer.parallelize(request)
+    def _ask(self, name: str, part: Island, start: int, stop: int, microbatch: int, pace_s: float) -> Answer:
+        question = Question(part, microbatch, start, stop, pace_s)
+        answer = self.asking.ready.pop(question, None) if self.asking is not None else None
+        if answer is None:
+            subject = Subject(self.model, self.job, self.hwdb, self.constraints)
+            answer = answered(self.parallelizer, subject, question)
         self.counts.asked += 1
         self.counts.dominated += answer.dominated
         if not answer.partials and not answer.dominated:
             self.counts.infeasible += 1
         if self.record is not None:
-            self.record += [_candidate(partial, self.islands[kind].name) for partial in answer.partials]
-        # Rejections keep all prices of their island alive; nobody asks the enumeration for them.
-        return replace(answer, rejected=())
+            self.record += [_candidate(partial, name) for partial in answer.partials]
+        return answer
 
     @cached_property
     def _parameters(self) -> NDArray[np.float64]:
@@ -282,7 +330,7 @@ def _undominated(
     return kept
 
 
-def _anonymous(part: Island) -> Island:
+def anonymous(part: Island) -> Island:
     """The part without its name and place: equal parts of different islands are asked about once."""
     return replace(part, name=part.gpu.name, groups=(), node_indices=(), reason="")
 

@@ -11,7 +11,7 @@ from tangram_sim.lowering.placement import Placement
 from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Counts, Scored
-from tangram_sim.planners.compose import Composed
+from tangram_sim.planners.compose import Composed, Placed
 from tangram_sim.plans import LayerLayout, LayoutRun, Part, Pipeline, Plan, Stage
 from tangram_sim.sim import contention
 
@@ -21,6 +21,7 @@ class Seat:
     """One stage to be: atoms [start, stop) on some ranks under one layout, or under one for each run.
 
     Runs may reach beyond the stage when its ends have moved; an end that has none takes the nearest.
+    Seats `beside` it are further parts of the stage; `sequences` of every microbatch are then its own.
     """
 
     island: str
@@ -29,6 +30,14 @@ class Seat:
     start: int
     stop: int
     runs: tuple[LayoutRun, ...] = ()
+    sequences: int = 0  # 0: the whole microbatch
+    beside: tuple["Seat", ...] = ()
+
+    def between(self, start: int, stop: int) -> "Seat":
+        """The same stage with other atoms."""
+        return replace(
+            self, start=start, stop=stop, beside=tuple(one.between(start, stop) for one in self.beside)
+        )
 
     def layouts(self, layers: int) -> tuple[LayerLayout, ...]:
         """The layout of every run of blocks; the embedding goes with the first, the head with the last."""
@@ -60,7 +69,11 @@ def seats_of(composed: Composed, islands: Sequence[Island], placement: Placement
     seats: list[Seat] = []
     first = placement.first_rank
     for place in composed.places:
-        island, partial = islands[place.kind], place.partial
+        partial = place.partial
+        if partial.portions:
+            seats.append(_joint_seat(place, islands, next_node, placement))
+            continue
+        island = islands[place.kind]
         taken = island.node_indices[next_node[place.kind] : next_node[place.kind] + partial.nodes]
         next_node[place.kind] += partial.nodes
         ranks = [rank for node in taken for rank in range(first[node], first[node + 1])]
@@ -83,14 +96,38 @@ def seats_of(composed: Composed, islands: Sequence[Island], placement: Placement
     return tuple(seats)
 
 
+def _joint_seat(place: Placed, islands: Sequence[Island], next_node: list[int], placement: Placement) -> Seat:
+    """A place on several islands: the next nodes of each, as parts of their own or as one."""
+    partial, first = place.partial, placement.first_rank
+    kind_of = {island.name: kind for kind, island in enumerate(islands)}
+    shift = place.start - partial.start
+    parts: list[Seat] = []
+    for portion in partial.portions:
+        kind = kind_of[portion.island]
+        taken = islands[kind].node_indices[next_node[kind] : next_node[kind] + portion.nodes]
+        next_node[kind] += portion.nodes
+        ranks = tuple(rank for node in taken for rank in range(first[node], first[node + 1]))
+        runs = tuple(LayoutRun(run.start + shift, run.stop + shift, run.layout) for run in portion.runs)
+        parts.append(
+            Seat(portion.island, ranks, portion.layout, place.start, place.stop, runs, portion.sequences)
+        )
+    if all(part.sequences for part in parts):
+        return replace(parts[0], beside=tuple(parts[1:]))
+    ranks = tuple(sorted(rank for part in parts for rank in part.ranks))
+    return replace(parts[0], island="+".join(part.island for part in parts), ranks=ranks)
+
+
 def pipeline_of(seats: Iterable[Seat], layers: int, microbatch: int, microbatches: int) -> Pipeline:
-    """The pipeline noun for stages that hold one chunk and one part each."""
+    """The pipeline noun for stages that hold one chunk each."""
     stages = []
     for seat in seats:
         blocks = _blocks(seat.start, seat.stop, layers)
-        part = Part(seat.island, seat.ranks, microbatch, seat.layouts(layers))
+        parts = tuple(
+            Part(one.island, one.ranks, one.sequences or microbatch, one.layouts(layers))
+            for one in (seat, *seat.beside)
+        )
         chunks = (blocks,) if blocks[1] > blocks[0] else ()
-        stages.append(Stage(chunks, seat.start == 0, seat.stop == layers + 2, (part,)))
+        stages.append(Stage(chunks, seat.start == 0, seat.stop == layers + 2, parts))
     return Pipeline(microbatches, microbatch, tuple(stages))
 
 
@@ -158,5 +195,5 @@ def _moved(seats: tuple[Seat, ...], index: int, move: int) -> tuple[Seat, ...] |
     boundary = before.stop + move
     if boundary <= before.start or boundary >= after.stop:
         return None
-    changed = (replace(before, stop=boundary), replace(after, start=boundary))
+    changed = (before.between(before.start, boundary), after.between(boundary, after.stop))
     return (*seats[:index], *changed, *seats[index + 2 :])

@@ -61,6 +61,23 @@ def find_islands(
     )
 
 
+def finer_islands(
+    cluster: Cluster, dtype: str, islands: Sequence[Island], hwdb: Hwdb, stack: str = "generic"
+) -> tuple[Island, ...]:
+    """The same nodes cut without tolerances, into islands of equal GPUs; `islands` where they are that."""
+    held = {node for island in islands for node in island.node_indices}
+    cut_finer = tuple(
+        island
+        for island in find_islands(cluster, dtype, Tolerances(0.0, 0.0, 0.0), hwdb, stack)
+        if held.issuperset(island.node_indices)
+    )
+    same = {frozenset(island.node_indices) for island in islands} == {
+        frozenset(island.node_indices) for island in cut_finer
+    }
+    covered = sum(island.nodes for island in cut_finer) == len(held)
+    return tuple(islands) if same or not covered else cut_finer
+
+
 _NIC = 2  # column of the link metrics, behind the two kinds of links inside a node
 
 

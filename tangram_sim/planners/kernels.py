@@ -35,7 +35,8 @@ def compose(
     option_floats: Floats,  # (options, 4): slowest, latency, forward, closing
     option_ints: Ints,  # (options, 4): kind, nodes, depth, most stages behind
     counts: Ints,  # (kinds): nodes of each kind
-    hop_s: Floats,  # (kinds, kinds): transfer between neighbouring stages, inf where the order forbids it
+    joint: Ints,  # (joint kinds, kinds): nodes that one unit of each takes; numbered behind the kinds
+    hop_s: Floats,  # (all kinds, all kinds): transfer between neighbours, inf where the order forbids it
     work: Floats,  # (atoms + 1): work of atoms [0, i)
     whole_depth: bool,  # stages hold as many microbatches as the pipeline is deep, not as stages stand behind
     repeats: float,  # microbatches - 1
@@ -74,7 +75,16 @@ def compose(
                 if slowest >= bound_s:
                     continue
                 kind, nodes = option_ints[option, 0], option_ints[option, 1]
-                period_rate[kind] = max(period_rate[kind], amount / (nodes * slowest))
+                if kind < kinds:
+                    period_rate[kind] = max(period_rate[kind], amount / (nodes * slowest))
+                else:  # the rates of its members together cover it; it needs so many nodes of the first one
+                    taken = joint[kind - kinds] * nodes
+                    lacking = amount / slowest - (taken * period_rate).sum()
+                    for member in range(kinds):
+                        if lacking > 0 and taken[member]:
+                            period_rate[member] += lacking / taken.sum()
+                    kind = np.nonzero(taken)[0][0]
+                    nodes = taken[kind]
                 latency_cost[kind, nodes] = min(latency_cost[kind, nodes], option_floats[option, 1] / amount)
                 forward_cost[kind, nodes] = min(forward_cost[kind, nodes], option_floats[option, 2] / amount)
     for kind in range(kinds):
@@ -118,9 +128,20 @@ def compose(
                     if slowest >= bound_s:
                         continue
                     kind, nodes = option_ints[option, 0], option_ints[option, 1]
-                    if (used // strides[kind]) % (counts[kind] + 1) < nodes:
-                        continue
-                    before = used - nodes * strides[kind]
+                    before = used
+                    if kind < kinds:
+                        if (used // strides[kind]) % (counts[kind] + 1) < nodes:
+                            continue
+                        before -= nodes * strides[kind]
+                    else:
+                        for member in range(kinds):
+                            wanted = joint[kind - kinds, member] * nodes
+                            if (used // strides[member]) % (counts[member] + 1) < wanted:
+                                before = -1
+                                break
+                            before -= wanted * strides[member]
+                        if before < 0:
+                            continue
                     for label in range(first[stop, before], last[stop, before]):
                         behind = ints[label, DEPTH]
                         if behind > option_ints[option, 3]:

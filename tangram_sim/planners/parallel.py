@@ -24,6 +24,15 @@ class Pieces:
         self.jobs = jobs or -1
         self.repeated = 0  # pieces whose worker died
 
+    @property
+    def processes(self) -> int:
+        """How many processes there are."""
+        if self.jobs == 1:
+            return 1
+        from joblib import effective_n_jobs
+
+        return int(effective_n_jobs(self.jobs))
+
     def run(self, work: Callable[..., Answer], questions: Sequence[tuple[Any, ...]]) -> list[Answer]:
         """`work(*question)` for every question. Errors of the work itself are raised."""
         if self.jobs == 1 or len(questions) < 2:

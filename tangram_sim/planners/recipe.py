@@ -12,7 +12,7 @@ class Tangram(WholeClusterPlanner):
     """Islands, partial plans, composition, finalists played whole; see `tangram_sim.planners.tangram`."""
 
     name = "tangram"
-    limits = "Tangram's stages lie inside one island, and a step is one pipeline"
+    limits = "Tangram tries few stages over several islands, and few pipelines side by side"
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The best plan found."""

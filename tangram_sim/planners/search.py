@@ -213,7 +213,9 @@ def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: Referee, to
 def _kind(seats: tuple[Seat, ...], microbatch: int) -> object:
     """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
     return microbatch, tuple(
-        (seat.island, len(seat.ranks), seat.layout, tuple(run.layout for run in seat.runs)) for seat in seats
+        (one.island, len(one.ranks), one.layout, tuple(run.layout for run in one.runs), one.sequences)
+        for seat in seats
+        for one in (seat, *seat.beside)
     )
 
 

@@ -19,20 +19,23 @@ from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Candidate, Counts, Found, Scored, Wishes
+from tangram_sim.planners.asking import Asking, Subject
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee
 from tangram_sim.planners.infeasible import why_not
-from tangram_sim.planners.islands import find_islands
+from tangram_sim.planners.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.parallel import Pieces
 from tangram_sim.planners.patterns import Ground
 from tangram_sim.planners.replication import Replication
 from tangram_sim.planners.scale import MOST_STATES, Fleets, is_large
 from tangram_sim.planners.search import Progress, Search, rank
+from tangram_sim.planners.spanning import spanning_over
 from tangram_sim.planners.trivial import trivial
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.schedules import holds_whole_depth
 
+FEW_PASSES = 16  # per step, for lack of a plan that says how many are usual
 MAX_STATES = MOST_STATES  # node-count combinations the composition keeps apart
 
 
@@ -44,7 +47,9 @@ def usable_islands(
     Raises InfeasibleError when none is left, UnknownNameError for names in --order or --exclude that
     are no island.
     """
-    islands = find_islands(cluster, job.recipe.gemm_dtype, hwdb=hwdb, stack=job.stack)
+    islands = find_islands(
+        cluster, job.recipe.gemm_dtype, wishes.tolerances or DEFAULT_TOLERANCES, hwdb, job.stack
+    )
     names = [island.name for island in islands]
     for option, given in (("--order", wishes.order), ("--exclude", wishes.exclude)):
         for name in given:
@@ -152,6 +157,7 @@ def tangram(
     islands = tuple(
         island.part(island.nodes - island.nodes % unit) for island, unit in zip(islands, units, strict=True)
     )
+    subject = Subject(model, job, hwdb, wishes.constraints)
     enumeration = Enumeration(
         model,
         job,
@@ -166,33 +172,28 @@ def tangram(
         wishes.policies,
         wishes.window,
         expired=expired,
+        asking=None if pieces.jobs == 1 else Asking(pieces, wishes.parallelizer, subject, until_s),
     )
     referee = Referee(model, cluster, job, lowering, counts)
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
     search = Search(enumeration, referee, bound.step_s(), units, work, wishes.order, expired)
     played = search.run(progress)
     enumeration.count_pruned()
+    ranked = rank(played, referee, max(wishes.top, 1)) if played else []
+    if wishes.replicate and wishes.sub_islands and not wishes.order:
+        several = _several(enumeration, referee, ranked, wishes, max(units) == 1, notes)
+        ranked = [*several, *ranked]
     if expired():
         notes.append(_stopped(wishes))
-        if not played and not ready:
+        if not ranked and not ready:
             raise InfeasibleError(_out_of_time(wishes))
-    if not played and not ready:
+    if not ranked and not ready:
         if counts.windowed:
             raise InfeasibleError(
                 f"no plan inside --window {wishes.window:g}: {counts.windowed} pairs of a slice and a part "
                 "of an island lie outside; widen it, or leave it to the planner with --window auto"
             )
         raise InfeasibleError(why_not(model, cluster, job, islands, hwdb, wishes.constraints))
-    ranked = rank(played, referee, max(wishes.top, 1)) if played else []
-    if ranked and wishes.replicate and wishes.sub_islands and not wishes.order and not expired():
-        faster = Replication(enumeration, referee).improve(ranked[0])
-        if faster is not None:
-            gain = 1 - faster.step_s / ranked[0].step_s
-            count = len(faster.plan.pipelines)
-            notes.append(
-                f"{count} pipelines side by side are {gain:.1%} faster than the best single one found"
-            )
-            ranked = [faster, *ranked]
     ranked = sorted([*ranked, *ready], key=lambda scored: scored.step_s)[: max(wishes.top, 1)]
     lost = enumeration.lost(ranked[0].step_s)
     if wishes.window:
@@ -201,7 +202,41 @@ def tangram(
             f"{lost:.1%} of the step lost to it"
         )
     loads = (min(enumeration.loads, default=0.0), max(enumeration.loads, default=0.0))
-    return Found(ranked, bound.step_s(), counts, notes, every, loads, lost, search.least_s())
+    least_s = search.least_s()
+    if len(ranked[0].plan.pipelines) == 1 and ranked[0].step_s < least_s:
+        least_s = 0.0  # it bounds stages on one island each, of the islands of the search
+    return Found(ranked, bound.step_s(), counts, notes, every, loads, lost, least_s)
+
+
+def _several(
+    enumeration: Enumeration,
+    referee: Referee,
+    ranked: Sequence[Scored],
+    wishes: Wishes,
+    by_node: bool,
+    notes: list[str],
+) -> list[Scored]:
+    """Faster plans than the best of `ranked`: pipelines side by side, stages on several islands."""
+    found: list[Scored] = []
+    best_s = ranked[0].step_s if ranked else float("inf")
+    if ranked and not enumeration.expired():
+        beside = Replication(enumeration, referee).improve(ranked[0])
+        if beside is not None:
+            gain, count = 1 - beside.step_s / best_s, len(beside.plan.pipelines)
+            notes.append(
+                f"{count} pipelines side by side are {gain:.1%} faster than the best single one found"
+            )
+            found, best_s = [beside], beside.step_s
+    # Degrees that are fixed are those of a stage: parts side by side would multiply dp.
+    if wishes.spanning and by_node and "dp" not in dict(wishes.constraints.fixed):
+        spanning = spanning_over(enumeration, referee, free=wishes.tolerances is None)
+        batch = enumeration.job.global_batch
+        usual = ranked[0].plan.pipelines[0].microbatch if ranked else max(batch // FEW_PASSES, 1)
+        wider = spanning.improve(usual, best_s)
+        if spanning.nearest or spanning.finer:
+            notes.append(spanning.note(best_s))
+        found = [wider, *found] if wider else found
+    return found
 
 
 def _stopped(wishes: Wishes) -> str:

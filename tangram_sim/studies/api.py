@@ -14,7 +14,7 @@ from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Candidate, Wishes
 from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.islands import find_islands
+from tangram_sim.planners.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.search import Progress
 from tangram_sim.planners.tangram import tangram, usable_islands
 from tangram_sim.planners.uniform import Uniform, uniform_plan
@@ -123,7 +123,9 @@ def plan(
             "plan composes 1f1b, gpipe and zb-h1 pipelines; interleaved ones can be priced with "
             "`tangram estimate --schedule interleaved --vpp N`"
         )
-    wishes = named_islands(wishes, find_islands(cluster, job.recipe.gemm_dtype, hwdb=hwdb, stack=job.stack))
+    tolerances = wishes.tolerances or DEFAULT_TOLERANCES
+    cut = find_islands(cluster, job.recipe.gemm_dtype, tolerances, hwdb, job.stack)
+    wishes = named_islands(wishes, cut)
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()

@@ -1,0 +1,56 @@
+"""Joint islands: whole nodes of several islands that may hold one stage together, and shares of its work.
+
+A joint island is a kind of its own to the composition; a unit of it takes nodes of each of its islands.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
+
+import numpy as np
+
+Nodes = tuple[int, ...]  # of every island
+
+UNEVEN = 1.34  # time of the slowest part over that of an ideal share: coarse shares above are left out
+
+
+def steps_of(nodes: int) -> tuple[int, ...]:
+    """Numbers of nodes of one island that a joint island takes: up to 3 all, else one, two, half and all."""
+    return tuple(range(1, nodes + 1)) if nodes <= 3 else tuple(sorted({1, 2, nodes // 2, nodes}))
+
+
+def joint_islands(counts: Sequence[int]) -> tuple[Nodes, ...]:
+    """Pairs of islands in all steps of each, and equal shares of all islands where there are three or more.
+
+    Those that take the largest share of the cluster's nodes last: they leave least to others.
+    """
+    found: dict[Nodes, None] = {}
+    kinds = range(len(counts))
+    for pair in combinations(kinds, 2):
+        for taken in product(*(steps_of(counts[kind]) for kind in pair)):
+            found[tuple(dict(zip(pair, taken, strict=True)).get(kind, 0) for kind in kinds)] = None
+    if len(counts) > 2:
+        for share in range(1, min(counts) + 1):
+            found[tuple(count // share for count in counts)] = None
+    return tuple(sorted(found, key=lambda nodes: (sum(nodes), nodes)))
+
+
+def shares(speeds: Sequence[float], microbatch: int, most: int = 3) -> Iterator[tuple[int, ...]]:
+    """Ways to share the sequences of a microbatch by speed, each part a multiple of 1, 2, 4, ... of them.
+
+    So many sequences at a time go to the part that ends first with them. Coarse multiples first: they suit
+    data-parallel ranks; but a part far from its speed is of use to nobody. No part is empty.
+    """
+    ideal_s = microbatch / sum(speeds)
+    seen: set[tuple[int, ...]] = set()
+    quantum = 1 << max(microbatch.bit_length() - 1, 0)
+    while quantum and len(seen) < most and microbatch >= len(speeds):
+        parts = [0] * len(speeds) if quantum > 1 else [1] * len(speeds)
+        while sum(parts) < microbatch:
+            ends = [(part + quantum) / speed for part, speed in zip(parts, speeds, strict=True)]
+            parts[int(np.argmin(ends))] += min(quantum, microbatch - sum(parts))
+        latest_s = max(part / speed for part, speed in zip(parts, speeds, strict=True))
+        near = latest_s <= UNEVEN * ideal_s or (quantum == 1 and not seen)
+        if min(parts) and near and tuple(parts) not in seen:
+            seen.add(tuple(parts))
+            yield tuple(parts)
+        quantum //= 2
