@@ -81,9 +81,8 @@ def tail_s(ensemble: Ensemble, profile: Profile) -> float:
     links of a machine once, however many of its GPUs hold it. ZeRO-3 gathers weights besides (x 1.5).
     """
     copies = len(ensemble.pipes)
-    holders: list[dict[tuple[int, int], set[int]]] = [
-        {} for _ in range(profile.atoms)
-    ]  # (kind, tp): machines
+    # The machines of every atom, by (kind, tp) of its holders.
+    holders: list[dict[tuple[int, int], set[int]]] = [{} for _ in range(profile.atoms)]
     update = 0.0
     for pipe, seats in zip(ensemble.pipes, ensemble.seats, strict=True):
         for (start, stop), (fragment, team) in zip(pairwise(pipe.cuts), pipe.stages, strict=True):
