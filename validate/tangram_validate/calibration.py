@@ -239,6 +239,8 @@ def write_overlay(found: Calibration, folder: Path) -> dict[str, float]:
         )
         row(name, "gemm", "efficiency", min(rate.get("gemm", 1.0), 1.0), 3)
         row(name, "attention", "efficiency", min(rate.get("attention", 1.0), 1.0), 3)
+        row(name, "attention", "exponent_columns", 0.0, 1)  # the rate was measured with them
+        row(name, "attention", "share", 1.0, 1)
         row(name, "attention", "fused", rate.get("fused", 0.0), 1)
         row(name, "memory", "efficiency", 1.0, 3)
         row(name, "memory", "usable", 1.0, 1)
