@@ -19,7 +19,7 @@ from tangram_sim.studies.mixed_runs.reading import MixedRun, read_run
 from tangram_sim.studies.mixed_runs.report import kendall_tau, regret
 from tangram_sim.studies.mixed_runs.seats import Replica, block_bounds, replicas_of
 from tangram_sim.studies.published.cells import CellError
-from tangram_sim.studies.published.reading import Problem
+from tangram_sim.studies.published.table import Problem
 from tests.commands import tangram
 
 HWDB = Hwdb.load()

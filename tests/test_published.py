@@ -16,8 +16,9 @@ from tangram_sim.models import Experts
 from tangram_sim.studies.published import defaults, report
 from tangram_sim.studies.published.machines import network_gbps
 from tangram_sim.studies.published.predict import Prediction, predict_rows
-from tangram_sim.studies.published.reading import Problem, Run, read_run, read_table, stage_layers
+from tangram_sim.studies.published.reading import Run, read_run, read_table, stage_layers
 from tangram_sim.studies.published.score import macro, score, spearman
+from tangram_sim.studies.published.table import Problem
 
 HWDB = Hwdb.load()
 RUNS = Path(__file__).resolve().parents[2] / "shared" / "data" / "training_runs.csv"

@@ -219,7 +219,8 @@ def rate_of(
     Attention: the exponential of a score counts as that many head columns of both products.
     """
     rates = [
-        timing.flop * (1 + (exponent_columns / timing.shape[-1] if kernel == "attention" else 0.0))
+        timing.flop
+        * (1 + (exponent_columns / timing.shape[-1] if kernel == "attention" else 0.0))
         / timing.median_s
         for timing in timings
         if timing.kernel == kernel

@@ -121,9 +121,7 @@ class Mixture(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         row = order // self.active
         counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
-        parts = [
-            expert(part) for expert, part in zip(self.experts, rows[row].split(counts), strict=True)
-        ]
+        parts = [expert(part) for expert, part in zip(self.experts, rows[row].split(counts), strict=True)]
         made = torch.cat(parts) * weight.flatten()[order, None].to(parts[0].dtype)
         return made.new_zeros(rows.shape).index_add(0, row, made).to(x.dtype).view_as(x)
 
