@@ -193,6 +193,7 @@ def test_stages_of_a_remark_are_taken_where_they_add_up():
         ("BF3 200Gbps for NS and 2xBF3 400Gbps for EW", 800),
         ("1x Ethernet 100Gb/Sec, 8x NVIDIA Quantum-2 CX7 InfiniBand (400Gb/s)", 3200),
         ("10G Ethernet", 10),
+        ("2.5 GB/s measured", 20),
         ("Omni-Path (Jean Zay)", 400),
         ("Management: 1x Ethernet 10GB/Sec", 0),
         ("ROCE2; Data bandwidth for GPU-PCIe: 504 GB/s; PCIe-NIC: 500 GB/s", 0),

@@ -5,7 +5,6 @@ neighbouring kernels do to the caches. Forward and backward of a real block at t
 that carry it: a factor on all kernels and seconds per kernel. Nothing is fitted to pipelines or steps.
 """
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -31,7 +30,10 @@ class PassCost:
 def time_block(
     model: Model, seq: int, sequences: int, *, repeats: int = 1, device: str = "cpu", dtype: str = "fp32"
 ) -> float:
-    """Median seconds of forward and backward of the model's first block, gradients accumulating."""
+    """Seconds of forward and backward of the model's first block, gradients accumulating.
+
+    The lower quartile: load only adds.
+    """
     import torch
 
     from tangram_validate.kernels import TORCH_DTYPES, clock, finish
@@ -51,7 +53,7 @@ def time_block(
         finish(device)
         if number >= WARM:
             taken.append(now() - begun)
-    return statistics.median(taken)
+    return sorted(taken)[REPEATS // 4]
 
 
 def bench_blocks(model: Model, seq: int, repeats: Sequence[int]) -> tuple[float, ...]:
@@ -82,6 +84,11 @@ def predicted_block_s(model: Model, gpu: str, seq: int, sequences: int, dtype: s
     return found[1] - found[0]
 
 
+def scale_between(measured: float, kernels: float) -> float:
+    """The factor from what kernels take to what was measured, kept to what can be true."""
+    return min(max(measured / kernels, LEAST_SCALE), MOST_SCALE)
+
+
 def pass_cost(measured: Sequence[float], kernels: Sequence[float], launches: float) -> PassCost:
     """The factor and the seconds per kernel that take `kernels` (no launch in them) to `measured`.
 
@@ -89,7 +96,7 @@ def pass_cost(measured: Sequence[float], kernels: Sequence[float], launches: flo
     what the smaller one has left the launches.
     """
     slope = (measured[-1] - measured[0]) / (kernels[-1] - kernels[0])
-    scale = min(max(slope, LEAST_SCALE), MOST_SCALE)
+    scale = scale_between(slope, 1.0)
     if measured[0] < scale * kernels[0]:  # nothing left for launches: one factor through both sizes
-        scale = min(max(sum(measured) / sum(kernels), LEAST_SCALE), MOST_SCALE)
+        scale = scale_between(sum(measured), sum(kernels))
     return PassCost(scale, max(measured[0] / scale - kernels[0], 0.0) / launches)

@@ -1,6 +1,7 @@
 """Rows of published mixed runs as plans, with what had to be assumed."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -20,6 +21,7 @@ from tangram_sim.studies.published.stacks import stack_of
 from tangram_sim.studies.published.table import Problem, read_row, read_rows
 
 HARD = ("cluster", "layers", "hidden", "seq_len", "gbs", "tp", "pp", "dp", "stage_layers", "stage_placement")
+GPU_NAMES = {"sailor": {"RTX-2080": "RTX-2080Ti"}}  # what a source calls a kind -> what it is
 MOST_PASSES = 200_000  # of one step that are still played
 
 
@@ -52,7 +54,8 @@ def read_run(row: Mapping[str, str], hwdb: Hwdb, number: int = 1) -> MixedRun | 
 def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
     tp, pp, dp, gbs, seq = cells.needed("tp", "pp", "dp", "gbs", "seq_len")
     run_by = defaults.software(cells.text("framework"), cells.text("date"))
-    cluster = cluster_of(cells, hwdb)
+    cells = _renamed(cells, stack_of(run_by))
+    cluster = cluster_of(cells, hwdb, stack_of(run_by))
     if tp * pp * dp > cluster.gpus * 8:
         raise CellError(f"tp {tp} x pp {pp} x dp {dp} is far more than the {cluster.gpus} GPUs")
     model = workload.model(cells, run_by, tp, seq)
@@ -104,6 +107,20 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
         cells.number("predicted_by_source_s") or 0.0,
         tuple(cells.assumed),
     )
+
+
+def _renamed(cells: Cells, stack: str) -> Cells:
+    """The row with GPU kinds as the database calls them where a source gives them another one's name."""
+    row = dict(cells.row)
+    for theirs, ours in GPU_NAMES.get(stack, {}).items():
+        word = re.compile(rf"\b{theirs}(?![\w-]| ?Ti\b)", re.IGNORECASE)
+        for column in ("cluster", "stage_placement", "intra_link", "inter_link"):
+            row[column] = word.sub(ours, cells.text(column))
+        if row["cluster"] != cells.text("cluster"):
+            cells.assume(
+                theirs, ours, "what the source profiled under that name is as fast as the latter"
+            )
+    return Cells(row, cells.assumed)
 
 
 def _named(cells: Cells) -> list[str]:
