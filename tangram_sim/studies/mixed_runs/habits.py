@@ -72,8 +72,10 @@ def with_habits(lowered: LoweredPlan, lowering: Lowering, habits: Habits) -> Low
     for step in lowered.steps:
         times = step.times
         if habits.reduces_last:
-            sync = [_reduction_s(step, stage, lowering) for stage in range(len(step.prices))]
-            times = replace(times, sync_s=np.maximum(times.sync_s, np.array(sync)))
+            sync = np.array([_reduction_s(step, stage, lowering) for stage in range(len(step.prices))])
+            if any(_zero_stages(step)):  # updated weights are gathered behind
+                sync = np.maximum(times.sync_s, sync)
+            times = replace(times, sync_s=sync)
         if habits.tied_by_replica and times.tied_s:
             times = replace(times, tied_s=_tied_s(step, lowering))
         if habits.updates != 1.0:
@@ -96,6 +98,12 @@ def _reduction_s(step: LoweredStep, stage: int, lowering: Lowering) -> float:
             total += sum(_run_reduction_s(run, noun.embedding) for run in runs)
         slowest = max(slowest, total)
     return slowest
+
+
+def _zero_stages(step: LoweredStep) -> set[int]:
+    """ZeRO stages of all layouts of a pipeline."""
+    parts = (part for stage in step.pipeline.stages for part in stage.parts)
+    return {one.layout.zero_stage for part in parts for one in part.layouts}
 
 
 def _run_reduction_s(run: Run, embedding: bool) -> float:

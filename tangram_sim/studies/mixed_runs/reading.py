@@ -117,9 +117,7 @@ def _renamed(cells: Cells, stack: str) -> Cells:
         for column in ("cluster", "stage_placement", "intra_link", "inter_link"):
             row[column] = word.sub(ours, cells.text(column))
         if row["cluster"] != cells.text("cluster"):
-            cells.assume(
-                theirs, ours, "what the source profiled under that name is as fast as the latter"
-            )
+            cells.assume(theirs, ours, "what the source profiled under that name is as fast as the latter")
     return Cells(row, cells.assumed)
 
 
