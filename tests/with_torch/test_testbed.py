@@ -79,7 +79,7 @@ def test_nothing_is_left_when_a_testbed_is_killed(how):
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_run_leaves_no_rank_no_link_and_no_result(how, tmp_path):
-    """Killed between two plans: ranks end with their launcher, results are written whole or not at all."""
+    """Ranks end with their launcher, links with ranks; results are written whole or not at all."""
     command = ("validate", "testbed", "--suite", "minute", "--anywhere", "-o", str(tmp_path))
     run = subprocess.Popen(
         [sys.executable, "-m", "tangram_sim.cli.main", *command],
@@ -88,10 +88,15 @@ def test_a_killed_run_leaves_no_rank_no_link_and_no_result(how, tmp_path):
         env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "validate")))},
     )
     assert run.stderr is not None
-    while b": predicted" not in run.stderr.readline():
-        assert run.poll() is None
-    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-    assert len(children) >= 4  # the ranks, and the janitor where links are shaped
+    said = b""
+    while b" ranks in " not in said:
+        said += run.stderr.readline()
+        assert run.poll() is None, said.decode()
+    family, children = Path(f"/proc/{run.pid}/task/{run.pid}/children"), list[str]()
+    while len(children) < 4:  # the ranks, and the janitor where links are shaped
+        assert run.poll() is None, run.stderr.read().decode()
+        children = family.read_text().split()
+        time.sleep(0.05)
     run.send_signal(how)
     run.wait(20)
     run.stderr.close()
@@ -293,14 +298,13 @@ def test_a_gpus_rows_come_from_a_tiny_and_a_large_pass(tmp_path, monkeypatch):
     monkeypatch.setattr(device_rows, "KERNEL_PASS", (2, 128))
     model = device.models("cpu")["dense"]
     shapes = device_rows.shapes_of(model, (32, 64, 64), "cpu")
-    rows = ["gpu,dtype,kernel,stack,version,parameter,value,sigma,n,source,date,note"]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         timings = {"fp32": kernels.measure("cpu", "fp32", shapes, repeats=1)}
         device_rows.overlay("cpu", model, timings, tmp_path)
         header, *rows = (tmp_path / "efficiency/device.csv").read_text().splitlines()
-        bare = [header, *(row for row in rows if ",passes of a block" not in row)]
+        bare = [header, *device_rows.without_dispatch(row for row in rows if ",passes of" not in row)]
         made = device_rows.passes_cuda(model, ("fp32",), bare, tmp_path, device="cpu")
     finally:
         torch.set_num_threads(threads)

@@ -130,7 +130,7 @@ def device(
     if output is not None:
         facts = machine(device)
         lines = [
-            "model,dtype,recompute,rows,seq,predicted_s,measured_s,runs_s,predicted_bytes,measured_bytes,"
+            "model,dtype,recompute,rows,seq,predicted_s,measured_s,runs_s,predicted_bytes,measured_bytes,load,"
             + ",".join(facts)
         ]
         for one in found:
@@ -144,8 +144,8 @@ def device(
                 f"{one.predicted_s:.6f}",
                 f"{one.step_s:.6f}",
             )
-            sizes = (runs, f"{one.predicted_bytes:.0f}", f"{one.measured_bytes:.0f}", *facts.values())
-            lines.append(",".join(map(str, (*cells, *sizes))))
+            sizes = (runs, f"{one.predicted_bytes:.0f}", f"{one.measured_bytes:.0f}", f"{one.load:.1f}")
+            lines.append(",".join(map(str, (*cells, *sizes, *facts.values()))))
         write_whole(output, "\n".join(lines) + "\n")
     scores: dict[str, Any] = {
         "device": device,
@@ -183,7 +183,8 @@ def kernels(
     from tangram_validate import kernels as bench
 
     require_writable(output=output)
-    known = Hwdb.load().gpu(gpu) if gpu else None
+    database = Hwdb.load()
+    known = database.gpu(gpu) if gpu else None
     dtypes = tuple(dict.fromkeys(part.strip() for part in dtype.split(",")))
     for one in dtypes:
         if one not in bench.TORCH_DTYPES:
@@ -206,7 +207,8 @@ def kernels(
                 f"# no --gpu: fractions of the best seen here, {peak / 1e12:.4g} TFLOP/s, "
                 f"{memory / 1e9:.4g} GB/s"
             )
-        for line in bench.distil(found, name, one, peak, memory, today)[number > 0 :]:
+        exponents = database.efficiency(known, one).exponent_columns.value if known is not None else 0.0
+        for line in bench.distil(found, name, one, peak, memory, today, exponents)[number > 0 :]:
             sys.stdout.write(line + "\n")
     if output is not None:
         print_line(f"# raw trace written to {output}")

@@ -4,6 +4,7 @@ Time of a training step and peak memory of one device, for dense and mixture-of-
 memory is the allocator's peak, on CPU the peak of live tensors.
 """
 
+import os
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -54,6 +55,7 @@ class Measured:
     measured_s: tuple[float, ...]
     predicted_bytes: float
     measured_bytes: float
+    load: float  # one-minute load average of the machine when it ran
 
     @property
     def step_s(self) -> float:
@@ -179,7 +181,7 @@ def _run_all(
     found = []
     for one, (seconds, size) in zip(every, forecasts, strict=True):
         taken, peak = run(one, known[one.model], device)
-        found.append(Measured(one, seconds, taken, size, peak))
+        found.append(Measured(one, seconds, taken, size, peak, os.getloadavg()[0]))
         say(
             f"  {one}: predicted {seconds * 1e3:.1f} ms, measured {found[-1].step_s * 1e3:.1f} ms; "
             f"{size / 1e6:.1f} and {peak / 1e6:.1f} MB"

@@ -5,7 +5,7 @@ of a pass give seconds per kernel and a factor on all kernels. On CUDA a pass to
 busy gives the host's seconds per launch, a large one the factor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tangram_sim.datafiles import write_whole
@@ -64,8 +64,15 @@ def overlay(
         rows += made[1:] if rows else made
         rows.append(_row(dtype, "memory", "reserved_bytes", 0.0, "tensors are counted alone"))
     rows += [_row("*", "stack", scale, 1.0, "as measured") for scale in ("time_scale", "attention_scale")]
-    rows += (passes_cpu if device == "cpu" else passes_cuda)(model, dtypes, rows, folder)
-    return _loaded(rows, folder)
+    if device == "cpu":
+        return _loaded(rows + passes_cpu(model, dtypes, rows, folder), folder)
+    rows = without_dispatch(rows)
+    return _loaded(rows + passes_cuda(model, dtypes, rows, folder), folder)
+
+
+def without_dispatch(rows: Iterable[str]) -> list[str]:
+    """Rows less those of a launch timed alone: autograd's part of the host is in passes only."""
+    return [row for row in rows if row.split(",")[2] != "dispatch"]
 
 
 def _row(dtype: str, kernel: str, parameter: str, value: float, note: str) -> str:

@@ -1,7 +1,7 @@
 """Our own kernel microbenchmarks with torch, and what they distil to: hwdb efficiency rows.
 
 GEMM forward and backward, attention forward and backward, elementwise, optimizer, host dispatch, device
-copy; on CPU or one CUDA device. Raw timings go to a trace; rows are medians over the larger shapes.
+copy; on CPU or one CUDA device. Raw timings go to a trace; rows are the rates of all shapes together.
 """
 
 import json

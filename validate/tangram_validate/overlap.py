@@ -7,6 +7,7 @@ the step lies that far between one that overlaps all it can and one that reduces
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.lowering.side_by_side import lower_plan
@@ -50,9 +51,9 @@ def bench_hidden(members: Sequence[int], size: int) -> float | None:
             work = computed(count)
             dist.barrier(group)
             begun = time.monotonic()
-            pending = dist.all_reduce(buffer, group=group, async_op=True)
+            pending: Any = dist.all_reduce(buffer, group=group, async_op=True)
             computed(count)
-            pending.wait()  # type: ignore[union-attr] # asynchronous: there is a handle
+            pending.wait()
             found.append((alone, work, time.monotonic() - begun))
     dist.barrier()
     if not found:
