@@ -28,7 +28,6 @@ from tangram_sim.studies.published.defaults import Software
 from tangram_sim.studies.published.stacks import stack_of
 
 BUCKET = 5e8  # elements that `buffered_allreduce_fallback` (deepspeed/runtime/engine.py) reduces at once
-REDUCED_BYTES = 4.0  # of a gradient on the wire: AMP's configuration sets fp32_allreduce
 
 
 @dataclass(frozen=True, slots=True)
