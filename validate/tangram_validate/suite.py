@@ -137,6 +137,8 @@ def _run_scenario(
         if settle(say, patience) > MOST_LOAD * (os.cpu_count() or 1):
             patience = min(patience, WAIT_AGAIN_S)  # it does not get quiet: ask again, but not for long
         found = calibrate(ranks, scenario)
+        if not scenario.emulated:
+            made.notes.append(f"{scenario.name}: compute hides {found.hidden:.0%} of a gradient reduction")
         candidates = distinct(predict(scenario, found, folder / scenario.name, made.notes))
         candidates = candidates[: MOST_PLANS.get(suite, len(candidates))]
         for candidate in candidates:
