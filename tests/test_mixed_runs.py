@@ -301,6 +301,8 @@ def test_a_silent_row_means_the_sources_own_machines() -> None:
     silent = run(**SAILOR)
     (group,) = silent.plan.cluster.groups
     assert group.node.gpu.name == "RTX-2080Ti" and group.node.nic_bytes_per_s == pytest.approx(25e9 / 8)
+    (loose,) = run(**{**SAILOR, "stage_placement": "8x RTX 2080"}).plan.pipelines[0].stages
+    assert len(loose.ranks) == 8
     slow = {"cluster": SAILOR["cluster"].replace("RTX-2080", "RTX-3090"), "stage_placement": ""}
     assert run(**{**SAILOR, **slow}).plan.cluster.groups[0].node.nic_bytes_per_s == pytest.approx(1e9 / 8)
     stated = run(**{**SAILOR, "inter_link": "10 Gb/s"}).plan.cluster.groups[0].node

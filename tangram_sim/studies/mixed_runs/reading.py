@@ -113,7 +113,8 @@ def _renamed(cells: Cells, stack: str) -> Cells:
     """The row with GPU kinds as the database calls them where a source gives them another one's name."""
     row = dict(cells.row)
     for theirs, ours in GPU_NAMES.get(stack, {}).items():
-        word = re.compile(rf"\b{theirs}(?![\w-]| ?Ti\b)", re.IGNORECASE)
+        spelled = theirs.replace("-", "[-_ ]?")
+        word = re.compile(rf"\b{spelled}(?![\w-]| ?Ti\b)", re.IGNORECASE)
         for column in ("cluster", "stage_placement", "intra_link", "inter_link"):
             row[column] = word.sub(ours, cells.text(column))
         if row["cluster"] != cells.text("cluster"):
