@@ -22,7 +22,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.uniform import Uniform
 from tangram_sim.studies import api
 from tangram_validate import kernels
-from tangram_validate.device_rows import GPU, overlay, shapes_of
+from tangram_validate.device_rows import GPU, overlay, peaks_of, shapes_of
 from tangram_validate.memory import peak_bytes
 from tangram_validate.transformer import TransformerBlock, build_atom
 
@@ -154,6 +154,8 @@ def run_suite(
     """Calibrate, predict everything, then measure everything; raw timings of kernels go to `trace`."""
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInputError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    if gpu:
+        peaks_of(gpu, DTYPES)  # refused before anything is timed
     threads = torch.get_num_threads()
     if (
         device == "cpu"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tangram_sim.datafiles import write_whole
+from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_validate import kernels
@@ -32,6 +33,17 @@ def shapes_of(model: Model, seqs: Sequence[int], device: str) -> kernels.Shapes:
     )
 
 
+def peaks_of(gpu: str, dtypes: Sequence[str]) -> dict[str, float]:
+    """Datasheet flop/s of a known GPU kind. Raises BadInputError where it has no units for a dtype."""
+    known = Hwdb.load().gpu(gpu)
+    peaks = {dtype: known.peak_flop_per_s(dtype) for dtype in dtypes}
+    if lacking := ", ".join(dtype for dtype, peak in peaks.items() if not peak):
+        raise BadInputError(
+            f"--gpu {known.name}: has no {lacking} units, and the suite runs in it; leave it out"
+        )
+    return peaks
+
+
 def overlay(
     device: str,
     model: Model,
@@ -42,9 +54,8 @@ def overlay(
     """Rows of this very device from timings by dtype; peaks are those of a known `gpu` where one is named."""
     dtypes = tuple(timings)
     if gpu:
-        known = Hwdb.load().gpu(gpu)
-        peaks = {dtype: known.peak_flop_per_s(dtype) for dtype in dtypes}
-        memory = known.memory_bytes_per_s
+        peaks = peaks_of(gpu, dtypes)
+        memory = Hwdb.load().gpu(gpu).memory_bytes_per_s
     else:
         peaks = {
             dtype: max(kernels.rate_of(found, kernel)[0] for kernel in ("gemm", "attention"))
