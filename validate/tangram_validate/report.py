@@ -26,7 +26,7 @@ def machine(device: str = "cpu") -> dict[str, str]:
     kind = {"gpu": torch.cuda.get_device_name(), "cuda": str(torch.version.cuda)} if device == "cuda" else {}
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": " ".join((platform.system(), ".".join(platform.release().split(".")[:2]))),
         "cores": str(os.cpu_count()),
         "python": platform.python_version(),
         "torch": torch.__version__,
