@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: help plan test test-all validate validate-full lint bench docs examples calibrate calibrate-check readme clean
+.PHONY: help plan test test-all validate validate-full validate-gpu lint bench docs examples calibrate calibrate-check readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads over the cores by itself.
 .NOTPARALLEL:
 
@@ -15,6 +15,7 @@ help:
 	@echo "make test-all  the test suite and what needs torch"
 	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
 	@echo "make validate-full  the same five times over, real kernels, one device: half an hour, on a quiet machine"
+	@echo "make validate-gpu GPU=NAME  kernels and training steps of one GPU, a few minutes"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
 	@echo "make docs      the JSON Schemas in docs/schema"
@@ -69,6 +70,14 @@ validate: $(VENV)/.installed-validate
 validate-full: $(VENV)/.installed-validate
 	$(BIN)/tangram validate testbed --suite full -o validate/results/full
 	$(BIN)/tangram validate device --device cpu -o validate/results/device-cpu.csv
+
+# One GPU, unattended: raw timings of kernels, and 48 training steps predicted and measured. GPU is a row of gpus.csv.
+validate-gpu: $(VENV)/.installed-validate
+	@test -n "$(GPU)" || { echo "name the GPU: make validate-gpu GPU=H200-SXM-141GB (rows: tangram hw list)" >&2; exit 2; }
+	$(BIN)/tangram calibrate kernels --device cuda --gpu $(GPU) --dtype bf16,fp16,fp32 \
+	  -o traces/microbench/$(GPU).json
+	$(BIN)/tangram validate device --device cuda --gpu $(GPU) -o validate/results/device-$(GPU).csv \
+	  --trace traces/microbench/$(GPU)-suite.json
 
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .

@@ -16,8 +16,9 @@ from tangram_sim.models import Experts
 from tangram_sim.studies.published import defaults, report
 from tangram_sim.studies.published.machines import network_gbps
 from tangram_sim.studies.published.predict import Prediction, predict_rows
-from tangram_sim.studies.published.reading import Problem, Run, read_run, read_table, stage_layers
+from tangram_sim.studies.published.reading import Run, read_run, read_table, stage_layers
 from tangram_sim.studies.published.score import macro, score, spearman
+from tangram_sim.studies.published.table import Problem
 
 HWDB = Hwdb.load()
 RUNS = Path(__file__).resolve().parents[2] / "shared" / "data" / "training_runs.csv"
@@ -192,6 +193,7 @@ def test_stages_of_a_remark_are_taken_where_they_add_up():
         ("BF3 200Gbps for NS and 2xBF3 400Gbps for EW", 800),
         ("1x Ethernet 100Gb/Sec, 8x NVIDIA Quantum-2 CX7 InfiniBand (400Gb/s)", 3200),
         ("10G Ethernet", 10),
+        ("2.5 GB/s measured", 20),
         ("Omni-Path (Jean Zay)", 400),
         ("Management: 1x Ethernet 10GB/Sec", 0),
         ("ROCE2; Data bandwidth for GPU-PCIe: 504 GB/s; PCIe-NIC: 500 GB/s", 0),

@@ -124,7 +124,7 @@ def _print(found: "Calibrated") -> None:
     ]
     if shifts:
         print_table(
-            ("stack, GPU kind, dtype", "rows", "all times x", "host time x", "error before", "after"),
+            ("stack, GPU kind, dtype", "rows", "all times x", "host time x", "sigma before", "after"),
             shifts,
             right=(1, 2, 3, 4, 5),
         )

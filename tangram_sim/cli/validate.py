@@ -1,7 +1,8 @@
 """`tangram validate`: predictions held against measurements."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -50,14 +51,7 @@ def published(
     if found["memory"]:
         print_table(("peak memory", *memory.COLUMNS[1:]), memory.table_rows(found["memory"]), right[:5])
     print_line("Errors of the step time in percent of what was measured; bias is the median signed error.")
-    print_line(
-        f"{found['rows']} rows: {found['predicted']} predicted, {found['without_measured_step']} of them "
-        f"without a measured step; {len(found['unpredicted'])} not predicted."
-    )
-    if found["unpredicted"]:
-        print_table(("rows", "first", "why not predicted"), report.reasons(found), (0,))
-    if output is not None:
-        print_line(f"predictions written to {output}")
+    _close(found, report.reasons(found), output)
 
 
 @app.command("collectives")
@@ -119,13 +113,7 @@ def collectives(
         apart = {f"{name}: {one['why']}": one for name, one in found["set_apart"].items()}
         print_table(("scored apart", *report.COLUMNS), report.table_rows(apart), right)
     print_line("Errors of the time in percent of what was measured; bias is the median signed error.")
-    print_line(f"{found['rows']} rows: {found['predicted']} predicted, {len(found['unpredicted'])} not.")
-    for one in found["notes"]:
-        print_line(f"{one['rows']} rows: {one['note']}")
-    if found["unpredicted"]:
-        print_table(("rows", "first", "why not predicted"), report.reasons(found), (0,))
-    if output is not None:
-        print_line(f"predictions written to {output}")
+    _close(found, report.reasons(found), output)
 
 
 @app.command("published-mixed")
@@ -164,11 +152,20 @@ def published_mixed(
     print_line(
         "Errors and regret in percent of what was measured; tau is Kendall's over runs of one workload."
     )
+    _close(found, reasons(found), output)
+
+
+def _close(found: dict[str, Any], reasons: Sequence[tuple[str, ...]], output: Path | None) -> None:
+    """What every verb ends with: how many rows, what holds for some, what was not predicted, the file."""
+    without = found.get("without_measured_step", found.get("without_measured_time", 0))
+    what = "step" if "without_measured_step" in found else "time"
     print_line(
-        f"{found['rows']} rows: {found['predicted']} predicted, {found['without_measured_step']} of them "
-        f"without a measured step; {len(found['unpredicted'])} not predicted."
+        f"{found['rows']} rows: {found['predicted']} predicted, {without} of them without a measured {what}; "
+        f"{len(found['unpredicted'])} not predicted."
     )
-    if found["unpredicted"]:
-        print_table(("rows", "first", "why not predicted"), reasons(found), (0,))
+    for one in found.get("notes", ()):
+        print_line(f"{one['rows']} rows: {one['note']}")
+    if reasons:
+        print_table(("rows", "first", "why not predicted"), list(reasons), (0,))
     if output is not None:
         print_line(f"predictions written to {output}")

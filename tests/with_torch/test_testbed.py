@@ -77,6 +77,39 @@ def test_nothing_is_left_when_a_testbed_is_killed(how):
     assert not _left(tag)
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_run_leaves_no_rank_no_link_and_no_result(how, tmp_path):
+    """Ranks end with their launcher, links with ranks; results are written whole or not at all."""
+    command = ("validate", "testbed", "--suite", "minute", "--anywhere", "-o", str(tmp_path))
+    run = subprocess.Popen(
+        [sys.executable, "-m", "tangram_sim.cli.main", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "validate")))},
+    )
+    assert run.stderr is not None
+    said = b""
+    while b" ranks in " not in said:
+        said += run.stderr.readline()
+        assert run.poll() is None, said.decode()
+    family, children = Path(f"/proc/{run.pid}/task/{run.pid}/children"), list[str]()
+    while len(children) < 4:  # the ranks, and the janitor where links are shaped
+        assert run.poll() is None, run.stderr.read().decode()
+        children = family.read_text().split()
+        time.sleep(0.05)
+    run.send_signal(how)
+    run.wait(20)
+    run.stderr.close()
+    tag, deadline = f"{network.PREFIX}{run.pid:06x}", time.monotonic() + 10
+
+    def left() -> list[str]:
+        return _left(tag) + [child for child in children if Path(f"/proc/{child}").exists()]
+
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left() and not list(tmp_path.iterdir())
+
+
 @with_namespaces
 def test_leftovers_of_a_dead_owner_are_swept():
     ended = subprocess.Popen(["true"])
@@ -202,11 +235,96 @@ def test_predictions_rank_emulated_plans(tmp_path):
     assert plan_row(made.outcomes[0])["kind"] == "emulated"
 
 
+def test_a_measured_attention_rate_has_its_exponentials_in_it():
+    """Rows distilled from timings give the time that was measured, whatever the architecture's row says."""
+    from tangram_validate.kernels import Timing, distil
+
+    found = [
+        Timing("gemm", "forward", "fp32", (64, 64, 64), 2e9, 1e6, (1e-3,)),
+        Timing("attention", "forward", "fp32", (1, 4, 64, 64), 1e9, 1e6, (1e-3,)),
+        Timing("attention", "backward", "fp32", (1, 4, 64, 64), 3e9, 1e6, (4e-3,)),
+        Timing("copy", "forward", "fp32", (64,), 0, 1e6, (1e-3,)),
+        Timing("dispatch", "forward", "fp32", (8,), 0, 0, (1e-6,)),
+    ]
+
+    def attention(columns):
+        rows = (row.split(",") for row in distil(found, "one", "fp32", 4e12, 1e10, "", columns))
+        return {row[5]: float(row[6]) for row in rows if row[2] == "attention"}
+
+    assert attention(0.0) == {"efficiency": 0.2, "exponent_columns": 0.0, "share": 1.0}  # 4e9 in 5 ms
+    assert attention(32.0)["efficiency"] == pytest.approx(0.2 * (1 + 32 / 64))
+
+
+def test_reductions_that_compute_hides_in_part(tmp_path):
+    """All hidden: as predicted; nothing: behind the last backward; a share lies between, in proportion."""
+    from tangram_validate import overlap
+    from tangram_validate.calibration import Calibration, Line
+    from tangram_validate.suite import predict
+
+    from tangram_sim.hwdb import Hwdb
+
+    scenario = load_scenario("real-pair")
+    rates = {
+        kind: {"flop_per_s": 5e10 / facts.repeats, "launch_s": 0.0, "memory_bytes_per_s": 3e10}
+        for kind, facts in scenario.facts.kinds.items()
+    }
+    found = Calibration(rates, {}, 1.0, 1.0, [(400.0, Line(2e-4, 0.95 * 50e6))])
+    every = {one.name: one for one in predict(scenario, found, tmp_path, [])}
+    replicas, pipeline = every["replicas-fours"], every["even"]
+    hwdb = Hwdb.load((tmp_path,))
+
+    def seconds(one, hidden):
+        return overlap.step_s(one.result.forecast.plan, one.predicted_s, hidden, hwdb)
+
+    assert seconds(replicas, 1.0) == replicas.predicted_s < seconds(replicas, 0.0)
+    halfway = (seconds(replicas, 1.0) + seconds(replicas, 0.0)) / 2
+    assert seconds(replicas, 0.5) == pytest.approx(halfway)
+    assert seconds(pipeline, 0.0) == pytest.approx(pipeline.predicted_s)  # it reduces nothing
+
+
+def test_ranks_measure_what_a_reduction_hides():
+    from tangram_validate.overlap import bench_hidden
+
+    with Ranks(2) as ranks:
+        shares = ranks.run(bench_hidden, [0, 1], 1 << 20)
+    assert all(0.0 <= share <= 1.0 for share in shares)
+
+
+def test_a_gpus_rows_come_from_a_tiny_and_a_large_pass(tmp_path, monkeypatch):
+    """The road of `--device cuda` on the processor: the host's seconds per kernel, and a factor."""
+    import torch
+    from tangram_validate import device, device_rows, kernels
+
+    monkeypatch.setattr(device_rows, "KERNEL_PASS", (2, 128))
+    model = device.models("cpu")["dense"]
+    shapes = device_rows.shapes_of(model, (32, 64, 64), "cpu")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        timings = {"fp32": kernels.measure("cpu", "fp32", shapes, repeats=1)}
+        device_rows.overlay("cpu", model, timings, tmp_path)
+        header, *rows = (tmp_path / "efficiency/device.csv").read_text().splitlines()
+        bare = [header, *device_rows.without_dispatch(row for row in rows if ",passes of" not in row)]
+        made = device_rows.passes_cuda(model, ("fp32",), bare, tmp_path, device="cpu")
+    finally:
+        torch.set_num_threads(threads)
+    host, scale = (float(row.split(",")[6]) for row in made)
+    assert [row.split(",")[2] for row in made] == ["dispatch", "stack"]
+    assert 1e-6 < host < 1e-2 and 0.2 <= scale <= 10
+
+
 @pytest.mark.slow
 def test_the_device_suite_runs_here(tmp_path):
     """The code path that a GPU takes, on the processor."""
+    import json
+
     from tangram_validate.device import configurations, run_suite
 
-    assert len(list(configurations("cuda"))) >= 40
-    found = run_suite("cpu", tmp_path, most=4)
+    every = list(configurations("cuda"))
+    assert len(every) >= 40 and len(set(every)) == len(every)
+    assert {one.recompute for one in every} == {"none", "selective", "full"}
+    found = run_suite("cpu", tmp_path, most=4, trace=tmp_path / "trace.json")
     assert all(one.step_s > 0 and one.measured_bytes > 0 and one.predicted_s > 0 for one in found)
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert {"date", "torch", "device"} <= set(trace)
+    assert {one["dtype"] for one in trace["timings"]} == {"fp32", "bf16"}

@@ -16,6 +16,7 @@ from tangram_sim.datafiles import write_whole
 from tangram_sim.hwdb import Hwdb
 from tangram_validate.emulated import Device, EmulatedAtom, Speed, work_of
 from tangram_validate.launch import Ranks
+from tangram_validate.overlap import bench_hidden
 from tangram_validate.passes import SIZES as SEQUENCES
 from tangram_validate.passes import bench_blocks, pass_cost, predicted_block_s
 from tangram_validate.scenario import Scenario, gpu_name, link_name
@@ -48,6 +49,7 @@ class Calibration:
     tensor_exposed: float  # all-reduces of a sequence's activations, over what the links allow
     uplinks: list[tuple[float, Line]]  # (Mbit/s, what crossed)
     blocks: dict[str, tuple[float, ...]] = field(default_factory=dict)  # real: passes of a block, per kind
+    hidden: float = 1.0  # share of a gradient reduction that compute hides
 
 
 def bench_round_trip(a: int, b: int) -> list[tuple[int, list[float]]] | None:
@@ -173,6 +175,10 @@ def calibrate(ranks: Ranks, scenario: Scenario) -> Calibration:
         slowest_rate = min([rate for _, rate in groups] + [line.bytes_per_s for _, line in uplinks])
         groups.append((range(len(scenario.kinds)), slowest_rate))
     block = 4 * model.blocks[0].parameters(model.hidden)
+    hidden = 1.0
+    if not scenario.emulated and groups:
+        shares = ranks.run(bench_hidden, list(groups[-1][0]), block)
+        hidden = statistics.mean(share for share in shares if share is not None)
     activation = 4 * work.seq * model.hidden
     return Calibration(
         rates,
@@ -181,6 +187,7 @@ def calibrate(ranks: Ranks, scenario: Scenario) -> Calibration:
         _over_ideal(ranks, inside, activation),
         uplinks,
         blocks,
+        hidden,
     )
 
 
@@ -239,6 +246,8 @@ def write_overlay(found: Calibration, folder: Path) -> dict[str, float]:
         )
         row(name, "gemm", "efficiency", min(rate.get("gemm", 1.0), 1.0), 3)
         row(name, "attention", "efficiency", min(rate.get("attention", 1.0), 1.0), 3)
+        row(name, "attention", "exponent_columns", 0.0, 1)  # the rate was measured with them
+        row(name, "attention", "share", 1.0, 1)
         row(name, "attention", "fused", rate.get("fused", 0.0), 1)
         row(name, "memory", "efficiency", 1.0, 3)
         row(name, "memory", "usable", 1.0, 1)

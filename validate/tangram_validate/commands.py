@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.writing import require_writable
 from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_validate.errors import TestbedError, require_torch
@@ -103,11 +104,15 @@ def device(
     gpu: Annotated[str, typer.Option("--gpu", help="Its row of gpus.csv, for datasheet peaks.")] = "",
     most: Annotated[int, typer.Option("--most", min=0, help="Only so many configurations; 0 is all.")] = 0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write results to this CSV.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Write raw timings of kernels to this JSON file.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Predict and measure training steps of one device: blocks, dtypes, recompute, batch, sequence."""
     require_torch()
     _require_device(device)
+    require_writable(output=output, trace=trace)
     import statistics
 
     from tangram_validate.device import run_suite
@@ -119,12 +124,13 @@ def device(
             Path(scratch),
             gpu=gpu,
             most=most,
+            trace=trace,
             say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201 - progress
         )
     if output is not None:
-        facts = machine()
+        facts = machine(device)
         lines = [
-            "model,dtype,recompute,rows,seq,predicted_s,measured_s,runs_s,predicted_bytes,measured_bytes,"
+            "model,dtype,recompute,rows,seq,predicted_s,measured_s,runs_s,predicted_bytes,measured_bytes,load,"
             + ",".join(facts)
         ]
         for one in found:
@@ -138,8 +144,8 @@ def device(
                 f"{one.predicted_s:.6f}",
                 f"{one.step_s:.6f}",
             )
-            sizes = (runs, f"{one.predicted_bytes:.0f}", f"{one.measured_bytes:.0f}", *facts.values())
-            lines.append(",".join(map(str, (*cells, *sizes))))
+            sizes = (runs, f"{one.predicted_bytes:.0f}", f"{one.measured_bytes:.0f}", f"{one.load:.1f}")
+            lines.append(",".join(map(str, (*cells, *sizes, *facts.values()))))
         write_whole(output, "\n".join(lines) + "\n")
     scores: dict[str, Any] = {
         "device": device,
@@ -161,7 +167,7 @@ def device(
 
 def kernels(
     device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
-    dtype: Annotated[str, typer.Option("--dtype", help="fp32, bf16 or fp16.")] = "fp32",
+    dtype: Annotated[str, typer.Option("--dtype", help="fp32, bf16, fp16; several with commas.")] = "fp32",
     size: Annotated[str, typer.Option("--size", help="small or large; default by device.")] = "",
     gpu: Annotated[str, typer.Option("--gpu", help="Its row of gpus.csv, for datasheet peaks.")] = "",
     output: Annotated[
@@ -176,30 +182,34 @@ def kernels(
     from tangram_sim.hwdb import Hwdb
     from tangram_validate import kernels as bench
 
-    known = Hwdb.load().gpu(gpu) if gpu else None
-    timings = bench.measure(device, dtype, size or ("large" if device == "cuda" else "small"))
+    require_writable(output=output)
+    database = Hwdb.load()
+    known = database.gpu(gpu) if gpu else None
+    dtypes = tuple(dict.fromkeys(part.strip() for part in dtype.split(",")))
+    for one in dtypes:
+        if one not in bench.TORCH_DTYPES:
+            raise BadInputError(f"--dtype {one}: give some of {', '.join(bench.TORCH_DTYPES)}")
+        if known is not None and not known.peak_flop_per_s(one):
+            raise BadInputError(f"--gpu {known.name} has no {one} units; choose another --dtype")
+    size = size or ("large" if device == "cuda" else "small")
+    if size not in bench.SHAPES:
+        raise BadInputError(f"--size {size}: give one of {', '.join(bench.SHAPES)}")
+    timings = {one: bench.measure(device, one, bench.SHAPES[size]) for one in dtypes}
     if output is not None:
-        write_whole(output, bench.trace_text(timings, device))
-    if known is not None:
-        name, peak, memory = known.name, known.peak_flop_per_s(dtype), known.memory_bytes_per_s
-        if not peak:
-            raise BadInputError(f"--gpu {name} has no {dtype} units; choose another --dtype")
-    else:  # no datasheet to hold it against: the best that was seen is the peak
-        name = f"this-{device}"
-        rates = [
-            timing.flop / timing.median_s
-            for timing in timings
-            if timing.flop and timing.kernel != "elementwise"
-        ]
-        peak = max(rates)
-        memory = max(
-            t.moved_bytes / t.median_s for t in timings if t.kernel in ("elementwise", "copy", "optimizer")
-        )
-        print_line(
-            f"# no --gpu: fractions of the best seen here, {peak / 1e12:.4g} TFLOP/s, {memory / 1e9:.4g} GB/s"
-        )
-    for line in bench.distil(timings, name, dtype, peak, memory, datetime.now(UTC).date().isoformat()):
-        sys.stdout.write(line + "\n")
+        write_whole(output, bench.trace_text([each for some in timings.values() for each in some], device))
+    today = datetime.now(UTC).date().isoformat()
+    for number, (one, found) in enumerate(timings.items()):
+        if known is not None:
+            name, peak, memory = known.name, known.peak_flop_per_s(one), known.memory_bytes_per_s
+        else:  # no datasheet to hold it against: the best that was seen is the peak
+            name, peak, memory = f"this-{device}", *bench.best_rates(found)
+            print_line(
+                f"# no --gpu: fractions of the best seen here, {peak / 1e12:.4g} TFLOP/s, "
+                f"{memory / 1e9:.4g} GB/s"
+            )
+        exponents = database.efficiency(known, one).exponent_columns.value if known is not None else 0.0
+        for line in bench.distil(found, name, one, peak, memory, today, exponents)[number > 0 :]:
+            sys.stdout.write(line + "\n")
     if output is not None:
         print_line(f"# raw trace written to {output}")
 

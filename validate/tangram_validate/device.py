@@ -4,8 +4,8 @@ Time of a training step and peak memory of one device, for dense and mixture-of-
 memory is the allocator's peak, on CPU the peak of live tensors.
 """
 
+import os
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,14 +22,14 @@ from tangram_sim.models import Model
 from tangram_sim.planners.uniform import Uniform
 from tangram_sim.studies import api
 from tangram_validate import kernels
+from tangram_validate.device_rows import GPU, overlay, peaks_of, shapes_of
 from tangram_validate.memory import peak_bytes
-from tangram_validate.passes import SIZES, pass_cost, predicted_block_s, time_block
 from tangram_validate.transformer import TransformerBlock, build_atom
 
-GPU = "testbed-device"
 WARM, RUNS = 1, 3
-PASS_SEQ = 128  # tokens of the passes that calibrate a CPU
-PROBE_S = 1e-3  # per launch: shows how many the cost model counts
+SEQS = {"cpu": (64, 128, 256), "cuda": (1024, 2048, 4096)}  # tokens of a sequence
+ROWS = 2  # sequences of a step, usually
+DTYPES = ("fp32", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class Measured:
     measured_s: tuple[float, ...]
     predicted_bytes: float
     measured_bytes: float
+    load: float  # one-minute load average of the machine when it ran
 
     @property
     def step_s(self) -> float:
@@ -65,8 +66,8 @@ class Measured:
 def models(device: str) -> dict[str, Model]:
     """Dense and mixture-of-experts models, of a size for the device."""
     large = device == "cuda"
-    hidden, layers, vocab = (2048, 4, 32000) if large else (192, 2, 1024)
-    heads = hidden // (128 if large else 48)
+    hidden, layers, vocab = (2048, 4, 32000) if large else (256, 2, 1024)
+    heads = hidden // (128 if large else 64)
 
     def made(name: str, part: dict[str, Any], kv_heads: int) -> Model:
         layer = {"count": layers, "attention": {"heads": heads, "kv_heads": kv_heads}, **part}
@@ -81,71 +82,13 @@ def models(device: str) -> dict[str, Model]:
 
 def configurations(device: str) -> Iterator[Configuration]:
     """The suite: 3 models x dtypes x 3 recompute kinds, and sweeps of batch and sequence; 48 in all."""
-    seqs = (1024, 2048, 4096) if device == "cuda" else (64, 128, 256)
+    seqs = SEQS[device]
     for name in ("dense", "gated", "experts"):
-        for dtype in ("fp32", "bf16"):
+        for dtype in DTYPES:
             for recompute in ("none", "selective", "full"):
-                yield Configuration(name, dtype, recompute, 2, seqs[1])
-            for rows, seq in ((1, seqs[0]), (1, seqs[1]), (4, seqs[0]), (1, seqs[2]), (2, seqs[2])):
+                yield Configuration(name, dtype, recompute, ROWS, seqs[1])
+            for rows, seq in ((1, seqs[0]), (1, seqs[1]), (4, seqs[0]), (1, seqs[2]), (ROWS, seqs[2])):
                 yield Configuration(name, dtype, "none", rows, seq)
-
-
-def overlay(device: str, dtypes: tuple[str, ...], folder: Path, gpu: str = "") -> Hwdb:
-    """Rows of this very device, from kernel microbenchmarks; on CUDA peaks are those of a known GPU kind."""
-    size = "large" if device == "cuda" else "small"
-    found = {dtype: kernels.measure(device, dtype, size) for dtype in dtypes}
-    if gpu:
-        known = Hwdb.load().gpu(gpu)
-        peaks = {dtype: known.peak_flop_per_s(dtype) for dtype in dtypes}
-        memory = known.memory_bytes_per_s
-    else:
-        peaks = {
-            dtype: max(kernels.rate_of(timings, kernel)[0] for kernel in ("gemm", "attention"))
-            for dtype, timings in found.items()
-        }
-        memory = kernels.stream_rate(found[dtypes[0]])[0]
-    columns = ",".join(f"{dtype}_tflops" for dtype in dtypes)
-    cells = ",".join(f"{peaks[dtype] / 1e12:.9g}" for dtype in dtypes)
-    gpus = (
-        f"name,vendor,architecture,form,year,{columns},memory_gb,memory_gb_per_s,link,link_gb_per_s,source\n"
-        f"{GPU},testbed,Testbed,process,2026,{cells},80,{memory / 1e9:.6g},none,0,microbenchmark\n"
-    )
-    rows: list[str] = []
-    scales = ("time_scale", "attention_scale")
-    plain = [f"{GPU},*,stack,generic,,{scale},1,0,1,microbenchmark,,as measured" for scale in scales]
-    write_whole(folder / "gpus.csv", gpus)
-    for dtype, timings in found.items():
-        made = kernels.distil(timings, GPU, dtype, peaks[dtype], memory, "")
-        rows += made[1:] if rows else [*made, *plain]
-        rows.append(
-            f"{GPU},{dtype},memory,generic,,reserved_bytes,0,0,1,microbenchmark,,tensors are counted alone"
-        )
-    if device == "cpu":  # the host computes itself: a launch is never hidden
-        rows += _pass_rows(dtypes, rows, folder)
-    write_whole(folder / "efficiency" / "device.csv", "\n".join(rows) + "\n")
-    return Hwdb.load((folder,))
-
-
-def _pass_rows(dtypes: tuple[str, ...], rows: list[str], folder: Path) -> list[str]:
-    """Rows of launches and of a factor on all kernels, from whole passes of a dense block."""
-    model, seq = models("cpu")["dense"], PASS_SEQ
-    predicted: dict[float, dict[str, list[float]]] = {}
-    for launch_s in (0.0, PROBE_S):
-        launch = [f"{GPU},*,launch,generic,,seconds,{launch_s:g},0,1,trial,,"]
-        write_whole(folder / "efficiency" / "device.csv", "\n".join(rows + launch) + "\n")
-        hwdb = Hwdb.load((folder,))
-        predicted[launch_s] = {
-            dtype: [predicted_block_s(model, GPU, seq, n, dtype, hwdb) for n in SIZES] for dtype in dtypes
-        }
-    made = []
-    for dtype in dtypes:
-        measured = [time_block(model, seq, n, dtype=dtype) for n in SIZES]
-        without = predicted[0.0][dtype]
-        launches = (predicted[PROBE_S][dtype][0] - without[0]) / PROBE_S
-        cost = pass_cost(measured, without, launches)
-        made.append(f"{GPU},{dtype},launch,generic,,seconds,{cost.launch_s:.4g},0,5,passes of a block,,")
-        made.append(f"{GPU},{dtype},stack,generic,,time_scale,{cost.time_scale:.4g},0,5,passes of a block,,")
-    return made
 
 
 def predicted(one: Configuration, model: Model, hwdb: Hwdb) -> tuple[float, float]:
@@ -167,62 +110,80 @@ def predicted(one: Configuration, model: Model, hwdb: Hwdb) -> tuple[float, floa
 def run(one: Configuration, model: Model, device: str) -> tuple[tuple[float, ...], float]:
     """(seconds of every run, peak bytes) of training steps."""
     dtype = kernels.TORCH_DTYPES[one.dtype]
-    atoms = [build_atom(model, atom, 1).to(device) for atom in range(model.layers + 2)]
+    with torch.device(device):  # drawing a billion weights on the host would take longer than the suite
+        atoms = [build_atom(model, atom, 1) for atom in range(model.layers + 2)]
     for atom in atoms:
         if isinstance(atom, TransformerBlock):
             atom.recompute = one.recompute == "full"
             atom.attention.recompute_core = one.recompute == "selective"
     whole = torch.nn.Sequential(*atoms)
-    optimizer = torch.optim.AdamW(whole.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(whole.parameters(), lr=1e-4, fused=True)  # as training stacks have it
     tokens = torch.randint(model.vocab, (one.rows, one.seq + 1), device=device)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=False)
+        loss_of().backward()
+        optimizer.step()
+
+    def loss_of() -> torch.Tensor:  # holds no logits beyond what the loss keeps of them
         with torch.autocast(device, dtype, enabled=dtype is not torch.float32):
             logits = whole(tokens[:, :-1])
-        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
+        return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
 
     step()
     peak = peak_bytes(step, optimizer, device)
-    taken = []
+    taken, now = [], kernels.clock(device)
     for number in range(WARM + RUNS):
-        begun = time.perf_counter()
+        begun = now()
         step()
-        if device == "cuda":
-            torch.cuda.synchronize()
+        kernels.finish(device)
         if number >= WARM:
-            taken.append(time.perf_counter() - begun)
+            taken.append(now() - begun)
     return tuple(taken), peak
 
 
 def run_suite(
-    device: str, folder: Path, *, gpu: str = "", most: int = 0, say: Callable[[str], None] = lambda _: None
+    device: str,
+    folder: Path,
+    *,
+    gpu: str = "",
+    most: int = 0,
+    trace: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[Measured]:
-    """Calibrate, predict everything, then measure everything."""
+    """Calibrate, predict everything, then measure everything; raw timings of kernels go to `trace`."""
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInputError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    if gpu:
+        peaks_of(gpu, DTYPES)  # refused before anything is timed
     threads = torch.get_num_threads()
     if (
         device == "cpu"
     ):  # one core: threads of a shared machine wait for each other, which is no model's affair
         torch.set_num_threads(1)
     try:
-        return _run_all(device, folder, gpu, most, say)
+        return _run_all(device, folder, gpu, most, trace, say)
     finally:
         torch.set_num_threads(threads)
 
 
-def _run_all(device: str, folder: Path, gpu: str, most: int, say: Callable[[str], None]) -> list[Measured]:
+def _run_all(
+    device: str, folder: Path, gpu: str, most: int, trace: Path | None, say: Callable[[str], None]
+) -> list[Measured]:
     every = list(configurations(device))[: most or None]
-    hwdb = overlay(device, ("fp32", "bf16"), folder, gpu)
     known = models(device)
+    timings = {
+        dtype: kernels.measure(device, dtype, shapes_of(known["dense"], SEQS[device], device))
+        for dtype in DTYPES
+    }
+    if trace is not None:
+        write_whole(trace, kernels.trace_text([one for some in timings.values() for one in some], device))
+    hwdb = overlay(device, known["dense"], timings, folder, gpu)
     forecasts = [predicted(one, known[one.model], hwdb) for one in every]
     found = []
     for one, (seconds, size) in zip(every, forecasts, strict=True):
         taken, peak = run(one, known[one.model], device)
-        found.append(Measured(one, seconds, taken, size, peak))
+        found.append(Measured(one, seconds, taken, size, peak, os.getloadavg()[0]))
         say(
             f"  {one}: predicted {seconds * 1e3:.1f} ms, measured {found[-1].step_s * 1e3:.1f} ms; "
             f"{size / 1e6:.1f} and {peak / 1e6:.1f} MB"

@@ -1,7 +1,7 @@
 """Our own kernel microbenchmarks with torch, and what they distil to: hwdb efficiency rows.
 
 GEMM forward and backward, attention forward and backward, elementwise, optimizer, host dispatch, device
-copy; on CPU or one CUDA device. Raw timings go to a trace; rows are medians over the larger shapes.
+copy; on CPU or one CUDA device. Raw timings go to a trace; rows are the rates of all shapes together.
 """
 
 import json
@@ -19,20 +19,35 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from tangram_sim.errors import BadInputError
 
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# (m, n, k): tokens x outputs x inputs of transformer projections.
-GEMMS = {
-    "small": [(128, 384, 384), (256, 1536, 384), (512, 1024, 256), (512, 2048, 512), (1024, 512, 2048)],
-    "large": [
-        (2048, 4096, 4096),
-        (4096, 4096, 4096),
-        (4096, 11008, 4096),
-        (8192, 8192, 8192),
-        (4096, 1024, 8192),
-    ],
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """What is timed."""
+
+    gemms: tuple[tuple[int, int, int], ...]  # (m, n, k): tokens x outputs x inputs of projections
+    attentions: tuple[tuple[int, int, int, int], ...]  # (sequences, heads, tokens, head width)
+    streams: tuple[int, ...]  # bytes, beyond caches
+
+
+SHAPES = {
+    "small": Shapes(
+        ((128, 384, 384), (256, 1536, 384), (512, 1024, 256), (512, 2048, 512), (1024, 512, 2048)),
+        ((1, 6, 128, 64), (2, 8, 256, 64)),
+        (1 << 24, 1 << 26),
+    ),
+    "large": Shapes(
+        (
+            (2048, 4096, 4096),
+            (4096, 4096, 4096),
+            (4096, 11008, 4096),
+            (8192, 8192, 8192),
+            (4096, 1024, 8192),
+        ),
+        ((2, 32, 2048, 128), (1, 32, 4096, 128)),
+        (1 << 26, 1 << 29),
+    ),
 }
-# (sequences, heads, tokens, head width)
-ATTENTIONS = {"small": [(1, 6, 128, 64), (2, 8, 256, 64)], "large": [(2, 32, 2048, 128), (1, 32, 4096, 128)]}
-BYTES = {"small": [1 << 20, 1 << 24], "large": [1 << 26, 1 << 29]}
 LAUNCHES = 200
 
 
@@ -60,21 +75,31 @@ def finish(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def clock(device: str) -> Callable[[], float]:
+    """What kernels are timed by: the wall's clock, or the processor's own where one thread computes.
+
+    Both agree on a quiet machine; on a shared one the wall also counts what other processes took.
+    """
+    alone = device == "cpu" and torch.get_num_threads() == 1
+    return time.thread_time if alone else time.perf_counter
+
+
 def timed(call: Callable[[], object], device: str, repeats: int, least_s: float = 0.01) -> tuple[float, ...]:
     """Seconds of a call, several times over; calls shorter than `least_s` are timed in rows."""
+    now = clock(device)
     call()
     finish(device)
-    begun = time.perf_counter()
+    begun = now()
     call()
     finish(device)
-    row = max(1, int(least_s / max(time.perf_counter() - begun, 1e-7)))
+    row = max(1, int(least_s / max(now() - begun, 1e-7)))
     found = []
     for _ in range(repeats):
-        begun = time.perf_counter()
+        begun = now()
         for _ in range(row):
             call()
         finish(device)
-        found.append((time.perf_counter() - begun) / row)
+        found.append((now() - begun) / row)
     return tuple(found)
 
 
@@ -117,7 +142,7 @@ def _streams(size: int, dtype: str, device: str, repeats: int) -> list[Timing]:
     out, target = torch.empty_like(a), torch.empty_like(a)
     weight = torch.randn(size // 4, device=device, requires_grad=True)
     weight.grad = torch.randn_like(weight)
-    optimizer = torch.optim.AdamW([weight], lr=1e-4)
+    optimizer = torch.optim.AdamW([weight], lr=1e-4, fused=True)
     return [
         Timing(
             "elementwise",
@@ -160,17 +185,15 @@ def _dispatch(device: str, repeats: int) -> Timing:
     return Timing("dispatch", "forward", "fp32", (8,), 0, 0, tuple(found))
 
 
-def measure(device: str, dtype: str, size: str, repeats: int = 5) -> list[Timing]:
+def measure(device: str, dtype: str, shapes: Shapes, repeats: int = 5) -> list[Timing]:
     """All benchmarks. Raises BadInputError for a device or dtype that is not there."""
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInputError("--device cuda: torch sees no CUDA device here; use --device cpu")
     if dtype not in TORCH_DTYPES:
         raise BadInputError(f"--dtype {dtype}: give one of {', '.join(TORCH_DTYPES)}")
-    if size not in GEMMS:
-        raise BadInputError(f"--size {size}: give one of {', '.join(GEMMS)}")
-    found = [timing for shape in GEMMS[size] for timing in _gemm(shape, dtype, device, repeats)]
-    found += [timing for shape in ATTENTIONS[size] for timing in _attention(shape, dtype, device, repeats)]
-    found += [timing for count in BYTES[size] for timing in _streams(count, dtype, device, repeats)]
+    found = [timing for shape in shapes.gemms for timing in _gemm(shape, dtype, device, repeats)]
+    found += [timing for shape in shapes.attentions for timing in _attention(shape, dtype, device, repeats)]
+    found += [timing for size in shapes.streams for timing in _streams(size, dtype, device, repeats)]
     return [*found, _dispatch(device, repeats)]
 
 
@@ -201,11 +224,21 @@ def trace_text(timings: Sequence[Timing], device: str) -> str:
     return f'{head},\n "timings": [\n  {lines}\n ]\n}}\n'
 
 
-def rate_of(timings: Sequence[Timing], kernel: str) -> tuple[float, float, int]:
-    """(median flop/s, its spread as a fraction, samples) of a kernel class, launches left in."""
-    rates = [timing.flop / timing.median_s for timing in timings if timing.kernel == kernel]
-    middle = statistics.median(rates)
-    return middle, statistics.pstdev(rates) / middle if len(rates) > 1 else 0.0, len(rates)
+def rate_of(
+    timings: Sequence[Timing], kernel: str, exponent_columns: float = 0.0
+) -> tuple[float, float, int]:
+    """(flop/s over all shapes together, spread as a fraction, samples) of a kernel class, launches left in.
+
+    Attention: the exponential of a score counts as that many head columns of both products.
+    """
+    own = [timing for timing in timings if timing.kernel == kernel]
+    flop = [
+        timing.flop * (1 + (exponent_columns / timing.shape[-1] if kernel == "attention" else 0.0))
+        for timing in own
+    ]
+    rates = [count / timing.median_s for count, timing in zip(flop, own, strict=True)]
+    whole = sum(flop) / sum(timing.median_s for timing in own)
+    return whole, statistics.pstdev(rates) / whole if len(rates) > 1 else 0.0, len(rates)
 
 
 def stream_rate(timings: Sequence[Timing]) -> tuple[float, float, int]:
@@ -216,6 +249,16 @@ def stream_rate(timings: Sequence[Timing]) -> tuple[float, float, int]:
     return middle, statistics.pstdev(rates) / middle, len(rates)
 
 
+def best_rates(timings: Sequence[Timing]) -> tuple[float, float]:
+    """(flop/s, bytes/s) of the fastest kernels seen."""
+    products = [one for one in timings if one.kernel in ("gemm", "attention")]
+    streams = [one for one in timings if one.kernel in ("elementwise", "copy", "optimizer")]
+    return (
+        max(one.flop / one.median_s for one in products),
+        max(one.moved_bytes / one.median_s for one in streams),
+    )
+
+
 def distil(
     timings: Sequence[Timing],
     gpu: str,
@@ -223,8 +266,13 @@ def distil(
     peak_flop_per_s: float,
     memory_bytes_per_s: float,
     date: str,
+    exponent_columns: float = 0.0,
 ) -> list[str]:
-    """Rows of hwdb/efficiency for a device whose datasheet peaks are given."""
+    """Rows of hwdb/efficiency for a device whose datasheet peaks are given.
+
+    The attention rate was measured with its exponentials, by whatever kernel torch chose: rows say how many
+    columns of it they are (0: none apart), and that nothing is left to take off.
+    """
     source = f"tangram calibrate kernels with torch {torch.__version__}"
     rows = ["gpu,dtype,kernel,stack,version,parameter,value,sigma,n,source,date,note"]
 
@@ -234,9 +282,11 @@ def distil(
         )
 
     for kernel in ("gemm", "attention"):
-        rate, spread, n = rate_of(timings, kernel)
+        rate, spread, n = rate_of(timings, kernel, exponent_columns)
         share = min(rate / peak_flop_per_s, 1.0)
         row(kernel, "efficiency", share, share * spread, n)
+    row("attention", "exponent_columns", exponent_columns, 0.0, 0)
+    row("attention", "share", 1.0, 0.0, 0)
     rate, spread, n = stream_rate(timings)
     share = min(rate / memory_bytes_per_s, 1.0)
     row("memory", "efficiency", share, share * spread, n)
@@ -255,12 +305,9 @@ def measure_rank(hidden: int, seq: int, repeats: Sequence[int]) -> dict[str, flo
     timings = [timing for shape in shapes for timing in _gemm(shape, "fp32", "cpu", 3)]
     width = 64
     timings += _attention((times, max(hidden // width, 1), seq, width), "fp32", "cpu", 3)
-    timings += _streams(tokens * hidden * 4, "fp32", "cpu", 3)
+    timings += _streams(SHAPES["small"].streams[0], "fp32", "cpu", 3)
     dispatch = _dispatch("cpu", 3)
-    flop = sum(timing.flop for timing in timings if timing.kernel == "gemm")
-    gemm = flop / sum(timing.median_s for timing in timings if timing.kernel == "gemm")
-    attention = [timing for timing in timings if timing.kernel == "attention"]
-    own = sum(t.flop for t in attention) / sum(t.median_s for t in attention)
+    gemm, own = rate_of(timings, "gemm")[0], rate_of(timings, "attention")[0]
     peak = max(gemm, own)
     memory, _, _ = stream_rate(timings)
     dist.barrier()
@@ -269,6 +316,6 @@ def measure_rank(hidden: int, seq: int, repeats: Sequence[int]) -> dict[str, flo
         "gemm": gemm / peak,
         "attention": own / peak,
         "fused": 1.0,
-        "memory_bytes_per_s": memory / times,
+        "memory_bytes_per_s": memory,
         "launch_s": dispatch.median_s,
     }

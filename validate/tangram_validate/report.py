@@ -19,17 +19,19 @@ from tangram_validate.suite import Candidate, Outcome, SuiteRun
 FIRST = 3  # runs that are the measurement; later ones are kept beside
 
 
-def machine() -> dict[str, str]:
+def machine(device: str = "cpu") -> dict[str, str]:
     """Machine and versions, without names of hosts or users."""
     import torch
 
+    kind = {"gpu": torch.cuda.get_device_name(), "cuda": str(torch.version.cuda)} if device == "cuda" else {}
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": " ".join((platform.system(), ".".join(platform.release().split(".")[:2]))),
         "cores": str(os.cpu_count()),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "tangram_sim": __version__,
+        **kind,
     }
 
 

@@ -176,13 +176,19 @@ def build_stage(
 
 
 def make_optimizer(job: Job, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """The job's optimizer; plain loops, since a stage may mix sharded and whole parameters."""
+    """The job's optimizer: Adam in one pass, as training stacks have it.
+
+    Plain loops for sharded parameters, since a stage may mix them with whole ones.
+    """
+    from torch.distributed.tensor import DTensor
+
     if job.optimizer in ("sgd", "momentum"):
         return torch.optim.SGD(
             parameters, lr=1e-2, momentum=0.9 if job.optimizer == "momentum" else 0.0, foreach=False
         )
     kind = torch.optim.AdamW if job.optimizer == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=1e-3, foreach=False)
+    fused = not any(isinstance(parameter, DTensor) for parameter in parameters)
+    return kind(parameters, lr=1e-3, fused=fused, foreach=False)
 
 
 def _real_atom(

@@ -19,6 +19,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.uniform import Uniform, chunk_bounds
 from tangram_sim.studies import api
 from tangram_sim.studies.api import Result
+from tangram_validate import overlap
 from tangram_validate.calibration import Calibration, calibrate, overlay_of
 from tangram_validate.errors import TestbedError
 from tangram_validate.launch import Ranks
@@ -48,16 +49,12 @@ class Candidate:
     global_batch: int
     name: str
     result: Result
+    predicted_s: float  # of a step
 
     @property
     def group(self) -> str:
         """Plans of one group do the same work on the same cluster."""
         return f"{self.scenario}/{self.model}/{self.global_batch}"
-
-    @property
-    def predicted_s(self) -> float:
-        """Predicted seconds of a step."""
-        return self.result.document.step_s
 
 
 @dataclass(frozen=True)
@@ -140,6 +137,8 @@ def _run_scenario(
         if settle(say, patience) > MOST_LOAD * (os.cpu_count() or 1):
             patience = min(patience, WAIT_AGAIN_S)  # it does not get quiet: ask again, but not for long
         found = calibrate(ranks, scenario)
+        if not scenario.emulated:
+            made.notes.append(f"{scenario.name}: compute hides {found.hidden:.0%} of a gradient reduction")
         candidates = distinct(predict(scenario, found, folder / scenario.name, made.notes))
         candidates = candidates[: MOST_PLANS.get(suite, len(candidates))]
         for candidate in candidates:
@@ -206,7 +205,10 @@ def predict(scenario: Scenario, found: Calibration, overlay: Path, notes: list[s
             except TangramError as error:
                 notes.append(f"{scenario.name}: {plan.name}: {error}")
         for name, result in made:
-            yield Candidate(scenario.name, model.name, work.global_batch, name, result)
+            seconds = result.document.step_s
+            if found.hidden < 1:
+                seconds = overlap.step_s(result.forecast.plan, seconds, found.hidden, hwdb)
+            yield Candidate(scenario.name, model.name, work.global_batch, name, result, seconds)
 
 
 def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:

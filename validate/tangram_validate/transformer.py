@@ -116,12 +116,14 @@ class Mixture(nn.Module):
         """[batch, seq, hidden] to the same."""
         rows = x.reshape(-1, x.shape[-1])
         weight, chosen = self.router(rows).float().softmax(-1).topk(self.active, dim=-1)
-        weight = (weight / weight.sum(-1, keepdim=True)).to(x.dtype)
-        mixed = torch.zeros_like(rows)
-        for number, expert in enumerate(self.experts):
-            row, place = (chosen == number).nonzero(as_tuple=True)
-            mixed = mixed.index_add(0, row, expert(rows[row]) * weight[row, place, None])
-        return mixed.view_as(x)
+        weight = weight / weight.sum(-1, keepdim=True)
+        # Sorted by expert once, as training stacks do: each expert multiplies one run of rows.
+        order = chosen.flatten().argsort(stable=True)
+        row = order // self.active
+        counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
+        parts = [expert(part) for expert, part in zip(self.experts, rows[row].split(counts), strict=True)]
+        made = torch.cat(parts) * weight.flatten()[order, None].to(parts[0].dtype)
+        return made.new_zeros(rows.shape).index_add(0, row, made).to(x.dtype).view_as(x)
 
 
 def norm(hidden: int, bias: bool, affine: bool = True) -> nn.Module:
@@ -182,16 +184,20 @@ class InputEmbedding(nn.Module):
 
 
 class OutputHead(nn.Module):
-    """Final norm and vocabulary projection."""
+    """Final norm and vocabulary projection, `repeats` times over as blocks are."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, repeats: int = 1) -> None:
         super().__init__()
+        self.repeats = repeats
         self.norm = norm(model.hidden, model.blocks[0].norm_bias if model.blocks else False)
         self.logits = nn.Linear(model.hidden, model.vocab, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, seq, hidden] to [batch, seq, vocab]."""
-        return cast(Tensor, self.logits(self.norm(x)))
+        if self.repeats == 1:
+            return cast(Tensor, self.logits(self.norm(x)))
+        copies = cast(Tensor, self.logits(self.norm(x.repeat(self.repeats, 1, 1))))
+        return copies.view(self.repeats, *x.shape[:-1], -1).mean(0)
 
 
 def build_atom(model: Model, atom: int, seed: int, repeats: int = 1) -> nn.Module:
@@ -204,7 +210,7 @@ def build_atom(model: Model, atom: int, seed: int, repeats: int = 1) -> nn.Modul
         return _scaled(InputEmbedding(model))
     if atom <= model.layers:
         return _scaled(TransformerBlock(model.hidden, model.blocks[atom - 1], model.positions == 0, repeats))
-    head = _scaled(OutputHead(model))
+    head = _scaled(OutputHead(model, repeats))
     if model.tied:
         embedding = build_atom(model, 0, seed)
         with torch.no_grad():

@@ -19,7 +19,8 @@ from tangram_sim.hwdb import Hwdb, Row
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.studies.calibration.surfaces import settled
 from tangram_sim.studies.published.predict import Prediction, Predictor
-from tangram_sim.studies.published.reading import Problem, Run
+from tangram_sim.studies.published.reading import Run
+from tangram_sim.studies.published.table import Problem
 
 HEADER = ("gpu", "dtype", "kernel", "stack", "version", "parameter", "value", "sigma", "n", "source", "date")
 SCALED = ("time_scale", "tensor_exposed", "data_exposed")  # of kernel `stack`

@@ -10,17 +10,24 @@ both, it counts n/(2(n-1)) of the port's rate for a ring and 0.45 for a tree: la
 over two nodes as well, where a tree would be faster.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tangram_sim.cost.collectives import transfer_s
+from tangram_sim.cost.collectives import all_reduce_s, transfer_s
+from tangram_sim.lowering.atoms import Head
 from tangram_sim.lowering.boundary import boundary_s, flows
+from tangram_sim.lowering.runs import Run
 from tangram_sim.lowering.sharing import atoms_held, holders_by_atom
 from tangram_sim.lowering.side_by_side import LoweredPlan
+from tangram_sim.lowering.state import parameters_per_rank
 from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.schedules import StageTimes
 from tangram_sim.studies.published.defaults import Software
+from tangram_sim.studies.published.stacks import stack_of
+
+BUCKET = 5e8  # elements that `buffered_allreduce_fallback` (deepspeed/runtime/engine.py) reduces at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +39,22 @@ class Habits:
     tied_by_replica: bool = False  # every replica exchanges the tied matrix for itself
     rings_only: bool = False  # NCCL's tuner takes no trees between nodes of one Ethernet port
     sends_masks: bool = False  # the mask goes forward too, and whole gradients back from every tensor rank
+    updates: float = 1.0  # an optimizer step over reading and writing every state once
 
 
 PIPELINE_ENGINE = Habits(True, True, True, True, True)
 MASK_BYTES = 2.0  # of an element of the attention mask, which NCCL carries as fp16
 
 
+# An optimizer of many small kernels (unscaling, norms, moments, casts): a layer's update in the profiles of
+# eth-easl/sailor cf2c8e3 over one pass through memory, 10.0 to 14.6 on six GPU kinds (traces/sailor).
+UPDATES = {"sailor": 11.7}
+
+
 def habits_of(software: Software) -> Habits:
     """The habits of a framework: all lines of Megatron-DeepSpeed train through DeepSpeed's engine."""
-    return PIPELINE_ENGINE if "deepspeed" in software.name.lower() else Habits()
+    engine = PIPELINE_ENGINE if "deepspeed" in software.name.lower() else Habits()
+    return replace(engine, updates=UPDATES.get(stack_of(software), 1.0))
 
 
 WITH_CONSTANTS = ("amp",)  # stacks with rows fitted in lockstep
@@ -57,10 +71,14 @@ def with_habits(lowered: LoweredPlan, lowering: Lowering, habits: Habits) -> Low
     for step in lowered.steps:
         times = step.times
         if habits.reduces_last:
-            sync = [_reduction_s(step, stage, lowering) for stage in range(len(step.prices))]
-            times = replace(times, sync_s=np.maximum(times.sync_s, np.array(sync)))
+            sync = np.array([_reduction_s(step, stage, lowering) for stage in range(len(step.prices))])
+            if any(_zero_stages(step)):  # updated weights are gathered behind
+                sync = np.maximum(times.sync_s, sync)
+            times = replace(times, sync_s=sync)
         if habits.tied_by_replica and times.tied_s:
             times = replace(times, tied_s=_tied_s(step, lowering))
+        if habits.updates != 1.0:
+            times = replace(times, optimizer_s=times.optimizer_s * habits.updates)
         if habits.sends_masks:
             times = _whole_sends(step, times, lowering)
         steps.append(replace(step, times=times))
@@ -76,11 +94,31 @@ def _reduction_s(step: LoweredStep, stage: int, lowering: Lowering) -> float:
         total = 0.0
         for start, stop in atoms_held(noun, layers):
             runs, _ = lowering.parts.runs(part, start, stop, holders)
-            for run in runs:
-                atoms = run.pricer.atoms[run.start : run.stop]
-                total += sum(float(run.pricer.program(atom, "last").gradients[0]) for atom in atoms)
+            total += sum(_run_reduction_s(run, noun.embedding) for run in runs)
         slowest = max(slowest, total)
     return slowest
+
+
+def _zero_stages(step: LoweredStep) -> set[int]:
+    """ZeRO stages of all layouts of a pipeline."""
+    parts = (part for stage in step.pipeline.stages for part in stage.parts)
+    return {one.layout.zero_stage for part in parts for one in part.layouts}
+
+
+def _run_reduction_s(run: Run, embedding: bool) -> float:
+    """Seconds to reduce the gradients of a run of atoms: flattened into buckets where they are all-reduced.
+
+    A tied matrix is one parameter of a stage that has the `embedding` as well as the head.
+    """
+    setting, atoms = run.pricer.setting, run.pricer.atoms[run.start : run.stop]
+    if setting.zero[0] or any(parameters_per_rank(setting, atom)[1].any() for atom in atoms):
+        return sum(float(run.pricer.program(atom, "last").gradients[0]) for atom in atoms)
+    count = sum(float(parameters_per_rank(setting, atom)[0][0]) for atom in atoms)
+    if embedding and setting.model.tied and isinstance(atoms[-1], Head):
+        count -= setting.model.vocabulary_parameters / float(setting.tp[0])
+    buckets = max(1, math.ceil(count / BUCKET))
+    size = count / buckets * setting.job.recipe.gradient_bytes * setting.job.trainable
+    return setting.rates.data_exposed * buckets * float(all_reduce_s(size, setting.dp_group)[0])
 
 
 def _whole_sends(step: LoweredStep, times: StageTimes, lowering: Lowering) -> StageTimes:

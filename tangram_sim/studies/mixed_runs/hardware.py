@@ -18,7 +18,18 @@ MOST_GPUS = 65_536
 THROUGH_HOST = ("T4", "RTX-20", "RTX-30", "RTX-40", "RTX-50", "Titan-RTX")
 
 
-def cluster_of(cells: Cells, hwdb: Hwdb) -> Cluster:
+# Machines that a source's runs were made on, by the stack of its software: their networks are measured in
+# its own files, and a row that is silent about links means them.
+MACHINES = {
+    "sailor": {
+        "RTX-3090": "sailor-rtx-3090",
+        "RTX-2080Ti": "sailor-rtx-2080",
+        "Titan-RTX": "sailor-titan-rtx",
+    }
+}
+
+
+def cluster_of(cells: Cells, hwdb: Hwdb, stack: str = "") -> Cluster:
     """The cluster of a row, groups in the order of its list. Raises CellError where it cannot be built."""
     try:
         groups = json.loads(cells.text("cluster"))
@@ -29,7 +40,7 @@ def cluster_of(cells: Cells, hwdb: Hwdb) -> Cluster:
     found = []
     for number, group in enumerate(groups):
         count = _count(group, "nodes", 1)
-        node = _node(group, [str(entry.get("gpu", "")) for entry in groups], cells, hwdb)
+        node = _node(group, [str(entry.get("gpu", "")) for entry in groups], cells, hwdb, stack)
         found.append(NodeGroup(f"g{number}", count, node))
     cluster = Cluster("published", tuple(found))
     if cluster.gpus > MOST_GPUS:
@@ -47,7 +58,7 @@ def _count(group: dict[str, Any], key: str, default: int | None = None) -> int:
     return value
 
 
-def _node(group: dict[str, Any], kinds: list[str], cells: Cells, hwdb: Hwdb) -> Node:
+def _node(group: dict[str, Any], kinds: list[str], cells: Cells, hwdb: Hwdb, stack: str) -> Node:
     name = group.get("gpu")
     if not isinstance(name, str) or not name:
         raise CellError("cluster: an entry names no gpu")
@@ -56,6 +67,10 @@ def _node(group: dict[str, Any], kinds: list[str], cells: Cells, hwdb: Hwdb) -> 
     if known is not None:
         return _without_peer_access(known, cells, hwdb)
     intra, inter = (_own_words(cells.text(column), name, kinds) for column in ("intra_link", "inter_link"))
+    machine = MACHINES.get(stack, {}).get(gpu.name)
+    if machine and not network_gbps(inter, per_node):
+        cells.assume(f"{name} node", machine, "nothing said of the network: the source's own machines")
+        return _without_peer_access(_of_size(hwdb.node(machine), per_node), cells, hwdb)
     link, bridge, noted = intra_link(intra, gpu, hwdb)
     if noted:
         cells.assumed.append(f"{name}: {noted}")
@@ -74,6 +89,12 @@ def _node(group: dict[str, Any], kinds: list[str], cells: Cells, hwdb: Hwdb) -> 
         bridge=bridge,
     )
     return _without_peer_access(node, cells, hwdb)
+
+
+def _of_size(node: Node, gpus: int) -> Node:
+    """The node with only some of its GPUs in use, or with more of them."""
+    pairs = tuple((first, first + 1) for first in range(0, gpus - 1, 2)) if node.bridges else ()
+    return node if node.gpus == gpus else replace(node, gpus=gpus, bridges=pairs)
 
 
 def _without_peer_access(node: Node, cells: Cells, hwdb: Hwdb) -> Node:

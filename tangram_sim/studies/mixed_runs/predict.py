@@ -10,7 +10,7 @@ from tangram_sim.lowering.step import Lowering
 from tangram_sim.studies.mixed_runs.habits import habits_of, with_habits
 from tangram_sim.studies.mixed_runs.lockstep import lockstep_graph
 from tangram_sim.studies.mixed_runs.reading import MixedRun, read_run
-from tangram_sim.studies.published.reading import Problem
+from tangram_sim.studies.published.table import Problem
 
 
 @dataclass(frozen=True, slots=True)

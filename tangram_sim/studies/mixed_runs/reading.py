@@ -1,16 +1,13 @@
 """Rows of published mixed runs as plans, with what had to be assumed."""
 
-import csv
-import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.datafiles import read_text
-from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
@@ -20,10 +17,11 @@ from tangram_sim.studies.mixed_runs.hardware import cluster_of
 from tangram_sim.studies.mixed_runs.seats import block_bounds, replicas_of, seated
 from tangram_sim.studies.published import defaults, workload
 from tangram_sim.studies.published.cells import CellError, Cells
-from tangram_sim.studies.published.reading import WIDTH, Problem
 from tangram_sim.studies.published.stacks import stack_of
+from tangram_sim.studies.published.table import Problem, read_row, read_rows
 
 HARD = ("cluster", "layers", "hidden", "seq_len", "gbs", "tp", "pp", "dp", "stage_layers", "stage_placement")
+GPU_NAMES = {"sailor": {"RTX-2080": "RTX-2080Ti"}}  # what a source calls a kind -> what it is
 MOST_PASSES = 200_000  # of one step that are still played
 
 
@@ -43,49 +41,21 @@ class MixedRun:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of the file as text; a row of the wrong width is kept and marked.
-
-    Raises BadInputError for a file that is no CSV or has hardly any of the columns of mixed runs.
-    """
-    text = read_text(path).removeprefix("\ufeff")
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        header = [cell.strip() for cell in next(reader, [])]
-        lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
-    except csv.Error as error:
-        raise BadInputError(f"{path}, line {reader.line_num}: not CSV: {error}") from None
-    known = [column for column in HARD if column in header]
-    if len(known) * 2 < len(HARD) or "cluster" not in header:
-        hint = "; `tangram validate published` reads runs on one GPU kind" if "gpu" in header else ""
-        raise BadInputError(
-            f"{path}: not a table of runs on mixed clusters: its header has {', '.join(known) or 'none'} of "
-            f"the columns {', '.join(HARD)}{hint}"
-        )
-    rows = []
-    for line, cells in lines:
-        row = dict(zip(header, cells, strict=False))
-        if len(cells) != len(header):
-            row[WIDTH] = f"line {line} has {len(cells)} cells where the header has {len(header)} columns"
-        rows.append(row)
-    return rows
+    """Rows of a table of mixed runs, as text. Raises BadInputError for another file."""
+    hints = {"gpu": "; `tangram validate published` reads runs on one GPU kind"}
+    return read_rows(path, HARD, "runs on mixed clusters", telling=("cluster",), hints=hints)
 
 
 def read_run(row: Mapping[str, str], hwdb: Hwdb, number: int = 1) -> MixedRun | Problem:
     """One row as a plan, or the reason why it is none; `number` names it where its id is blank."""
-    cells = Cells(row)
-    name = cells.text("id") or f"row {number}"
-    try:
-        return _run(name, cells, hwdb)
-    except (CellError, TangramError) as error:
-        return Problem(name, cells.text("source_id"), str(error))
+    return read_row(row, number, lambda name, cells: _run(name, cells, hwdb))
 
 
 def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
-    if cells.text(WIDTH):
-        raise CellError(cells.text(WIDTH))
     tp, pp, dp, gbs, seq = cells.needed("tp", "pp", "dp", "gbs", "seq_len")
     run_by = defaults.software(cells.text("framework"), cells.text("date"))
-    cluster = cluster_of(cells, hwdb)
+    cells = _renamed(cells, stack_of(run_by))
+    cluster = cluster_of(cells, hwdb, stack_of(run_by))
     if tp * pp * dp > cluster.gpus * 8:
         raise CellError(f"tp {tp} x pp {pp} x dp {dp} is far more than the {cluster.gpus} GPUs")
     model = workload.model(cells, run_by, tp, seq)
@@ -137,6 +107,19 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
         cells.number("predicted_by_source_s") or 0.0,
         tuple(cells.assumed),
     )
+
+
+def _renamed(cells: Cells, stack: str) -> Cells:
+    """The row with GPU kinds as the database calls them where a source gives them another one's name."""
+    row = dict(cells.row)
+    for theirs, ours in GPU_NAMES.get(stack, {}).items():
+        spelled = theirs.replace("-", "[-_ ]?")
+        word = re.compile(rf"\b{spelled}(?![\w-]| ?Ti\b)", re.IGNORECASE)
+        for column in ("cluster", "stage_placement", "intra_link", "inter_link"):
+            row[column] = word.sub(ours, cells.text(column))
+        if row["cluster"] != cells.text("cluster"):
+            cells.assume(theirs, ours, "what the source profiled under that name is as fast as the latter")
+    return Cells(row, cells.assumed)
 
 
 def _named(cells: Cells) -> list[str]:

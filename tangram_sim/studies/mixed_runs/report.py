@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from tangram_sim.studies.mixed_runs.predict import MixedPrediction
-from tangram_sim.studies.published.reading import Problem
+from tangram_sim.studies.published.table import Problem
 
 COLUMNS = ("n", "median", "bias", "tau", "regret", "source's median", "source's tau", "source's regret")
 

@@ -12,6 +12,7 @@ from tangram_sim.studies.published import defaults
 from tangram_sim.units import gbps_to_bytes_per_s
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*g(?:b(?:e|ps|/s|it/s|/sec)?|ig\w*)?\b", re.IGNORECASE)
+_BYTES = re.compile(r"GB(?:/s|ps)\b")  # a capital B: bytes
 _COUNT = re.compile(r"\b(\d+)\s*x(?=\s|\d|[a-z])", re.IGNORECASE)
 _NOT_FOR_GPUS = re.compile(r"storage|management|\bns\b|pcie", re.IGNORECASE)
 _FOR_GPUS = re.compile(r"comput|\bew\b|east", re.IGNORECASE)
@@ -29,7 +30,8 @@ def network_gbps(text: str, gpus_per_node: int) -> float:
             continue
         if stated := _RATE.search(segment):
             count = _COUNT.search(segment[: stated.end()])
-            found.append((compute, (int(count[1]) if count else 1) * float(stated[1])))
+            bits = 8.0 if _BYTES.search(stated[0]) else 1.0
+            found.append((compute, (int(count[1]) if count else 1) * bits * float(stated[1])))
     labelled = [rate for compute, rate in found if compute]
     if rates := labelled or [rate for _, rate in found]:
         return max(rates)

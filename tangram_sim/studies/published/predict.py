@@ -20,7 +20,8 @@ from tangram_sim.plans import StagePrice
 from tangram_sim.schedules import StageTimes
 from tangram_sim.studies.intervals import Z90, uncertainty
 from tangram_sim.studies.published.parts import Parts, parts_of
-from tangram_sim.studies.published.reading import MEMORY_KINDS, Problem, Run, read_run
+from tangram_sim.studies.published.reading import MEMORY_KINDS, Run, read_run
+from tangram_sim.studies.published.table import Problem
 
 MOST_PASSES = 4_000_000  # of one step that are still played: ten times the largest run published
 

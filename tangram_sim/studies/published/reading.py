@@ -1,15 +1,11 @@
 """Rows of published training runs as nouns: model, cluster, job, layout, assumptions, measurements."""
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.datafiles import read_text
-from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.models import Model
@@ -18,21 +14,12 @@ from tangram_sim.studies.published import defaults, workload
 from tangram_sim.studies.published.cells import CellError, Cells
 from tangram_sim.studies.published.machines import cluster_of
 from tangram_sim.studies.published.stacks import stack_of
+from tangram_sim.studies.published.table import Problem, read_row, read_rows
 from tangram_sim.units import GIB, GIGA
 
 HARD = ("gpu", "gpus", "layers", "hidden", "seq_len", "gbs", "tp", "pp", "dp")  # what no default can replace
 # What a memory figure counts: tensors; what PyTorch's allocator holds; what the driver shows as used.
 ALLOCATED, RESERVED, DEVICE = MEMORY_KINDS = ("allocated", "reserved", "device")
-WIDTH = "row width"  # column that marks a row whose cells do not match the header
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A row that cannot be predicted, and why."""
-
-    id: str
-    source_id: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +53,8 @@ class Run:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of the file as text.
-
-    A row of the wrong width is kept and marked, to be reported as one. Raises BadInputError for a file that
-    is no CSV, has hardly any of the columns of published runs, or no row.
-    """
-    text = read_text(path).removeprefix("\ufeff")
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        header = [cell.strip() for cell in next(reader, [])]
-        lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
-    except csv.Error as error:
-        raise BadInputError(f"{path}, line {reader.line_num}: not CSV: {error}") from None
-    known = [column for column in HARD if column in header]
-    if len(known) * 2 < len(HARD):
-        raise BadInputError(
-            f"{path}: not a table of training runs: its header has {', '.join(known) or 'none'} of the "
-            f"columns {', '.join(HARD)}"
-        )
-    if not lines:
-        raise BadInputError(f"{path}: a header and no rows: give a line for each measured step")
-    rows = []
-    for line, cells in lines:
-        row = dict(zip(header, cells, strict=False))
-        if len(cells) != len(header):
-            row[WIDTH] = f"line {line} has {len(cells)} cells where the header has {len(header)} columns"
-        rows.append(row)
-    return rows
+    """Rows of a table of published runs, as text. Raises BadInputError for another file."""
+    return read_rows(path, HARD, "training runs")
 
 
 def read_runs(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> list[Run | Problem]:
@@ -102,17 +64,10 @@ def read_runs(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> list[Run | Probl
 
 def read_run(row: Mapping[str, str], hwdb: Hwdb, number: int = 1) -> Run | Problem:
     """One row; `number` names it where its id is blank."""
-    cells = Cells(row)
-    name = cells.text("id") or f"row {number}"
-    try:
-        return _run(name, cells, hwdb)
-    except (CellError, TangramError) as error:
-        return Problem(name, cells.text("source_id"), str(error))
+    return read_row(row, number, lambda name, cells: _run(name, cells, hwdb))
 
 
 def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
-    if cells.text(WIDTH):
-        raise CellError(cells.text(WIDTH))
     if cells.text("tier").upper() == "X":
         raise CellError(f"tier X: the source contradicts itself {cells.text('flags')}".strip())
     if not cells.text("gpu"):

@@ -8,8 +8,8 @@ from typing import Any
 
 from tangram_sim.studies.published.memory import memory_scores
 from tangram_sim.studies.published.predict import Prediction
-from tangram_sim.studies.published.reading import Problem
 from tangram_sim.studies.published.score import Score, by, macro, score
+from tangram_sim.studies.published.table import Problem
 from tangram_sim.units import GIGA
 
 COLUMNS = (
