@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Scored
 from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.compose import compose_table
+from tangram_sim.planners.compose import Composed, Placed, compose_table
 from tangram_sim.planners.enumerate import Beside, Enumeration, Table, slice_classes
 from tangram_sim.planners.finalists import Referee, Seat, seats_of
 from tangram_sim.planners.islands import finer_islands
@@ -111,6 +111,7 @@ class Spanning:
             chosen.sort(key=lambda one: (one.joint, one.group))  # questions about one place follow each other
             if (chosen or self.finer) and not self.enumeration.expired():
                 found |= dict(self._played(microbatch, limit, chosen))
+        found |= dict(self._undivided(min(limit_s, self.best_s) * (1 + SLACK)))
         contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * REFINED]
         contenders = [one for one in contenders if found[one] < limit_s * (1 + SLACK)]
         contenders.sort(key=lambda one: self.referee.shared(*one))
@@ -186,6 +187,32 @@ class Spanning:
             if seconds < float("inf"):
                 self.best_s = min(self.best_s, seconds)
                 yield (seats, microbatch), seconds
+
+    def _undivided(self, limit_s: float) -> Iterator[tuple[tuple[tuple[Seat, ...], int], float]]:
+        """The whole model as one stage on all nodes of some islands, at any microbatch, with its step.
+
+        Data parallelism with uneven shares wants microbatches far from those of pipelines, and few questions.
+        """
+        atoms = len(self.work) - 1
+        full = [
+            (kind, nodes)
+            for kind, nodes in enumerate(self.joint)
+            if all(count in (0, every) for count, every in zip(nodes, self.counts, strict=True))
+        ]
+        for microbatch in divisors(self.enumeration.job.global_batch):
+            passes = self.enumeration.job.global_batch // microbatch
+            for kind, nodes in full:
+                if self.enumeration.expired():
+                    return
+                self.asked += 1
+                for one in self._prices.partials(nodes, 0, atoms, microbatch, limit_s / passes):
+                    place = Placed(len(self.counts) + kind, 0, atoms, one)
+                    composed = Composed(0.0, (place,), microbatch, passes)
+                    seats = seats_of(composed, self.enumeration.islands, self.referee.lowering.placement)
+                    seconds = self.referee.play(seats, microbatch)[0]
+                    if seconds < limit_s:
+                        self.best_s = min(self.best_s, seconds)
+                        yield (seats, microbatch), seconds
 
     def _partials(
         self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]

@@ -35,7 +35,8 @@ def read_rows(
     """Rows of the file as text; one of the wrong width is kept and marked, to be reported.
 
     Raises BadInputError for a file that is no CSV, has fewer than half of the columns `wanted`, lacks one of
-    `telling`, without which it is no table of that `kind`, or has no row; `hints` are said where their column is there.
+    `telling`, without which it is no table of that `kind`, or has no row; `hints` are said where their column
+    is there.
     """
     text = read_text(path).removeprefix("\ufeff")
     reader = csv.reader(io.StringIO(text, newline=""))
