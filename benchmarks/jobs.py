@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.measure import Row, call
 
-CASE = ("gpt3-1.3b", "azure-c1-t4x4-v100x4", "alpa", 64)  # model, cluster, parallelizer, global batch
+CASE = ("gpt3-13b", "azure-c1", "aceso", 1024)  # model, cluster, parallelizer, global batch
 SPEEDUP = 1.5
 
 

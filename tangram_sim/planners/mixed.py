@@ -27,7 +27,6 @@ class MixedPrices:
 
     enumeration: Enumeration
     lowering: Lowering
-    priced: int = 0  # stages of several parts
     _whole: dict[Nodes, Island] = field(default_factory=dict)
 
     def island(self, nodes: Nodes) -> Island:
@@ -151,7 +150,6 @@ class MixedPrices:
         alone = Composed(0.0, (Placed(len(islands), like.start, like.stop, draft),), microbatch, passes)
         seats = seats_of(alone, islands, self.lowering.placement)
         pipeline = pipeline_of(seats, self.enumeration.model.layers, microbatch, passes)
-        self.priced += 1
         try:
             step = self.lowering.lower(pipeline)
         except TangramError:  # layouts that cannot hold the same weights together
