@@ -13,13 +13,13 @@ from tangram_sim.jobs import Job
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Scored
-from tangram_sim.planners.compose import Composed, compose_table
+from tangram_sim.planners.compose import Composed
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee, Seat, seats_of
-from tangram_sim.planners.tight import pipeline_bound_s
+from tangram_sim.planners.exact import find, roads
 
-SLACK = 0.03  # pipelines this close to the best objective are played whole
-PLAYED = 48  # finalists per microbatch size
+SLACK = 0.01  # pipelines this close to the best objective are played whole
+PLAYED = 16  # finalists per microbatch size
 SHARED, REFINED = 32, 10  # kinds of finalists played with shared links; of these refined
 MOST_OPS = 400_000  # ops of all steps played so
 LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))  # of the lower bound, tried in turn
@@ -128,11 +128,12 @@ class Search:
         size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
         hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
         node_counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
-        composed = compose_table(table, node_counts, hops, self.work, limit_s)
+        ways = roads(islands, placement, enumeration.hwdb, size, hops)
+        proof = find(table, node_counts, ways, enumeration.model, job, limit_s, self.best_s)
         if max(self.units) == 1 and units is self.units and not self.expired():
-            self.bounds[microbatch] = pipeline_bound_s(table, node_counts, self.work, hops, limit_s)
-        enumeration.counts.composed += len(composed)
-        for seats in _distinct(composed, islands, placement):
+            self.bounds[microbatch] = proof.bound_s
+        enumeration.counts.composed += len(proof.pipelines)
+        for seats in _distinct(proof.pipelines, islands, placement):
             if self.expired() and self.played:
                 return
             seconds = self.referee.play(seats, microbatch)[0]
