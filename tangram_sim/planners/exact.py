@@ -64,7 +64,8 @@ class Proof:
     """Pipelines worth playing, best first, and the bound that holds for all pipelines of the table."""
 
     pipelines: list[Composed]
-    bound_s: float  # at most the limit; 0 where the schedule allows no bound
+    bound_s: float  # at most the limit; 0 where the schedule allows no bound, or labels were too many
+    exact: bool = True  # objectives are played steps, links not shared; else estimates
 
 
 def find(
@@ -76,38 +77,35 @@ def find(
     limit_s: float,
     best_s: float,
 ) -> Proof:
-    """Pipelines that may be played in less than `limit_s`, and what all others take at least.
+    """Pipelines that may be played in less than `limit_s`, and what all of the table take at least.
 
-    The first look drops labels that another beats in every quantity, both as played: that finds the best
-    pipelines, and proves nothing. `proving` then looks at everything below the best step known: with no
-    label dropped where there are few, else under quantities for which dominance is safe.
+    The first look composes under quantities for which dominance proves something, and plays what comes out.
+    If that leaves a gap below the best step known (`best_s` or a better one found), a second look closes it
+    where few labels are left, none dropped and all played; else it drops what another beats as played, which
+    finds better pipelines and proves nothing.
     """
-    if not len(table.floats):
-        return Proof([], limit_s)
     problem = _Problem(table, counts, ways, model, job)
+    exact = problem.lost > 0 and not ways.rough
+    if not len(table.floats):
+        return Proof([], limit_s if problem.lost else 0.0, exact)
     found = problem.below(limit_s, 1, MOST_LABELS, 0)
     if found is None:
-        return Proof([], 0.0)
+        return Proof([], 0.0, exact)
     first = problem.judge(*found, limit_s)
-    labels = len(found[0])
     best_s = min([limit_s, best_s, *(one.objective_s for one in first.pipelines[:1])])
+    labels = len(found[0])
     if not problem.lost or first.bound_s >= best_s * (1 - PROVEN) or labels > SOME_LABELS:
-        return first
-    if labels <= FEW_LABELS:
-        found = problem.below(best_s, 0, SOME_LABELS, PASSES)
-        if found is not None:
-            return _merged(first, problem.judge(*found, best_s))
-    found = problem.below(best_s, 1, MOST_LABELS, PASSES, proving=False)
-    if found is None:
-        return first
-    return _merged(first, replace(problem.judge(*found, best_s), bound_s=0.0))
-
-
-def _merged(first: Proof, second: Proof) -> Proof:
+        return replace(first, exact=exact)
+    closing = problem.below(best_s, 0, SOME_LABELS, PASSES) if labels <= FEW_LABELS else None
+    if closing is not None:
+        second = problem.judge(*closing, best_s)
+    else:
+        found = problem.below(best_s, 1, MOST_LABELS, PASSES, proving=False)
+        second = replace(problem.judge(*found, best_s), bound_s=0.0) if found else Proof([], 0.0)
     seen = {one.places for one in first.pipelines}
     pipelines = first.pipelines + [one for one in second.pipelines if one.places not in seen]
     pipelines.sort(key=lambda one: one.objective_s)
-    return Proof(pipelines, max(first.bound_s, second.bound_s))
+    return Proof(pipelines, max(first.bound_s, second.bound_s), exact)
 
 
 class _Problem:

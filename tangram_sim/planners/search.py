@@ -15,11 +15,12 @@ from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Scored
 from tangram_sim.planners.compose import Composed
 from tangram_sim.planners.enumerate import Enumeration
-from tangram_sim.planners.finalists import Referee, Seat, seats_of
 from tangram_sim.planners.exact import find, roads
+from tangram_sim.planners.finalists import Referee, Seat, seats_of
+from tangram_sim.schedules import holds_whole_depth
 
-SLACK = 0.01  # pipelines this close to the best objective are played whole
-PLAYED = 16  # finalists per microbatch size
+SLACK, ROUGH_SLACK = 0.003, 0.03  # pipelines this close to the best step are played whole
+PLAYED, ROUGH_PLAYED = 16, 48  # finalists per microbatch size; more where they are ordered by estimates
 SHARED, REFINED = 32, 10  # kinds of finalists played with shared links; of these refined
 MOST_OPS = 400_000  # ops of all steps played so
 LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))  # of the lower bound, tried in turn
@@ -68,6 +69,7 @@ class Search:
 
     A coarse sweep (islands whole or in halves) finds a good plan in little time; its played step, plus
     SLACK, is the limit of the full sweep. Without such a plan limits widen from the lower bound upward.
+    What the full sweep proves is kept in `bounds`.
     """
 
     def __init__(
@@ -86,6 +88,13 @@ class Search:
         self.units, self.work, self.order = units, work, order
         self.best_s = float("inf")
         self.best_of: dict[int, float] = {}  # by microbatch size
+        cluster, islands = referee.cluster, enumeration.islands
+        # Parts of an island are priced at its worst member: a plan on better ones may be faster.
+        self.provable = max(units) == 1 and all(
+            len({cluster.groups[group].node for group in island.groups}) == 1 for island in islands
+        )
+        estimated = holds_whole_depth(enumeration.job.schedule)
+        self.slack = ROUGH_SLACK if estimated else SLACK
         self.played: dict[tuple[tuple[Seat, ...], int], float] = {}
 
     def run(self, progress: Progress | None) -> list[tuple[float, tuple[Seat, ...], int]]:
@@ -102,7 +111,7 @@ class Search:
                     break
                 if progress:
                     progress(position, len(sizes), f"microbatch {microbatch}, sweep {number + 1}")
-                self._size(microbatch, min(limit_s, self.best_s * (1 + SLACK)), units)
+                self._size(microbatch, min(limit_s, self.best_s * (1 + self.slack)), units)
             if self.expired() or (number and self.best_s <= limit_s):
                 break
             if self.best_s < float("inf"):  # the full sweep needs no other limit than the best plan
@@ -121,7 +130,8 @@ class Search:
         """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
         enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
         if enumeration.bound.microbatch_s(microbatch) >= limit_s:
-            self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
+            if self.provable:
+                self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
         table = enumeration.table(microbatch, limit_s, units)
         placement = self.referee.lowering.placement
@@ -130,10 +140,11 @@ class Search:
         node_counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
         ways = roads(islands, placement, enumeration.hwdb, size, hops)
         proof = find(table, node_counts, ways, enumeration.model, job, limit_s, self.best_s)
-        if max(self.units) == 1 and units is self.units and not self.expired():
+        if self.provable and units is self.units and not self.expired():
             self.bounds[microbatch] = proof.bound_s
         enumeration.counts.composed += len(proof.pipelines)
-        for seats in _distinct(proof.pipelines, islands, placement):
+        most = PLAYED if proof.exact else ROUGH_PLAYED
+        for seats in _distinct(proof.pipelines, islands, placement, most):
             if self.expired() and self.played:
                 return
             seconds = self.referee.play(seats, microbatch)[0]
@@ -154,11 +165,11 @@ def microbatch_sizes(job: Job) -> list[int]:
 
 
 def _distinct(
-    composed: list[Composed], islands: Sequence[Island], placement: Placement
+    composed: list[Composed], islands: Sequence[Island], placement: Placement, most: int
 ) -> list[tuple[Seat, ...]]:
-    """The best PLAYED different pipelines."""
-    seen = dict.fromkeys(seats_of(one, islands, placement) for one in composed[: 4 * PLAYED])
-    return list(seen)[:PLAYED]
+    """The best different pipelines, `most` at most."""
+    seen = dict.fromkeys(seats_of(one, islands, placement) for one in composed[: 4 * most])
+    return list(seen)[:most]
 
 
 def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: Referee, top: int) -> list[Scored]:
