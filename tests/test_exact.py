@@ -76,7 +76,7 @@ def test_a_limit_below_the_best_step_is_its_own_bound(seed: int) -> None:
 
 
 def test_zero_bubble_has_no_bound() -> None:
-    """Its stages may work while the last microbatch is still on its way: what is known of 1F1B is no bound."""
+    """Its stages may work while the last microbatch is still on its way: the bound of 1F1B is none."""
     proof, played = everything(403, 2, "zb-h1", float("inf"))
     assert played
     assert proof.bound_s == 0.0

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from tangram_sim.lowering.placement import Placement
 from tangram_sim.models import Model
 from tangram_sim.planners.compose import Composed, Placed
 from tangram_sim.planners.enumerate import Table
+
+# Facts of all labels, which of them are complete, and the bounds of these.
+Labels: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 PLAYED = 1 << 13  # pipelines played here, those with the least bound first
 KEPT = 256  # of these, handed over
@@ -111,14 +115,12 @@ def find(
 class _Problem:
     """One table as the kernels read it."""
 
-    def __init__(
-        self, table: Table, counts: Sequence[int], ways: Roads, model: Model, job: Job
-    ) -> None:
+    def __init__(self, table: Table, counts: Sequence[int], ways: Roads, model: Model, job: Job) -> None:
         self.table, self.ways = table, ways
         self.counts = np.asarray(counts, dtype=np.int64)
         repeats = table.microbatches - 1.0
         slowest, latency, forward, closing = table.floats.T
-        kinds, nodes, depth = table.ints[:, 0], table.ints[:, 1], table.ints[:, 2]
+        kinds, depth = table.ints[:, 0], table.ints[:, 2]
         inner = np.zeros(len(slowest))
         for option in np.flatnonzero(depth > 1).tolist():
             inner[option] = table.partials[option].hop_s
@@ -157,7 +159,7 @@ class _Problem:
 
     def below(
         self, limit_s: float, rivals: int, most_labels: int, passes: int, *, proving: bool = True
-    ) -> tuple[NDArray[np.int64], ...] | None:
+    ) -> Labels | None:
         """(label facts, complete labels, bounds); None when there are too many labels."""
         from tangram_sim.planners import exact_kernels as kernels
 
@@ -209,7 +211,6 @@ class _Problem:
         """Play complete pipelines, those with the least bound, and say what that proves."""
         from tangram_sim.planners import exact_kernels as kernels
 
-        table = self.table
         order = np.argsort(bounds, kind="stable")
         least_s = min(limit_s, float(bounds[order[PLAYED]])) if len(order) > PLAYED else limit_s
         complete, bounds = complete[order[:PLAYED]], bounds[order[:PLAYED]]

@@ -14,9 +14,7 @@ LATENCY, FORWARD, OWN, REPEATS, LOSS, TAIL, INNER_HOP, RATE, LONGER = range(9)
 KIND, NODES, STAGES, MOST = 0, 1, 2, 3
 # Columns of the labels.
 L, A, E = 0, 1, 2
-DEPTH, PARENT, OPTION, BACK, DEEPEST, DOMINATORS, SHADOW, NESTED = range(8)
-
-
+DEPTH, PARENT, OPTION, BACK, DEEPEST, DOMINATORS, SHADOW, NESTED, ENDS = range(9)
 
 
 @njit(cache=True)
@@ -55,7 +53,8 @@ def still_to_come(
                 kind, nodes = ints[option, KIND], ints[option, NODES]
                 move = nodes * strides[kind]
                 latency, forward, own = floats[option, LATENCY], floats[option, FORWARD], floats[option, OWN]
-                repeats = floats[option, REPEATS] - most_behind * floats[option, LOSS]
+                ahead = min(most_behind, ints[option, MOST] + ints[option, STAGES] - 1.0)
+                repeats = floats[option, REPEATS] - ahead * floats[option, LOSS]
                 for used in range(states - move):
                     if left[kind, used] < nodes:
                         continue
@@ -107,7 +106,7 @@ def below(
         strides[kind + 1] = strides[kind] * (counts[kind] + 1)
     states = strides[kinds]
     values = np.empty((4096, 3), np.float64)
-    facts = np.empty((4096, 8), np.int64)
+    facts = np.empty((4096, 9), np.int64)
     bounds = np.empty(4096, np.float64)
     first = np.zeros((atoms + 1, states), np.int64)
     last = np.zeros((atoms + 1, states), np.int64)
@@ -138,10 +137,14 @@ def below(
                     if own + latency_left >= limit_s:
                         continue
                     inner = ints[option, STAGES]
+                    in_all = floats[option, LATENCY] + latency_left + repeats_left
                     before = used - nodes * strides[kind]
                     for label in range(first[stop, before], last[stop, before]):
                         behind = facts[label, DEPTH]
                         if behind > ints[option, MOST]:
+                            continue
+                        soonest = values[label, E] + floats[option, FORWARD] + forward_left
+                        if soonest >= limit_s or values[label, L] + in_all >= limit_s:
                             continue
                         depth = behind + inner
                         deepest = facts[label, DEEPEST]
@@ -186,6 +189,7 @@ def below(
                         if bound >= limit_s:
                             continue
                         parent_shadow = facts[label, SHADOW]
+                        ends = kind * kinds + ints[back, KIND]  # who meets the next stage, and who is tied
                         nested = max(facts[label, NESTED], int(inner > 1))
                         alone = parent_shadow == 0 or not proving
                         if lost > 0 and nested == 0 and alone and passes_left > 0:
@@ -195,8 +199,7 @@ def below(
                             for other in range(begin, count if rivals == 1 and start > 0 else begin):
                                 theirs = facts[other, OPTION]
                                 if (
-                                    ints[theirs, KIND] == kind
-                                    and ints[facts[other, BACK], KIND] == ints[back, KIND]
+                                    facts[other, ENDS] == ends
                                     and values[other, L] <= new_l
                                     and values[other, A] <= new_a
                                     and values[other, E] <= new_e
@@ -215,7 +218,9 @@ def below(
                                 continue
                             stages, hops = np.empty((depth, 4)), np.zeros(depth)
                             stages[0], hops[0] = times[stage_ptr[option]], hop
-                            gather(label, 1, facts, floats, ints, stage_ptr, times, between, size, stages, hops)
+                            gather(
+                                label, 1, facts, floats, ints, stage_ptr, times, between, size, stages, hops
+                            )
                             ended, ending = play(stages, hops, microbatches, lost == 2)
                             new_a = max(new_a, ended[0])
                             new_e = max(new_e, ending)
@@ -225,11 +230,8 @@ def below(
                         dominators, shadow = 0, 0
                         other = begin
                         while other < count and start > 0 and rivals > 0:
-                            theirs = facts[other, OPTION]
-                            if (
-                                ints[theirs, KIND] == kind
-                                and ints[facts[other, BACK], KIND] == ints[back, KIND]
-                            ):
+                            if facts[other, ENDS] == ends:
+                                theirs = facts[other, OPTION]
                                 their_tie, my_tie = 0.0, 0.0
                                 if tied_bytes > 0:
                                     their_tie, my_tie = floats[facts[other, BACK], RATE], floats[back, RATE]
@@ -276,7 +278,7 @@ def below(
                         facts[count, OPTION], facts[count, BACK] = option, back
                         facts[count, DEEPEST], facts[count, DOMINATORS] = deepest, dominators
                         facts[count, SHADOW] = max(shadow, parent_shadow)
-                        facts[count, NESTED] = nested
+                        facts[count, NESTED], facts[count, ENDS] = nested, ends
                         bounds[count] = bound
                         count += 1
             first[start, used], last[start, used] = begin, count

@@ -12,7 +12,9 @@ MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far 
 
 # Which plans a lower bound covers.
 EVERY_PLAN = "every plan on the cluster"
-SINGLE_PIPELINES = "single pipelines of stages on one island each, of the islands and layouts that were searched"
+SINGLE_PIPELINES = (
+    "single pipelines of stages on one island each, of the islands and layouts that were searched"
+)
 
 
 class Document(BaseModel):
@@ -181,11 +183,9 @@ class PlanDocument(Document):
         0.0, ge=0, description="exceeded in one case of twenty; 0 in files without an interval"
     )
     lower_bound_step_s: float = Field(
-        description="the nearest bound known under the same cost model; `lower_bound_covers` says on which plans"
+        description="nearest bound known under the same cost model; `lower_bound_covers` says on which plans"
     )
-    lower_bound_covers: str = Field(
-        EVERY_PLAN, description="which plans cannot beat `lower_bound_step_s`"
-    )
+    lower_bound_covers: str = Field(EVERY_PLAN, description="which plans cannot beat `lower_bound_step_s`")
     work_bound_step_s: float = Field(
         0.0, ge=0, description="no plan on this cluster can beat this; 0 in files without it"
     )
