@@ -230,7 +230,8 @@ def below(
                         dominators, shadow = 0, 0
                         other = begin
                         while other < count and start > 0 and rivals > 0:
-                            if facts[other, ENDS] == ends:
+                            # Fewer stages behind let fewer microbatches run ahead: no better for a bound.
+                            if facts[other, ENDS] == ends and (not proving or facts[other, DEPTH] == depth):
                                 theirs = facts[other, OPTION]
                                 their_tie, my_tie = 0.0, 0.0
                                 if tied_bytes > 0:
