@@ -8,6 +8,8 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.planners.api import Found, Wishes
 from tangram_sim.planners.search import microbatch_sizes
 from tangram_sim.planners.tangram import tangram
+from tangram_sim.studies import api
+from tangram_sim.studies.documents import EVERY_PLAN, SINGLE_PIPELINES
 from tests.planning import HWDB, Instance, Workshop, composed_of, objective_s, pipelines, random_instance
 
 
@@ -56,20 +58,37 @@ def referee(seeds: range) -> tuple[list[float], list[float]]:
 
 def test_a_sample_is_as_good_as_exhaustive_search() -> None:
     """The fast sample of the test below."""
-    to_best, _ = referee(range(200, 208))
+    to_best, to_bound = referee(range(200, 208))
     assert len(to_best) >= 5
     assert statistics.mean(to_best) <= 0.005
     assert max(to_best) <= 0.02
+    assert statistics.median(to_bound) <= 0.10
 
 
 @pytest.mark.slow
 def test_over_a_hundred_random_clusters_the_gap_to_exhaustive_search_is_small() -> None:
-    """0.5 % in the mean; 2 % but for three clusters, 10 % at worst; the bound on pipelines holds for all.
-
-    Wanted is 2 % at worst: on those clusters the objective orders finalists otherwise than playing does.
-    """
-    to_best, _ = referee(range(208, 340))
+    """0.5 % in the mean and 2 % at worst; the bound holds for all and is within 10 % for half of them."""
+    to_best, to_bound = referee(range(208, 340))
     assert len(to_best) >= 100
     assert statistics.mean(to_best) <= 0.005
-    assert sum(gap > 0.02 for gap in to_best) <= 3
-    assert max(to_best) <= 0.10
+    assert max(to_best) <= 0.02
+    assert statistics.median(to_bound) <= 0.10
+
+
+def test_the_plan_file_says_what_its_bound_covers() -> None:
+    """A single pipeline has the search's bound, a replay keeps it, one of an edited file does not."""
+    instance = random_instance(208)
+    wishes = Wishes(constraints=instance.constraints, replicate=False)
+    made = api.plan(instance.model, instance.cluster, instance.job, wishes=wishes, hwdb=HWDB.fresh())
+    document = made.document
+    assert document.lower_bound_covers == SINGLE_PIPELINES
+    assert document.work_bound_step_s < document.lower_bound_step_s <= document.step_s
+    assert document.lower_bound_step_s == document.pipeline_bound_step_s
+    again = api.simulate(document, hwdb=HWDB.fresh()).document
+    assert (again.lower_bound_step_s, again.lower_bound_covers) == (
+        document.lower_bound_step_s,
+        document.lower_bound_covers,
+    )
+    edited = document.model_copy(update={"step_s": document.step_s * 1.5})
+    apart = api.simulate(edited, hwdb=HWDB.fresh()).document
+    assert (apart.lower_bound_step_s, apart.lower_bound_covers) == (document.work_bound_step_s, EVERY_PLAN)

@@ -127,7 +127,7 @@ def print_document(document: "PlanDocument") -> None:
         f"MFU {document.mfu * 100:.1f} % of the GPUs used ({document.mfu_cluster * 100:.1f} % of all)   "
         f"{document.gpus_used} of {document.gpus_total} GPUs"
     )
-    bound = document.lower_bound_step_s
+    bound = document.work_bound_step_s or document.lower_bound_step_s
     gap = f" (gap {(document.step_s / bound - 1) * 100:.0f} %)" if bound else ""
     print_line(
         f"{count(document.microbatches, 'microbatch')} of {count(document.microbatch, 'sequence')} "
@@ -138,7 +138,7 @@ def print_document(document: "PlanDocument") -> None:
     least = document.pipeline_bound_step_s
     if least:
         print_line(
-            f"no single pipeline below {show_seconds(least)} "
+            f"no single pipeline of the layouts searched below {show_seconds(least)} "
             f"(gap {max(document.step_s / least - 1, 0.0) * 100:.1f} %)"
         )
     _print_stages(document.stages)

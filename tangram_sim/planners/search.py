@@ -13,13 +13,14 @@ from tangram_sim.jobs import Job
 from tangram_sim.lowering.placement import Placement
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Scored
-from tangram_sim.planners.compose import Composed, compose_table
-from tangram_sim.planners.enumerate import Enumeration, Table
+from tangram_sim.planners.compose import Composed
+from tangram_sim.planners.enumerate import Enumeration
+from tangram_sim.planners.exact import Proof, find, roads
 from tangram_sim.planners.finalists import Referee, Seat, seats_of
-from tangram_sim.planners.tight import pipeline_bound_s
+from tangram_sim.schedules import holds_whole_depth
 
-SLACK = 0.03  # pipelines this close to the best objective are played whole
-PLAYED = 48  # finalists per microbatch size
+SLACK, ROUGH_SLACK = 0.003, 0.03  # pipelines this close to the best step are played whole
+PLAYED, ROUGH_PLAYED = 16, 48  # finalists per microbatch size; more where they are ordered by estimates
 SHARED, REFINED = 32, 10  # kinds of finalists played with shared links; of these refined
 MOST_OPS = 400_000  # ops of all steps played so
 LOOSE = 1.5  # of what whole islands compose to: the limit of the sweep over halves
@@ -69,6 +70,7 @@ class Search:
 
     A coarse sweep (islands whole or in halves) finds a good plan in little time; its played step, plus
     SLACK, is the limit of the full sweep. Without such a plan limits widen from the lower bound upward.
+    What the full sweep proves is kept in `bounds`.
     """
 
     def __init__(
@@ -87,6 +89,13 @@ class Search:
         self.units, self.work, self.order = units, work, order
         self.best_s = float("inf")
         self.best_of: dict[int, float] = {}  # by microbatch size
+        cluster, islands = referee.cluster, enumeration.islands
+        # Parts of an island are priced at its worst member: a plan on better ones may be faster.
+        self.provable = max(units) == 1 and all(
+            len({cluster.groups[group].node for group in island.groups}) == 1 for island in islands
+        )
+        estimated = holds_whole_depth(enumeration.job.schedule)
+        self.slack = ROUGH_SLACK if estimated else SLACK
         self.played: dict[tuple[tuple[Seat, ...], int], float] = {}
 
     def run(self, progress: Progress | None) -> list[tuple[float, tuple[Seat, ...], int]]:
@@ -106,7 +115,7 @@ class Search:
                     break
                 if progress:
                     progress(position, len(sizes), f"microbatch {microbatch}, sweep {number + 1}")
-                self._size(microbatch, min(limit_s, self.best_s * (1 + SLACK)), units)
+                self._size(microbatch, min(limit_s, self.best_s * (1 + self.slack)), units)
             if self.expired() or (number and self.best_s <= limit_s):
                 break
             if self.best_s < float("inf"):  # the full sweep needs no other limit than the best plan
@@ -125,20 +134,19 @@ class Search:
         whole = [island.nodes for island in self.enumeration.islands]
         if whole == list(halves):
             return float("inf")
-        found = self._composed(microbatch, float("inf"), whole)[1]
+        found = self._found(microbatch, float("inf"), whole).pipelines
         return LOOSE * found[0].objective_s if found else float("inf")
 
-    def _composed(
-        self, microbatch: int, limit_s: float, units: Sequence[int]
-    ) -> tuple[Table, list[Composed], NDArray[np.float64], list[int]]:
-        """(partial plans, pipelines below the limit, hops between islands, units of each island)."""
+    def _found(self, microbatch: int, limit_s: float, units: Sequence[int]) -> Proof:
+        """The pipelines of one microbatch size below the limit, and what is proven of the others."""
         enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
         table = enumeration.table(microbatch, limit_s, units)
+        placement = self.referee.lowering.placement
         size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
-        cluster = self.referee.lowering.placement.cluster
-        hops = hop_seconds(islands, cluster, enumeration.hwdb, size, self.order)
+        hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
         counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
-        return table, compose_table(table, counts, hops, self.work, limit_s), hops, counts
+        ways = roads(islands, placement, enumeration.hwdb, size, hops)
+        return find(table, counts, ways, enumeration.model, job, limit_s, self.best_s)
 
     def least_s(self) -> float:
         """No single pipeline of stages on one island each is played in less; 0: not known."""
@@ -147,15 +155,17 @@ class Search:
 
     def _size(self, microbatch: int, limit_s: float, units: Sequence[int]) -> None:
         """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
-        enumeration = self.enumeration
+        enumeration, islands = self.enumeration, self.enumeration.islands
         if enumeration.bound.microbatch_s(microbatch) >= limit_s:
-            self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
+            if self.provable:
+                self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
-        table, composed, hops, node_counts = self._composed(microbatch, limit_s, units)
-        if max(self.units) == 1 and units is self.units and not self.expired():
-            self.bounds[microbatch] = pipeline_bound_s(table, node_counts, self.work, hops, limit_s)
-        enumeration.counts.composed += len(composed)
-        for seats in _distinct(composed, enumeration.islands, self.referee.lowering.placement):
+        proof = self._found(microbatch, limit_s, units)
+        if self.provable and units is self.units and not self.expired():
+            self.bounds[microbatch] = proof.bound_s
+        enumeration.counts.composed += len(proof.pipelines)
+        most = PLAYED if proof.exact else ROUGH_PLAYED
+        for seats in _distinct(proof.pipelines, islands, self.referee.lowering.placement, most):
             if self.expired() and self.played:
                 return
             seconds = self.referee.play(seats, microbatch)[0]
@@ -176,11 +186,11 @@ def microbatch_sizes(job: Job) -> list[int]:
 
 
 def _distinct(
-    composed: list[Composed], islands: Sequence[Island], placement: Placement
+    composed: list[Composed], islands: Sequence[Island], placement: Placement, most: int
 ) -> list[tuple[Seat, ...]]:
-    """The best PLAYED different pipelines."""
-    seen = dict.fromkeys(seats_of(one, islands, placement) for one in composed[: 4 * PLAYED])
-    return list(seen)[:PLAYED]
+    """The best different pipelines, `most` at most."""
+    seen = dict.fromkeys(seats_of(one, islands, placement) for one in composed[: 4 * most])
+    return list(seen)[:most]
 
 
 def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: Referee, top: int) -> list[Scored]:

@@ -23,7 +23,8 @@ from tangram_sim.planners.islands import finer_islands
 from tangram_sim.planners.joint import joint_islands
 from tangram_sim.planners.mixed import MixedPrices
 from tangram_sim.planners.scale import is_large
-from tangram_sim.planners.search import SLACK, hop_seconds
+from tangram_sim.planners.search import ROUGH_SLACK as SLACK
+from tangram_sim.planners.search import hop_seconds
 from tangram_sim.plans import PartialPlan, Pipeline
 
 PAIRS_SHARE, PAIRS_LEAST = 16, 60  # slices on joint islands: one for every 16 questions, and at least 60

@@ -22,6 +22,7 @@ from tangram_sim.plans import Plan
 from tangram_sim.studies.documents import (
     MOST_SEQUENCES,
     MOST_TOKENS,
+    SINGLE_PIPELINES,
     Alternative,
     PartialPlanCounts,
     PlanDocument,
@@ -149,10 +150,21 @@ def plan(
         composed=counts.composed,
         played=counts.played,
     )
-    written.pipeline_bound_step_s = max(found.pipeline_bound_s, bound) if found.pipeline_bound_s else 0.0
+    if found.pipeline_bound_s:
+        # Refined cuts between inner stages may lie below what the search looked at, by a little.
+        written.pipeline_bound_step_s = max(found.pipeline_bound_s, bound)
+        if _one_simple_pipeline(best.plan):
+            written.pipeline_bound_step_s = min(written.pipeline_bound_step_s, best.step_s)
+            written.lower_bound_step_s = written.pipeline_bound_step_s
+            written.lower_bound_covers = SINGLE_PIPELINES
     written.planning_s, written.planning_cpu_s = wall, cpu
     written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
     return Result(written, best, tuple(found.candidates))
+
+
+def _one_simple_pipeline(made: Plan) -> bool:
+    """Whether a bound on single pipelines of stages on one island each says something about the plan."""
+    return len(made.pipelines) == 1 and all(len(stage.parts) == 1 for stage in made.pipelines[0].stages)
 
 
 def _beyond(model: Model, job: Job) -> list[str]:
@@ -314,4 +326,9 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
             f"{show_seconds(written.step_s)}: it was edited, or written by another version "
             f"({read.package_version})"
         )
+    elif abs(written.work_bound_step_s - read.work_bound_step_s) <= SAME * written.work_bound_step_s:
+        # The same plan priced the same: what the search proved about others still holds.
+        written.lower_bound_step_s = min(read.lower_bound_step_s, written.step_s)
+        written.pipeline_bound_step_s = read.pipeline_bound_step_s
+        written.lower_bound_covers = read.lower_bound_covers
     return Result(written, played)

@@ -10,6 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 SCHEMA_VERSION = "1.0"
 MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far above any run there is
 
+# Which plans a lower bound covers.
+EVERY_PLAN = "every plan on the cluster"
+SINGLE_PIPELINES = (
+    "single pipelines of stages on one island each, of the islands and layouts that were searched"
+)
+
 
 class Document(BaseModel):
     """Base of everything written or read: unknown keys are errors."""
@@ -178,10 +184,14 @@ class PlanDocument(Document):
         0.0, ge=0, description="exceeded in one case of twenty; 0 in files without an interval"
     )
     lower_bound_step_s: float = Field(
-        description="no plan on this cluster can beat this under the same cost model"
+        description="nearest bound known under the same cost model; `lower_bound_covers` says on which plans"
+    )
+    lower_bound_covers: str = Field(EVERY_PLAN, description="which plans cannot beat `lower_bound_step_s`")
+    work_bound_step_s: float = Field(
+        0.0, ge=0, description="no plan on this cluster can beat this; 0 in files without it"
     )
     pipeline_bound_step_s: float = Field(
-        0.0, ge=0, description="no single pipeline of the plans searched can beat this; 0: not known"
+        0.0, ge=0, description=f"{SINGLE_PIPELINES} cannot beat this; 0: not known"
     )
     planning_s: float | None = None
     planning_cpu_s: float | None = None

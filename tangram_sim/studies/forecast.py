@@ -210,7 +210,10 @@ def _share(inside: tuple[Share, ...]) -> float:
 def document(
     result: Forecast, hwdb: Hwdb, lower_bound_step_s: float, notes: list[str] | None = None
 ) -> PlanDocument:
-    """The full document of a played plan (timings of the search and alternatives are the caller's)."""
+    """The full document of a played plan (timings of the search and alternatives are the caller's).
+
+    `lower_bound_step_s` is the one that covers every plan.
+    """
     plan = result.plan
     stages = stage_forecasts(result)
     sizes = np.array([stage.gpus for stage in stages], dtype=np.float64)
@@ -251,6 +254,7 @@ def document(
         peak_memory_allocated_bytes=fullest.peak_memory_allocated_bytes,
         peak_memory_bytes_high=doubt.peak_high(fullest.peak_memory_bytes),
         lower_bound_step_s=lower_bound_step_s,
+        work_bound_step_s=lower_bound_step_s,
         pipelines=pipeline_documents(plan),
         stages=stages,
         gpu_kinds=gpu_kinds(result, hwdb),

@@ -1,0 +1,83 @@
+"""The exact composition: its play is the engine's, its bound is below every play, its answer is the best."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tangram_sim.planners.exact import Proof, find, roads
+from tangram_sim.planners.exact_kernels import play
+from tangram_sim.schedules import StageTimes, step_template
+from tangram_sim.sim import fast
+from tests.planning import HWDB, Workshop, composed_of, objective_s, pipelines, random_instance
+
+seconds = st.floats(0.0, 3.0, allow_subnormal=False)
+
+
+@settings(deadline=None)
+@given(st.data(), st.integers(1, 5), st.integers(1, 9), st.sampled_from(["1f1b", "gpipe"]))
+def test_the_compiled_play_is_the_engines(
+    data: st.DataObject, stages: int, microbatches: int, schedule: str
+) -> None:
+    """Unequal stages, transfers longer than passes, tails: equal to the op graph's longest path."""
+    forward, backward, sync, optimizer, hop = (
+        np.array(data.draw(st.lists(seconds, min_size=stages, max_size=stages))) for _ in range(5)
+    )
+    nothing = np.zeros(stages)
+    step = step_template(schedule, stages, microbatches).with_durations(
+        StageTimes(forward, backward, nothing, hop, hop, sync, optimizer)
+    )
+    times = np.column_stack([forward, backward, sync, optimizer])
+    _, ends = play(times, hop, microbatches, schedule == "gpipe")
+    assert ends == pytest.approx(fast.makespan(step), rel=1e-12, abs=1e-12)
+
+
+def everything(seed: int, microbatch: int, schedule: str, limit: float) -> tuple[Proof, list[float]]:
+    """(what is found below `limit` times the best step, the steps of all pipelines)."""
+    instance = random_instance(seed)
+    instance = replace(instance, job=replace(instance.job, schedule=schedule))
+    workshop = Workshop(instance)
+    table, hops = workshop.table(microbatch), workshop.hops(microbatch)
+    played = [
+        workshop.played(composed_of(table, one, objective_s(table, one, hops)))
+        for one in pipelines(table, workshop.counts)
+    ]
+    size = microbatch * instance.job.seq * instance.model.hidden * instance.job.recipe.activation_bytes
+    ways = roads(workshop.islands, workshop.referee.lowering.placement, HWDB, size, hops)
+    limit_s = limit * min(played, default=1.0)
+    proof = find(table, workshop.counts, ways, instance.model, instance.job, limit_s, float("inf"))
+    for one in proof.pipelines[:5] if proof.exact else []:
+        assert one.objective_s == pytest.approx(workshop.played(one), rel=1e-9)
+    return proof, played
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("seed", range(400, 412))
+def test_the_best_played_pipeline_is_found_and_nothing_is_below_the_bound(seed: int, schedule: str) -> None:
+    """Against brute force over every pipeline of the table, without a limit and with a narrow one."""
+    for microbatch, limit in ((1, float("inf")), (4, 1.05)):
+        proof, played = everything(seed, microbatch, schedule, limit)
+        assert bool(proof.pipelines) == bool(played)
+        if played:
+            assert proof.exact
+            assert 0 < proof.bound_s <= min(played) * (1 + 1e-9)
+            assert proof.pipelines[0].objective_s <= min(played) * (1.005 if schedule == "1f1b" else 1.02)
+
+
+@pytest.mark.parametrize("seed", range(400, 404))
+def test_a_limit_below_the_best_step_is_its_own_bound(seed: int) -> None:
+    """No pipeline comes out that is played in no less, unless its bound lies below; never one too many."""
+    proof, played = everything(seed, 2, "1f1b", 0.999)
+    if played:
+        assert proof.bound_s <= 0.999 * min(played)
+        assert proof.bound_s > 0.8 * min(played)
+
+
+def test_zero_bubble_has_no_bound() -> None:
+    """Its stages may work while the last microbatch is still on its way: the bound of 1F1B is none."""
+    proof, played = everything(403, 2, "zb-h1", float("inf"))
+    assert played
+    assert proof.bound_s == 0.0
+    assert not proof.exact
