@@ -6,7 +6,7 @@ single nodes: the work depends on the kinds of GPUs and the model, hardly on the
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tangram_sim.clusters import Island
 from tangram_sim.lowering.side_by_side import LoweredPlan, lower_plan
@@ -15,14 +15,25 @@ from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.fleet import Group, Master, apportion, master, pipelines_of, whole
 from tangram_sim.planners.parallel import Pieces
-from tangram_sim.planners.patterns import SEQUENCES, WIDEST, WIDTHS, Ground, Pattern, patterns_of, shares
+from tangram_sim.planners.patterns import (
+    SEQUENCES,
+    WIDEST,
+    WIDTHS,
+    Ground,
+    Pattern,
+    Shape,
+    patterns_of,
+    shapes,
+    shares,
+)
 from tangram_sim.plans import Plan
 from tangram_sim.sim import fast
 
 MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
 MOST_NODES = 64  # nodes up to which it is tried at all
 MOST_MIXING_S = 8.0  # of lowering fleets, after which only those that are due first are played
-WORTH = 1.5  # of the mix's step in fractions: pipelines over all islands that are worth a look
+WORTH = 1.15  # of the step through all islands: pipelines over some that may be worth mixing in
+ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
 ROUNDS = 4  # times the master problem is solved, corrected by what was played
 
 
@@ -34,16 +45,27 @@ def is_large(nodes: Sequence[int]) -> bool:
     return states > MOST_STATES or sum(nodes) > MOST_NODES
 
 
-def kinds_searched(
-    ground: Ground, kinds: tuple[int, ...], share: float, until_s: float, best_s: float = float("inf")
-) -> tuple[list[Pattern], Counts]:
-    """All patterns on some islands: one piece of work, also on another machine. `until_s`: of `time.time`."""
-    counts = Counts()
+@dataclass(slots=True)
+class Family:
+    """Shapes of copies over the same islands, searched until three in a row are no better."""
 
-    def expired() -> bool:
-        return time.time() >= until_s
+    like: list[tuple[int, ...]]  # sets of islands that are equal but for their names: searched as the first
+    share: float  # of the batch
+    shapes: list[Shape]
+    best_s: float
+    worse: int = 0
 
-    return list(patterns_of(ground, kinds, share, counts, expired, best_s)), counts
+    def next(self, most: int) -> list[Shape]:
+        """Shapes to search now, at most so many."""
+        if self.worse > 2:
+            return []
+        taken, self.shapes = self.shapes[:most], self.shapes[most:]
+        return taken
+
+    def reached(self, best_s: float) -> None:
+        """One more shape was searched."""
+        self.worse = 0 if best_s < self.best_s * 0.995 else self.worse + (self.best_s < float("inf"))
+        self.best_s = min(best_s, self.best_s)
 
 
 class Fleets:
@@ -69,19 +91,18 @@ class Fleets:
         """The best fleet played; None when no pattern fits or time is up before there is one."""
         share = shares(self.bound)
         everything = tuple(range(len(self.nodes)))
-        self._search([((kind,), share[kind]) for kind in everything])
-        lone = {kind for pattern in self.patterns for kind, width in enumerate(pattern.nodes) if width}
-        # Islands that hold no pipeline of their own may hold some stages of another's.
-        strong = max(lone, key=lambda kind: share[kind], default=None)
-        if strong is not None:
-            lacking = [kind for kind in everything if kind not in lone]
-            self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking])
         best: Scored | None = None
         if len(everything) > 1:  # stages of every kind in one pipeline: no gradients between kinds
-            own = master(self.patterns, self.nodes, self.ground.job.global_batch)
-            known = len(self.patterns)
-            self._search([(everything, 1.0)], WORTH * own.step_s if own else float("inf"))
-            best = self._best_of([self.patterns[known:]])
+            self._search([(everything, 1.0)])
+            best = self._best_of(self._pools())
+        limit_s = WORTH * best.step_s if best else float("inf")
+        self._search([((kind,), share[kind]) for kind in everything], limit_s)
+        lone = {_only(pattern) for pattern in self.patterns} - {-1}
+        # Islands that hold no pipeline of their own may hold some stages of another's.
+        strong = max(lone, key=lambda kind: share[kind], default=None)
+        if strong is not None and len(everything) > 2:
+            lacking = [kind for kind in everything if kind not in lone]
+            self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking], limit_s)
         return self._best_of(self._pools(), best)
 
     def notes(self) -> list[str]:
@@ -114,20 +135,29 @@ class Fleets:
 
     def _search(self, work: list[tuple[tuple[int, ...], float]], best_s: float = float("inf")) -> None:
         """Patterns on some sets of islands until time is up; sets of equal islands are searched once."""
-        if not work or (time.time() >= self.until_s and self.patterns):
-            return
         like: dict[tuple[Island, ...], list[tuple[int, ...]]] = {}
         share_of = dict(work)
         for kinds, _ in work:
             like.setdefault(tuple(_anonymous(self.ground.islands[kind]) for kind in kinds), []).append(kinds)
-        firsts = [alike[0] for alike in like.values()]
-        found = self.pieces.run(
-            kinds_searched, [(self.ground, kinds, share_of[kinds], self.until_s, best_s) for kinds in firsts]
-        )
-        for alike, (patterns, counts) in zip(like.values(), found, strict=True):
-            self.counts.add(counts)
-            for kinds in alike:
-                self.patterns += [_moved(pattern, alike[0], kinds) for pattern in patterns]
+        families = [
+            Family(alike, share_of[alike[0]], shapes(self.ground, alike[0]), best_s)
+            for alike in like.values()
+        ]
+        # Rounds are the same whatever the number of processes, and so is what is found.
+        most = -(-ROUND // max(len(families), 1))
+        while time.time() < self.until_s or not self.patterns:
+            turn = [(family, shape) for family in families for shape in family.next(most)]
+            if not turn:
+                break
+            found = self.pieces.run(
+                patterns_of,
+                [(self.ground, shape, family.share, family.best_s, self.until_s) for family, shape in turn],
+            )
+            for (family, _), (patterns, reached_s, counts) in zip(turn, found, strict=True):
+                self.counts.add(counts)
+                family.reached(reached_s)
+                for kinds in family.like:
+                    self.patterns += [_moved(pattern, family.like[0], kinds) for pattern in patterns]
 
     def _mix(self, pool: list[Pattern], limit_s: float) -> Scored | None:
         """Solve, play, correct the patterns by what was played, solve again; the best plan played."""
@@ -192,6 +222,12 @@ def _moved(pattern: Pattern, source: tuple[int, ...], target: tuple[int, ...]) -
         nodes[to[kind]] = pattern.nodes[kind]
     places = tuple(replace(place, kind=to[place.kind]) for place in pattern.composed.places)
     return replace(pattern, nodes=tuple(nodes), composed=replace(pattern.composed, places=places))
+
+
+def _only(pattern: Pattern) -> int:
+    """The island of a pattern on one; -1 for several."""
+    used = [kind for kind, width in enumerate(pattern.nodes) if width]
+    return used[0] if len(used) == 1 else -1
 
 
 def _zero(pattern: Pattern) -> set[int]:
