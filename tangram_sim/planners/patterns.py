@@ -30,6 +30,7 @@ FACTORS = (1.2, 1.5, 2.0, 3.0, 8.0, float("inf"))  # of the bound: limits of the
 SLACK = 0.02  # of the best pattern of a kind: these, too, are kept
 HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
 TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
+FINEST = 8  # copies that share a node in a stage
 WIDEST = 2  # nodes of the widest stage of a copy that has more
 STATES = 300  # counts of nodes in a copy that are all kept apart; with more, kinds are used up one by one
 MOST_STATES = 20_000  # counts in the widest copy over several islands
@@ -40,7 +41,7 @@ KEPT = 2  # patterns of one width and microbatch
 class Pattern:
     """One pipeline on few nodes, priced as `copies` side by side; seconds of the objective."""
 
-    nodes: tuple[int, ...]  # of one copy, by island
+    nodes: tuple[float, ...]  # of one copy, by island; whole for a granule of copies
     copies: int
     granule: int  # copies come in multiples of this: degrees of all layouts stay whole
     sequences: int  # of one microbatch of one copy
@@ -73,10 +74,19 @@ def shares(bound: WorkBound) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a search of patterns may use: at most so many nodes of every island in each of `copies`."""
+    """What a search of patterns may use: at most so many nodes of every island in each of `copies`.
+
+    A stage of a copy takes whole nodes, or multiples of 1 / `parts` of a node: `parts` copies share one.
+    """
 
     nodes: tuple[int, ...]
     copies: int
+    parts: int = 1
+
+    def finer(self) -> "Shape | None":
+        """The same with stages half as small; None where nodes or copies cannot be shared so."""
+        parts = 2 * self.parts
+        return Shape(self.nodes, self.copies, parts) if parts <= FINEST and self.copies % parts == 0 else None
 
 
 def shapes(ground: Ground, kinds: Sequence[int]) -> list[Shape]:
@@ -117,10 +127,10 @@ def patterns_of(
 ) -> tuple[list[Pattern], float, Counts]:
     """Patterns of one shape that do `share` of the batch in less than (1 + SLACK) x `best_s`.
 
-    Also the seconds of the best one (`best_s` where none is better), and what was asked. One piece of work,
+    Also the seconds of the best one (inf: none found), and what was asked. One piece of work,
     also on another machine; no question is begun after `until_s` of `time.time`.
     """
-    counts, patterns = Counts(), list[Pattern]()
+    counts, patterns, reached_s = Counts(), list[Pattern](), float("inf")
 
     def expired() -> bool:
         return time.time() >= until_s
@@ -130,10 +140,11 @@ def patterns_of(
             break
         found = _search(ground, shape, sequences, share, best_s, counts, expired)
         patterns += [pattern for _, pattern in found]
-        if not found or found[0][0] >= best_s:
+        if not found or found[0][0] >= reached_s:
             break
-        best_s = found[0][0]
-    return patterns, best_s, counts
+        reached_s = found[0][0]
+        best_s = min(best_s, reached_s)
+    return patterns, reached_s, counts
 
 
 def _copies(model: Model, most: int) -> int:
@@ -157,7 +168,7 @@ def _search(
 ) -> list[tuple[float, Pattern]]:
     """(seconds of the share's work, pattern), best first, below (1 + SLACK) x `best_s`."""
     kinds, copies = [kind for kind, count in enumerate(shape.nodes) if count], shape.copies
-    counts_of = [shape.nodes[kind] for kind in kinds]
+    unit, counts_of = copies // shape.parts, [shape.nodes[kind] * shape.parts for kind in kinds]
     each = share * ground.job.global_batch / copies  # sequences of one copy
     microbatches = max(1, round(each / sequences))
     if sequences > 1 and each < sequences:
@@ -168,8 +179,8 @@ def _search(
     constraints = replace(ground.constraints, copies=copies)
     # A fresh one for each search: its prices are of no use to the next, and take memory.
     parallelizer = parallelizer_named(ground.parallelizer)()
-    widest = WIDEST if max(counts_of) > WIDEST else max(counts_of)
-    least = _least(ground, job, islands, constraints, sequences, widest, parallelizer, counts)
+    widest = min(WIDEST * shape.parts, max(counts_of))
+    least = _least(ground, job, islands, constraints, sequences, unit, widest, parallelizer, counts)
     bound = WorkBound(ground.model, job, islands, ground.hwdb, least=least)
     enumeration = Enumeration(
         ground.model,
@@ -184,7 +195,7 @@ def _search(
         expired=expired,
     )
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
-    microbatch, units = copies * sequences, [copies] * len(islands)
+    microbatch, units = copies * sequences, [unit] * len(islands)
     size = microbatch * job.seq * ground.model.hidden * job.recipe.activation_bytes
     hops = hop_seconds(islands, ground.cluster, ground.hwdb, size, ()) / copies
     one_by_one = int(np.prod([count + 1 for count in counts_of], dtype=np.float64)) > STATES
@@ -200,7 +211,7 @@ def _search(
     enumeration.count_pruned()
     counts.composed += len(found)
     return [
-        (one.objective_s / scale, _pattern(one, ground, kinds, copies, sequences, microbatches))
+        (one.objective_s / scale, _pattern(one, ground, kinds, shape, sequences, microbatches))
         for one in found
     ]
 
@@ -211,6 +222,7 @@ def _least(
     islands: Sequence[Island],
     constraints: Constraints,
     sequences: int,
+    unit: int,
     widest: int,
     parallelizer: Parallelizer,
     counts: Counts,
@@ -230,7 +242,7 @@ def _least(
         for atom, block in enumerate(blocks, start=1):
             if block not in seconds:
                 seconds[block] = float("inf")
-                for nodes in range(copies, min(island.nodes, widest * copies) + 1, copies):
+                for nodes in range(unit, min(island.nodes, widest * unit) + 1, unit):
                     part = replace(
                         island.part(nodes), name=island.gpu.name, groups=(), node_indices=(), reason=""
                     )
@@ -251,17 +263,17 @@ def _least(
 
 
 def _pattern(
-    composed: Composed, ground: Ground, kinds: Sequence[int], copies: int, sequences: int, microbatches: int
+    composed: Composed, ground: Ground, kinds: Sequence[int], shape: Shape, sequences: int, microbatches: int
 ) -> Pattern:
-    nodes = [0] * len(ground.islands)
+    nodes, copies = [0.0] * len(ground.islands), shape.copies
     places = tuple(replace(place, kind=kinds[place.kind]) for place in composed.places)
     for place in places:
-        nodes[place.kind] += place.partial.nodes // copies
+        nodes[place.kind] += place.partial.nodes / copies
     pace_s = max(place.partial.slowest_s for place in places)
     return Pattern(
         tuple(nodes),
         copies,
-        _granule(composed, copies),
+        _granule(composed, copies, shape.parts),
         sequences,
         composed.objective_s - (microbatches - 1) * pace_s,
         pace_s,
@@ -269,11 +281,11 @@ def _pattern(
     )
 
 
-def _granule(composed: Composed, copies: int) -> int:
-    """The fewest copies at which dp and ep of every stage stay whole."""
+def _granule(composed: Composed, copies: int, parts: int) -> int:
+    """The fewest copies at which nodes, dp and ep of every stage stay whole."""
     layouts = [run.layout for place in composed.places for run in place.partial.runs] or []
     layouts += [place.partial.layout for place in composed.places]
-    for granule in range(1, copies):
+    for granule in range(parts, copies, parts):
         if all(
             layout.dp * granule % copies == 0 and layout.dp * granule // copies * layout.cp % layout.ep == 0
             for layout in layouts

@@ -6,17 +6,19 @@ single nodes: the work depends on the kinds of GPUs and the model, hardly on the
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tangram_sim.clusters import Island
 from tangram_sim.lowering.side_by_side import LoweredPlan, lower_plan
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.bound import WorkBound
+from tangram_sim.planners.finalists import Referee, Seat
 from tangram_sim.planners.fleet import Group, Master, apportion, master, pipelines_of, whole
 from tangram_sim.planners.parallel import Pieces
 from tangram_sim.planners.patterns import (
     SEQUENCES,
+    SLACK,
     WIDEST,
     WIDTHS,
     Ground,
@@ -34,6 +36,9 @@ MOST_NODES = 64  # nodes up to which it is tried at all
 MOST_MIXING_S = 8.0  # of lowering fleets, after which only those that are due first are played
 WORTH = 1.15  # of the step through all islands: pipelines over some that may be worth mixing in
 ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
+FINER = 2  # shapes of a family that are searched again with stages on parts of nodes
+ALIKE, NEAR = 12, 0.03  # fleets of equal copies played: so many at most, this close to the best step
+MOVES = 3  # rounds of moving atoms over boundaries
 ROUNDS = 4  # times the master problem is solved, corrected by what was played
 
 
@@ -47,23 +52,34 @@ def is_large(nodes: Sequence[int]) -> bool:
 
 @dataclass(slots=True)
 class Family:
-    """Shapes of copies over the same islands, searched until three in a row are no better."""
+    """Shapes of copies over the same islands: whole nodes first, until three in a row are no better; then
+    the best of these with stages on parts of nodes.
+    """
 
     like: list[tuple[int, ...]]  # sets of islands that are equal but for their names: searched as the first
     share: float  # of the batch
     shapes: list[Shape]
     best_s: float
+    near: list[tuple[float, Shape]] = field(default_factory=list)  # searched, by the seconds of their best
     worse: int = 0
 
     def next(self, most: int) -> list[Shape]:
         """Shapes to search now, at most so many."""
-        if self.worse > 2:
-            return []
-        taken, self.shapes = self.shapes[:most], self.shapes[most:]
-        return taken
+        if self.worse <= 2 and self.shapes:
+            taken, self.shapes = self.shapes[:most], self.shapes[most:]
+            return taken
+        self.shapes = []
+        near = sorted(self.near, key=lambda one: one[0])[:FINER]
+        self.near = []
+        return [
+            finer
+            for seconds, shape in near
+            if seconds <= self.best_s * (1 + SLACK) and (finer := shape.finer()) is not None
+        ]
 
-    def reached(self, best_s: float) -> None:
-        """One more shape was searched."""
+    def reached(self, shape: Shape, best_s: float) -> None:
+        """One more shape was searched, with this best pattern."""
+        self.near.append((best_s, shape))
         self.worse = 0 if best_s < self.best_s * 0.995 else self.worse + (self.best_s < float("inf"))
         self.best_s = min(best_s, self.best_s)
 
@@ -103,7 +119,7 @@ class Fleets:
         if strong is not None and len(everything) > 2:
             lacking = [kind for kind in everything if kind not in lone]
             self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking], limit_s)
-        return self._best_of(self._pools(), best)
+        return self._refined(self._one_kind_of_copy(self._best_of(self._pools(), best)))
 
     def notes(self) -> list[str]:
         """What was searched in place of everything, in words."""
@@ -153,11 +169,53 @@ class Fleets:
                 patterns_of,
                 [(self.ground, shape, family.share, family.best_s, self.until_s) for family, shape in turn],
             )
-            for (family, _), (patterns, reached_s, counts) in zip(turn, found, strict=True):
+            for (family, shape), (patterns, reached_s, counts) in zip(turn, found, strict=True):
                 self.counts.add(counts)
-                family.reached(reached_s)
+                family.reached(shape, reached_s)
                 for kinds in family.like:
                     self.patterns += [_moved(pattern, family.like[0], kinds) for pattern in patterns]
+
+    def _one_kind_of_copy(self, best: Scored | None) -> Scored | None:
+        """Fleets of copies of one pattern whose objective is close to the best step are played, too."""
+        batch, found = self.ground.job.global_batch, list[tuple[float, int, list[Group]]]()
+        for number, pattern in enumerate(self.patterns):
+            pairs = zip(self.nodes, pattern.nodes, strict=True)
+            copies = min(int(count // width) for count, width in pairs if width)
+            copies -= copies % pattern.granule
+            groups = apportion({pattern: copies}, batch) if copies else None
+            if groups:
+                ends = [one.pattern.first_s + (one.microbatches - 1) * one.pattern.pace_s for one in groups]
+                found.append((max(ends), number, groups))
+        for objective_s, _, groups in sorted(found, key=lambda one: one[:2])[:ALIKE]:
+            if best and (objective_s > best.step_s * (1 + NEAR) or time.time() >= self.until_s):
+                break
+            scored = self._played(groups)[0]
+            if scored is not None and (best is None or scored.step_s < best.step_s):
+                best = scored
+        return best
+
+    def _refined(self, best: Scored | None) -> Scored | None:
+        """Atoms moved over the boundaries of stages, where the plan is a single pipeline."""
+        if best is None or len(best.plan.pipelines) > 1 or time.time() >= self.until_s:
+            return best
+        ground, (pipeline,) = self.ground, best.plan.pipelines
+        if pipeline.microbatch * pipeline.microbatches != ground.job.global_batch:
+            return best
+        referee = Referee(ground.model, ground.cluster, ground.job, self.lowering, self.counts)
+        seats, start = list[Seat](), 0
+        for stage in pipeline.stages:
+            blocks = sum(last - first for first, last in stage.chunks)
+            stop = start + blocks + stage.embedding + stage.head
+            (part,) = stage.parts
+            if len(part.layouts) > 1:
+                return best
+            seats.append(Seat(part.island, part.ranks, part.layouts[0].layout, start, stop))
+            start = stop
+        moved = referee.refine(tuple(seats), pipeline.microbatch, MOVES)
+        step_s, pipeline, step = referee.play(moved, pipeline.microbatch)
+        if step_s >= best.step_s:
+            return best
+        return Scored(replace(best.plan, pipelines=(pipeline,)), step, step_s)
 
     def _mix(self, pool: list[Pattern], limit_s: float) -> Scored | None:
         """Solve, play, correct the patterns by what was played, solve again; the best plan played."""
@@ -176,17 +234,14 @@ class Fleets:
             if key in seen or answer.step_s >= min(limit_s, best.step_s if best else limit_s):
                 break
             seen.add(key)
-            begin = time.process_time()
-            plan, lowered = self._lowered(groups)
-            self.mixing_s += time.process_time() - begin
-            self.counts.played += 1
-            full = [one.pattern for one, step in zip(groups, lowered.steps, strict=True) if not step.fits()]
-            if full:  # fewer copies than priced share their state more thickly
+            scored, lowered = self._played(groups)
+            if scored is None:  # fewer copies than priced share their state more thickly
+                steps = zip(groups, lowered.steps, strict=True)
+                full = [one.pattern for one, step in steps if not step.fits()]
                 pool = [one for one in pool if one not in full]
                 continue
-            step_s = lowered.step_s()
-            if best is None or step_s < best.step_s:
-                best = Scored(plan, lowered.steps[0], step_s)
+            if best is None or scored.step_s < best.step_s:
+                best = scored
             pool = _corrected(pool, groups, lowered)
         return best
 
@@ -200,11 +255,16 @@ class Fleets:
             chosen.pop(max(chosen, key=lambda one: one.granule * one.sequences))
         return None
 
-    def _lowered(self, groups: list[Group]) -> tuple[Plan, LoweredPlan]:
-        ground = self.ground
+    def _played(self, groups: list[Group]) -> tuple[Scored | None, LoweredPlan]:
+        """The fleet played whole, links not shared; None where it does not fit."""
+        ground, begin = self.ground, time.process_time()
         pipelines = pipelines_of(groups, ground.islands, self.lowering.placement, ground.model.layers)
         plan = Plan(ground.model, ground.cluster, ground.job, pipelines)
-        return plan, lower_plan(plan, self.lowering)
+        lowered = lower_plan(plan, self.lowering)
+        scored = Scored(plan, lowered.steps[0], lowered.step_s()) if lowered.fits() else None
+        self.mixing_s += time.process_time() - begin
+        self.counts.played += 1
+        return scored, lowered
 
 
 def _anonymous(island: Island) -> Island:
