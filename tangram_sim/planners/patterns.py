@@ -30,10 +30,11 @@ FACTORS = (1.2, 1.5, 2.0, 3.0, 8.0, float("inf"))  # of the bound: limits of the
 SLACK = 0.02  # of the best pattern of a kind: these, too, are kept
 HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
 TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
-FINEST = 8  # copies that share a node in a stage
+PARTS = (8, 4, 2)  # copies that share a node in a stage
+EVEN = 0.97  # share of the copies that sharing nodes must leave
 WIDEST = 2  # nodes of the widest stage of a copy that has more
 STATES = 300  # counts of nodes in a copy that are all kept apart; with more, kinds are used up one by one
-MOST_STATES = 20_000  # counts in the widest copy over several islands
+MOST_STATES = 50_000  # counts in a copy over several islands
 KEPT = 2  # patterns of one width and microbatch
 
 
@@ -83,10 +84,18 @@ class Shape:
     copies: int
     parts: int = 1
 
+    @property
+    def states(self) -> float:
+        """Counts of nodes (or parts of them) that a copy may have used."""
+        return float(np.prod([count * self.parts + 1.0 for count in self.nodes]))
+
     def finer(self) -> "Shape | None":
-        """The same with stages half as small; None where nodes or copies cannot be shared so."""
-        parts = 2 * self.parts
-        return Shape(self.nodes, self.copies, parts) if parts <= FINEST and self.copies % parts == 0 else None
+        """The same on the smallest parts of nodes that can be searched, for as many copies as share them."""
+        for parts in PARTS:
+            fewer = replace(self, copies=self.copies - self.copies % parts, parts=parts)
+            if parts > self.parts and fewer.copies >= EVEN * self.copies and fewer.states <= MOST_STATES:
+                return fewer
+        return None
 
 
 def shapes(ground: Ground, kinds: Sequence[int]) -> list[Shape]:
@@ -105,8 +114,7 @@ def shapes(ground: Ground, kinds: Sequence[int]) -> list[Shape]:
         for kind in kinds:
             nodes[kind] = ground.islands[kind].nodes // copies
         used = [count for count in nodes if count]
-        several = len(used) > 1
-        states = int(np.prod([count + 1 for count in used], dtype=np.float64))
+        several, states = len(used) > 1, Shape(tuple(nodes), copies).states
         if sum(used) > WIDEST * (model.layers + 2) or (several and states > MOST_STATES):
             continue
         if len(kinds) == 1 and used[0] not in WIDTHS:
@@ -140,9 +148,9 @@ def patterns_of(
             break
         found = _search(ground, shape, sequences, share, best_s, counts, expired)
         patterns += [pattern for _, pattern in found]
-        if not found or found[0][0] >= reached_s:
+        if found and found[0][0] >= reached_s:
             break
-        reached_s = found[0][0]
+        reached_s = found[0][0] if found else reached_s
         best_s = min(best_s, reached_s)
     return patterns, reached_s, counts
 
@@ -198,7 +206,7 @@ def _search(
     microbatch, units = copies * sequences, [unit] * len(islands)
     size = microbatch * job.seq * ground.model.hidden * job.recipe.activation_bytes
     hops = hop_seconds(islands, ground.cluster, ground.hwdb, size, ()) / copies
-    one_by_one = int(np.prod([count + 1 for count in counts_of], dtype=np.float64)) > STATES
+    one_by_one = shape.states > STATES
     found: list[Composed] = []
     if not np.isfinite(bound.step_s()):  # no layout holds even one block
         return []

@@ -32,11 +32,11 @@ from tangram_sim.plans import Plan
 from tangram_sim.sim import fast
 
 MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
-MOST_NODES = 64  # nodes up to which it is tried at all
+MOST_NODES = 24  # nodes up to which it is tried at all: beyond, patterns find as good plans in less time
 MOST_MIXING_S = 8.0  # of lowering fleets, after which only those that are due first are played
 WORTH = 1.15  # of the step through all islands: pipelines over some that may be worth mixing in
 ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
-FINER = 2  # shapes of a family that are searched again with stages on parts of nodes
+FINER = 2  # shapes over all islands that are searched again with stages on parts of nodes
 ALIKE, NEAR = 12, 0.03  # fleets of equal copies played: so many at most, this close to the best step
 MOVES = 3  # rounds of moving atoms over boundaries
 ROUNDS = 4  # times the master problem is solved, corrected by what was played
@@ -60,6 +60,7 @@ class Family:
     share: float  # of the batch
     shapes: list[Shape]
     best_s: float
+    finer: int  # how many of the best are searched again with stages on parts of nodes
     near: list[tuple[float, Shape]] = field(default_factory=list)  # searched, by the seconds of their best
     worse: int = 0
 
@@ -69,7 +70,7 @@ class Family:
             taken, self.shapes = self.shapes[:most], self.shapes[most:]
             return taken
         self.shapes = []
-        near = sorted(self.near, key=lambda one: one[0])[:FINER]
+        near = sorted(self.near, key=lambda one: one[0])[: self.finer]
         self.near = []
         return [
             finer
@@ -101,6 +102,7 @@ class Fleets:
         self.nodes = [island.nodes for island in ground.islands]
         self.master_s = float("inf")  # the linear program's step, over the patterns found
         self.patterns: list[Pattern] = []
+        self._plays: dict[tuple[object, ...], tuple[Scored | None, LoweredPlan]] = {}
         self.mixing_s = 0.0  # CPU seconds of lowering fleets
 
     def best(self) -> Scored | None:
@@ -156,7 +158,13 @@ class Fleets:
         for kinds, _ in work:
             like.setdefault(tuple(_anonymous(self.ground.islands[kind]) for kind in kinds), []).append(kinds)
         families = [
-            Family(alike, share_of[alike[0]], shapes(self.ground, alike[0]), best_s)
+            Family(
+                alike,
+                share_of[alike[0]],
+                shapes(self.ground, alike[0]),
+                best_s,
+                FINER if len(alike[0]) == len(self.nodes) else 0,
+            )
             for alike in like.values()
         ]
         # Rounds are the same whatever the number of processes, and so is what is found.
@@ -256,7 +264,10 @@ class Fleets:
         return None
 
     def _played(self, groups: list[Group]) -> tuple[Scored | None, LoweredPlan]:
-        """The fleet played whole, links not shared; None where it does not fit."""
+        """The fleet played whole, links not shared, once; None where it does not fit."""
+        key = tuple((group.pattern.composed, group.copies, group.microbatches) for group in groups)
+        if key in self._plays:
+            return self._plays[key]
         ground, begin = self.ground, time.process_time()
         pipelines = pipelines_of(groups, ground.islands, self.lowering.placement, ground.model.layers)
         plan = Plan(ground.model, ground.cluster, ground.job, pipelines)
@@ -264,6 +275,7 @@ class Fleets:
         scored = Scored(plan, lowered.steps[0], lowered.step_s()) if lowered.fits() else None
         self.mixing_s += time.process_time() - begin
         self.counts.played += 1
+        self._plays[key] = scored, lowered
         return scored, lowered
 
 
