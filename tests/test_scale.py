@@ -139,8 +139,8 @@ def test_stages_on_parts_of_nodes_are_no_worse_than_whole_nodes() -> None:
     known, shape = ground(), Shape((1, 1), 8)
     finer = shape.finer()
     assert finer == Shape((1, 1), 8, 8)
-    coarse, coarse_s, _ = patterns_of(known, shape, 0.2, float("inf"), float("inf"))
-    fine, fine_s, _ = patterns_of(known, finer, 0.2, coarse_s, float("inf"))
+    coarse, coarse_s, _ = patterns_of(known, shape, (1, 2), 0.2, float("inf"), float("inf"))
+    fine, fine_s, _ = patterns_of(known, finer, (1, 2), 0.2, coarse_s, float("inf"))
     assert fine_s <= coarse_s * (1 + 1e-9) and coarse_s < float("inf")
     for one in (*coarse, *fine):
         for place in one.composed.places:

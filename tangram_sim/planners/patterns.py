@@ -30,6 +30,7 @@ FACTORS = (1.2, 1.5, 2.0, 3.0, 8.0, float("inf"))  # of the bound: limits of the
 SLACK = 0.02  # of the best pattern of a kind: these, too, are kept
 HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
 TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
+MANY = 8  # microbatches from which on gathering or reducing weights in each of them (ZeRO 2, 3) is not tried
 PARTS = (8, 4, 2)  # copies that share a node in a stage
 EVEN = 0.97  # share of the copies that sharing nodes must leave
 WIDEST = 2  # nodes of the widest stage of a copy that has more
@@ -131,19 +132,20 @@ def shapes(ground: Ground, kinds: Sequence[int]) -> list[Shape]:
 
 
 def patterns_of(
-    ground: Ground, shape: Shape, share: float, best_s: float, until_s: float
+    ground: Ground, shape: Shape, sizes: Sequence[int], share: float, best_s: float, until_s: float
 ) -> tuple[list[Pattern], float, Counts]:
     """Patterns of one shape that do `share` of the batch in less than (1 + SLACK) x `best_s`.
 
-    Also the seconds of the best one (inf: none found), and what was asked. One piece of work,
-    also on another machine; no question is begun after `until_s` of `time.time`.
+    `sizes` are the sequences of a microbatch of one copy, tried until they get worse. Also the seconds of the
+    best one (inf: none found), and what was asked. One piece of work, also on another machine; no question is
+    begun after `until_s` of `time.time`.
     """
     counts, patterns, reached_s = Counts(), list[Pattern](), float("inf")
 
     def expired() -> bool:
         return time.time() >= until_s
 
-    for sequences in SEQUENCES:
+    for sequences in sizes:
         if expired():
             break
         found = _search(ground, shape, sequences, share, best_s, counts, expired)
@@ -185,6 +187,8 @@ def _search(
     scale = microbatches * sequences / each  # the job of this search over the share's work
     islands = [ground.islands[kind].part(copies * shape.nodes[kind]) for kind in kinds]
     constraints = replace(ground.constraints, copies=copies)
+    if microbatches > MANY and "zero_stage" not in dict(constraints.fixed):
+        constraints = replace(constraints, zero_stages=(0, 1))
     # A fresh one for each search: its prices are of no use to the next, and take memory.
     parallelizer = parallelizer_named(ground.parallelizer)()
     widest = min(WIDEST * shape.parts, max(counts_of))

@@ -36,7 +36,10 @@ MOST_NODES = 24  # nodes up to which it is tried at all: beyond, patterns find a
 MOST_MIXING_S = 8.0  # of lowering fleets, after which only those that are due first are played
 WORTH = 1.15  # of the step through all islands: pipelines over some that may be worth mixing in
 ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
-FINER = 1  # shapes over all islands that are searched again with stages on parts of nodes
+FINER, FEW = (
+    3,
+    64,
+)  # shapes over all islands searched again with stages on parts of nodes; one beyond FEW nodes
 ALIKE, NEAR = 12, 0.03  # fleets of equal copies played: so many at most, this close to the best step
 MOVES = 3  # rounds of moving atoms over boundaries
 ROUNDS = 4  # times the master problem is solved, corrected by what was played
@@ -64,18 +67,19 @@ class Family:
     near: list[tuple[float, Shape]] = field(default_factory=list)  # searched, by the seconds of their best
     worse: int = 0
 
-    def next(self, most: int) -> list[Shape]:
-        """Shapes to search now, at most so many."""
+    def next(self, most: int) -> list[tuple[Shape, tuple[int, ...]]]:
+        """Shapes to search now, at most so many, and with what numbers of sequences per microbatch."""
         if self.worse <= 2 and self.shapes:
             taken, self.shapes = self.shapes[:most], self.shapes[most:]
-            return taken
+            return [(shape, SEQUENCES) for shape in taken]
         self.shapes = []
         near = sorted(self.near, key=lambda one: one[0])[: self.finer]
         self.near = []
         return [
-            finer
+            (finer, (sequences,))
             for seconds, shape in near
             if seconds <= self.best_s * (1 + SLACK) and (finer := shape.finer()) is not None
+            for sequences in SEQUENCES
         ]
 
     def reached(self, shape: Shape, best_s: float) -> None:
@@ -157,27 +161,31 @@ class Fleets:
         share_of = dict(work)
         for kinds, _ in work:
             like.setdefault(tuple(_anonymous(self.ground.islands[kind]) for kind in kinds), []).append(kinds)
+        finer = FINER if sum(self.nodes) <= FEW else 1
         families = [
             Family(
                 alike,
                 share_of[alike[0]],
                 shapes(self.ground, alike[0]),
                 best_s,
-                FINER if len(alike[0]) == len(self.nodes) else 0,
+                finer if len(alike[0]) == len(self.nodes) else 0,
             )
             for alike in like.values()
         ]
         # Rounds are the same whatever the number of processes, and so is what is found.
         most = -(-ROUND // max(len(families), 1))
         while time.time() < self.until_s or not self.patterns:
-            turn = [(family, shape) for family in families for shape in family.next(most)]
+            turn = [(family, *piece) for family in families for piece in family.next(most)]
             if not turn:
                 break
             found = self.pieces.run(
                 patterns_of,
-                [(self.ground, shape, family.share, family.best_s, self.until_s) for family, shape in turn],
+                [
+                    (self.ground, shape, sizes, family.share, family.best_s, self.until_s)
+                    for family, shape, sizes in turn
+                ],
             )
-            for (family, shape), (patterns, reached_s, counts) in zip(turn, found, strict=True):
+            for (family, shape, _), (patterns, reached_s, counts) in zip(turn, found, strict=True):
                 self.counts.add(counts)
                 family.reached(shape, reached_s)
                 for kinds in family.like:
