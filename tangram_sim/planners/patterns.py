@@ -118,8 +118,6 @@ def shapes(ground: Ground, kinds: Sequence[int]) -> list[Shape]:
         several, states = len(used) > 1, Shape(tuple(nodes), copies).states
         if sum(used) > WIDEST * (model.layers + 2) or (several and states > MOST_STATES):
             continue
-        if len(kinds) == 1 and used[0] not in WIDTHS:
-            continue
         if len(kinds) == 1 or several:
             found[tuple(nodes)] = max(copies, found.get(tuple(nodes), 0))
 

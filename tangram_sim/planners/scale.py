@@ -296,7 +296,7 @@ def _moved(pattern: Pattern, source: tuple[int, ...], target: tuple[int, ...]) -
     """The same pattern on equal islands."""
     if source == target:
         return pattern
-    nodes = [0] * len(pattern.nodes)
+    nodes = [0.0] * len(pattern.nodes)
     to = dict(zip(source, target, strict=True))
     for kind in source:
         nodes[to[kind]] = pattern.nodes[kind]

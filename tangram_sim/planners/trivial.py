@@ -143,7 +143,7 @@ def _first_that_fits(
     counts: Counts,
 ) -> tuple[Plan, LoweredStep] | None:
     """The plan with the first saver of memory that is allowed and suffices; None where none does."""
-    savers = SAVERS
+    savers: Sequence[tuple[int, str]] = SAVERS
     if "zero_stage" in dict(constraints.fixed):
         savers = tuple((dict(constraints.fixed)["zero_stage"], one) for one in RECOMPUTE)
     for zero, recompute in savers:
