@@ -102,8 +102,7 @@ class Shape:
 def shapes(ground: Ground, kinds: Sequence[int]) -> list[Shape]:
     """Copies over some islands, the likeliest first: those that hold weights and gradients once.
 
-    One island is cut into copies of `WIDTHS` nodes. Several are cut alike: as many copies as make one of them
-    a width, each with its share of every island.
+    As many copies as cut one of the islands into `WIDTHS` nodes, each with its share of every island.
     """
     model, recipe = ground.model, ground.job.recipe
     needed = model.parameters * (recipe.weight_bytes + recipe.gradient_bytes) / HELD
