@@ -161,7 +161,7 @@ class Fleets:
         share_of = dict(work)
         for kinds, _ in work:
             like.setdefault(tuple(_anonymous(self.ground.islands[kind]) for kind in kinds), []).append(kinds)
-        finer = FINER if sum(self.nodes) <= FEW else 1
+        finer = FINER if sum(self.nodes) <= FEW else 0
         families = [
             Family(
                 alike,
