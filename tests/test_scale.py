@@ -140,7 +140,13 @@ def test_stages_on_parts_of_nodes_are_no_worse_than_whole_nodes() -> None:
     finer = shape.finer()
     assert finer == Shape((1, 1), 8, 8)
     coarse, coarse_s, _ = patterns_of(known, shape, (1, 2), 0.2, float("inf"), float("inf"))
-    fine, fine_s, _ = patterns_of(known, finer, (1, 2), 0.2, coarse_s, float("inf"))
+    found = [
+        patterns_of(known, finer, (size,), 0.2, coarse_s, float("inf")) for size in (1, 2)
+    ]  # as the planner does
+    fine, fine_s = (
+        [one for patterns, _, _ in found for one in patterns],
+        min(best_s for _, best_s, _ in found),
+    )
     assert fine_s <= coarse_s * (1 + 1e-9) and coarse_s < float("inf")
     for one in (*coarse, *fine):
         for place in one.composed.places:

@@ -147,9 +147,9 @@ def patterns_of(
             break
         found = _search(ground, shape, sequences, share, best_s, counts, expired)
         patterns += [pattern for _, pattern in found]
-        if found and found[0][0] >= reached_s:
+        if not found or found[0][0] >= reached_s:
             break
-        reached_s = found[0][0] if found else reached_s
+        reached_s = found[0][0]
         best_s = min(best_s, reached_s)
     return patterns, reached_s, counts
 
