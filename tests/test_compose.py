@@ -59,6 +59,27 @@ def test_a_limit_loses_nothing_below_it(seed: int) -> None:
     assert not compose_table(table, workshop.counts, hops, workshop.work, best * (1 - 1e-9))
 
 
+@pytest.mark.parametrize("seed", range(0, 40, 5))
+def test_kinds_used_up_one_by_one_are_the_best_of_such_pipelines(seed: int) -> None:
+    """From the back, no stage begins a kind while another is used in part; among these it is exact."""
+    workshop = Workshop(random_instance(seed))
+    table, hops = workshop.table(1), workshop.hops(1)
+    values = []
+    for pipeline in pipelines(table, workshop.counts):
+        composed, used = composed_of(table, pipeline, objective_s(table, pipeline, hops)), [0, 0, 0]
+        in_part = []
+        for place in reversed(composed.places):
+            used[place.kind] += place.partial.nodes
+            pairs = zip(used, workshop.counts, strict=False)
+            in_part.append(sum(0 < taken < count for taken, count in pairs))
+        if max(in_part) <= 1:
+            values.append(composed.objective_s)
+    found = compose_table(table, workshop.counts, hops, workshop.work, one_by_one=True)
+    assert bool(found) == bool(values)
+    if found:
+        assert found[0].objective_s == pytest.approx(min(values), rel=1e-12)
+
+
 def test_an_order_is_respected() -> None:
     """Infinite hops forbid neighbourhoods: no composed pipeline contains one."""
     workshop = Workshop(random_instance(3))

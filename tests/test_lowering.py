@@ -1,6 +1,6 @@
 """A slice as ops: what it computes, how long it lasts, and that its price is the play of its whole graph."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -221,6 +221,16 @@ class TestPricesArePlays:
                 assert getattr(together.row(index), column) == pytest.approx(
                     getattr(alone, column), rel=1e-12
                 )
+
+    def test_short_slices_cost_the_same_whether_their_chain_is_played_whole_or_in_part(self):
+        """What the first atoms of a chain take does not depend on those behind them, not to the last bit."""
+        first, second = pricer("gpt3-1.3b", island()), pricer("gpt3-1.3b", island())
+        for whole in ((0, 26), (1, 25)):
+            second.price(*whole)
+        for start, stop in ((0, 3), (1, 4), (4, 7), (21, 26), (2, 22)):
+            mine, other = first.price(start, stop), second.price(start, stop)
+            for column in fields(mine):
+                assert (getattr(mine, column.name) == getattr(other, column.name)).all()
 
 
 def prices_gather(prices: Pricer, atom):

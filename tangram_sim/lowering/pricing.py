@@ -20,6 +20,7 @@ from tangram_sim.lowering.setting import Setting
 from tangram_sim.models import Block, Model
 
 WINDOW = 4
+SHORT = 4  # slices up to this share of a chain are priced without playing all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,11 @@ class Pricer:
         """Play the programs of `atoms`, in the order given."""
         return play_chain(self.programs(atoms, direction))
 
-    def _chain(self, direction: str, first: int) -> tuple[Played, int]:
-        """The played chain that starts at atom `first`, and how far into it that atom lies.
+    def _chain(self, direction: str, first: int, length: int) -> Played:
+        """A played chain of at least `length` atoms that starts like the one at atom `first`.
 
-        Chains never contain the atom that ends the pipeline in their direction (see `_margin`).
+        Chains never contain the atom that ends the pipeline in their direction (see `_margin`). What the
+        first atoms of a chain take does not depend on the rest: short slices play a quarter of it.
         """
         forward, size = direction == "forward", len(self.atoms)
         at_end = first == 0 if forward else first == size - 1
@@ -120,10 +122,11 @@ class Pricer:
             found = _representatives(self.setting.model, not forward)[index]
             start = found + 1 if forward else size - 2 - found
         key = (direction, start)
-        if key not in self._plays:
+        if key not in self._plays or self._plays[key].done.shape[1] < length:
             ordered = self.atoms[start : size - 1] if forward else self.atoms[start:0:-1]
-            self._plays[key] = self.play(ordered, direction)
-        return self._plays[key], start
+            short = len(ordered) // SHORT
+            self._plays[key] = self.play(ordered[:short] if length <= short else ordered, direction)
+        return self._plays[key]
 
     def _margin(self, direction: str, before: tuple[Atom, ...], end: Atom) -> Floats:
         """Seconds that the end atom adds to a pass behind the atoms played before it."""
@@ -143,7 +146,7 @@ class Pricer:
         closing = (stop == size) if forward else (start == 0)
         body = ordered[:-1] if closing else ordered
         if body:
-            played, _ = self._chain(direction, first)
+            played = self._chain(direction, first, len(body))
             done, synced = played.done[:, len(body) - 1], played.synced[:, len(body) - 1]
         else:
             done = synced = np.zeros(len(self.setting.layouts))

@@ -27,6 +27,8 @@ class Constraints:
     recompute: tuple[str, ...] = ("none", "selective", "full")
     microbatch_per_rank: int = 0  # 0 = free
     sequence_parallel: bool | None = None  # None = free
+    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
+    copies: int = 1  # equal pipelines side by side: dp is a multiple of this
 
     def allows(self, layout: Layout, microbatch: int) -> bool:
         """Whether a layout respects everything that is fixed."""
@@ -38,6 +40,8 @@ class Constraints:
                 or layout.sequences_per_rank(microbatch) == self.microbatch_per_rank
             )
             and (self.sequence_parallel is None or layout.sequence_parallel == self.sequence_parallel)
+            and layout.zero_stage in self.zero_stages
+            and layout.dp % self.copies == 0
         )
 
 

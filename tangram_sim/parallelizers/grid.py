@@ -61,7 +61,7 @@ class _Menu:
 class _Priced:
     """All layouts of a menu on one slice signature; columns over (family, layout)."""
 
-    rows: list[tuple[int, int]]  # (family, index in family)
+    rows: NDArray[np.int64]  # (rows, 2): family, index in family
     inner: list[list[Prices]]  # per family, per inner stage; empty where the family holds no block
     cuts: list[tuple[int, ...]]  # per family, atoms relative to the slice's start
     behind: NDArray[np.int64]  # most stages behind, -1 never
@@ -106,7 +106,7 @@ class Grid(Parallelizer):
             if rejected == layout:
                 raise InfeasibleError(f"{layout}: {reason}")
         priced = self._priced(request, menu)
-        for index, (family, column) in enumerate(priced.rows):
+        for index, (family, column) in enumerate(priced.rows.tolist()):
             if menu.families[family].layouts[column] == layout:
                 return self._partial(request, menu, priced, index)
         raise InfeasibleError(
@@ -134,7 +134,8 @@ class Grid(Parallelizer):
         rates = Setting(model, island, job, request.microbatch, (), request.hwdb).rates
         menu = _Menu([], [], rates.usable_memory_bytes, rates)
         admitted: dict[int, list[Layout]] = {}
-        for layout in layouts(model, island.gpus, _inner_depths(island)):
+        copies = request.constraints.copies if island.gpus % request.constraints.copies == 0 else 1
+        for layout in layouts(model, island.gpus, _inner_depths(island), copies):
             if not request.constraints.allows(layout, request.microbatch):
                 continue
             reason = objection(model, job, layout, request.microbatch, rates.fused_attention)
@@ -169,7 +170,7 @@ class Grid(Parallelizer):
 
     def _price_all(self, request: Request, menu: _Menu) -> _Priced:
         start, stop = request.slice.start, request.slice.stop
-        rows: list[tuple[int, int]] = []
+        rows: list[NDArray[np.int64]] = []
         inner: list[list[Prices]] = []
         cuts: list[tuple[int, ...]] = []
         columns: list[NDArray[np.float64]] = []
@@ -177,11 +178,13 @@ class Grid(Parallelizer):
         needed: list[NDArray[np.float64]] = []
         short: list[int] = []
         for number, family in enumerate(menu.families):
+            columns_of = np.arange(len(family.layouts))
+            own = np.column_stack([np.full(len(columns_of), number), columns_of])
             if family.block_bytes is not None and request.slice.layers[0] < request.slice.layers[1]:
                 hopeless = np.full(len(family.layouts), -1)
                 cuts.append(())
                 inner.append([])
-                rows += [(number, column) for column in range(len(family.layouts))]
+                rows.append(own)
                 columns.append(np.zeros((len(hopeless), 4)))
                 behind.append(hopeless)
                 needed.append(family.block_bytes)
@@ -193,7 +196,7 @@ class Grid(Parallelizer):
             if len(stages) < family.depth:
                 short.append(number)
                 continue
-            rows += [(number, column) for column in range(len(family.layouts))]
+            rows.append(own)
             columns.append(_criteria(stages, family.hop_s))
             # Inner stages that count beside each: those behind it, or all others where the schedule says so.
             last = family.depth - 1
@@ -211,14 +214,15 @@ class Grid(Parallelizer):
             needed.append(np.max(least, axis=0))
         if not rows:
             empty = np.zeros(0)
-            return _Priced([], inner, cuts, empty.astype(np.int64), empty, np.zeros((0, 6)), short)
-        limit = np.concatenate(behind)
-        depth = np.array([menu.families[number].depth for number, _ in rows], dtype=np.float64)
+            none = np.zeros((0, 2), dtype=np.int64)
+            return _Priced(none, inner, cuts, empty.astype(np.int64), empty, np.zeros((0, 6)), short)
+        limit, every = np.concatenate(behind), np.concatenate(rows)
+        depth = np.array([family.depth for family in menu.families], dtype=np.float64)[every[:, 0]]
         costs = np.column_stack([np.concatenate(columns), depth, -limit.astype(np.float64)])
-        return _Priced(rows, inner, cuts, limit, np.concatenate(needed), costs, short)
+        return _Priced(every, inner, cuts, limit, np.concatenate(needed), costs, short)
 
     def _partial(self, request: Request, menu: _Menu, priced: _Priced, index: int) -> PartialPlan:
-        number, column = priced.rows[index]
+        number, column = priced.rows[index].tolist()
         family, start = menu.families[number], request.slice.start
         cuts, inner = tuple(start + cut for cut in priced.cuts[number]), priced.inner[number]
         if not inner:  # somebody wants to see the price of what cannot fit
@@ -242,7 +246,7 @@ class Grid(Parallelizer):
     def _rejections(self, menu: _Menu, priced: _Priced) -> list[Rejection]:
         found = [Rejection(layout, reason) for layout, reason in menu.objections]
         for index in np.flatnonzero(priced.behind < 0):
-            number, column = priced.rows[index]
+            number, column = priced.rows[index].tolist()
             needed = float(priced.needed[index])
             found.append(
                 Rejection(

@@ -69,9 +69,13 @@ def choices(layout_replicas: int, tp: int) -> Iterator[tuple[int, str, bool]]:
                 yield zero, recompute, sequence_parallel
 
 
-def layouts(model: Model, gpus: int, inner: tuple[int, ...]) -> Iterator[Layout]:
-    """Every layout of `gpus` GPUs: TP x DP x CP x EP x ZeRO x recompute x sequence parallelism x inner PP."""
-    for pp, tp, cp, dp in degrees(gpus, inner):
+def layouts(model: Model, gpus: int, inner: tuple[int, ...], copies: int = 1) -> Iterator[Layout]:
+    """Every layout of `gpus` GPUs: TP x DP x CP x EP x ZeRO x recompute x sequence parallelism x inner PP.
+
+    `copies`, a divisor of `gpus`: only those whose dp is a multiple of it.
+    """
+    for pp, tp, cp, each in degrees(gpus // copies, inner):
+        dp = each * copies
         for ep in expert_degrees(model, dp * cp):
             for zero, recompute, sequence_parallel in choices(dp * cp, tp):
                 yield Layout(tp, dp, cp, ep, pp, zero, recompute, sequence_parallel)

@@ -62,6 +62,8 @@ def question_of(request: Request) -> dict[str, Any]:
             "recompute": list(fixed.recompute),
             "microbatch_per_rank": fixed.microbatch_per_rank,
             "sequence_parallel": fixed.sequence_parallel,
+            "zero_stages": list(fixed.zero_stages),
+            "copies": fixed.copies,
         },
     }
 

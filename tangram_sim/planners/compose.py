@@ -41,6 +41,7 @@ def compose_table(
     work: NDArray[np.float64],
     limit_s: float = float("inf"),
     keep: int = 128,
+    one_by_one: bool = False,
 ) -> list[Composed]:
     """Pipelines for one microbatch size with an objective below `limit_s`, best first, `keep` at most.
 
@@ -48,6 +49,8 @@ def compose_table(
     non-dominated ones, for re-ranking by simulation. `counts` are the nodes (units) of each kind,
     `hop_s` (kinds, kinds) the transfers between neighbours (inf where an order is forbidden; joint kinds
     behind the others), `work` (atoms + 1) a prefix sum over atoms of any positive measure of work.
+    `one_by_one`: only pipelines that use up one kind before they begin the next; so many fewer counts that
+    wide copies can be searched.
     """
     if not len(table.floats):
         return []
@@ -66,6 +69,7 @@ def compose_table(
         table.whole_depth,
         repeats,
         limit_s,
+        one_by_one,
     )
     values = floats[complete, 1] + repeats * floats[complete, 2]
     order = np.argsort(values, kind="stable")[:keep]

@@ -75,7 +75,7 @@ def _most(
 
 def whole(patterns: Sequence[Pattern], answer: Master, nodes: Sequence[int]) -> dict[Pattern, int]:
     """Whole copies, in granules: the program's rounded, then what is left filled with the best."""
-    left = list(nodes)
+    left = [float(count) for count in nodes]
     chosen: dict[Pattern, int] = {}
 
     def take(pattern: Pattern, copies: int) -> None:
@@ -88,7 +88,7 @@ def whole(patterns: Sequence[Pattern], answer: Master, nodes: Sequence[int]) -> 
     for pattern, copies in sorted(
         zip(patterns, answer.copies, strict=True), key=lambda pair: -float(pair[1])
     ):
-        room = min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width)
+        room = int(min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width))
         if copies * sum(pattern.nodes) > LEAST_SHARE * sum(nodes):
             take(pattern, min(round(float(copies)), room))
     if not chosen:  # small clusters of many patterns
@@ -96,7 +96,7 @@ def whole(patterns: Sequence[Pattern], answer: Master, nodes: Sequence[int]) -> 
     worth = sorted(patterns, key=lambda one: -one.done(answer.step_s) / sum(one.nodes))
     for pattern in [*chosen, *worth]:  # those in use first: fewer different pipelines
         if pattern.done(answer.step_s) >= pattern.sequences:
-            room = min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width)
+            room = int(min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width))
             if pattern in chosen or room * sum(pattern.nodes) > LEAST_SHARE * sum(nodes):
                 take(pattern, room)
     return chosen
@@ -196,7 +196,7 @@ def pipelines_of(
         seats = seats_of(composed, mine, placement)
         found.append(pipeline_of(seats, layers, composed.microbatch, group.microbatches))
         for kind, width in enumerate(pattern.nodes):
-            taken[kind] += width * copies
+            taken[kind] += round(width * copies)
     return tuple(found)
 
 

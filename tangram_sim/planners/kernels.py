@@ -41,6 +41,7 @@ def compose(
     whole_depth: bool,  # stages hold as many microbatches as the pipeline is deep, not as stages stand behind
     repeats: float,  # microbatches - 1
     limit_s: float,  # pipelines that do not end below this are of no interest
+    one_by_one: bool,  # kinds are used up one after another: never several of them in part
 ) -> Any:
     """Non-dominated ways to place every atom that end below `limit_s`.
 
@@ -102,6 +103,12 @@ def compose(
     size = 1
     for start in range(atoms - 1, -1, -1):
         for used in range(1, used_states):
+            if one_by_one:
+                begun = 0
+                for kind in range(kinds):
+                    begun += 0 < (used // strides[kind]) % (counts[kind] + 1) < counts[kind]
+                if begun > 1:
+                    continue
             rate, latency_left, forward_left = 0.0, np.inf, np.inf
             for kind in range(kinds):
                 left = counts[kind] - (used // strides[kind]) % (counts[kind] + 1)

@@ -4,6 +4,7 @@ A piece is a function of a module with its arguments; a worker that dies loses n
 answered are run again here.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -38,7 +39,6 @@ class Pieces:
         if self.jobs == 1 or len(questions) < 2:
             return [work(*question) for question in questions]
         from joblib import Parallel, delayed
-        from joblib.externals.loky.process_executor import BrokenProcessPool
 
         found: dict[int, Answer] = {}
         try:
@@ -47,12 +47,23 @@ class Pieces:
                 delayed(_numbered)(work, number, question) for number, question in enumerate(questions)
             ):
                 found[number] = answer
-        except BrokenProcessPool:  # a worker was killed: what it had not answered is made here
+        except _worker_deaths():  # what the dead had not answered is made here
             missing = [number for number in range(len(questions)) if number not in found]
             self.repeated += len(missing)
             for number in missing:
                 found[number] = work(*questions[number])
         return [found[number] for number in range(len(questions))]
+
+
+def _worker_deaths() -> tuple[type[Exception], ...]:
+    """What loky, and Dask where it is in use, raise when workers die (Dask: again and again)."""
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    if "distributed" not in sys.modules:
+        return (BrokenProcessPool,)
+    from distributed import KilledWorker
+
+    return BrokenProcessPool, KilledWorker
 
 
 def _numbered(work: Callable[..., Answer], number: int, question: tuple[Any, ...]) -> tuple[int, Answer]:

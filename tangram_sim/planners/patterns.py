@@ -4,7 +4,8 @@
 times the sequences: a pattern is priced as that pipeline, by the search that plans small clusters.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,8 +30,12 @@ FACTORS = (1.2, 1.5, 2.0, 3.0, 8.0, float("inf"))  # of the bound: limits of the
 SLACK = 0.02  # of the best pattern of a kind: these, too, are kept
 HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
 TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
+MANY = 8  # microbatches from which on gathering or reducing weights in each of them (ZeRO 2, 3) is not tried
+PARTS = (8, 4, 2)  # copies that share a node in a stage
+EVEN = 0.97  # share of the copies that sharing nodes must leave
 WIDEST = 2  # nodes of the widest stage of a copy that has more
-STATES = 300  # counts of nodes in a copy that are kept apart
+STATES = 300  # counts of nodes in a copy that are all kept apart; with more, kinds are used up one by one
+MOST_STATES = 50_000  # counts in a copy over several islands
 KEPT = 2  # patterns of one width and microbatch
 
 
@@ -38,7 +43,7 @@ KEPT = 2  # patterns of one width and microbatch
 class Pattern:
     """One pipeline on few nodes, priced as `copies` side by side; seconds of the objective."""
 
-    nodes: tuple[int, ...]  # of one copy, by island
+    nodes: tuple[float, ...]  # of one copy, by island; whole for a granule of copies
     copies: int
     granule: int  # copies come in multiples of this: degrees of all layouts stay whole
     sequences: int  # of one microbatch of one copy
@@ -64,66 +69,89 @@ class Ground:
     parallelizer: str
 
 
-Expired = Callable[[], bool]
-
-
 def shares(bound: WorkBound) -> list[float]:
     """Share of the work that every island does when all of them work at their best rate."""
     return [float(value) for value in bound.gpus * bound.value]
 
 
-def widths(ground: Ground, island: Island) -> list[int]:
-    """Nodes of one copy on one island, the likeliest first: those that hold weights and gradients once."""
-    recipe, gpu = ground.job.recipe, island.gpu
-    needed = ground.model.parameters * (recipe.weight_bytes + recipe.gradient_bytes)
-    least = needed / (HELD * gpu.memory_bytes * island.gpus_per_node)
-    known = [width for width in WIDTHS if width <= min(island.nodes, ground.model.layers + 2)]
-    return sorted(known, key=lambda width: (abs(np.log2(width / max(least, 0.5)) - 0.2), width))
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a search of patterns may use: at most so many nodes of every island in each of `copies`.
+
+    A stage of a copy takes whole nodes, or multiples of 1 / `parts` of a node: `parts` copies share one.
+    """
+
+    nodes: tuple[int, ...]
+    copies: int
+    parts: int = 1
+
+    @property
+    def states(self) -> float:
+        """Counts of nodes (or parts of them) that a copy may have used."""
+        return float(np.prod([count * self.parts + 1.0 for count in self.nodes]))
+
+    def finer(self) -> "Shape | None":
+        """The same on the smallest parts of nodes that can be searched, for as many copies as share them."""
+        for parts in PARTS:
+            fewer = replace(self, copies=self.copies - self.copies % parts, parts=parts)
+            if parts > self.parts and fewer.copies >= EVEN * self.copies and fewer.states <= MOST_STATES:
+                return fewer
+        return None
+
+
+def shapes(ground: Ground, kinds: Sequence[int]) -> list[Shape]:
+    """Copies over some islands, the likeliest first: those that hold weights and gradients once.
+
+    As many copies as cut one of the islands into `WIDTHS` nodes, each with its share of every island.
+    """
+    model, recipe = ground.model, ground.job.recipe
+    needed = model.parameters * (recipe.weight_bytes + recipe.gradient_bytes) / HELD
+    found: dict[tuple[int, ...], int] = {}
+    for copies in {_copies(model, ground.islands[kind].nodes // width) for kind in kinds for width in WIDTHS}:
+        if not copies:
+            continue
+        nodes = [0] * len(ground.islands)
+        for kind in kinds:
+            nodes[kind] = ground.islands[kind].nodes // copies
+        used = [count for count in nodes if count]
+        several, states = len(used) > 1, Shape(tuple(nodes), copies).states
+        if sum(used) > WIDEST * (model.layers + 2) or (several and states > MOST_STATES):
+            continue
+        if len(kinds) == 1 or several:
+            found[tuple(nodes)] = max(copies, found.get(tuple(nodes), 0))
+
+    def room(nodes: tuple[int, ...]) -> float:
+        pairs = zip(nodes, ground.islands, strict=True)
+        return sum(count * one.gpus_per_node * one.gpu.memory_bytes for count, one in pairs) / needed
+
+    ordered = sorted(found, key=lambda nodes: (abs(np.log2(min(room(nodes), 2 * sum(nodes))) - 0.2), nodes))
+    return [Shape(nodes, found[nodes]) for nodes in ordered]
 
 
 def patterns_of(
-    ground: Ground,
-    kinds: Sequence[int],
-    share: float,
-    counts: Counts,
-    expired: Expired,
-    best_s: float = float("inf"),
-) -> Iterator[Pattern]:
-    """Patterns on some islands together, which do `share` of the batch: within SLACK of the best so far.
+    ground: Ground, shape: Shape, sizes: Sequence[int], share: float, best_s: float, until_s: float
+) -> tuple[list[Pattern], float, Counts]:
+    """Patterns of one shape that do `share` of the batch in less than (1 + SLACK) x `best_s`.
 
-    Widths are tried from the likeliest outward until three in a row are no better.
+    `sizes` are the sequences of a microbatch of one copy, tried until they get worse. Also the seconds of the
+    best one (inf: none found), and what was asked. One piece of work, also on another machine; no question is
+    begun after `until_s` of `time.time`.
     """
-    worse = 0
-    islands = [ground.islands[kind] for kind in kinds]
-    for width in widths(ground, min(islands, key=lambda island: island.nodes)):
-        copies = _copies(ground.model, min(island.nodes // width for island in islands))
-        if not copies or (len(kinds) > 1 and (width + 1) ** len(kinds) > STATES):
-            continue
-        before = best_s
-        for sequences in SEQUENCES if len(kinds) == 1 else SEQUENCES[:1]:
-            if expired():
-                return
-            found = _search(
-                ground,
-                kinds,
-                [width] * len(kinds),
-                copies,
-                sequences,
-                share,
-                best_s,
-                counts,
-                expired,
-            )
-            if not found:
-                break
-            reached = found[0][0]
-            yield from (pattern for _, pattern in found)
-            if reached >= best_s:
-                break
-            best_s = reached
-        worse = 0 if best_s < before * 0.995 else worse + (best_s < float("inf"))
-        if worse > 2 or expired():
-            return
+    counts, patterns, reached_s = Counts(), list[Pattern](), float("inf")
+
+    def expired() -> bool:
+        return time.time() >= until_s
+
+    for sequences in sizes:
+        if expired():
+            break
+        found = _search(ground, shape, sequences, share, best_s, counts, expired)
+        patterns += [pattern for _, pattern in found]
+        if not found or found[0][0] >= reached_s:
+            break
+        reached_s = found[0][0]
+        best_s = min(best_s, reached_s)
+    return patterns, reached_s, counts
 
 
 def _copies(model: Model, most: int) -> int:
@@ -138,36 +166,37 @@ def _copies(model: Model, most: int) -> int:
 
 def _search(
     ground: Ground,
-    kinds: Sequence[int],
-    counts_of: list[int],
-    copies: int,
+    shape: Shape,
     sequences: int,
     share: float,
     best_s: float,
     counts: Counts,
-    expired: Expired,
+    expired: Callable[[], bool],
 ) -> list[tuple[float, Pattern]]:
     """(seconds of the share's work, pattern), best first, below (1 + SLACK) x `best_s`."""
+    kinds, copies = [kind for kind, count in enumerate(shape.nodes) if count], shape.copies
+    unit, counts_of = copies // shape.parts, [shape.nodes[kind] * shape.parts for kind in kinds]
     each = share * ground.job.global_batch / copies  # sequences of one copy
     microbatches = max(1, round(each / sequences))
     if sequences > 1 and each < sequences:
         return []
     job = replace(ground.job, global_batch=microbatches * copies * sequences)
     scale = microbatches * sequences / each  # the job of this search over the share's work
-    islands = [
-        ground.islands[kind].part(copies * width) for kind, width in zip(kinds, counts_of, strict=True)
-    ]
+    islands = [ground.islands[kind].part(copies * shape.nodes[kind]) for kind in kinds]
+    constraints = replace(ground.constraints, copies=copies)
+    if microbatches > MANY and "zero_stage" not in dict(constraints.fixed):
+        constraints = replace(constraints, zero_stages=(0, 1))
     # A fresh one for each search: its prices are of no use to the next, and take memory.
     parallelizer = parallelizer_named(ground.parallelizer)()
-    widest = WIDEST if max(counts_of) > WIDEST else max(counts_of)
-    least = _least(ground, job, islands, copies, sequences, widest, parallelizer, counts)
+    widest = min(WIDEST * shape.parts, max(counts_of))
+    least = _least(ground, job, islands, constraints, sequences, unit, widest, parallelizer, counts)
     bound = WorkBound(ground.model, job, islands, ground.hwdb, least=least)
     enumeration = Enumeration(
         ground.model,
         job,
         islands,
         parallelizer,
-        ground.constraints,
+        constraints,
         ground.hwdb,
         bound,
         counts,
@@ -175,22 +204,23 @@ def _search(
         expired=expired,
     )
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
-    microbatch, units = copies * sequences, [copies] * len(islands)
+    microbatch, units = copies * sequences, [unit] * len(islands)
     size = microbatch * job.seq * ground.model.hidden * job.recipe.activation_bytes
     hops = hop_seconds(islands, ground.cluster, ground.hwdb, size, ()) / copies
+    one_by_one = shape.states > STATES
     found: list[Composed] = []
     if not np.isfinite(bound.step_s()):  # no layout holds even one block
         return []
     for factor in FACTORS:
         limit_s = min(bound.step_s() * factor, best_s * (1 + SLACK) * scale)
         table = enumeration.table(microbatch, limit_s, units)
-        found = compose_table(table, counts_of, hops, work, limit_s, KEPT)
+        found = compose_table(table, counts_of, hops, work, limit_s, KEPT, one_by_one)
         if found or limit_s < bound.step_s() * factor:
             break
     enumeration.count_pruned()
     counts.composed += len(found)
     return [
-        (one.objective_s / scale, _pattern(one, ground, kinds, copies, sequences, microbatches))
+        (one.objective_s / scale, _pattern(one, ground, kinds, shape, sequences, microbatches))
         for one in found
     ]
 
@@ -199,8 +229,9 @@ def _least(
     ground: Ground,
     job: Job,
     islands: Sequence[Island],
-    copies: int,
+    constraints: Constraints,
     sequences: int,
+    unit: int,
     widest: int,
     parallelizer: Parallelizer,
     counts: Counts,
@@ -210,7 +241,7 @@ def _least(
     Communication and launches of the best layout for each block alone: no stage of many blocks does better.
     Zero where a stage may be part of a node: smaller groups are cheaper, and are not asked about here.
     """
-    least = np.zeros((len(islands), ground.model.layers + 2))
+    least, copies = np.zeros((len(islands), ground.model.layers + 2)), constraints.copies
     if copies == 1:
         return least
     blocks = ground.model.blocks
@@ -220,7 +251,7 @@ def _least(
         for atom, block in enumerate(blocks, start=1):
             if block not in seconds:
                 seconds[block] = float("inf")
-                for nodes in range(copies, min(island.nodes, widest * copies) + 1, copies):
+                for nodes in range(unit, min(island.nodes, widest * unit) + 1, unit):
                     part = replace(
                         island.part(nodes), name=island.gpu.name, groups=(), node_indices=(), reason=""
                     )
@@ -231,7 +262,7 @@ def _least(
                         microbatch,
                         job.global_batch // microbatch,
                         ground.hwdb,
-                        ground.constraints,
+                        constraints,
                     )
                     counts.asked += 1
                     for partial in parallelizer.parallelize(request).partials:
@@ -241,17 +272,17 @@ def _least(
 
 
 def _pattern(
-    composed: Composed, ground: Ground, kinds: Sequence[int], copies: int, sequences: int, microbatches: int
+    composed: Composed, ground: Ground, kinds: Sequence[int], shape: Shape, sequences: int, microbatches: int
 ) -> Pattern:
-    nodes = [0] * len(ground.islands)
+    nodes, copies = [0.0] * len(ground.islands), shape.copies
     places = tuple(replace(place, kind=kinds[place.kind]) for place in composed.places)
     for place in places:
-        nodes[place.kind] += place.partial.nodes // copies
+        nodes[place.kind] += place.partial.nodes / copies
     pace_s = max(place.partial.slowest_s for place in places)
     return Pattern(
         tuple(nodes),
         copies,
-        _granule(composed, copies),
+        _granule(composed, copies, shape.parts),
         sequences,
         composed.objective_s - (microbatches - 1) * pace_s,
         pace_s,
@@ -259,11 +290,11 @@ def _pattern(
     )
 
 
-def _granule(composed: Composed, copies: int) -> int:
-    """The fewest copies at which dp and ep of every stage stay whole."""
+def _granule(composed: Composed, copies: int, parts: int) -> int:
+    """The fewest copies at which nodes, dp and ep of every stage stay whole."""
     layouts = [run.layout for place in composed.places for run in place.partial.runs] or []
     layouts += [place.partial.layout for place in composed.places]
-    for granule in range(1, copies):
+    for granule in range(parts, copies, parts):
         if all(
             layout.dp * granule % copies == 0 and layout.dp * granule // copies * layout.cp % layout.ep == 0
             for layout in layouts

@@ -6,23 +6,42 @@ single nodes: the work depends on the kinds of GPUs and the model, hardly on the
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from tangram_sim.clusters import Island
 from tangram_sim.lowering.side_by_side import LoweredPlan, lower_plan
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.bound import WorkBound
+from tangram_sim.planners.finalists import Referee, Seat
 from tangram_sim.planners.fleet import Group, Master, apportion, master, pipelines_of, whole
 from tangram_sim.planners.parallel import Pieces
-from tangram_sim.planners.patterns import SEQUENCES, WIDEST, WIDTHS, Ground, Pattern, patterns_of, shares
+from tangram_sim.planners.patterns import (
+    SEQUENCES,
+    SLACK,
+    WIDEST,
+    WIDTHS,
+    Ground,
+    Pattern,
+    Shape,
+    patterns_of,
+    shapes,
+    shares,
+)
 from tangram_sim.plans import Plan
 from tangram_sim.sim import fast
 
 MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
-MOST_NODES = 64  # nodes up to which it is tried at all
+MOST_NODES = 24  # nodes up to which it is tried at all: beyond, patterns find as good plans in less time
 MOST_MIXING_S = 8.0  # of lowering fleets, after which only those that are due first are played
-WORTH = 1.5  # of the mix's step in fractions: pipelines over all islands that are worth a look
+WORTH = 1.15  # of the step through all islands: pipelines over some that may be worth mixing in
+ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
+FINER, FEW = (
+    3,
+    64,
+)  # shapes over all islands searched again with stages on parts of nodes; one beyond FEW nodes
+ALIKE, NEAR = 12, 0.03  # fleets of equal copies played: so many at most, this close to the best step
+MOVES = 3  # rounds of moving atoms over boundaries
 ROUNDS = 4  # times the master problem is solved, corrected by what was played
 
 
@@ -34,16 +53,40 @@ def is_large(nodes: Sequence[int]) -> bool:
     return states > MOST_STATES or sum(nodes) > MOST_NODES
 
 
-def kinds_searched(
-    ground: Ground, kinds: tuple[int, ...], share: float, until_s: float, best_s: float = float("inf")
-) -> tuple[list[Pattern], Counts]:
-    """All patterns on some islands: one piece of work, also on another machine. `until_s`: of `time.time`."""
-    counts = Counts()
+@dataclass(slots=True)
+class Family:
+    """Shapes of copies over the same islands: whole nodes first, until three in a row are no better; then
+    the best of these with stages on parts of nodes.
+    """
 
-    def expired() -> bool:
-        return time.time() >= until_s
+    like: list[tuple[int, ...]]  # sets of islands that are equal but for their names: searched as the first
+    share: float  # of the batch
+    shapes: list[Shape]
+    best_s: float
+    finer: int  # how many of the best are searched again with stages on parts of nodes
+    near: list[tuple[float, Shape]] = field(default_factory=list)  # searched, by the seconds of their best
+    worse: int = 0
 
-    return list(patterns_of(ground, kinds, share, counts, expired, best_s)), counts
+    def next(self, most: int) -> list[tuple[Shape, tuple[int, ...]]]:
+        """Shapes to search now, at most so many, and with what numbers of sequences per microbatch."""
+        if self.worse <= 2 and self.shapes:
+            taken, self.shapes = self.shapes[:most], self.shapes[most:]
+            return [(shape, SEQUENCES) for shape in taken]
+        self.shapes = []
+        near = sorted(self.near, key=lambda one: one[0])[: self.finer]
+        self.near = []
+        return [
+            (finer, (sequences,))
+            for seconds, shape in near
+            if seconds <= self.best_s * (1 + SLACK) and (finer := shape.finer()) is not None
+            for sequences in SEQUENCES
+        ]
+
+    def reached(self, shape: Shape, best_s: float) -> None:
+        """One more shape was searched, with this best pattern."""
+        self.near.append((best_s, shape))
+        self.worse = 0 if best_s < self.best_s * 0.995 else self.worse + (self.best_s < float("inf"))
+        self.best_s = min(best_s, self.best_s)
 
 
 class Fleets:
@@ -63,26 +106,26 @@ class Fleets:
         self.nodes = [island.nodes for island in ground.islands]
         self.master_s = float("inf")  # the linear program's step, over the patterns found
         self.patterns: list[Pattern] = []
+        self._plays: dict[tuple[object, ...], tuple[Scored | None, LoweredPlan]] = {}
         self.mixing_s = 0.0  # CPU seconds of lowering fleets
 
     def best(self) -> Scored | None:
         """The best fleet played; None when no pattern fits or time is up before there is one."""
         share = shares(self.bound)
         everything = tuple(range(len(self.nodes)))
-        self._search([((kind,), share[kind]) for kind in everything])
-        lone = {kind for pattern in self.patterns for kind, width in enumerate(pattern.nodes) if width}
-        # Islands that hold no pipeline of their own may hold some stages of another's.
-        strong = max(lone, key=lambda kind: share[kind], default=None)
-        if strong is not None:
-            lacking = [kind for kind in everything if kind not in lone]
-            self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking])
         best: Scored | None = None
         if len(everything) > 1:  # stages of every kind in one pipeline: no gradients between kinds
-            own = master(self.patterns, self.nodes, self.ground.job.global_batch)
-            known = len(self.patterns)
-            self._search([(everything, 1.0)], WORTH * own.step_s if own else float("inf"))
-            best = self._best_of([self.patterns[known:]])
-        return self._best_of(self._pools(), best)
+            self._search([(everything, 1.0)])
+            best = self._best_of(self._pools())
+        limit_s = WORTH * best.step_s if best else float("inf")
+        self._search([((kind,), share[kind]) for kind in everything], limit_s)
+        lone = {_only(pattern) for pattern in self.patterns} - {-1}
+        # Islands that hold no pipeline of their own may hold some stages of another's.
+        strong = max(lone, key=lambda kind: share[kind], default=None)
+        if strong is not None and len(everything) > 2:
+            lacking = [kind for kind in everything if kind not in lone]
+            self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking], limit_s)
+        return self._refined(self._one_kind_of_copy(self._best_of(self._pools(), best)))
 
     def notes(self) -> list[str]:
         """What was searched in place of everything, in words."""
@@ -114,20 +157,81 @@ class Fleets:
 
     def _search(self, work: list[tuple[tuple[int, ...], float]], best_s: float = float("inf")) -> None:
         """Patterns on some sets of islands until time is up; sets of equal islands are searched once."""
-        if not work or (time.time() >= self.until_s and self.patterns):
-            return
         like: dict[tuple[Island, ...], list[tuple[int, ...]]] = {}
         share_of = dict(work)
         for kinds, _ in work:
             like.setdefault(tuple(_anonymous(self.ground.islands[kind]) for kind in kinds), []).append(kinds)
-        firsts = [alike[0] for alike in like.values()]
-        found = self.pieces.run(
-            kinds_searched, [(self.ground, kinds, share_of[kinds], self.until_s, best_s) for kinds in firsts]
-        )
-        for alike, (patterns, counts) in zip(like.values(), found, strict=True):
-            self.counts.add(counts)
-            for kinds in alike:
-                self.patterns += [_moved(pattern, alike[0], kinds) for pattern in patterns]
+        finer = FINER if sum(self.nodes) <= FEW else 0
+        families = [
+            Family(
+                alike,
+                share_of[alike[0]],
+                shapes(self.ground, alike[0]),
+                best_s,
+                finer if len(alike[0]) == len(self.nodes) else 0,
+            )
+            for alike in like.values()
+        ]
+        # Rounds are the same whatever the number of processes, and so is what is found.
+        most = -(-ROUND // max(len(families), 1))
+        while time.time() < self.until_s or not self.patterns:
+            turn = [(family, *piece) for family in families for piece in family.next(most)]
+            if not turn:
+                break
+            found = self.pieces.run(
+                patterns_of,
+                [
+                    (self.ground, shape, sizes, family.share, family.best_s, self.until_s)
+                    for family, shape, sizes in turn
+                ],
+            )
+            for (family, shape, _), (patterns, reached_s, counts) in zip(turn, found, strict=True):
+                self.counts.add(counts)
+                family.reached(shape, reached_s)
+                for kinds in family.like:
+                    self.patterns += [_moved(pattern, family.like[0], kinds) for pattern in patterns]
+
+    def _one_kind_of_copy(self, best: Scored | None) -> Scored | None:
+        """Fleets of copies of one pattern whose objective is close to the best step are played, too."""
+        batch, found = self.ground.job.global_batch, list[tuple[float, int, list[Group]]]()
+        for number, pattern in enumerate(self.patterns):
+            pairs = zip(self.nodes, pattern.nodes, strict=True)
+            copies = min(int(count // width) for count, width in pairs if width)
+            copies -= copies % pattern.granule
+            groups = apportion({pattern: copies}, batch) if copies else None
+            if groups:
+                ends = [one.pattern.first_s + (one.microbatches - 1) * one.pattern.pace_s for one in groups]
+                found.append((max(ends), number, groups))
+        for objective_s, _, groups in sorted(found, key=lambda one: one[:2])[:ALIKE]:
+            if best and (objective_s > best.step_s * (1 + NEAR) or time.time() >= self.until_s):
+                break
+            scored = self._played(groups)[0]
+            if scored is not None and (best is None or scored.step_s < best.step_s):
+                best = scored
+        return best
+
+    def _refined(self, best: Scored | None) -> Scored | None:
+        """Atoms moved over the boundaries of stages, where the plan is a single pipeline."""
+        if best is None or len(best.plan.pipelines) > 1 or time.time() >= self.until_s:
+            return best
+        ground, (pipeline,) = self.ground, best.plan.pipelines
+        if pipeline.microbatch * pipeline.microbatches != ground.job.global_batch:
+            return best
+        referee = Referee(ground.model, ground.cluster, ground.job, self.lowering, self.counts)
+        seats, start = list[Seat](), 0
+        for stage in pipeline.stages:
+            blocks = sum(last - first for first, last in stage.chunks)
+            stop = start + blocks + stage.embedding + stage.head
+            (part,) = stage.parts
+            if len(part.layouts) > 1:
+                return best
+            seats.append(Seat(part.island, part.ranks, part.layouts[0].layout, start, stop))
+            start = stop
+        moved = referee.refine(tuple(seats), pipeline.microbatch, MOVES)
+        step_s, pipeline, step = referee.play(moved, pipeline.microbatch)
+        if step_s >= best.step_s:
+            return best
+        return Scored(replace(best.plan, pipelines=(pipeline,)), step, step_s)
 
     def _mix(self, pool: list[Pattern], limit_s: float) -> Scored | None:
         """Solve, play, correct the patterns by what was played, solve again; the best plan played."""
@@ -146,17 +250,14 @@ class Fleets:
             if key in seen or answer.step_s >= min(limit_s, best.step_s if best else limit_s):
                 break
             seen.add(key)
-            begin = time.process_time()
-            plan, lowered = self._lowered(groups)
-            self.mixing_s += time.process_time() - begin
-            self.counts.played += 1
-            full = [one.pattern for one, step in zip(groups, lowered.steps, strict=True) if not step.fits()]
-            if full:  # fewer copies than priced share their state more thickly
+            scored, lowered = self._played(groups)
+            if scored is None:  # fewer copies than priced share their state more thickly
+                steps = zip(groups, lowered.steps, strict=True)
+                full = [one.pattern for one, step in steps if not step.fits()]
                 pool = [one for one in pool if one not in full]
                 continue
-            step_s = lowered.step_s()
-            if best is None or step_s < best.step_s:
-                best = Scored(plan, lowered.steps[0], step_s)
+            if best is None or scored.step_s < best.step_s:
+                best = scored
             pool = _corrected(pool, groups, lowered)
         return best
 
@@ -170,11 +271,20 @@ class Fleets:
             chosen.pop(max(chosen, key=lambda one: one.granule * one.sequences))
         return None
 
-    def _lowered(self, groups: list[Group]) -> tuple[Plan, LoweredPlan]:
-        ground = self.ground
+    def _played(self, groups: list[Group]) -> tuple[Scored | None, LoweredPlan]:
+        """The fleet played whole, links not shared, once; None where it does not fit."""
+        key = tuple((group.pattern.composed, group.copies, group.microbatches) for group in groups)
+        if key in self._plays:
+            return self._plays[key]
+        ground, begin = self.ground, time.process_time()
         pipelines = pipelines_of(groups, ground.islands, self.lowering.placement, ground.model.layers)
         plan = Plan(ground.model, ground.cluster, ground.job, pipelines)
-        return plan, lower_plan(plan, self.lowering)
+        lowered = lower_plan(plan, self.lowering)
+        scored = Scored(plan, lowered.steps[0], lowered.step_s()) if lowered.fits() else None
+        self.mixing_s += time.process_time() - begin
+        self.counts.played += 1
+        self._plays[key] = scored, lowered
+        return scored, lowered
 
 
 def _anonymous(island: Island) -> Island:
@@ -186,12 +296,18 @@ def _moved(pattern: Pattern, source: tuple[int, ...], target: tuple[int, ...]) -
     """The same pattern on equal islands."""
     if source == target:
         return pattern
-    nodes = [0] * len(pattern.nodes)
+    nodes = [0.0] * len(pattern.nodes)
     to = dict(zip(source, target, strict=True))
     for kind in source:
         nodes[to[kind]] = pattern.nodes[kind]
     places = tuple(replace(place, kind=to[place.kind]) for place in pattern.composed.places)
     return replace(pattern, nodes=tuple(nodes), composed=replace(pattern.composed, places=places))
+
+
+def _only(pattern: Pattern) -> int:
+    """The island of a pattern on one; -1 for several."""
+    used = [kind for kind, width in enumerate(pattern.nodes) if width]
+    return used[0] if len(used) == 1 else -1
 
 
 def _zero(pattern: Pattern) -> set[int]:

@@ -115,8 +115,10 @@ def tangram(
     pieces = Pieces(wishes.jobs)
     ready: list[Scored] = []  # plans that are not the composition's
     if wishes.time_limit_s < float("inf"):
-        simple = trivial(model, cluster, job, islands, lowering, wishes.constraints, counts)
-        ready += [simple] if simple and not (wishes.order or wishes.exclude) else []
+        seated = sorted(islands, key=lambda one: wishes.order.index(one.name) if wishes.order else 0)
+        some = bool(wishes.order or notes)  # not all of the cluster, or not in file order
+        simple = trivial(model, cluster, job, seated, lowering, wishes.constraints, counts, some)
+        ready += [simple] if simple else []
         if wishes.time_limit_s <= 0:
             if not ready:
                 raise InfeasibleError(

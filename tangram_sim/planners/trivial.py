@@ -1,71 +1,167 @@
-"""The plan that needs no search: one uniform Megatron layout over all GPUs, the best of a few dozen."""
+"""The plan that needs no search: the best single Megatron layout, over all GPUs or over one kind of them."""
 
-import time
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate
+from math import gcd
 
-from tangram_sim.clusters import Cluster, Island
+from tangram_sim.clusters import Cluster, Gpu, Island
 from tangram_sim.errors import TangramError
+from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
-from tangram_sim.lowering.step import Lowering
+from tangram_sim.layouts import RECOMPUTE, Layout
+from tangram_sim.lowering.ideal import ideal_seconds
+from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
-from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.parallelizers.layouts import divisors, expert_degrees
 from tangram_sim.planners.api import Counts, Scored
-from tangram_sim.planners.uniform import Uniform, uniform_plan
+from tangram_sim.planners.uniform import Uniform, chunk_bounds, uniform_plan
 from tangram_sim.plans import Plan
-from tangram_sim.sim.fast import play_steps
 
-MOST_PLAYED = 60
-MOST_SECONDS = 5.0  # after which the best so far is taken, if there is one
-
-
-def uniform_layouts(model: Model, job: Job, islands: tuple[Island, ...]) -> Iterator[Uniform]:
-    """Tensor parallel inside a node, powers of two of stages, data parallel over the rest."""
-    gpus = sum(island.gpus for island in islands)
-    order = tuple(dict.fromkeys(name for island in islands for name in island.name.split("+")))
-    if any("." in name for name in order):  # pieces of one group cannot be ordered
-        order = ()
-    per_node = min(island.gpus_per_node for island in islands)
-    pipelines = [1 << power for power in range(10) if 1 << power <= min(gpus, model.layers)]
-    for recompute, zero_stage in (("selective", 1), ("none", 1), ("full", 1), ("full", 3)):
-        for pp in pipelines:
-            for tp in reversed(divisors(per_node)):
-                most = max(1, gpus // (tp * pp))
-                dp = max((one for one in divisors(job.global_batch) if one <= most), default=1)
-                yield Uniform(tp, pp, dp, zero_stage=zero_stage, recompute=recompute, order=order)
+# Savers of memory, (ZeRO stage, recomputation): the first that fits is taken.
+SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
 
 
 def trivial(
     model: Model,
     cluster: Cluster,
     job: Job,
-    islands: tuple[Island, ...],
+    islands: Sequence[Island],
     lowering: Lowering,
     constraints: Constraints,
     counts: Counts,
+    some: bool = False,
 ) -> Scored | None:
-    """The fastest of the uniform layouts that fit and respect what is fixed; None where none does."""
+    """The fastest uniform layout over all `islands`, or over one of them; None where none fits.
+
+    `islands` come in the order in which stages take them. Pieces of a node group cannot be told apart: where
+    only `some` of the cluster may be used, or in another order than the file's, they are left out.
+    """
+    names = [tuple(island.name.split("+")) for island in islands]
+    known = {group.name for group in cluster.groups}
+    whole = [one for one in names if set(one) <= known]
+    every = tuple(name for one in names for name in one) if len(whole) == len(names) else ()
+    orders = [every] if every else [] if some else [()]
+    orders += [one for one in whole if one != every]
+    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts)
+
+
+def fastest_uniform(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    lowering: Lowering,
+    orders: Sequence[tuple[str, ...]],
+    constraints: Constraints,
+    counts: Counts,
+) -> Scored | None:
+    """The fastest of all layouts over the groups of one of `orders` (empty: the cluster in file order).
+
+    Played exactly, in the order of a bound on their steps, until no other can win.
+    """
     best: Scored | None = None
-    begin, tried = time.perf_counter(), 0
-    for wanted in uniform_layouts(model, job, islands):
-        if best and (tried >= MOST_PLAYED or time.perf_counter() - begin > MOST_SECONDS):
+    candidates = [
+        (_least_s(model, cluster, job, wanted, lowering.prices.hwdb), number, wanted)
+        for number, wanted in enumerate(
+            wanted for order in orders for wanted in layouts(model, cluster, job, order, constraints)
+        )
+    ]
+    for least_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
+        if best is not None and least_s >= best.step_s:
             break
-        try:
-            plan = uniform_plan(model, cluster, job, wanted)
-        except TangramError:  # degrees that this model or batch does not divide
-            continue
-        if not _allowed(plan, constraints):
-            continue
-        step = lowering.lower(plan.pipelines[0])
-        counts.played += 1
-        tried += 1
-        if step.fits():
-            seconds = float(play_steps(step.template, step.template.durations(step.times)[None, :])[0])
+        found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts)
+        if found is not None:
+            seconds = _played_s(found[1])
             if best is None or seconds < best.step_s:
-                best = Scored(plan, step, seconds)
+                best = Scored(*found, seconds)
     return best
 
 
-def _allowed(plan: Plan, constraints: Constraints) -> bool:
-    pipeline = plan.pipelines[0]
-    return all(constraints.allows(stage.layout, pipeline.microbatch) for stage in pipeline.stages)
+def layouts(
+    model: Model, cluster: Cluster, job: Job, order: tuple[str, ...], constraints: Constraints
+) -> Iterator[Uniform]:
+    """Degrees that use as many GPUs as the batch allows; tp inside the smallest node."""
+    groups = [group for group in cluster.groups if not order or group.name in order]
+    gpus = sum(group.count * group.node.gpus for group in groups)
+    node = gcd(*(group.node.gpus for group in groups))
+    experts = sorted({1, *expert_degrees(model, gpus)})
+    fixed = dict(constraints.fixed)
+    for tp in divisors(node):
+        shards = constraints.sequence_parallel
+        sequence_parallel = tp > 1 if shards is None else shards
+        for pp in divisors(gpus // tp):
+            room = gpus // tp // pp
+            dp = fixed.get("dp", max(one for one in divisors(job.global_batch) if one <= room))
+            if pp > model.layers or dp > room or job.global_batch % dp:
+                continue
+            for ep in experts:
+                if dp % ep:
+                    continue
+                for size in divisors(job.global_batch // dp):
+                    wanted = Uniform(tp, pp, dp, ep=ep, micro_batch=size, order=order)
+                    yield replace(wanted, sequence_parallel=sequence_parallel)
+
+
+def _least_s(model: Model, cluster: Cluster, job: Job, wanted: Uniform, hwdb: Hwdb) -> float:
+    """Seconds that a step under one layout takes at least.
+
+    Stage i works M t_i in all, and its first microbatch passes all stages in front twice (`tight.py`); t_i is
+    the ideal work of its blocks on its slowest GPU.
+    """
+    groups = [group for group in cluster.groups if not wanted.order or group.name in wanted.order]
+    groups.sort(key=lambda group: wanted.order.index(group.name) if wanted.order else 0)
+    ends = list(accumulate(group.count * group.node.gpus for group in groups))
+    before = [_ideal_before(model, group.node.gpu, job, hwdb) for group in groups]
+    wide, passed, least = wanted.tp * wanted.dp, 0.0, 0.0
+    microbatches = job.global_batch // (wanted.micro_batch * wanted.dp)
+    for place, (start, stop) in enumerate(chunk_bounds(model, wanted)):
+        first = bisect_right(ends, place * wide)
+        last = bisect_left(ends, (place + 1) * wide)
+        work = max(before[kind][stop] - before[kind][start] for kind in range(first, last + 1))
+        seconds = work * wanted.micro_batch / wanted.tp
+        least = max(least, microbatches * seconds + passed)
+        passed += seconds
+    return least
+
+
+@lru_cache(maxsize=256)
+def _ideal_before(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
+    """Ideal GPU-seconds of the blocks before each boundary, per sequence."""
+    return tuple(accumulate(ideal_seconds(model, gpu, job, hwdb)[1:-1], initial=0.0))
+
+
+def _first_that_fits(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    wanted: Uniform,
+    lowering: Lowering,
+    constraints: Constraints,
+    counts: Counts,
+) -> tuple[Plan, LoweredStep] | None:
+    """The plan with the first saver of memory that is allowed and suffices; None where none does."""
+    savers: Sequence[tuple[int, str]] = SAVERS
+    if "zero_stage" in dict(constraints.fixed):
+        savers = tuple((dict(constraints.fixed)["zero_stage"], one) for one in RECOMPUTE)
+    for zero, recompute in savers:
+        layout = Layout(wanted.tp, wanted.dp, 1, wanted.ep, 1, zero, recompute, wanted.sequence_parallel)
+        if not constraints.allows(layout, wanted.micro_batch * wanted.dp):
+            continue
+        try:
+            plan = uniform_plan(model, cluster, job, replace(wanted, zero_stage=zero, recompute=recompute))
+            step = lowering.lower(plan.pipelines[0])
+        except TangramError:  # a law of the model that these degrees break: heads, experts, layers
+            return None
+        counts.played += 1
+        if step.fits():
+            return plan, step
+    return None
+
+
+def _played_s(step: LoweredStep) -> float:
+    from tangram_sim.sim.fast import play_steps
+
+    return float(play_steps(step.template, step.template.durations(step.times)[None, :])[0])
