@@ -60,6 +60,7 @@ class Job:
     gradient_bytes: float = 0.0  # where the software departs from the recipe; 0 = the recipe's
     stack: str = "generic"  # software stack whose efficiency rows apply: megatron, nemo, fsdp, deepspeed, ...
     flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
+    dropout: bool = True  # False: the software trains GPT-like blocks without it and keeps no masks
 
     @property
     def recipe(self) -> Recipe:

@@ -19,6 +19,7 @@ from tangram_sim.models import Block, Experts
 
 MASK_BYTES_PER_ELEMENT = 1.0  # dropout masks of the residual stream, in blocks that train with dropout
 SCORE_BYTES = 2.5  # activation widths kept per score of an unfused attention: softmax, dropout, mask
+SCORE_BYTES_PLAIN = 1.0  # the same without dropout: the softmax alone
 MASKED_FRACTION = 0.16  # tokens a masked language model predicts (BERT's 15 %, padded)
 
 
@@ -148,7 +149,8 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     trained = setting.job.trainable >= 1.0
     read = min(recipe.gemm_bytes, width)  # of an input kept for a weight gradient
     copied = read if read < width else 0.0  # beside the one that the attention core or the norm keeps
-    masks = 2 * MASK_BYTES_PER_ELEMENT if block.norm_bias and not part.gated else 0.0
+    dropped = setting.job.dropout and block.norm_bias and not part.gated
+    masks = 2 * MASK_BYTES_PER_ELEMENT if dropped else 0.0
     # Latent attention also keeps its bottlenecks, before and behind their norms.
     latent = 2 * (attention.query_rank + attention.kv_rank)
     # Inputs of the two norms and of the two column-parallel products, and dropout masks where there is
@@ -169,7 +171,8 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
         inner = part.width * per_column / setting.tp
     kept = tokens * (residual + width * projected + output + inner)
     # Unfused kernels keep the whole matrix, whatever the mask hides.
-    scores = tokens * setting.job.seq * heads * SCORE_BYTES * width
+    per_score = SCORE_BYTES if setting.job.dropout else SCORE_BYTES_PLAIN
+    scores = tokens * setting.job.seq * heads * per_score * width
     return kept, np.zeros_like(kept) if setting.rates.fused_attention else scores
 
 

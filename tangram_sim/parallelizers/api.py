@@ -27,6 +27,7 @@ class Constraints:
     recompute: tuple[str, ...] = ("none", "selective", "full")
     microbatch_per_rank: int = 0  # 0 = free
     sequence_parallel: bool | None = None  # None = free
+    microbatch: int = 0  # sequences of a microbatch, whole stage; 0 = free
 
     def allows(self, layout: Layout, microbatch: int) -> bool:
         """Whether a layout respects everything that is fixed."""
@@ -38,6 +39,7 @@ class Constraints:
                 or layout.sequences_per_rank(microbatch) == self.microbatch_per_rank
             )
             and (self.sequence_parallel is None or layout.sequence_parallel == self.sequence_parallel)
+            and self.microbatch in (0, microbatch)
         )
 
 

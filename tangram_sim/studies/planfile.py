@@ -128,6 +128,7 @@ def job_document(job: Job) -> JobDocument:
         schedule=job.schedule,
         trainable=job.trainable,
         flash_attention=job.flash_attention,
+        dropout=job.dropout,
         stack=job.stack,
         gradient_bytes=job.gradient_bytes,
     )
