@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="setups whose name contains this")
     parser.add_argument("--stack", default="", help="one software stack for all systems instead of their own")
     parser.add_argument("--recompute", default="", help="none or full, instead of the systems' own")
+    parser.add_argument("--ablated", default="aceso", metavar="NAME", help="parallelizer of Fig. 12")
     parser.add_argument("--no-ablation", action="store_true", help="leave Fig. 12 out")
     parser.add_argument("--keep", action="store_true", help="do not run again what runs.json holds")
     given = parser.parse_args()
@@ -42,21 +43,27 @@ def main() -> None:
     kept: dict[str, Any] = json.loads(store.read_text()) if given.keep and store.is_file() else {}
     runs: tables.Runs = kept.get("runs", {})
     cases: dict[str, dict[str, Any]] = kept.get("ablation", {})
+
+    def keep() -> None:
+        store.write_text(json.dumps({"runs": runs, "ablation": cases}, indent=1) + "\n")
+
     with TemporaryDirectory() as folder:
         compiled = Path(folder)
         warm(compiled)
         for setup in SETUPS:
-            if given.only in f"{setup.figure} {setup.key}":
+            for system in setup.systems if given.only in f"{setup.figure} {setup.key}" else ():
                 known = runs.setdefault(setup.key, {})
-                for system in setup.systems:
-                    if system not in known:
-                        known[system] = run(system, setup.key, given, compiled)
-                        tell(setup.key, system, known[system])
+                if system not in known:
+                    known[system] = run(system, setup.key, given, compiled)
+                    tell(setup.key, system, known[system])
+                    keep()
         for name, *_ in () if given.no_ablation else CASES:
             if name not in cases:
-                cases[name], _ = call("tangram_paper.ablation", "ask", name, "aceso", compiled=compiled)
+                cases[name], _ = call(
+                    "tangram_paper.ablation", "ask", name, given.ablated, compiled=compiled
+                )
                 tell("Fig. 12", name, cases[name])
-    store.write_text(json.dumps({"runs": runs, "ablation": cases}, indent=1) + "\n")
+                keep()
     text = tables.report(runs, cases, predicted(), paper)
     (given.out / "report.md").write_text(text, encoding="utf-8")
     sys.stdout.write("\n" + text)

@@ -21,7 +21,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def seconds(value: float | None) -> str:
     """Seconds, or nothing."""
-    return "" if value is None else f"{value:.1f}"
+    return "" if value is None else f"{value:.{1 if value >= 10 else 2}f}"
 
 
 def first_reason(reason: str) -> str:
