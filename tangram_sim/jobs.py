@@ -46,6 +46,12 @@ OPTIMIZER_STATE_BYTES = {
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")
 
+# Stacks whose full recomputation ends as soon as everything the backward pass reads is there again: torch's
+# checkpoint without re-entrance (`early_stop`, PyTorch 2.1), and XLA, which drops what nothing reads.
+EARLY_STOPPING = ("fsdp", "jax", "pax")
+# Stacks with one kernel for scale, mask and softmax of unfused attention, for 16-bit numbers: Megatron's.
+FUSED_SOFTMAX = ("generic", "megatron", "megatron-lm", "megatron-deepspeed", "nemo", "amp", "amp-pipe")
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -60,13 +66,23 @@ class Job:
     gradient_bytes: float = 0.0  # where the software departs from the recipe; 0 = the recipe's
     stack: str = "generic"  # software stack whose efficiency rows apply: megatron, nemo, fsdp, deepspeed, ...
     flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
-    dropout: bool = True  # False: the software trains GPT-like blocks without it and keeps no masks
+    dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
 
     @property
     def recipe(self) -> Recipe:
         """The precision recipe; `auto` must have been resolved before."""
         recipe = RECIPES[self.dtype]
         return replace(recipe, gradient_bytes=self.gradient_bytes) if self.gradient_bytes else recipe
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether full recomputation leaves out the last product of a block, which nothing reads."""
+        return self.stack in EARLY_STOPPING
+
+    @property
+    def fused_softmax(self) -> bool:
+        """Whether attention without a flash kernel scales, masks and normalises scores in one kernel."""
+        return self.stack in FUSED_SOFTMAX and self.recipe.activation_bytes < 4
 
     @property
     def optimizer_bytes(self) -> float:

@@ -175,11 +175,12 @@ class TestProfiles:
         assert fit.sigma >= profiles.LEAST_SPREAD * fit.efficiency
 
     def test_the_rtx_2080_of_the_profiles_is_faster_than_that_device_can_be(self):
-        """Why kinds.py reads the name as RTX-2080Ti: at its whole peak an RTX-2080 is slower still."""
+        """Why kinds.py reads the name as RTX-2080Ti: at its whole peak an RTX-2080 is much slower still."""
         blocks = profiles.read_profiles(shipped("traces") / "sailor/layer_profiles.csv", "RTX-2080")
         measured = np.array([block.seconds for block in blocks])
-        assert (profiles.block_seconds(blocks, "RTX-2080", "fp32", 1.0) > measured).all()
-        assert (profiles.block_seconds(blocks, "RTX-2080Ti", "fp32", 0.9) < measured).all()
+        assert (profiles.block_seconds(blocks, "RTX-2080", "fp32", 1.0) > 1.2 * measured).all()
+        of_the_ti = profiles.block_seconds(blocks, "RTX-2080Ti", "fp32", 1.0)
+        np.testing.assert_allclose(of_the_ti, measured, rtol=0.05)
 
     def test_a_kind_without_single_gpu_rows_is_named(self):
         with pytest.raises(BadInputError, match="no single-GPU rows of MI300X"):
@@ -209,15 +210,17 @@ class TestRows:
 
     def test_every_kind_named_exists_and_none_is_both_measured_and_a_sibling(self):
         known = set(Hwdb.load().gpu_names())
-        siblings = [sibling.name for sibling in (*kinds.SIBLINGS, *kinds.PROFILED_SIBLINGS)]
-        measured = {
-            *kinds.SYSTEMS.values(),
-            *(kind.name for kind in kinds.PROFILED.values() if kind.stack == "generic"),
-        }
-        assert {*siblings, *measured} <= known
-        assert len(siblings) == len(set(siblings))
-        assert not measured & set(siblings)
-        assert {sibling.of for sibling in (*kinds.SIBLINGS, *kinds.PROFILED_SIBLINGS)} <= measured
+        profiled = {kind.name for kind in kinds.PROFILED.values()}
+        # Tables and profiles measure other kernels: a kind may have one at first hand and inherit the other.
+        for found, measured in (
+            (kinds.SIBLINGS, set(kinds.SYSTEMS.values())),
+            (kinds.PROFILED_SIBLINGS, profiled),
+        ):
+            siblings = [sibling.name for sibling in found]
+            assert {*siblings, *measured} <= known
+            assert len(siblings) == len(set(siblings))
+            assert not measured & set(siblings)
+            assert {sibling.of for sibling in found} <= measured
 
 
 class TestPackage:

@@ -124,6 +124,32 @@ class TestOperations:
         assert full - masked == pytest.approx(0.84 * logits, rel=1e-6)
 
 
+class TestStackDoesWhatItsSoftwareDoes:
+    """Facts of frameworks that change what is computed or sent, not how fast."""
+
+    def test_recomputation_that_stops_early_leaves_out_the_last_product(self):
+        """FSDP and JAX recompute a block without its down-projection."""
+        model, where = load_model("gpt3-6.7b"), island()
+        layouts = (Layout(dp=8, recompute="none"), Layout(dp=8, recompute="full"))
+        for stack, saves in (("generic", 0.0), ("fsdp", 1.0)):
+            setting = Setting(model, where, replace(job(where, 2048), stack=stack), 8, layouts, HWDB)
+            found = Pricer(setting).price(1, 2)
+            none, full = found.backward_s
+            down = block_room.block_times(setting, model.blocks[0]).down.forward[0]
+            assert full - none == pytest.approx(float(found.forward_s[0] - saves * down), rel=1e-3)
+
+    def test_without_sequence_parallelism_every_rank_sends_its_tokens_to_their_experts(self):
+        """With it each of tp ranks holds a share of the tokens and sends those."""
+        model, where = load_model("mixtral-8x7b"), island()
+        alone, shared = (
+            Layout(tp=2, dp=4, ep=4, sequence_parallel=sequence_parallel)
+            for sequence_parallel in (False, True)
+        )
+        setting = Setting(model, where, job(where, 4096), 8, (alone, shared), HWDB)
+        whole, half = block_room.block_times(setting, model.blocks[0]).dispatch
+        assert 1.8 < whole / half <= 2.0
+
+
 class TestPricesArePlays:
     """Prices come from prefixes of long chains; each must be the play of the slice's own op graph."""
 

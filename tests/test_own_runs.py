@@ -74,6 +74,8 @@ def test_one_row_shifts_and_narrows_three_rows_more() -> None:
         assert width(after) < 0.7 * width(before)
         shift = found.shifts[0]
         assert shift.n == count and shift.sigma < shift.prior_sigma
+        # Neither the factors' doubt nor what is left of it is counted twice.
+        assert after.sigma == pytest.approx(math.hypot(shift.sigma, shift.spread), rel=0.1)
     assert left[0] > 0.0005 and left[0] < 0.08 and left[-1] < 0.02
     assert widths[0] > widths[1] > widths[2]
 

@@ -53,7 +53,7 @@ def pairs(kind: str) -> list[tuple[Found, Found]]:
     """(one pipeline, pipelines side by side allowed) on random instances."""
     make = coarse_instance if kind == "coarse" else random_instance
     found = []
-    for seed in (2, 6, 7, 8) if kind == "coarse" else (1, 4, 6, 7, 8):
+    for seed in (7, 13, 15, 20) if kind == "coarse" else (1, 4, 6, 7, 8):
         try:
             one = planned(make(seed), replicate=False)
         except InfeasibleError:

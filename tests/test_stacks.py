@@ -12,7 +12,7 @@ import pytest
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
-from tangram_sim.studies.calibration import stackfit, stacks, surfaces
+from tangram_sim.studies.calibration import folds, stackfit, stacks, surfaces
 from tangram_sim.studies.calibration.stackfit import Cases
 from tangram_sim.studies.calibration.surfaces import DISPATCH, EXPOSED, KNOTS, Parameters, Surface
 from tangram_sim.studies.published.defaults import software
@@ -67,7 +67,8 @@ def synthetic(n: int, seed: int) -> Surface:
     def change(of: FloatArray) -> FloatArray:
         return np.repeat((of[:, None] * (EXPOSED - 1.0))[:, None, :], len(KNOTS), axis=1)
 
-    return Surface(base, change(attention), change(tensor), change(data))
+    nothing = np.zeros_like(change(data))
+    return Surface(base, change(attention), change(tensor), change(data), nothing)
 
 
 def cases(surface: Surface, measured: FloatArray, source: list[str], stack: list[str]) -> Cases:
@@ -147,7 +148,7 @@ def test_a_fit_finds_known_parameters_among_outliers() -> None:
 
 def test_what_no_run_determines_stays_at_the_prior() -> None:
     surface = synthetic(40, 3)
-    alone = Surface(surface.base, *(0 * surface.tensor for _ in range(3)))
+    alone = Surface(surface.base, *(0 * surface.tensor for _ in range(4)))
     prior = Parameters(1.1, 0.9, 6e-6, 0.8, 1.3)
     found = stackfit.fit(alone, alone.seconds(Parameters(1.3, 1.0, 20e-6)), np.array(["a"] * 40), prior)
     assert found.attention_scale == pytest.approx(prior.attention_scale, rel=0.01)
@@ -172,8 +173,8 @@ def test_a_source_left_out_never_touches_its_own_prediction() -> None:
 
 def test_configurations_do_not_depend_on_names() -> None:
     one, other = run_of(), run_of(id="z", source_id="q", model="something")
-    assert stacks.configuration(one) == stacks.configuration(other)
-    assert stacks.configuration(one) != stacks.configuration(run_of(mbs="1"))
+    assert folds.configuration(one) == folds.configuration(other)
+    assert folds.configuration(one) != folds.configuration(run_of(mbs="1"))
 
 
 def test_the_command_writes_rows_the_database_takes(tmp_path: Path) -> None:

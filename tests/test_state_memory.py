@@ -106,6 +106,21 @@ def test_fused_attention_keeps_no_scores():
     assert everything == selective == 34 * SEQ * HIDDEN
 
 
+def test_without_dropout_a_score_is_kept_once():
+    """Behind the softmax; with dropout a second time, and the mask of one byte. Llama's blocks have none."""
+    gpt, off = Job(seq=SEQ, dtype="fp32"), Job(seq=SEQ, dtype="fp32", dropout=False)
+    scores = HEADS * SEQ * SEQ
+    with_dropout, without = (
+        held(setting(Layout(), Layout(recompute="selective"), job=job), BLOCK).activation
+        for job in (gpt, off)
+    )
+    assert with_dropout[0] - with_dropout[1] == scores * (4 + 4 + 1)
+    assert without[0] - without[1] == scores * 4
+    llama = Block(BLOCK.attention, FeedForward(4 * HIDDEN, gated=True))
+    kept, selective = held(setting(Layout(), Layout(recompute="selective")), llama).activation
+    assert kept - selective == scores * 2
+
+
 def test_a_window_does_not_shrink_what_an_unfused_kernel_keeps():
     """Without a flash kernel the masked part of the score matrix is stored like the rest."""
     windowed = Block(

@@ -32,10 +32,10 @@ GPT, CLUSTER = load_model("gpt3-6.7b"), load_cluster("h100x8-nodes4", HWDB)
 JOB = Job(global_batch=64, dtype="bf16")
 
 
-def rows(*cells: tuple[str, str, str, str, str, float]) -> list[Row]:
+def rows(*cells: tuple[str, str, str, str, str, float], sigma: float = 0.0) -> list[Row]:
     """Efficiency rows (gpu, dtype, kernel, stack, parameter, value)."""
     names = ("gpu", "dtype", "kernel", "stack", "parameter", "value")
-    rest = {"sigma": "0", "n": "1", "source": "test"}
+    rest = {"sigma": str(sigma), "n": "1", "source": "test"}
     return [
         Row("efficiency", "/".join(map(str, cell)), {**dict(zip(names, map(str, cell), strict=True)), **rest})
         for cell in cells
@@ -110,6 +110,18 @@ def test_the_interval_follows_from_shares_and_rows() -> None:
     assert doubt.sigma == pytest.approx(math.sqrt(by_hand + residual.step**2))
     assert doubt.step_s_high / doubt.step_s == pytest.approx(math.exp(Z90 * doubt.sigma))
     assert doubt.step_s_low * doubt.step_s_high == pytest.approx(doubt.step_s**2)
+
+
+def test_doubt_about_a_stacks_attention_widens_the_interval() -> None:
+    """The factor on attention has an error of its own beside the kernels'."""
+    layout = Uniform(tp=2, pp=2)
+    surer, doubtful = (
+        HWDB.with_efficiency(rows(("*", "*", "stack", "generic", "attention_scale", 1.0), sigma=sigma))
+        for sigma in (0.0, 0.5)
+    )
+    before, after = (uncertainty(*lowered(layout, hwdb=hwdb)) for hwdb in (surer, doubtful))
+    assert after.step_s == before.step_s
+    assert after.sigma > before.sigma
 
 
 def test_what_was_never_seen_is_wider() -> None:

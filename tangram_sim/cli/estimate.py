@@ -41,6 +41,9 @@ FlashAttention = Annotated[
         "--flash-attention/--no-flash-attention", help="Whether the software calls a fused attention kernel."
     ),
 ]
+Dropout = Annotated[
+    bool, typer.Option("--dropout/--no-dropout", help="Whether blocks of GPT's and BERT's kind use dropout.")
+]
 
 
 def command(
@@ -67,6 +70,7 @@ def command(
     lora_rank: LoraRank = None,
     stack: shared.Stack = "generic",
     flash_attention: FlashAttention = True,
+    dropout: Dropout = True,
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
@@ -109,6 +113,7 @@ def command(
         trainable=trainable if lora_rank is None else api.lora_share(what, lora_rank, trainable),
         stack=stack,
         flash_attention=flash_attention,
+        dropout=dropout,
     )
     result = api.estimate(what, load_cluster(cluster, database), job, wanted, hwdb=database)
     output = writing.reported(result, output, database, as_json=as_json)

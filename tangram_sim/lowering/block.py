@@ -30,18 +30,31 @@ from tangram_sim.lowering.program import (
     Program,
 )
 from tangram_sim.lowering.setting import Setting
-from tangram_sim.lowering.state import gradient_sync_s, sharded_weights_gather_s
+from tangram_sim.lowering.state import drops, gradient_sync_s, sharded_weights_gather_s
 from tangram_sim.models import Block, Experts, FeedForward
 
 # Kernels the host launches per block: norms, projections, attention, activations, residuals, reductions.
 KERNELS_FORWARD, KERNELS_BACKWARD = 14, 26
-# Times an unfused attention streams the score matrix: the product writes it, scale-mask-softmax and dropout
-# read and write it, the second product reads it.
-SCORE_PASSES = 6.0
-# Backward seconds of the attention core over forward ones. Fused: five products where forward does two, at
+# Backward seconds of the fused attention core over forward ones: five products where forward does two, at
 # 0.85 of its rate (flash-attention on a B200: 1,418 TFLOP/s forward and 1,209 backward; repository
-# Dao-AILab/flash-attention, pull request 2280). Unfused: four products.
-FUSED_BACKWARD, UNFUSED_BACKWARD = 2.5 / 0.85, 2.0
+# Dao-AILab/flash-attention, pull request 2280).
+FUSED_BACKWARD = 2.5 / 0.85
+
+
+class Unfused(NamedTuple):
+    """Attention without a flash kernel."""
+
+    passes: float  # times the score matrix is streamed forward
+    backward: float  # backward seconds over forward ones
+
+
+# The product writes the scores, one kernel for scale, mask and softmax reads and writes them, the second
+# product reads them; four products backward. Without that kernel mask and softmax are kernels of their own,
+# and backward each of them and the scaling move two or three matrices. The counts are then those at which the
+# 32-bit blocks that Sailor profiled (`traces/sailor`) agree best on six GPU kinds: 3.5 % in the mean, 7.0 %
+# with six passes and a factor of two.
+FUSED_SOFTMAX, SEPARATE_SOFTMAX = Unfused(4.0, 2.0), Unfused(7.0, 2.5)
+DROPOUT_PASSES = 2.0  # forward beside them: reads and writes the scores
 # Bytes per number converted, forward; with the backward's share of memory kernels 3.5 in all: reads are
 # partly fused into the kernels before.
 CAST_BYTES = 1.4
@@ -92,8 +105,11 @@ def block_times(setting: Setting, block: Block) -> Times:
             shared = FeedForward(part.shared_width, part.gated)
             extra += gemms.up_projection(setting, shared) + gemms.down_projection(setting, shared)
         route = passes(setting, extra)
+        # With sequence parallelism each tp rank sends its share of the tokens and gathers the rest behind the
+        # exchange; without it each sends them all.
+        senders = np.where(sharded, setting.tp, 1)
         dispatch = all_to_all_s(
-            residual_bytes * part.active * gemms.imbalance(setting) / setting.tp, setting.ep_group
+            residual_bytes * part.active * gemms.imbalance(setting) / senders, setting.ep_group
         )
         # Behind the dispatch a token is there once for each of its experts, each copy on tp ranks.
         copies = np.where(setting.ep > 1, part.active, 1)
@@ -155,18 +171,35 @@ def _attention_s(setting: Setting, block: Block) -> Floats:
     dims = attention.head_dim, attention.value_dim
     if not rates.fused_attention:
         scores = setting.tokens * seq * heads
-        return unfused_attention_s(scores, *dims, scores * SCORE_PASSES * width, rates)
+        passed = _unfused(setting).passes + (DROPOUT_PASSES if drops(setting, block) else 0.0)
+        return unfused_attention_s(scores, *dims, scores * passed * width, rates)
     scores = setting.tokens * visible_keys(seq, attention.window, attention.causal) * heads
     moved = setting.tokens * (heads + gemms.kv_heads(setting, attention)) * sum(dims) * width
     return fused_attention_s(scores, *dims, moved, rates)
 
 
+def _unfused(setting: Setting) -> Unfused:
+    return FUSED_SOFTMAX if setting.job.fused_softmax else SEPARATE_SOFTMAX
+
+
+def attention_backward(setting: Setting) -> float:
+    """Backward seconds of the attention core over forward ones."""
+    return FUSED_BACKWARD if setting.rates.fused_attention else _unfused(setting).backward
+
+
 def _forward_ops(
-    program: Program, times: Times, moe: bool, scale: Floats, *start: int, hosted: tuple[int, ...] = ()
+    program: Program,
+    times: Times,
+    moe: bool,
+    scale: Floats,
+    *start: int,
+    hosted: tuple[int, ...] = (),
+    end: float = 1.0,
 ) -> int:
     """Append the forward ops of a block with durations times `scale` (0 or 1) and return the output op.
 
-    They wait for `start`; the last product also for `hosted`, by which the host has launched them all.
+    They wait for `start`; the last product also for `hosted`, by which the host has launched them all. What
+    comes behind the activation is also times `end` (0 or 1).
     """
     add = program.add
     norm = add("norm 1", COMPUTE, "memory", times.norm * scale, *start)
@@ -184,10 +217,10 @@ def _forward_ops(
         ready = sent
     up = add("up", COMPUTE, "gemm", times.up.forward * scale, ready)
     act = add("activation", COMPUTE, "memory", times.activation * scale, up)
-    down = add("down", COMPUTE, "gemm", times.down.forward * scale, act, *hosted)
+    down = add("down", COMPUTE, "gemm", times.down.forward * scale * end, act, *hosted)
     if moe:
-        down = add("combine", EXCHANGE, "expert_parallel", times.dispatch * scale, down)
-    return add("reduce 2", TENSOR, "tensor_parallel", times.reduce_inner * scale, down)
+        down = add("combine", EXCHANGE, "expert_parallel", times.dispatch * scale * end, down)
+    return add("reduce 2", TENSOR, "tensor_parallel", times.reduce_inner * scale * end, down)
 
 
 def block_forward(setting: Setting, block: Block, times: Times) -> Program:
@@ -211,7 +244,8 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     weights = add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
     kernels = KERNELS_BACKWARD + np.where(full, KERNELS_FORWARD, 0)
     host = add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
-    replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights)
+    end = 0.0 if setting.job.stops_early else 1.0
+    replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights, end=end)
     start = add("gradient gather 2", TENSOR, "tensor_parallel", times.gather_inner, PREVIOUS, replayed)
     if moe:
         start = add("gradient dispatch", EXCHANGE, "expert_parallel", times.dispatch, start)
@@ -231,7 +265,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     out = add("out dx", COMPUTE, "gemm", times.out.input_gradient, gathered)
     program.add_weight_gradient("out dw", times.out.weight_gradient, gathered)
     scores = add("attention again", COMPUTE, "attention", np.where(selective, times.attention, 0.0), out)
-    factor = FUSED_BACKWARD if setting.rates.fused_attention else UNFUSED_BACKWARD
+    factor = attention_backward(setting)
     ring = add("gradient kv ring", EXCHANGE, "context_parallel", 2.0 * times.exchange, out)
     core = add("attention dx", COMPUTE, "attention", factor * times.attention, scores)
     qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core, ring)

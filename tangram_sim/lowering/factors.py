@@ -73,6 +73,9 @@ class Totals:
         ):
             self.add(f"{name} {gpu.name} {dtype}", log_sigma(estimate), by_class[name])
             self.add(f"kernels under {job.stack}", log_sigma(at.time_scale), by_class[name])
+        share = vector.attention_scale, vector.attention_share
+        doubt = hypot(*(log_sigma(estimate) for estimate in share))
+        self.add(f"attention under {job.stack}", doubt, by_class["attention"])
         self.add(f"host under {job.stack}", log_sigma(at.dispatch_s_per_kernel), by_class["dispatch"])
         for name, over, exposed in (
             ("tensor_parallel", setting.tp_group, at.tensor_exposed),

@@ -11,7 +11,7 @@ from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.lowering import gemms
 from tangram_sim.lowering.atoms import Atom, Embedding, Head, atoms_of
-from tangram_sim.lowering.block import FUSED_BACKWARD, UNFUSED_BACKWARD, block_times
+from tangram_sim.lowering.block import attention_backward, block_times
 from tangram_sim.lowering.ends import logit_gemms, loss_s
 from tangram_sim.lowering.gemms import Gemm
 from tangram_sim.lowering.setting import Setting
@@ -87,7 +87,7 @@ def _ideal(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
         if isinstance(atom, Block):
             times = block_times(setting, atom)
             core = float(times.attention[0]) - (1 if rates.fused_attention else 3) * rates.launch_s
-            total += core * (1.0 + (FUSED_BACKWARD if rates.fused_attention else UNFUSED_BACKWARD))
+            total += core * (1.0 + attention_backward(setting))
             streamed = 2 * float(times.norm[0]) + float(times.activation[0]) - 3 * rates.launch_s
             total += 2.5 * streamed
         seconds[atom] = max(total, 1e-12)

@@ -17,9 +17,7 @@ from tangram_sim.lowering.gemms import kv_heads
 from tangram_sim.lowering.setting import Setting
 from tangram_sim.models import Block, Experts
 
-MASK_BYTES_PER_ELEMENT = 1.0  # dropout masks of the residual stream, in blocks that train with dropout
-SCORE_BYTES = 2.5  # activation widths kept per score of an unfused attention: softmax, dropout, mask
-SCORE_BYTES_PLAIN = 1.0  # the same without dropout: the softmax alone
+MASK_BYTES = 1.0  # a dropout mask, per number
 MASKED_FRACTION = 0.16  # tokens a masked language model predicts (BERT's 15 %, padded)
 
 
@@ -137,6 +135,11 @@ def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
 
 
+def drops(setting: Setting, block: Block) -> bool:
+    """Whether a block trains with dropout: GPT's and BERT's, of LayerNorm and plain feed-forwards."""
+    return setting.job.dropout and block.norm_bias and not block.feed_forward.gated
+
+
 def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     """(bytes kept of one block without recomputation, bytes of its unfused score matrix).
 
@@ -149,12 +152,10 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     trained = setting.job.trainable >= 1.0
     read = min(recipe.gemm_bytes, width)  # of an input kept for a weight gradient
     copied = read if read < width else 0.0  # beside the one that the attention core or the norm keeps
-    dropped = setting.job.dropout and block.norm_bias and not part.gated
-    masks = 2 * MASK_BYTES_PER_ELEMENT if dropped else 0.0
+    masks = 2 * MASK_BYTES if drops(setting, block) else 0.0
     # Latent attention also keeps its bottlenecks, before and behind their norms.
     latent = 2 * (attention.query_rank + attention.kv_rank)
-    # Inputs of the two norms and of the two column-parallel products, and dropout masks where there is
-    # dropout: GPT and BERT, the blocks with LayerNorm and plain feed-forwards, train with it; Llama's do not.
+    # Inputs of the two norms and of the two column-parallel products, and dropout masks.
     residual = (hidden * (2 * width + (2 if trained else 1) * read + masks) + latent * width) / shards
     heads = attention.heads / setting.tp
     projected = heads * (attention.head_dim + attention.value_dim) + kv_heads(setting, attention) * (
@@ -170,9 +171,9 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     else:
         inner = part.width * per_column / setting.tp
     kept = tokens * (residual + width * projected + output + inner)
-    # Unfused kernels keep the whole matrix, whatever the mask hides.
-    per_score = SCORE_BYTES if setting.job.dropout else SCORE_BYTES_PLAIN
-    scores = tokens * setting.job.seq * heads * per_score * width
+    # Unfused kernels keep the whole matrix, whatever the mask hides: behind the softmax, and behind dropout.
+    per_score = 2 * width + MASK_BYTES if drops(setting, block) else width
+    scores = tokens * setting.job.seq * heads * per_score
     return kept, np.zeros_like(kept) if setting.rates.fused_attention else scores
 
 

@@ -264,7 +264,9 @@ def _best(priced: _Priced, pace_s: float) -> list[int]:
     from tangram_sim.parallelizers.kernels import pareto
 
     able = np.flatnonzero((priced.behind >= 0) & (priced.costs[:, 0] <= pace_s))
-    costs = priced.costs[able]
+    # Equal slices are sums over different prefixes: their last digits must not decide.
+    mantissa, exponent = np.frexp(priced.costs[able])
+    costs = np.ldexp(np.round(mantissa, 12), exponent)
     kept: list[int] = able[pareto(costs, np.ones(len(able), dtype=bool))].tolist()
     return kept
 

@@ -27,7 +27,7 @@ class JobDocument(Document):
     schedule: str
     trainable: float = Field(1.0, ge=0, le=1, description="share of the parameters that is trained")
     flash_attention: bool = Field(True, description="whether the software has a fused attention kernel")
-    dropout: bool = Field(True, description="whether GPT-like blocks train with dropout and keep its masks")
+    dropout: bool = Field(True, description="whether blocks of GPT's and BERT's kind train with dropout")
     stack: str = Field("generic", description="software stack whose efficiency rows apply")
     gradient_bytes: float = Field(0.0, ge=0, le=8, description="width of a gradient; 0: the recipe's")
 

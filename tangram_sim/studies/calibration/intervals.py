@@ -158,12 +158,13 @@ class Coverage:
     median_error: float
 
 
-def left_out(errors: Errors) -> dict[str, Coverage]:
-    """Coverage of every source by residuals that it had no part in."""
+def left_out(errors: Errors, scored: NDArray[np.bool_] | None = None) -> dict[str, Coverage]:
+    """Coverage of every source, of its rows that are `scored` (all), by residuals it had no part in."""
+    scored = np.ones(len(errors.source), bool) if scored is None else scored
     found = {}
     for source in np.unique(errors.source).tolist():
-        others, own = errors.without(source), errors.source == source
-        if not len(others.source):
+        others, own = errors.without(source), (errors.source == source) & scored
+        if not len(others.source) or not own.any():
             continue
         mine = errors.take(own, errors.memory_source == source)
         spread = Z90 * calibrate(others).sigma(mine)
@@ -176,9 +177,9 @@ def left_out(errors: Errors) -> dict[str, Coverage]:
     return found
 
 
-def report_text(errors: Errors) -> str:
-    """Residuals in force if these errors are all there is, and each source left out."""
-    widths, covered = calibrate(errors), left_out(errors)
+def report_text(errors: Errors, scored: NDArray[np.bool_] | None = None) -> str:
+    """Residuals in force if these errors are all there is, and each source left out: its rows `scored`."""
+    widths, covered = calibrate(errors), left_out(errors, scored)
     lines = [
         f"stack {'known' if stack else 'never seen':10s}  "
         f"GPU kind {'measured' if gpu else 'unmeasured':10s}  "

@@ -60,7 +60,7 @@ class Profiled(NamedTuple):
     stack: str = "generic"  # whose kernels they are, where other ones are known to be faster
 
 
-OWN_KERNELS = "that software's unfused kernels, whatever type they run in; the matrix units are faster"
+OWN_KERNELS = "with that software's element-wise kernels, which are not fused"
 # Name in the layer profiles -> kind.
 PROFILED: Mapping[str, Profiled] = {
     "V100-16": Profiled("V100-SXM2-16GB", "fp32"),
@@ -71,12 +71,16 @@ PROFILED: Mapping[str, Profiled] = {
         "the source writes RTX-2080; speed and memory rate beside the Titan-RTX are those of the Ti",
     ),
     "RTX-3090": Profiled("RTX-3090", "tf32", "fp32 and tf32 peaks are equal on this device"),
-    "A100-80": Profiled("A100-SXM4-80GB", "fp16", OWN_KERNELS, "sailor"),
-    "GH-96": Profiled("GH200-96GB", "fp16", OWN_KERNELS, "sailor"),
+    "A100-80": Profiled("A100-SXM4-80GB", "tf32", OWN_KERNELS, "sailor"),
+    "GH-96": Profiled("GH200-96GB", "tf32", OWN_KERNELS, "sailor"),
 }
 # Same chip and class of board: a constant of the left one stands for the right one.
 PROFILED_SIBLINGS: tuple[Sibling, ...] = (
     Sibling("V100-SXM2-32GB", "V100-SXM2-16GB", SAME_MODULE),
     Sibling("V100-PCIe-16GB", "V100-SXM2-16GB", OTHER_POWER),
     Sibling("V100-PCIe-32GB", "V100-SXM2-16GB", OTHER_POWER),
+    Sibling("A100-SXM4-40GB", "A100-SXM4-80GB", SAME_MODULE),
+    Sibling("A100-PCIe-80GB", "A100-SXM4-80GB", OTHER_POWER),
+    Sibling("A100-PCIe-40GB", "A100-SXM4-80GB", OTHER_POWER),
+    Sibling("GH200-144GB", "GH200-96GB", SAME_MODULE),
 )

@@ -23,7 +23,7 @@ from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
-from tangram_sim.studies.calibration.stacks import FOLDS, configuration
+from tangram_sim.studies.calibration.folds import FOLDS, configuration
 from tangram_sim.studies.calibration.surfaces import HEADER
 from tangram_sim.studies.published.predict import Prediction, predict_rows
 from tangram_sim.studies.published.reading import MEMORY_KINDS, read_table
@@ -161,12 +161,22 @@ def runs_behind(cases: Cases, stack: str, use: Mask) -> Mask:
     return shared
 
 
+def overhead(cases: Cases, stack: str, use: Mask) -> Overhead:
+    """What a stack keeps by the rows in use.
+
+    Its runtime's buffers are its own; how much an allocator caches depends on what else runs, so a stack
+    without rows of its own has it as assumed.
+    """
+    found = fit(cases, runs_behind(cases, stack, use))
+    return found if (use & (cases.stack == stack)).any() else Overhead(found[0], ASSUMED[1])
+
+
 def predict(cases: Cases, use: Mask) -> FloatArray:
     """Peaks of all rows under the fits of the rows in use, [N]."""
     peaks = np.zeros(len(cases.measured))
     for stack in sorted(set(cases.stack.tolist())):
         mask = cases.stack == stack
-        peaks[mask] = cases.peaks(fit(cases, runs_behind(cases, stack, use)))[mask]
+        peaks[mask] = cases.peaks(overhead(cases, stack, use))[mask]
     return peaks
 
 
@@ -210,12 +220,12 @@ def rows_text(cases: Cases) -> str:
         use = runs_behind(cases, stack, everything)
         if not use.any():
             continue
-        at = fit(cases, use)
+        at, own = fit(cases, use), bool((cases.stack == stack).any())
         spread = deviations(cases, use, at)
         note = f"sources: {' '.join(sorted(set(cases.source[use].tolist())))}"
         for parameter, value, sigma in zip(KEYS, at, spread, strict=True):
-            if parameter == "memory_fragmentation" and not cases.kind[use].any():
-                continue  # peaks of tensors say nothing about the allocator
+            if parameter == "memory_fragmentation" and not (own and cases.kind[use].any()):
+                continue  # other stacks, and peaks of tensors, say nothing about its allocator
             figures = (f"{x:.2e}" if parameter.endswith("bytes") else f"{x:.3f}" for x in (value, sigma))
             writer.writerow(
                 ("*", "*", "stack", stack, "", parameter, *figures, int(use.sum()), SOURCE, FITTED, note)

@@ -59,6 +59,18 @@ class Shift:
     prior_sigma: float  # log standard deviation of the common error before
     sigma: float  # the same after
     spread: float  # log standard deviation from plan to plan
+    factors: float  # the part of `prior_sigma` that kernels, links and the stack's parameters explained
+
+    @property
+    def prior_share(self) -> float:
+        """What is left of the doubt about those factors."""
+        return min(self.sigma / self.prior_sigma, 1.0)
+
+    @property
+    def residual(self) -> float:
+        """Log standard deviation of a step beside those factors: together they have `sigma` and `spread`."""
+        beside = self.sigma**2 - (self.prior_share * self.factors) ** 2
+        return math.sqrt(self.spread**2 + max(beside, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,7 @@ class Calibrated:
 
     shifts: tuple[Shift, ...]
     before: tuple[Prediction, ...]
-    after: tuple[Prediction, ...]
+    after: tuple[Prediction, ...]  # of the same rows
     problems: tuple[Problem, ...]
     overlay: str  # text of efficiency/calibrated.csv
     hwdb: Hwdb  # the database under that overlay
@@ -101,11 +113,12 @@ def calibrate_predictions(
     text = overlay_text(lines)
     database = hwdb.with_efficiency(_rows(lines))
     predictor = Predictor(database)
-    after = [predictor.predict(settled(one)) for one in measured]
+    both = [(one, predictor.predict(settled(one))) for one in measured]
+    pairs = [(one, again) for one, again in both if isinstance(again, Prediction)]
     return Calibrated(
         shifts,
-        tuple(measured),
-        tuple(one for one in after if isinstance(one, Prediction)),
+        tuple(one for one, _ in pairs),
+        tuple(again for _, again in pairs),
         tuple(problems),
         text,
         database,
@@ -148,7 +161,14 @@ def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:
     ) / (DEGREES + freedom)
     curvature = float((slopes[:, 0] ** 2).sum()) / seen + 1.0 / prior**2
     return Shift(
-        key, len(group), float(at[0]), float(at[1]), prior, math.sqrt(1.0 / curvature), math.sqrt(seen)
+        key,
+        len(group),
+        float(at[0]),
+        float(at[1]),
+        prior,
+        math.sqrt(1.0 / curvature),
+        math.sqrt(seen),
+        min(float(np.median([one.factors_sigma for one in group])), prior),
     )
 
 
@@ -232,12 +252,11 @@ def overlay_rows(shifts: Sequence[Shift], hwdb: Hwdb) -> list[tuple[str, ...]]:
         lines += _parameter_rows(Key(stack, "*", "*"), scale, host, hwdb, None, n)
     for shift in shifts:
         lines += _parameter_rows(shift.key, shift.log_scale, shift.log_host, hwdb, None, shift.n)
-        left = math.hypot(shift.sigma, shift.spread)
         for parameter, value in (
-            ("residual", left),
-            ("residual_unmeasured", left),
+            ("residual", shift.residual),
+            ("residual_unmeasured", shift.residual),
             ("residual_plan", shift.spread),
-            ("prior_share", min(shift.sigma / shift.prior_sigma, 1.0)),
+            ("prior_share", shift.prior_share),
         ):
             key = shift.key
             lines.append(
@@ -296,7 +315,7 @@ def score_few_rows(
     `hwdb_of(source)` is the database whose rows that source never touched. Choices are the same on every
     call: rows in order of a hash of their configuration, `rows` neighbours at a time.
     """
-    from tangram_sim.studies.calibration.stacks import configuration
+    from tangram_sim.studies.calibration.folds import configuration
 
     by_source: dict[str, list[Prediction]] = {}
     for one in predictions:

@@ -102,7 +102,7 @@ def block_seconds(blocks: Sequence[BlockTime], gpu: str, dtype: str, efficiency:
     alone = Island("one", device, 1, 1, Link("none", "none", 0.0, 0.0), 0.0, 0.0)
     times = []
     for block in blocks:
-        job = Job(block.sequences, block.seq, dtype, flash_attention=False)
+        job = Job(block.sequences, block.seq, dtype, flash_attention=False, dropout=False)
         setting = Setting(load_model(block.model), alone, job, block.sequences, (Layout(),), database)
         prices = Pricer(setting).price(BLOCK, BLOCK + 1)
         times.append(float(prices.forward_s[0] + prices.backward_s[0]))

@@ -6,7 +6,6 @@ on the runs they were fitted to, on configurations left out and on whole sources
 
 import argparse
 import csv
-import hashlib
 import io
 import sys
 import tempfile
@@ -15,27 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.studies.calibration import intervals, stackfit
+from tangram_sim.studies.calibration import intervals, memory, stackfit
+from tangram_sim.studies.calibration.folds import FOLDS, configuration
 from tangram_sim.studies.calibration.stackfit import Cases
 from tangram_sim.studies.calibration.surfaces import HEADER, KEYS, Parameters, settled, surface
 from tangram_sim.studies.published.predict import Prediction, Predictor, predict_rows
-from tangram_sim.studies.published.reading import Run, read_table
+from tangram_sim.studies.published.reading import read_table
 from tangram_sim.studies.published.stacks import DEEPSPEED, GENERIC
 
 SOURCE = "fit to published runs, tangram_sim.studies.calibration.stacks"
 FITTED = "2026-11-21"  # the day of the fit; rows must not depend on the day they are written again
 MOST_ROWS = 120  # of one source that are used
-FOLDS = 5
-
-
-def configuration(run: Run) -> int:
-    """A number that equal configurations share, whatever the row, the source and the model are called."""
-    facts = (replace(run.model, name=""), run.cluster, run.job, run.layout, run.recompute, run.full_layers)
-    return int(hashlib.sha256(repr(facts).encode()).hexdigest()[:12], 16)
 
 
 def sample(predictions: Sequence[Prediction], most: int = MOST_ROWS) -> list[Prediction]:
@@ -114,11 +108,16 @@ def report_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
 
 
 def errors_left_out(
-    predictions: Sequence[Prediction], cases: Cases, rows: str, overlays: Sequence[Path]
-) -> intervals.Errors:
-    """Errors of runs whose source was left out, and of those of which only the configuration was.
+    predictions: Sequence[Prediction],
+    cases: Cases,
+    rows: str,
+    overlays: Sequence[Path],
+    peaks: memory.Cases | None,
+) -> tuple[intervals.Errors, NDArray[np.bool_]]:
+    """Errors of runs left out with their source, then with their configuration; which are the former.
 
-    The latter speak for stacks that are known; of the former only those whose stack other sources run.
+    The latter speak for stacks that are known; of the former only those whose stack other sources run. Errors
+    of peaks are those of sources left out of the fit of memory.
     """
     with tempfile.TemporaryDirectory() as name:
         write_whole(Path(name) / "efficiency" / "stacks.csv", rows)
@@ -127,9 +126,13 @@ def errors_left_out(
     both = [one for one in again if isinstance(one, Prediction)]
     by_source, known = stackfit.left_out(cases, cases.source)
     by_fold, seen = stackfit.left_out(cases, cases.fold)
-    return intervals.errors_of(
+    errors = intervals.errors_of(
         [*both, *both], np.concatenate([by_source, by_fold]), np.concatenate([known, seen])
     )
+    if peaks:
+        held = memory.left_out(peaks, peaks.source)
+        errors = replace(errors, memory=np.log(peaks.measured / held), memory_source=peaks.source)
+    return errors, np.arange(2 * len(both)) < len(both)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -145,17 +148,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rows", type=int, default=MOST_ROWS, help="most rows of one source")
     given = parser.parse_args(arguments)
     try:
-        results = predict_rows(read_table(given.runs), Hwdb.load(given.hwdb))
+        table = read_table(given.runs)
+        results = predict_rows(table, Hwdb.load(given.hwdb))
         picked = sample([one for one in results if isinstance(one, Prediction)], given.rows)
         if not picked:
             raise BadInputError(f"{given.runs}: no row that can be predicted has a measured step time")
         found = cases(picked, given.hwdb)
         fits = stackfit.fit_stacks(found, np.ones(len(picked), bool))
         rows = rows_text(found, fits)
-        errors = errors_left_out(picked, found, rows, given.hwdb)
+        measured = any(row.get("peak_mem_gb", "").strip() for row in table)
+        peaks = memory.cases(table, given.hwdb) if measured else None
+        errors, sources_out = errors_left_out(picked, found, rows, given.hwdb, peaks)
         write_whole(given.out_dir / "stacks.csv", rows)
         write_whole(given.out_dir / "intervals.csv", intervals.rows_text(errors))
-        sys.stdout.write(report_text(found, fits) + "\n" + intervals.report_text(errors))
+        sys.stdout.write(report_text(found, fits) + "\n" + intervals.report_text(errors, sources_out))
     except TangramError as error:
         sys.stderr.write(f"{error}\n")
         return 2

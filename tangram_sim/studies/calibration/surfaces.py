@@ -2,7 +2,8 @@
 
 A prediction takes milliseconds and a fit asks for thousands of every run. Three facts make a small table do:
 times are homogeneous (all costs times s = the step times s), exposures act almost linearly, and the host's
-dispatch acts piecewise linearly, with one knee where it overtakes the device.
+dispatch acts piecewise linearly, with one knee where it overtakes the device. Costs that no parameter
+scales (transfers between stages, exchanges of experts) are kept in a table of their own.
 """
 
 import csv
@@ -70,10 +71,13 @@ class Surface:
     attention: FloatArray  # [N, knot, factor]: seconds more or less than at factor 1
     tensor: FloatArray  # [N, knot, factor]
     data: FloatArray  # [N, knot, factor]
+    other: FloatArray  # [N, knot, factor]: of what no parameter scales
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "Surface":
         """The surface of some of the runs, by index or mask."""
-        return Surface(self.base[rows], self.attention[rows], self.tensor[rows], self.data[rows])
+        return Surface(
+            self.base[rows], self.attention[rows], self.tensor[rows], self.data[rows], self.other[rows]
+        )
 
     def seconds(self, at: Parameters) -> FloatArray:
         """Steps of all runs, seconds [N]; beyond the table's ends the last slope goes on."""
@@ -87,6 +91,7 @@ class Surface:
             (self.attention, at.attention_scale),
             (self.tensor, at.tensor_exposed / scale),
             (self.data, at.data_exposed / scale),
+            (self.other, 1 / scale),
         )
         for table, factor in factors:
             column, along = _bracket(EXPOSED, factor)
@@ -107,19 +112,27 @@ def surface(
     """Predict every run at the points of the table. Runs must be predictable (see `settled`)."""
     n, stacks = len(runs), sorted({run.job.stack for run in runs})
     base = np.zeros((n, len(DISPATCH)))
-    attention, tensor, data = (np.zeros((n, len(KNOTS), len(EXPOSED))) for _ in range(3))
+    attention, tensor, data, other = (np.zeros((n, len(KNOTS), len(EXPOSED))) for _ in range(4))
     everyone = list(range(n))
     split = [i for i, run in enumerate(runs) if run.layout.tp > 1]
     copied = [i for i, run in enumerate(runs) if run.layout.dp * run.layout.cp > 1]
+    crossed = [i for i, run in enumerate(runs) if run.layout.pp * run.layout.ep * run.layout.cp > 1]
 
-    def fill(column: FloatArray, of: Iterable[int], at: Parameters, minus: FloatArray | float) -> None:
+    def fill(
+        column: FloatArray,
+        of: Iterable[int],
+        at: Parameters,
+        minus: FloatArray | float,
+        slower: float = 1.0,
+    ) -> None:
         if progress:
             progress(f"predicting at {at}")
         predictor = Predictor(with_stacks(overlays, stacks, at))
         for i in of:
             found = predictor.predict(runs[i])
             if isinstance(found, Prediction):
-                column[i] = found.step_s - (minus[i] if isinstance(minus, np.ndarray) else minus)
+                less = minus[i] if isinstance(minus, np.ndarray) else minus
+                column[i] = found.step_s / slower - less
 
     for d, seconds in enumerate(DISPATCH):
         fill(base[:, d], everyone, Parameters(dispatch_s=float(seconds)), 0.0)
@@ -131,7 +144,11 @@ def surface(
             fill(attention[:, k, e], everyone, at._replace(attention_scale=float(exposed)), base[:, d])
             fill(tensor[:, k, e], split, at._replace(tensor_exposed=float(exposed)), base[:, d])
             fill(data[:, k, e], copied, at._replace(data_exposed=float(exposed)), base[:, d])
-    return Surface(base, attention, tensor, data)
+            # All that parameters scale `slower` times as long, and the step that many times shorter.
+            slower = 1 / float(exposed)
+            everything = Parameters(slower, 1.0, at.dispatch_s * slower, slower, slower)
+            fill(other[:, k, e], crossed, everything, base[:, d], slower)
+    return Surface(base, attention, tensor, data, other)
 
 
 def settled(prediction: Prediction) -> Run:

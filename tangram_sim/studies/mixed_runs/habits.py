@@ -22,8 +22,6 @@ from tangram_sim.lowering.step import LoweredStep, Lowering
 from tangram_sim.schedules import StageTimes
 from tangram_sim.studies.published.defaults import Software
 
-REDUCED_BYTES = 4.0  # of a gradient on the wire: AMP's configuration sets fp32_allreduce
-
 
 @dataclass(frozen=True, slots=True)
 class Habits:

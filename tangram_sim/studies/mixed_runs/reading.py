@@ -15,7 +15,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.plans import Plan, Share, pipeline_of_shares
-from tangram_sim.studies.mixed_runs.habits import REDUCED_BYTES, habits_of, stack_under
+from tangram_sim.studies.mixed_runs.habits import habits_of, stack_under
 from tangram_sim.studies.mixed_runs.hardware import cluster_of
 from tangram_sim.studies.mixed_runs.seats import block_bounds, replicas_of, seated
 from tangram_sim.studies.published import defaults, workload
@@ -155,14 +155,7 @@ def _job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, se
     )
     alone = Cluster(cluster.name, tuple(g for g in cluster.groups if g.node.gpu is weakest))
     schedule = "gpipe" if "gpipe" in cells.text("schedule") else "1f1b"
-    if not cells.text("dtype") and stack_of(run_by) == "sailor":
-        cells.assume("dtype", "fp32", "layer profiles of that fork run at fp32 rates")
-        cells = Cells({**cells.row, "dtype": "fp32"}, cells.assumed)
-    job = workload.job(cells, run_by, alone, gbs, seq, schedule)
-    if stack_of(run_by) == "amp":
-        cells.assume("gradients reduced in", "fp32", "AMP's configuration sets fp32_allreduce")
-        job = replace(job, gradient_bytes=REDUCED_BYTES)
-    return job
+    return workload.job(cells, run_by, alone, gbs, seq, schedule)
 
 
 def _recompute(cells: Cells, run_by: defaults.Software) -> str:

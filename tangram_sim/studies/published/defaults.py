@@ -22,6 +22,9 @@ _FAMILIES = (
     ("torch", ("torch",)),
 )
 
+# Word of a framework's name -> fork whose kernels and communication are not those of what it started from.
+FORKS = {"amp": "amp", "sailor": "sailor", "pax": "pax", "paxml": "pax"}
+
 TRAINABLE_SHARE = 0.001  # of a model under LoRA: rank 16 on the attention of 7B to 70B models is 0.06-0.1 %
 MICROBATCH = 1  # sequences per data-parallel rank: the choice of large models, and always feasible
 FLASH_ATTENTION_SINCE = 2023.0  # first Megatron-LM and NeMo releases that call a fused kernel
@@ -46,11 +49,12 @@ NIC_GBPS_OF_OTHERS = 12.5  # cards on PCIe, one 100 Gb/s port per node of eight
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """The framework of a run: its family, and the year (with fraction) of its date, 0 where unknown."""
+    """The framework of a run: its family, the year (with fraction) of its date, 0 where unknown, its fork."""
 
     name: str
     family: str
     year: float
+    fork: str = ""
 
     def before(self, year: float) -> bool:
         """Whether the run is known to be older than `year`."""
@@ -61,7 +65,16 @@ def software(framework: str, date: str) -> Software:
     """The software a framework's name and a date (2022-05, 2023-2024, v25.04, 2025) point at."""
     lowered = framework.lower()
     family = next((name for name, words in _FAMILIES if any(word in lowered for word in words)), "generic")
-    return Software(framework, family, year_of(date) or year_of(_release(lowered)))
+    return Software(framework, family, year_of(date) or year_of(_release(lowered)), _fork(lowered))
+
+
+def _fork(framework: str) -> str:
+    words = "".join(letter if letter.isalnum() else " " for letter in framework).split()
+    for word, fork in FORKS.items():
+        # "amp" alone is automatic mixed precision; the planner of that name has its fork of DeepSpeed.
+        if word in words and (word != "amp" or "fork" in words or "deepspeed" in words):
+            return fork
+    return ""
 
 
 def _release(framework: str) -> str:
@@ -81,6 +94,9 @@ def year_of(date: str) -> float:
 
 def dtype(run_by: Software, gpu: Gpu) -> tuple[str, str]:
     """(recipe, why)."""
+    if run_by.fork == "sailor":
+        fast = gpu.peak_flop_per_s("tf32") > 0
+        return ("tf32" if fast else "fp32"), "blocks profiled by Sailor run at the rates of 32-bit numbers"
     if not gpu.peak_flop_per_s("bf16"):
         half = gpu.peak_flop_per_s("fp16") > 0
         return (
@@ -128,8 +144,11 @@ def zero_stage(run_by: Software) -> tuple[int, str]:
 def gradient_bytes(run_by: Software) -> float:
     """Width of gradients in 16-bit training; 0.0 = as the recipe has it.
 
-    Megatron-LM accumulates bf16 gradients in fp32; NeMo's recipes, DeepSpeed and InternEvo in 16 bits.
+    Megatron-LM accumulates bf16 gradients in fp32; NeMo's recipes, DeepSpeed and InternEvo in 16 bits. AMP's
+    configuration asks DeepSpeed for `fp32_allreduce`.
     """
+    if run_by.fork == "amp":
+        return 4.0
     return 2.0 if run_by.family in ("nemo", "megatron-deepspeed", "deepspeed", "internevo") else 0.0
 
 
@@ -139,6 +158,11 @@ def flash_attention(run_by: Software) -> bool:
     Megatron-DeepSpeed does so only on request; everything older than 2023 has none.
     """
     return run_by.family != "megatron-deepspeed" and not run_by.before(FLASH_ATTENTION_SINCE)
+
+
+def dropout(run_by: Software) -> bool:
+    """Whether blocks of GPT's and BERT's kind use dropout; Sailor's peaks have no room for its masks."""
+    return run_by.fork != "sailor"
 
 
 def chunks(run_by: Software, layers: int, pp: int, microbatches: int) -> tuple[int, str]:

@@ -1,6 +1,6 @@
 """Software stacks: the name under which hwdb/efficiency keeps what a framework of some date costs."""
 
-from tangram_sim.studies.published.defaults import Software
+from tangram_sim.studies.published.defaults import FORKS, Software
 
 GENERIC = "generic"
 # Family of a framework's name -> stack. Families that are missing here run as `generic`.
@@ -15,22 +15,17 @@ _STACKS = {
     "ddp": "pytorch",
     "torch": "pytorch",
 }
-# Forks whose kernels and communication are not those of what they started from.
-_FORKS = (("amp", "amp"), ("sailor", "sailor"), ("pax", "pax"), ("paxml", "pax"))
 _BEFORE_CORE = "megatron-lm"  # Megatron-LM before its kernels and overlap moved into Megatron-Core
 _CORE_SINCE = 2023.5
 # Stacks on DeepSpeed's engine: what the host does for a kernel is the engine's.
 DEEPSPEED = ("amp", "deepspeed", "megatron-deepspeed", "sailor")
-STACKS = tuple(dict.fromkeys((GENERIC, *_STACKS.values(), _BEFORE_CORE, *(stack for _, stack in _FORKS))))
+STACKS = tuple(dict.fromkeys((GENERIC, *_STACKS.values(), _BEFORE_CORE, *FORKS.values())))
 
 
 def stack_of(software: Software) -> str:
     """The stack of a run, by framework and date alone; `generic` where the framework is not known."""
-    words = "".join(letter if letter.isalnum() else " " for letter in software.name.lower()).split()
-    for word, stack in _FORKS:
-        # "amp" alone is automatic mixed precision; the planner of that name has its fork of DeepSpeed.
-        if word in words and (word != "amp" or "fork" in words or "deepspeed" in words):
-            return stack
+    if software.fork:
+        return software.fork
     if software.family == "megatron" and software.before(_CORE_SINCE):
         return _BEFORE_CORE
     return _STACKS.get(software.family, GENERIC)
