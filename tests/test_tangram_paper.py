@@ -20,7 +20,6 @@ from benchmarks.tangram_paper.systems import (
     turned,
 )
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.parallelizers.aceso import Aceso
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.galvatron import Galvatron
@@ -150,16 +149,6 @@ def test_a_fixed_microbatch_leaves_no_other(kind) -> None:
     size = asked.microbatch
     assert kind().parallelize(replace(asked, constraints=Constraints(microbatch=size))).partials
     assert not kind().parallelize(replace(asked, constraints=Constraints(microbatch=2 * size))).partials
-
-
-def test_software_without_dropout_keeps_less_and_is_as_fast() -> None:
-    """Unfused attention keeps 1 instead of 2.5 activation widths per score; masks go, too."""
-    made = pipeline("gpt3-1.3b", "azure-c1-t4x4-v100x4")
-    plain = forecast(replace(made, job=replace(made.job, dropout=False)), HWDB)
-    masked = forecast(replace(made, job=replace(made.job, dropout=True)), HWDB)
-    assert plain.step_s == masked.step_s
-    assert plain.lowered.fullness() < 0.9 * masked.lowered.fullness()
-    assert Job().dropout
 
 
 def test_acesos_budget_grows_with_the_slice() -> None:

@@ -59,9 +59,7 @@ def main() -> None:
                     keep()
         for name, *_ in () if given.no_ablation else CASES:
             if name not in cases:
-                cases[name], _ = call(
-                    "tangram_paper.ablation", "ask", name, given.ablated, compiled=compiled
-                )
+                cases[name], _ = call("tangram_paper.ablation", "ask", name, given.ablated, compiled=compiled)
                 tell("Fig. 12", name, cases[name])
                 keep()
     text = tables.report(runs, cases, predicted(), paper)

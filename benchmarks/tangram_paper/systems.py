@@ -40,8 +40,8 @@ ALPA = Software("jax", dropout=False, recompute=("none",), sequence_parallel=Non
 ACESO = Software("megatron-lm")
 # Metis and Sailor: Sailor's Megatron-DeepSpeed. Its launch script for this model on 16 GPUs says `--fp16`,
 # no ZeRO, no flash attention, no checkpoints; its OPT block has no dropout (taoyanda/sailor, run_fp16.sh and
-# opt_model.py).
-DEEPSPEED = Software("sailor", dropout=False, recompute=("none",))
+# opt_model.py). The rows of stack `sailor` describe that repository's published runs, which are in 32 bits.
+DEEPSPEED = Software("megatron-deepspeed", dropout=False, recompute=("none",))
 # Galvatron: PyTorch FSDP. Every public launch script of the paper's first author (taoyanda/Galvatron,
 # models/moe/scripts) says `--mixed_precision bf16 --use-flash-attn --sequence-parallel --global_checkpoint 1`
 # and ZeRO-2 or 3.
