@@ -1,6 +1,7 @@
 """Aceso: the search on the sheet's worked example, and the parallelizer against all configurations."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import log2
@@ -10,14 +11,24 @@ import pytest
 
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import load_model
+from tangram_sim.jobs import Job
+from tangram_sim.lowering.atoms import Slice
 from tangram_sim.parallelizers.aceso import Aceso
 from tangram_sim.parallelizers.alleviation import Alleviated, Budget, alleviate
+from tangram_sim.parallelizers.api import Constraints, Parallelizer
 from tangram_sim.parallelizers.assembly import partial_of
 from tangram_sim.parallelizers.contract import check_parallelizer
+from tangram_sim.parallelizers.galvatron import GalvatronBMW
+from tangram_sim.parallelizers.galvatron_uniform import GalvatronUniform
+from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.menu import Menu
+from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.islands import find_islands
+from tangram_sim.planners.tangram import tangram
 from tangram_sim.plans import PartialPlan
-from tests.test_parallelizer_contract import REQUESTS, island, request
+from tests.test_galvatron import one_island
+from tests.test_parallelizer_contract import HWDB, REQUESTS, island, request
 
 LIMIT, SEQUENCES = 24.0, 32
 Degrees = tuple[int, int]  # tp, dp of a stage
@@ -283,3 +294,25 @@ def test_half_of_the_layers_recompute_where_memory_asks_for_it() -> None:
     ]
     assert seconds(partial_of(asked, menu, (0, 34), [runs]), 4) < 0.95 * min(uniform)
     assert best.evaluations < len(menu.layouts) ** 2 / 4  # pairs, not counting where they meet
+
+
+@pytest.mark.parametrize("kind", [Grid, Aceso, GalvatronBMW, GalvatronUniform])
+def test_tangram_on_one_island_is_its_parallelizer(kind: type[Parallelizer], monkeypatch) -> None:
+    """With whole islands it plays what the parallelizer finds; splitting islands is never worse."""
+    monkeypatch.setattr("tangram_sim.planners.tangram.parallelizer_named", lambda _: kind)
+    model = replace(load_model("gpt3-1.3b"), blocks=load_model("gpt3-1.3b").blocks[:6])
+    cluster, job = one_island(nodes=2, gpus=4), Job(16, 2048, "bf16")
+    fixed = Constraints(fixed=(("pp", 1),))
+    wishes = Wishes(parallelizer=kind.name, sub_islands=False, constraints=fixed)
+    whole = tangram(model, cluster, job, HWDB, wishes).ranked[0]
+    split_up = tangram(model, cluster, job, HWDB, replace(wishes, sub_islands=True)).ranked[0]
+    (where,) = find_islands(cluster, "bf16", hwdb=HWDB)
+    asked = replace(request(where=where, job=job, constraints=fixed), slice=Slice(model, 0, 8))
+    alone = [
+        seconds(partial, 16 // size)
+        for size in (1, 2, 4, 8, 16)
+        for partial in kind().parallelize(replace(asked, microbatch=size, microbatches=16 // size)).partials
+    ]
+    # Prices of runs are summed there and played together here, which hides a little more.
+    assert 0.98 * min(alone) < whole.step_s <= min(alone) * (1 + 1e-3)
+    assert split_up.step_s <= whole.step_s * (1 + 1e-9)

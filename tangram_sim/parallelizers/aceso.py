@@ -34,6 +34,11 @@ class Aceso(LayerWise):
         self._before: dict[int, Config] = {}  # by inner depth: the answer with fewer stages behind
         self._strategies: OrderedDict[int, tuple[Menu, Strategies]] = OrderedDict()
 
+    def budget(self, atoms: int) -> Budget:
+        """What one search may spend: it grows with the slice."""
+        evaluations = EVALUATIONS + EVALUATIONS_PER_ATOM * atoms
+        return Budget(evaluations=evaluations, hops=HOPS, beam=BEAM, patience=PATIENCE)
+
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
         """TP x DP x CP x EP x ZeRO x recomputation x sequence sharding."""
         model, job = request.slice.model, request.job
@@ -74,9 +79,7 @@ class Aceso(LayerWise):
         strategies = self._strategies_of(menu)
         held = held_in(request, menu.depth, behind)
         space = Bottlenecks(menu, strategies, held, request.microbatches, menu.capacity_bytes * ROOM)
-        atoms = len(request.slice)
-        evaluations = EVALUATIONS + EVALUATIONS_PER_ATOM * atoms
-        budget = Budget(evaluations=evaluations, hops=HOPS, beam=BEAM, patience=PATIENCE)
+        budget = self.budget(len(request.slice))
         best: Alleviated[Config] | None = None
         before = self._before.get(menu.depth)
         starts = (before,) if before and behind else self._starts(request, menu, strategies)

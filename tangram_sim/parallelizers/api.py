@@ -29,6 +29,7 @@ class Constraints:
     sequence_parallel: bool | None = None  # None = free
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     copies: int = 1  # equal pipelines side by side: dp is a multiple of this
+    microbatch: int = 0  # sequences of a microbatch, whole stage; 0 = free
 
     def allows(self, layout: Layout, microbatch: int) -> bool:
         """Whether a layout respects everything that is fixed."""
@@ -42,6 +43,7 @@ class Constraints:
             and (self.sequence_parallel is None or layout.sequence_parallel == self.sequence_parallel)
             and layout.zero_stage in self.zero_stages
             and layout.dp % self.copies == 0
+            and self.microbatch in (0, microbatch)
         )
 
 
