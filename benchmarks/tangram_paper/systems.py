@@ -76,9 +76,11 @@ def question(
     """The restrictions of the paper's presets, and the software's own."""
     gated = any(isinstance(b.feed_forward, Experts) and b.feed_forward.gated for b in model.blocks)
     # Galvatron counts the sequences of a microbatch for the whole stage: 32 chunks of 4 (Mixtral, Qwen3).
-    limits = {"microbatch": PRESETS["tangram-paper-moe"]} if gated else {}
+    whole = PRESETS["tangram-paper-moe"] if gated else 0
     per_rank = 0 if gated else PRESETS["tangram-paper"]
-    allowed = Constraints(software.fixed, software.recompute, per_rank, software.sequence_parallel, **limits)
+    allowed = Constraints(
+        software.fixed, software.recompute, per_rank, software.sequence_parallel, microbatch=whole
+    )
     job = Job(
         batch,
         seq,
