@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.planners.exact import Proof, find, roads
-from tangram_sim.planners.exact_kernels import play
+from tangram_sim.planners.play_kernels import play
 from tangram_sim.schedules import StageTimes, step_template
 from tangram_sim.sim import fast
 from tests.planning import HWDB, Workshop, composed_of, objective_s, pipelines, random_instance

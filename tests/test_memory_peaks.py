@@ -230,6 +230,7 @@ def test_a_fit_finds_the_overhead_that_made_the_peaks():
 
 def test_a_table_without_peaks_is_an_error(tmp_path, capsys):
     table = tmp_path / "runs.csv"
-    table.write_text("id,gpu,gpus,layers,hidden,seq_len,gbs,tp,pp,dp\n", encoding="utf-8")
+    header, row = "id,gpu,gpus,layers,hidden,seq_len,gbs,tp,pp,dp", "a,A100-80GB,8,2,1024,1024,8,1,1,8"
+    table.write_text(f"{header}\n{row}\n", encoding="utf-8")
     assert memory.main([str(table)]) == 2
     assert "peak_mem_gb" in capsys.readouterr().err

@@ -162,9 +162,10 @@ class _Problem:
     ) -> Labels | None:
         """(label facts, complete labels, bounds); None when there are too many labels."""
         from tangram_sim.planners import exact_kernels as kernels
+        from tangram_sim.planners import play_kernels
 
         table = self.table
-        kept = self.floats[:, kernels.OWN] < limit_s
+        kept = self.floats[:, play_kernels.OWN] < limit_s
         pointers = np.concatenate([[0], np.cumsum(kept)])[table.option_ptr]
         floats, ints = np.ascontiguousarray(self.floats[kept]), np.ascontiguousarray(table.ints[kept])
         least = kernels.still_to_come(
@@ -197,7 +198,7 @@ class _Problem:
         if not len(values):
             return None
         facts, original = facts.copy(), np.append(np.flatnonzero(kept), -1)
-        for column in (kernels.OPTION, kernels.BACK):
+        for column in (play_kernels.OPTION, play_kernels.BACK):
             facts[:, column] = original[facts[:, column]]
         return facts, complete, bounds
 
@@ -209,7 +210,7 @@ class _Problem:
         limit_s: float,
     ) -> Proof:
         """Play complete pipelines, those with the least bound, and say what that proves."""
-        from tangram_sim.planners import exact_kernels as kernels
+        from tangram_sim.planners import play_kernels
 
         order = np.argsort(bounds, kind="stable")
         least_s = min(limit_s, float(bounds[order[PLAYED]])) if len(order) > PLAYED else limit_s
@@ -218,13 +219,13 @@ class _Problem:
         if self.lost:
             values = self.played(facts, complete, self.floats, self.between, self.ways.size)
             # Cuts between inner stages may move, and a shadowed label stands for others.
-            proven = (facts[complete, kernels.SHADOW] == 0) & (facts[complete, kernels.NESTED] == 0)
+            proven = (facts[complete, play_kernels.SHADOW] == 0) & (facts[complete, play_kernels.NESTED] == 0)
             bounds = np.where(proven, np.maximum(bounds, values), bounds)
         if self.lost and self.ways.rough:
             infinite = np.full(self.between.shape[1:], np.inf)
             estimated = np.stack([self.ways.estimate_s, infinite])
             floats = self.floats.copy()
-            floats[:, kernels.RATE] = np.inf
+            floats[:, play_kernels.RATE] = np.inf
             values = self.played(facts, complete, floats, estimated, 0.0)
         least_s = min(least_s, float(bounds.min(initial=np.inf)))
         best = np.argsort(values, kind="stable")[:KEPT]
@@ -242,10 +243,10 @@ class _Problem:
         size: float,
     ) -> NDArray[np.float64]:
         """Seconds of the steps of complete pipelines, their transfers over roads of their own."""
-        from tangram_sim.planners import exact_kernels as kernels
+        from tangram_sim.planners import play_kernels
 
         tied = self.tied_bytes if size else 0.0
-        return kernels.play_all(
+        return play_kernels.play_all(
             complete,
             facts,
             floats,
@@ -261,7 +262,7 @@ class _Problem:
 
     def composed(self, value: float, facts: NDArray[np.int64], label: int) -> Composed:
         """Follow a label from the front of the pipeline to its back."""
-        from tangram_sim.planners.exact_kernels import OPTION, PARENT
+        from tangram_sim.planners.play_kernels import OPTION, PARENT
 
         places: list[Placed] = []
         start = 0

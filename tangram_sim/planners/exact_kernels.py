@@ -1,20 +1,41 @@
-"""Compiled loops of the exact composition: labels under a bound on the played step, and the play itself."""
+"""Compiled loops of the exact composition: labels under a bound on the played step."""
 
 from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-# Columns of the options: seconds of one microbatch and of the whole step, and bytes/s at the stage's ends.
-LATENCY, FORWARD, OWN, REPEATS, LOSS, TAIL, INNER_HOP, RATE, LONGER = range(9)
-KIND, NODES, STAGES, MOST = 0, 1, 2, 3
-# Columns of the labels.
-L, A, E = 0, 1, 2
-DEPTH, PARENT, OPTION, BACK, DEEPEST, DOMINATORS, SHADOW, NESTED, ENDS = range(9)
+from tangram_sim.planners.play_kernels import (
+    BACK,
+    DEEPEST,
+    DEPTH,
+    DOMINATORS,
+    ENDS,
+    FORWARD,
+    INNER_HOP,
+    KIND,
+    LATENCY,
+    LONGER,
+    LOSS,
+    MOST,
+    NESTED,
+    NODES,
+    OPTION,
+    OWN,
+    PARENT,
+    RATE,
+    REPEATS,
+    SHADOW,
+    STAGES,
+    TAIL,
+    A,
+    E,
+    Floats,
+    Ints,
+    L,
+    gather,
+    play,
+)
 
 
 @njit(cache=True)
@@ -293,109 +314,3 @@ def below(
             complete[position] = label
             position += 1
     return values[:count], facts[:count], complete, bounds[complete]
-
-
-@njit(cache=True)
-def play_all(
-    complete: Ints,
-    facts: Ints,
-    floats: Floats,
-    ints: Ints,
-    stage_ptr: Ints,
-    times: Floats,
-    between: Floats,
-    size: float,
-    tied_bytes: float,
-    microbatches: int,
-    every_forward_first: bool,
-) -> Floats:
-    """Seconds of the step of every complete pipeline, each transfer over a road of its own."""
-    steps = np.empty(len(complete), np.float64)
-    for position in range(len(complete)):
-        label = complete[position]
-        depth = facts[label, DEPTH]
-        stages, hops = np.empty((depth, 4), np.float64), np.zeros(depth)
-        gather(label, 0, facts, floats, ints, stage_ptr, times, between, size, stages, hops)
-        ended, longest = play(stages, hops, microbatches, every_forward_first)
-        if tied_bytes > 0 and depth > 1:
-            front, back = facts[label, OPTION], facts[label, BACK]
-            a, b = ints[front, KIND], ints[back, KIND]
-            rate = min(floats[front, RATE], floats[back, RATE], between[1, a, b])
-            both = max(ended[0] + stages[0, 2], ended[depth - 1] + stages[depth - 1, 2])
-            both += 2 * between[0, a, b] + tied_bytes / rate
-            longest = max(longest, both + max(stages[0, 3], stages[depth - 1, 3]))
-        steps[position] = longest
-    return steps
-
-
-@njit(cache=True)
-def gather(
-    label: int,
-    place: int,
-    facts: Ints,
-    floats: Floats,
-    ints: Ints,
-    stage_ptr: Ints,
-    times: Floats,
-    between: Floats,
-    size: float,
-    stages: Floats,
-    hops: Floats,
-) -> None:
-    """Fill stages and hops (to the next stage) from `place` on with what a label holds, front to back."""
-    while facts[label, OPTION] >= 0:
-        option = facts[label, OPTION]
-        for stage in range(stage_ptr[option], stage_ptr[option + 1]):
-            stages[place] = times[stage]
-            hops[place] = floats[option, INNER_HOP]
-            place += 1
-        label = facts[label, PARENT]
-        after = facts[label, OPTION]
-        if after >= 0:
-            a, b = ints[option, KIND], ints[after, KIND]
-            rate = min(floats[option, RATE], floats[after, RATE], between[1, a, b])
-            hops[place - 1] = between[0, a, b] + size / rate
-
-
-@njit(cache=True)
-def play(times: Floats, hop_s: Floats, microbatches: int, every_forward_first: bool) -> Any:
-    """(end of the last backward by stage, end of the step) of 1F1B or GPipe: longest paths.
-
-    `times` (stages, 4) are seconds of a forward, of a backward, of synchronisation and of the optimizer.
-    """
-    stages = len(times)
-    # Per way and stage: arrivals that are known, which pass is next, when the stream of transfers is free.
-    arrived = np.empty((2, stages, microbatches), np.float64)
-    known = np.zeros((2, stages), np.int64)
-    arrived[0, 0] = 0.0
-    known[0, 0] = microbatches
-    sent = np.zeros((2, stages))
-    clock = np.zeros(stages)
-    done = np.zeros((2, stages), np.int64)
-    left = 2 * microbatches * stages
-    while left > 0:
-        for stage in range(stages):
-            held = microbatches if every_forward_first else min(stages - stage, microbatches)
-            while done[1, stage] < microbatches:
-                way = 0
-                if done[0, stage] == microbatches or done[0, stage] - done[1, stage] >= held:
-                    way = 1
-                number = done[way, stage]
-                if number >= known[way, stage]:
-                    break
-                clock[stage] = max(clock[stage], arrived[way, stage, number]) + times[stage, way]
-                done[way, stage] += 1
-                left -= 1
-                target = stage - 1 if way else stage + 1
-                if target == stages:
-                    arrived[1, stage, number] = clock[stage]
-                    known[1, stage] = number + 1
-                elif target >= 0:
-                    hop = hop_s[target] if way else hop_s[stage]
-                    sent[way, stage] = max(sent[way, stage], clock[stage]) + hop
-                    arrived[way, target, number] = sent[way, stage]
-                    known[way, target] = number + 1
-    longest = 0.0
-    for stage in range(stages):
-        longest = max(longest, clock[stage] + times[stage, 2] + times[stage, 3])
-    return clock, longest

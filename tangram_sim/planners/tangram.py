@@ -205,7 +205,10 @@ def tangram(
         )
     loads = (min(enumeration.loads, default=0.0), max(enumeration.loads, default=0.0))
     least_s = search.least_s()
-    if len(ranked[0].plan.pipelines) == 1 and ranked[0].step_s < least_s:
+    first = ranked[0].plan.pipelines[0]
+    known = {island.name for island in islands}
+    spans = any(len(stage.parts) > 1 or stage.parts[0].island not in known for stage in first.stages)
+    if len(ranked[0].plan.pipelines) == 1 and spans and ranked[0].step_s < least_s:
         least_s = 0.0  # it bounds stages on one island each, of the islands of the search
     return Found(ranked, bound.step_s(), counts, notes, every, loads, lost, least_s)
 
