@@ -172,6 +172,18 @@ def test_a_start_from_the_graph_is_no_worse_than_random_ones_after_as_many_itera
             assert graph <= (random[0][0] if random else float("inf"))
 
 
+def test_machines_of_one_gpu_have_no_link_inside():
+    """p3.2xlarge and g4dn.xlarge: nothing to divide by, and an answer."""
+    hwdb = Hwdb.load()
+    groups = [
+        NodeGroup(f"g{n}", 2, Node(hwdb.gpu(name), 1, hwdb.link("none"), 1.25e9))
+        for n, name in enumerate(("V100-SXM2-16GB", "T4"))
+    ]
+    price = question(small_model(), Cluster("ones", tuple(groups)))
+    made = FlashFlex().plan(price.model, price.cluster, price.job, price)
+    assert {len(stage.ranks) for pipeline in made.pipelines for stage in pipeline.stages} <= {1, 2, 3, 4}
+
+
 def test_the_same_plan_scores_the_same_however_many_pipelines_the_search_began_with():
     """The published code fixes each pipeline's microbatches before it changes their number."""
     toy = Toy(gpus=(2, 2))

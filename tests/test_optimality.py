@@ -1,6 +1,7 @@
 """How good the answer is: exhaustive search as the referee, and bounds that no played plan is below."""
 
 import statistics
+from collections.abc import Iterable
 
 import pytest
 
@@ -34,7 +35,7 @@ def planned(instance: Instance) -> Found:
     )
 
 
-def referee(seeds: range) -> tuple[list[float], list[float]]:
+def referee(seeds: Iterable[int]) -> tuple[list[float], list[float]]:
     """(gaps to exhaustive search, gaps to the bound on pipelines) of random mixed clusters up to 12 GPUs."""
     to_best, to_bound = [], []
     for seed in seeds:
@@ -57,8 +58,8 @@ def referee(seeds: range) -> tuple[list[float], list[float]]:
 
 
 def test_a_sample_is_as_good_as_exhaustive_search() -> None:
-    """The fast sample of the test below."""
-    to_best, to_bound = referee(range(200, 208))
+    """The fast sample of the test below; in 413 both tied ends of the best pipeline lie in one node."""
+    to_best, to_bound = referee([*range(200, 207), 413])
     assert len(to_best) >= 5
     assert statistics.mean(to_best) <= 0.005
     assert max(to_best) <= 0.02

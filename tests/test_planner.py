@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tangram_sim.clusters import Cluster, Node, NodeGroup
+from tangram_sim.clusters import Cluster, Network, Node, NodeGroup
 from tangram_sim.errors import InfeasibleError, TangramError, UnknownNameError
 from tangram_sim.hwdb import load_cluster, load_model
 from tangram_sim.jobs import Job
@@ -256,3 +256,20 @@ def test_the_bound_counts_merged_islands_at_their_best_member() -> None:
     )
     assert [island.name for island in find_islands(cluster, "bf16", hwdb=HWDB)] == ["g0+g1"]
     assert result.document.lower_bound_step_s <= result.document.step_s
+
+
+@pytest.mark.parametrize("seq", [16384, 32768])
+@pytest.mark.parametrize("microbatch", [1, 2])
+def test_a_microbatch_size_is_skipped_by_what_every_step_of_it_takes(seq: int, microbatch: int) -> None:
+    """With two sequences and two nearly equal GPUs the passage of the first overlaps the other's work."""
+    groups = [
+        NodeGroup(f"g{n}", 1, Node(HWDB.gpu(name), 1, HWDB.link("none"), 50e9))
+        for n, name in enumerate(("H100-SXM5-80GB", "H200-SXM-141GB"))
+    ]
+    model, cluster = load_model("gpt3-1.3b"), Cluster("pair", tuple(groups), Network())
+    job = Job(2, seq, "bf16")
+    bound = WorkBound(model, job, find_islands(cluster, "bf16", hwdb=HWDB), HWDB)
+    layout = Uniform(pp=2, micro_batch=microbatch, recompute="full")
+    assert (
+        bound.microbatch_s(microbatch) <= api.estimate(model, cluster, job, layout, hwdb=HWDB).document.step_s
+    )

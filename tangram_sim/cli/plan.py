@@ -63,7 +63,11 @@ Ablation = Annotated[
     bool, typer.Option("--ablation", help="Plan with policies on and off; print a table, no plan.")
 ]
 Replicate = Annotated[
-    bool, typer.Option("--replicate/--one-pipeline", help="Whether pipelines may stand side by side.")
+    bool,
+    typer.Option(
+        "--replicate/--one-pipeline",
+        help="Whether pipelines may stand side by side, and stages on several islands.",
+    ),
 ]
 Spanning = Annotated[
     bool,
@@ -85,7 +89,8 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
-        help="Seconds after which to take the best plan so far; 0: the best uniform one.  [default: none]",
+        help="Seconds after which to take the best plan so far; 0: the best uniform one, over all GPUs or "
+        "one island.  [default: none]",
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", help="Processes of the search (0: all cores).")]

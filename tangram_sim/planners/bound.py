@@ -64,11 +64,11 @@ class WorkBound:
     def microbatch_s(self, microbatch: int) -> float:
         """Seconds of any step with this microbatch size: at least this.
 
-        One microbatch crosses the whole pipeline, each atom on at most all GPUs of one kind; the others
-        follow no faster than the cluster can work.
+        One microbatch crosses the whole pipeline, each atom on at most all GPUs of one kind. While it does,
+        others may be under way: its passage does not add to the work.
         """
         latency = float((self.seconds / self.gpus[:, None]).min(axis=0).sum()) * microbatch
-        return latency + self.step_s() * (1 - microbatch / self.batch)
+        return max(latency, self.step_s())
 
     def load(self, start: int, stop: int, kind: int, gpus: int) -> float:
         """How much of its share atoms [start, stop) put on `gpus` GPUs of one kind: 1 is balanced.

@@ -203,7 +203,8 @@ def below(
                             new_a + latency_left,
                             new_l + latency_left + repeats_left,
                         )
-                        if start == 0 and tied_bytes > 0 and depth > 1:
+                        # Both ends inside one node reduce the tied matrix over its own links.
+                        if start == 0 and tied_bytes > 0 and depth > inner:
                             end = ints[back, KIND]
                             rate = min(floats[option, RATE], floats[back, RATE], between[1, kind, end])
                             bound = max(bound, new_a + tied_bytes / rate + 2 * between[0, kind, end])

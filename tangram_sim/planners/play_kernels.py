@@ -39,8 +39,9 @@ def play_all(
         stages, hops = np.empty((depth, 4), np.float64), np.zeros(depth)
         gather(label, 0, facts, floats, ints, stage_ptr, times, between, size, stages, hops)
         ended, longest = play(stages, hops, microbatches, every_forward_first)
-        if tied_bytes > 0 and depth > 1:
-            front, back = facts[label, OPTION], facts[label, BACK]
+        front, back = facts[label, OPTION], facts[label, BACK]
+        # Both ends inside one node reduce the tied matrix over its own links: in no time, here.
+        if tied_bytes > 0 and depth > stage_ptr[front + 1] - stage_ptr[front]:
             a, b = ints[front, KIND], ints[back, KIND]
             rate = min(floats[front, RATE], floats[back, RATE], between[1, a, b])
             both = max(ended[0] + stages[0, 2], ended[depth - 1] + stages[depth - 1, 2])

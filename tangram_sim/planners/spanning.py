@@ -23,7 +23,6 @@ from tangram_sim.planners.islands import finer_islands
 from tangram_sim.planners.joint import joint_islands
 from tangram_sim.planners.mixed import MixedPrices
 from tangram_sim.planners.scale import is_large
-from tangram_sim.planners.search import ROUGH_SLACK as SLACK
 from tangram_sim.planners.search import hop_seconds
 from tangram_sim.plans import PartialPlan, Pipeline
 
@@ -32,6 +31,7 @@ SIZES = 4  # microbatch sizes, those next to the best one
 COMPOSED = 256  # pipelines looked through for stages on joint islands
 PLAYED = 24  # of them, played per size
 REFINED = 4  # of those played; twice as many are played with shared links
+SLACK = 0.03  # pipelines this close to the best plan are played: links shared, they may change places
 WORTH = 0.01  # distance to the least work below which nothing is looked for
 
 Pipelines = dict[tuple[tuple[Seat, ...], int], float]
@@ -132,6 +132,8 @@ class Spanning:
         step_s = self.nearest.step_s
         joined = joined_stages(self.nearest.plan.pipelines[0])
         what = f"stages of their own on {names}" if not joined else "; ".join(joined)
+        if limit_s == float("inf"):
+            return f"{looked}: {what} takes {step_s:.4g} s; without such stages there is no plan"
         verdict = f"{1 - step_s / limit_s:.1%} faster than" if step_s < limit_s else "no faster than"
         return f"{looked}: {what} takes {step_s:.4g} s, {verdict} the best plan without ({limit_s:.4g} s)"
 

@@ -122,7 +122,8 @@ def tangram(
         if wishes.time_limit_s <= 0:
             if not ready:
                 raise InfeasibleError(
-                    f"no uniform layout of {model.name} fits {cluster.name}; give a --time-limit"
+                    f"no uniform layout of {model.name} fits {cluster.name}; "
+                    "search for others with a longer --time-limit"
                 )
             notes.append("time limit 0: the best uniform layout, nothing was searched")
             return Found(ready, bound.step_s(), counts, notes, every)

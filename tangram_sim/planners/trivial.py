@@ -20,6 +20,7 @@ from tangram_sim.parallelizers.layouts import divisors, expert_degrees
 from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.uniform import Uniform, chunk_bounds, uniform_plan
 from tangram_sim.plans import Plan
+from tangram_sim.schedules import holds_whole_depth
 
 # Savers of memory, (ZeRO stage, recomputation): the first that fits is taken.
 SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
@@ -108,8 +109,8 @@ def layouts(
 def _least_s(model: Model, cluster: Cluster, job: Job, wanted: Uniform, hwdb: Hwdb) -> float:
     """Seconds that a step under one layout takes at least.
 
-    Stage i works M t_i in all, and its first microbatch passes all stages in front twice (`tight.py`); t_i is
-    the ideal work of its blocks on its slowest GPU.
+    Stage i works M t_i in all, and its first microbatch passes all stages in front twice, unless a schedule
+    puts weight gradients off; t_i is the ideal work of its blocks on its slowest GPU.
     """
     groups = [group for group in cluster.groups if not wanted.order or group.name in wanted.order]
     groups.sort(key=lambda group: wanted.order.index(group.name) if wanted.order else 0)
@@ -123,7 +124,7 @@ def _least_s(model: Model, cluster: Cluster, job: Job, wanted: Uniform, hwdb: Hw
         work = max(before[kind][stop] - before[kind][start] for kind in range(first, last + 1))
         seconds = work * wanted.micro_batch / wanted.tp
         least = max(least, microbatches * seconds + passed)
-        passed += seconds
+        passed += 0.0 if holds_whole_depth(job.schedule) else seconds
     return least
 
 

@@ -144,8 +144,13 @@ def _graph(profile: Profile, machines: Sequence[int]) -> DeviceGraph:
     between = np.array([[1.0 / profile.rate(a, b, size, 1) for b in kinds] for a in kinds])
     between = (between + between.T) / 2.0
     edges = between[np.ix_(machines, machines)]
-    np.fill_diagonal(edges, [1.0 / profile.inside_rate(kind, size) for kind in machines])
     counts = np.array([profile.kinds[kind].gpus_per_node for kind in machines], dtype=np.int64)
+    # A machine of one GPU has no link inside, and no edge either.
+    alone = [
+        0.0 if count == 1 else 1.0 / profile.inside_rate(kind, size)
+        for kind, count in zip(machines, counts, strict=True)
+    ]
+    np.fill_diagonal(edges, alone)
     return DeviceGraph(counts, np.array([speed_of(profile, kind) for kind in machines]), edges)
 
 

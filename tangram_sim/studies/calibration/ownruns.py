@@ -129,8 +129,9 @@ def calibrate_predictions(
 def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:
     """The most probable scale and host time of one key, by a Gauss-Newton search from several starts."""
     gpu = group[0].run.cluster.groups[0].node.gpu
-    spread = max(hwdb.residuals(gpu, key.dtype, key.stack).plan, 0.01)
     total = float(np.median([one.sigma for one in group]))
+    # Between plans lies half of the doubt's variance at most: rows of the user's own are to be believed.
+    spread = max(min(hwdb.residuals(gpu, key.dtype, key.stack).plan, total / math.sqrt(2.0)), 0.01)
     prior = math.sqrt(max(total**2 - spread**2, 0.02**2))
     runs = [settled(one) for one in group]
     target = np.log([one.run.measured.step_s for one in group])
