@@ -42,6 +42,7 @@ def compose_table(
     limit_s: float = float("inf"),
     keep: int = 128,
     one_by_one: bool = False,
+    tolerance_s: float = 0.0,
 ) -> list[Composed]:
     """Pipelines for one microbatch size with an objective below `limit_s`, best first, `keep` at most.
 
@@ -50,7 +51,8 @@ def compose_table(
     `hop_s` (kinds, kinds) the transfers between neighbours (inf where an order is forbidden; joint kinds
     behind the others), `work` (atoms + 1) a prefix sum over atoms of any positive measure of work.
     `one_by_one`: only pipelines that use up one kind before they begin the next; so many fewer counts that
-    wide copies can be searched.
+    wide copies can be searched. `tolerance_s`: what every stage may add to the best objective, for fewer
+    labels.
     """
     if not len(table.floats):
         return []
@@ -69,6 +71,7 @@ def compose_table(
         table.whole_depth,
         repeats,
         limit_s,
+        tolerance_s,
         one_by_one,
     )
     values = floats[complete, 1] + repeats * floats[complete, 2]

@@ -91,6 +91,9 @@ class Enumeration:
     widest: int = 1 << 30  # units of the widest stage asked about
     expired: Callable[[], bool] = field(default=_never)  # true: no further questions, what is known must do
     asking: Asking | None = None  # the parallelizer in several processes
+    passage_s: float = (
+        0.0  # one microbatch takes at least this through the pipeline, under the closed objective
+    )
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
     # By (part, class, microbatch): the pace asked with, and the answer.
     _answers: dict[tuple[int, int, int], tuple[float, Answer]] = field(default_factory=dict)
@@ -152,7 +155,7 @@ class Enumeration:
                 for kind, number, part in parts
                 for group, (start, stop) in enumerate(firsts)
                 if self._answers.get((number, group, microbatch), (-1.0,))[0] < pace_s
-                and not self._reason(kind, part, start, stop, limit_s)
+                and not self._reason(kind, part, start, stop, self._work_s(microbatch, limit_s))
             ]
         )
 
@@ -160,7 +163,14 @@ class Enumeration:
         """A plan below the limit has no stage slower than its share of the microbatches."""
         if "incompatibility" not in self.policies:
             return float("inf")
-        return limit_s / (self.job.global_batch // microbatch)
+        return self._work_s(microbatch, limit_s) / (self.job.global_batch // microbatch)
+
+    def _work_s(self, microbatch: int, limit_s: float) -> float:
+        """All microbatches on the slowest stage of a plan below the limit: all but one after a passage."""
+        microbatches = self.job.global_batch // microbatch
+        if microbatches == 1 or not self.passage_s:
+            return limit_s
+        return min(limit_s, max(limit_s - self.passage_s, 0.0) * microbatches / (microbatches - 1))
 
     def _answer(
         self, key: tuple[int, int, int], kind: int, part: Island, start: int, stop: int, limit_s: float
@@ -169,7 +179,7 @@ class Enumeration:
         pace_s = self._pace_s(key[2], limit_s)
         if key in self._answers and self._answers[key][0] >= pace_s:
             return self._answers[key][1]
-        reason = self._reason(kind, part, start, stop, limit_s)
+        reason = self._reason(kind, part, start, stop, self._work_s(key[2], limit_s))
         if reason:
             self._pruned[key] = reason
             return None

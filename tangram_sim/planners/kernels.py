@@ -29,6 +29,23 @@ def _grow_ints(table: Ints) -> Ints:
 
 
 @njit(cache=True)
+def _states(counts: Ints, strides: Ints, one_by_one: bool) -> Ints:
+    """Numbers of nodes used, as digits of one number; `one_by_one`: at most one kind is used in part."""
+    size = 1
+    for count in counts:
+        size *= count + 1
+    found, kept = np.empty(size, np.int64), 0
+    for used in range(size):
+        begun = 0
+        for kind in range(len(counts)):
+            begun += 0 < (used // strides[kind]) % (counts[kind] + 1) < counts[kind]
+        if begun <= 1 or not one_by_one:
+            found[kept] = used
+            kept += 1
+    return found[:kept].copy()
+
+
+@njit(cache=True)
 def compose(
     slice_class: Ints,  # (atoms + 1, atoms + 1): class of atoms [start, stop), -1 none
     option_ptr: Ints,  # (classes + 1): options of a class
@@ -41,6 +58,7 @@ def compose(
     whole_depth: bool,  # stages hold as many microbatches as the pipeline is deep, not as stages stand behind
     repeats: float,  # microbatches - 1
     limit_s: float,  # pipelines that do not end below this are of no interest
+    tolerance_s: float,  # labels that another beats but for so little are dropped; 0: none is lost
     one_by_one: bool,  # kinds are used up one after another: never several of them in part
 ) -> Any:
     """Non-dominated ways to place every atom that end below `limit_s`.
@@ -56,7 +74,10 @@ def compose(
     strides = np.ones(kinds, np.int64)
     for kind in range(1, kinds):
         strides[kind] = strides[kind - 1] * (counts[kind - 1] + 1)
-    used_states = strides[kinds - 1] * (counts[kinds - 1] + 1)
+    states = _states(counts, strides, one_by_one)  # those that may be used up, in ascending order
+    number = np.full(strides[kinds - 1] * (counts[kinds - 1] + 1), -1, np.int32)  # of a state in this list
+    for position in range(len(states)):
+        number[states[position]] = position
     # G is at least the slowest stage, so every stage of a pipeline below the limit is faster than this.
     bound_s = limit_s / (repeats + 1.0)
     most_nodes = 0
@@ -94,21 +115,16 @@ def compose(
             forward_cost[kind, nodes] = min(forward_cost[kind, nodes], forward_cost[kind, nodes - 1])
     floats = np.empty((4096, 3), np.float64)
     ints = np.empty((4096, 5), np.int64)
-    first = np.zeros((atoms + 1, used_states), np.int64)
-    last = np.zeros((atoms + 1, used_states), np.int64)
+    first = np.zeros((atoms + 1, len(states)), np.int64)
+    last = np.zeros((atoms + 1, len(states)), np.int64)
     floats[0, L], floats[0, G], floats[0, SLOWEST] = 0.0, 0.0, 0.0
     ints[0, DEPTH], ints[0, KIND], ints[0, PARENT], ints[0, OPTION] = 0, -1, -1, -1
     ints[0, DEEPEST] = np.iinfo(np.int64).max
     last[atoms, 0] = 1
     size = 1
     for start in range(atoms - 1, -1, -1):
-        for used in range(1, used_states):
-            if one_by_one:
-                begun = 0
-                for kind in range(kinds):
-                    begun += 0 < (used // strides[kind]) % (counts[kind] + 1) < counts[kind]
-                if begun > 1:
-                    continue
+        for position in range(1, len(states)):
+            used = states[position]
             rate, latency_left, forward_left = 0.0, np.inf, np.inf
             for kind in range(kinds):
                 left = counts[kind] - (used // strides[kind]) % (counts[kind] + 1)
@@ -140,6 +156,9 @@ def compose(
                         if (used // strides[kind]) % (counts[kind] + 1) < nodes:
                             continue
                         before -= nodes * strides[kind]
+                        before = number[before]
+                        if before < 0:
+                            continue
                     else:
                         for member in range(kinds):
                             wanted = joint[kind - kinds, member] * nodes
@@ -147,6 +166,8 @@ def compose(
                                 before = -1
                                 break
                             before -= wanted * strides[member]
+                        if before >= 0:
+                            before = number[before]
                         if before < 0:
                             continue
                     for label in range(first[stop, before], last[stop, before]):
@@ -178,11 +199,12 @@ def compose(
                         while other < size:
                             if ints[other, KIND] == kind:
                                 if (
-                                    floats[other, L] <= new_l
-                                    and floats[other, G] <= new_g
+                                    floats[other, L] <= new_l + tolerance_s
+                                    and floats[other, G] <= new_g + tolerance_s
                                     and ints[other, DEPTH] <= new_depth
                                     and ints[other, DEEPEST] >= deepest
-                                    and floats[other, SLOWEST] <= max(new_slowest, least_s)
+                                    and repeats * floats[other, SLOWEST]
+                                    <= repeats * max(new_slowest, least_s) + tolerance_s
                                 ):
                                     dominated = True
                                     break
@@ -206,16 +228,13 @@ def compose(
                         ints[size, DEPTH], ints[size, KIND] = new_depth, kind
                         ints[size, PARENT], ints[size, OPTION], ints[size, DEEPEST] = label, option, deepest
                         size += 1
-            first[start, used], last[start, used] = begin, size
-    finals = 0
-    for used in range(used_states):
-        finals += last[0, used] - first[0, used]
-    complete = np.empty(finals, np.int64)
-    position = 0
-    for used in range(used_states):
-        for label in range(first[0, used], last[0, used]):
-            complete[position] = label
-            position += 1
+            first[start, position], last[start, position] = begin, size
+    complete = np.empty((last[0] - first[0]).sum(), np.int64)
+    found = 0
+    for position in range(len(states)):
+        for label in range(first[0, position], last[0, position]):
+            complete[found] = label
+            found += 1
     return floats[:size], ints[:size], complete
 
 

@@ -25,17 +25,29 @@ from tangram_sim.planners.search import hop_seconds
 from tangram_sim.registry import parallelizer as parallelizer_named
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # nodes of one copy
-SEQUENCES = (1, 2, 4)  # of one microbatch of one copy
-FACTORS = (1.2, 1.5, 2.0, 3.0, 8.0, float("inf"))  # of the bound: limits of the first search of a kind
+SEQUENCES = (1, 2, 4, 8, 16)  # of one microbatch of one copy
+FACTORS = (
+    1.25,
+    1.5,
+    1.8,
+    2.2,
+    3.0,
+    8.0,
+    float("inf"),
+)  # of the bound: limits of a search with nothing to beat
 SLACK = 0.02  # of the best pattern of a kind: these, too, are kept
 HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
 TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
 MANY = 8  # microbatches from which on gathering or reducing weights in each of them (ZeRO 2, 3) is not tried
 PARTS = (8, 4, 2)  # copies that share a node in a stage
 EVEN = 0.97  # share of the copies that sharing nodes must leave
+IDLE = 0.1  # of what other shapes use: shapes that leave more nodes idle are not searched
 WIDEST = 2  # nodes of the widest stage of a copy that has more
 STATES = 300  # counts of nodes in a copy that are all kept apart; with more, kinds are used up one by one
-MOST_STATES = 50_000  # counts in a copy over several islands
+MOST_STATES = 10_000_000  # counts in a copy over several islands: one number each, few kept apart
+# Of the limit: what a stage may add to the best pattern, for many fewer labels. The first finds a good one or
+# that there is none, the second those that are as good as any below it.
+TOLERANCES = (0.01, 0.002)
 KEPT = 2  # patterns of one width and microbatch
 
 
@@ -124,34 +136,50 @@ def shapes(ground: Ground, kinds: Sequence[int]) -> list[Shape]:
         pairs = zip(nodes, ground.islands, strict=True)
         return sum(count * one.gpus_per_node * one.gpu.memory_bytes for count, one in pairs) / needed
 
+    def taken(nodes: tuple[int, ...]) -> float:
+        pairs = zip(nodes, ground.islands, strict=True)
+        return found[nodes] * sum(count * one.gpus_per_node * one.gpu.memory_bytes for count, one in pairs)
+
+    most = max(map(taken, found), default=0.0)
+    found = {nodes: copies for nodes, copies in found.items() if taken(nodes) >= (1 - IDLE) * most}
     ordered = sorted(found, key=lambda nodes: (abs(np.log2(min(room(nodes), 2 * sum(nodes))) - 0.2), nodes))
     return [Shape(nodes, found[nodes]) for nodes in ordered]
 
 
 def patterns_of(
-    ground: Ground, shape: Shape, sizes: Sequence[int], share: float, best_s: float, until_s: float
-) -> tuple[list[Pattern], float, Counts]:
+    ground: Ground,
+    shape: Shape,
+    start: int,
+    share: float,
+    best_s: float,
+    until_s: float,
+    alone: bool = False,
+) -> tuple[list[Pattern], float, int, Counts]:
     """Patterns of one shape that do `share` of the batch in less than (1 + SLACK) x `best_s`.
 
-    `sizes` are the sequences of a microbatch of one copy, tried until they get worse. Also the seconds of the
-    best one (inf: none found), and what was asked. One piece of work, also on another machine; no question is
-    begun after `until_s` of `time.time`.
+    Sequences of a microbatch of one copy are tried from `start` upward, or else downward, until they get
+    worse (`alone`: it alone). Also the seconds of the best pattern with its sequences (inf: none found), and
+    what was asked. One piece of work, also on another machine; no question is begun after `until_s` of
+    `time.time`.
     """
-    counts, patterns, reached_s = Counts(), list[Pattern](), float("inf")
+    counts, patterns, reached = Counts(), list[Pattern](), (float("inf"), start)
 
     def expired() -> bool:
         return time.time() >= until_s
 
-    for sequences in sizes:
-        if expired():
+    at = SEQUENCES.index(start)
+    for sizes in [(start,)] if alone else [SEQUENCES[at:], SEQUENCES[:at][::-1]]:
+        for sequences in sizes:
+            if expired():
+                break
+            found = _search(ground, shape, sequences, share, min(best_s, reached[0]), counts, expired)
+            patterns += [pattern for _, pattern in found]
+            if not found or found[0][0] >= reached[0]:
+                break
+            reached = found[0][0], sequences
+        if reached[1] != start or reached[0] == float("inf"):
             break
-        found = _search(ground, shape, sequences, share, best_s, counts, expired)
-        patterns += [pattern for _, pattern in found]
-        if not found or found[0][0] >= reached_s:
-            break
-        reached_s = found[0][0]
-        best_s = min(best_s, reached_s)
-    return patterns, reached_s, counts
+    return patterns, *reached, counts
 
 
 def _copies(model: Model, most: int) -> int:
@@ -189,7 +217,9 @@ def _search(
     # A fresh one for each search: its prices are of no use to the next, and take memory.
     parallelizer = parallelizer_named(ground.parallelizer)()
     widest = min(WIDEST * shape.parts, max(counts_of))
-    least = _least(ground, job, islands, constraints, sequences, unit, widest, parallelizer, counts)
+    least, passage_s = _least(
+        ground, job, islands, constraints, sequences, unit, widest, parallelizer, counts
+    )
     bound = WorkBound(ground.model, job, islands, ground.hwdb, least=least)
     enumeration = Enumeration(
         ground.model,
@@ -202,6 +232,7 @@ def _search(
         counts,
         widest=widest,
         expired=expired,
+        passage_s=passage_s,
     )
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
     microbatch, units = copies * sequences, [unit] * len(islands)
@@ -211,11 +242,17 @@ def _search(
     found: list[Composed] = []
     if not np.isfinite(bound.step_s()):  # no layout holds even one block
         return []
-    for factor in FACTORS:
-        limit_s = min(bound.step_s() * factor, best_s * (1 + SLACK) * scale)
+    known_s = best_s * (1 + SLACK) * scale  # without a pattern to beat limits widen from the bound upward
+    for limit_s in [known_s] if known_s < np.inf else [bound.step_s() * factor for factor in FACTORS]:
         table = enumeration.table(microbatch, limit_s, units)
-        found = compose_table(table, counts_of, hops, work, limit_s, KEPT, one_by_one)
-        if found or limit_s < bound.step_s() * factor:
+        for tolerance in TOLERANCES:
+            found = compose_table(
+                table, counts_of, hops, work, limit_s, KEPT, one_by_one, tolerance * limit_s
+            )
+            if not found:
+                break
+            limit_s = min(limit_s, found[0].objective_s * (1 + SLACK))
+        if found:
             break
     enumeration.count_pruned()
     counts.composed += len(found)
@@ -235,22 +272,25 @@ def _least(
     widest: int,
     parallelizer: Parallelizer,
     counts: Counts,
-) -> NDArray[np.float64]:
-    """(kinds, atoms): GPU-seconds per sequence that every block takes at least under any layout of a stage.
+) -> tuple[NDArray[np.float64], float]:
+    """(kinds, atoms): GPU-seconds per sequence that every block takes at least under any layout of a stage,
+    and seconds of one microbatch through all of them.
 
     Communication and launches of the best layout for each block alone: no stage of many blocks does better.
     Zero where a stage may be part of a node: smaller groups are cheaper, and are not asked about here.
     """
     least, copies = np.zeros((len(islands), ground.model.layers + 2)), constraints.copies
     if copies == 1:
-        return least
+        return least, 0.0
     blocks = ground.model.blocks
     microbatch = copies * sequences
+    passage = np.full(least.shape, np.inf)
+    passage[:, [0, -1]] = 0.0
     for kind, island in enumerate(islands):
-        seconds: dict[Block, float] = {}
+        seconds, quickest = dict[Block, float](), dict[Block, float]()
         for atom, block in enumerate(blocks, start=1):
             if block not in seconds:
-                seconds[block] = float("inf")
+                seconds[block] = quickest[block] = float("inf")
                 for nodes in range(unit, min(island.nodes, widest * unit) + 1, unit):
                     part = replace(
                         island.part(nodes), name=island.gpu.name, groups=(), node_indices=(), reason=""
@@ -267,8 +307,10 @@ def _least(
                     counts.asked += 1
                     for partial in parallelizer.parallelize(request).partials:
                         seconds[block] = min(seconds[block], partial.slowest_s * part.gpus / microbatch)
+                        quickest[block] = min(quickest[block], partial.slowest_s)
             least[kind, atom] = seconds[block] * TRUSTED
-    return least
+            passage[kind, atom] = quickest[block] * TRUSTED
+    return least, float(passage.min(axis=0).sum())
 
 
 def _pattern(

@@ -34,7 +34,7 @@ from tangram_sim.sim import fast
 MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
 MOST_NODES = 24  # nodes up to which it is tried at all: beyond, patterns find as good plans in less time
 MOST_MIXING_S = 8.0  # of lowering fleets, after which only those that are due first are played
-WORTH = 1.15  # of the step through all islands: pipelines over some that may be worth mixing in
+WORTH = 1.1  # of the step through all islands: pipelines over some that may be worth mixing in
 ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
 FINER, FEW = (
     3,
@@ -66,24 +66,27 @@ class Family:
     finer: int  # how many of the best are searched again with stages on parts of nodes
     near: list[tuple[float, Shape]] = field(default_factory=list)  # searched, by the seconds of their best
     worse: int = 0
+    usual: int = SEQUENCES[0]  # sequences per microbatch of the best pattern, here or of others before
 
-    def next(self, most: int) -> list[tuple[Shape, tuple[int, ...]]]:
-        """Shapes to search now, at most so many, and with what numbers of sequences per microbatch."""
+    def next(self, most: int) -> list[tuple[Shape, int, bool]]:
+        """At most so many shapes to search now, from what sequences per microbatch, and whether no others."""
         if self.worse <= 2 and self.shapes:
             taken, self.shapes = self.shapes[:most], self.shapes[most:]
-            return [(shape, SEQUENCES) for shape in taken]
+            return [(shape, self.usual, False) for shape in taken]
         self.shapes = []
         near = sorted(self.near, key=lambda one: one[0])[: self.finer]
         self.near = []
         return [
-            (finer, (sequences,))
+            (finer, sequences, True)
             for seconds, shape in near
             if seconds <= self.best_s * (1 + SLACK) and (finer := shape.finer()) is not None
             for sequences in SEQUENCES
         ]
 
-    def reached(self, shape: Shape, best_s: float) -> None:
+    def reached(self, shape: Shape, best_s: float, sequences: int) -> None:
         """One more shape was searched, with this best pattern."""
+        if best_s < self.best_s:
+            self.usual = sequences  # of the next shapes', too
         self.near.append((best_s, shape))
         self.worse = 0 if best_s < self.best_s * 0.995 else self.worse + (self.best_s < float("inf"))
         self.best_s = min(best_s, self.best_s)
@@ -114,17 +117,18 @@ class Fleets:
         share = shares(self.bound)
         everything = tuple(range(len(self.nodes)))
         best: Scored | None = None
+        usual = SEQUENCES[0]
         if len(everything) > 1:  # stages of every kind in one pipeline: no gradients between kinds
-            self._search([(everything, 1.0)])
+            usual = self._search([(everything, 1.0)], float("inf"), usual)
             best = self._best_of(self._pools())
         limit_s = WORTH * best.step_s if best else float("inf")
-        self._search([((kind,), share[kind]) for kind in everything], limit_s)
+        self._search([((kind,), share[kind]) for kind in everything], limit_s, usual)
         lone = {_only(pattern) for pattern in self.patterns} - {-1}
         # Islands that hold no pipeline of their own may hold some stages of another's.
         strong = max(lone, key=lambda kind: share[kind], default=None)
         if strong is not None and len(everything) > 2:
             lacking = [kind for kind in everything if kind not in lone]
-            self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking], limit_s)
+            self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking], limit_s, usual)
         return self._refined(self._one_kind_of_copy(self._best_of(self._pools(), best)))
 
     def notes(self) -> list[str]:
@@ -155,8 +159,11 @@ class Fleets:
         pools = [[one for one in self.patterns if _zero(one) == {stage}] for stage in range(4)]
         return [self.patterns] + [pool for pool in pools if pool and len(pool) < len(self.patterns)]
 
-    def _search(self, work: list[tuple[tuple[int, ...], float]], best_s: float = float("inf")) -> None:
-        """Patterns on some sets of islands until time is up; sets of equal islands are searched once."""
+    def _search(self, work: list[tuple[tuple[int, ...], float]], best_s: float, usual: int) -> int:
+        """Patterns on some sets of islands until time is up; sets of equal islands are searched once.
+
+        Begins with `usual` sequences per microbatch; returns those of the best pattern of the last set.
+        """
         like: dict[tuple[Island, ...], list[tuple[int, ...]]] = {}
         share_of = dict(work)
         for kinds, _ in work:
@@ -169,27 +176,33 @@ class Fleets:
                 shapes(self.ground, alike[0]),
                 best_s,
                 finer if len(alike[0]) == len(self.nodes) else 0,
+                usual=usual,
             )
             for alike in like.values()
         ]
         # Rounds are the same whatever the number of processes, and so is what is found.
         most = -(-ROUND // max(len(families), 1))
+        turns = 0
         while time.time() < self.until_s or not self.patterns:
-            turn = [(family, *piece) for family in families for piece in family.next(most)]
+            turn = [(family, *piece) for family in families for piece in family.next(most if turns else 1)]
             if not turn:
                 break
+            turns += 1
             found = self.pieces.run(
                 patterns_of,
                 [
-                    (self.ground, shape, sizes, family.share, family.best_s, self.until_s)
-                    for family, shape, sizes in turn
+                    (self.ground, shape, start, family.share, family.best_s, self.until_s, alone)
+                    for family, shape, start, alone in turn
                 ],
             )
-            for (family, shape, _), (patterns, reached_s, counts) in zip(turn, found, strict=True):
+            for (family, shape, *_), (patterns, reached_s, sequences, counts) in zip(
+                turn, found, strict=True
+            ):
                 self.counts.add(counts)
-                family.reached(shape, reached_s)
+                family.reached(shape, reached_s, sequences)
                 for kinds in family.like:
                     self.patterns += [_moved(pattern, family.like[0], kinds) for pattern in patterns]
+        return families[-1].usual if families else usual
 
     def _one_kind_of_copy(self, best: Scored | None) -> Scored | None:
         """Fleets of copies of one pattern whose objective is close to the best step are played, too."""
