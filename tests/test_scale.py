@@ -23,7 +23,7 @@ from tangram_sim.planners.best_uniform import BestUniform
 from tangram_sim.planners.compose import Composed
 from tangram_sim.planners.fleet import Group, apportion, master, whole
 from tangram_sim.planners.parallel import Pieces
-from tangram_sim.planners.patterns import Ground, Pattern, Shape, patterns_of, shapes
+from tangram_sim.planners.patterns import SEQUENCES, Ground, Pattern, Shape, patterns_of, shapes
 from tangram_sim.planners.scale import is_large
 from tangram_sim.planners.tangram import tangram, usable_islands
 from tangram_sim.planners.whole_cluster import Price
@@ -139,14 +139,12 @@ def test_stages_on_parts_of_nodes_are_no_worse_than_whole_nodes() -> None:
     known, shape = ground(), Shape((1, 1), 8)
     finer = shape.finer()
     assert finer == Shape((1, 1), 8, 8)
-    coarse, coarse_s, _ = patterns_of(known, shape, (1, 2), 0.2, float("inf"), float("inf"))
-    found = [
-        patterns_of(known, finer, (size,), 0.2, coarse_s, float("inf")) for size in (1, 2)
-    ]  # as the planner does
-    fine, fine_s = (
-        [one for patterns, _, _ in found for one in patterns],
-        min(best_s for _, best_s, _ in found),
-    )
+    coarse, coarse_s, usual, _ = patterns_of(known, shape, 1, "yes", 0.2, float("inf"), float("inf"))
+    assert usual in SEQUENCES
+    fine, fine_s = list[Pattern](), float("inf")
+    for size in SEQUENCES:  # as the planner does
+        found, best_s, _, _ = patterns_of(known, finer, size, "no", 0.2, coarse_s, float("inf"))
+        fine, fine_s = fine + found, min(fine_s, best_s)
     assert fine_s <= coarse_s * (1 + 1e-9) and coarse_s < float("inf")
     for one in (*coarse, *fine):
         for place in one.composed.places:

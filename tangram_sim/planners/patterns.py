@@ -7,6 +7,7 @@ times the sequences: a pattern is priced as that pipeline, by the search that pl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.search import hop_seconds
 from tangram_sim.registry import parallelizer as parallelizer_named
 
-WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # nodes of one copy
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of one copy
 SEQUENCES = (1, 2, 4, 8, 16)  # of one microbatch of one copy
 FACTORS = (
     1.25,
@@ -49,6 +50,10 @@ MOST_STATES = 10_000_000  # counts in a copy over several islands: one number ea
 # that there is none, the second those that are as good as any below it.
 TOLERANCES = (0.01, 0.002)
 KEPT = 2  # patterns of one width and microbatch
+
+
+# Whether to leave the first number of sequences for others: no, if it gives any pattern, or anyway.
+Climb: TypeAlias = Literal["no", "yes", "anyway"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +152,13 @@ def shapes(ground: Ground, kinds: Sequence[int]) -> list[Shape]:
 
 
 def patterns_of(
-    ground: Ground,
-    shape: Shape,
-    start: int,
-    share: float,
-    best_s: float,
-    until_s: float,
-    alone: bool = False,
+    ground: Ground, shape: Shape, start: int, climb: Climb, share: float, best_s: float, until_s: float
 ) -> tuple[list[Pattern], float, int, Counts]:
     """Patterns of one shape that do `share` of the batch in less than (1 + SLACK) x `best_s`.
 
-    Sequences of a microbatch of one copy are tried from `start` upward, or else downward, until they get
-    worse (`alone`: it alone). Also the seconds of the best pattern with its sequences (inf: none found), and
-    what was asked. One piece of work, also on another machine; no question is begun after `until_s` of
-    `time.time`.
+    Also the seconds of the best one (inf: none found), its sequences, and what was asked. Microbatches of one
+    copy have `start` sequences; then more, or else fewer, until it gets worse, if `climb` says so. One piece
+    of work, also on another machine; no question is begun after `until_s` of `time.time`.
     """
     counts, patterns, reached = Counts(), list[Pattern](), (float("inf"), start)
 
@@ -168,16 +166,17 @@ def patterns_of(
         return time.time() >= until_s
 
     at = SEQUENCES.index(start)
-    for sizes in [(start,)] if alone else [SEQUENCES[at:], SEQUENCES[:at][::-1]]:
+    for sizes in [(start,)] if climb == "no" else [SEQUENCES[at:], SEQUENCES[:at][::-1]]:
         for sequences in sizes:
             if expired():
                 break
             found = _search(ground, shape, sequences, share, min(best_s, reached[0]), counts, expired)
             patterns += [pattern for _, pattern in found]
-            if not found or found[0][0] >= reached[0]:
+            if found and found[0][0] < reached[0]:
+                reached = found[0][0], sequences
+            elif sequences != start or climb != "anyway":
                 break
-            reached = found[0][0], sequences
-        if reached[1] != start or reached[0] == float("inf"):
+        if reached[1] != start or (reached[0] == float("inf") and climb != "anyway"):
             break
     return patterns, *reached, counts
 

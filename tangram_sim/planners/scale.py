@@ -21,6 +21,7 @@ from tangram_sim.planners.patterns import (
     SLACK,
     WIDEST,
     WIDTHS,
+    Climb,
     Ground,
     Pattern,
     Shape,
@@ -68,16 +69,17 @@ class Family:
     worse: int = 0
     usual: int = SEQUENCES[0]  # sequences per microbatch of the best pattern, here or of others before
 
-    def next(self, most: int) -> list[tuple[Shape, int, bool]]:
-        """At most so many shapes to search now, from what sequences per microbatch, and whether no others."""
+    def next(self, most: int) -> list[tuple[Shape, int, Climb]]:
+        """At most so many shapes to search now, from what sequences per microbatch, and what others."""
         if self.worse <= 2 and self.shapes:
             taken, self.shapes = self.shapes[:most], self.shapes[most:]
-            return [(shape, self.usual, False) for shape in taken]
+            known = any(seconds < float("inf") for seconds, _ in self.near)
+            return [(shape, self.usual, "yes" if known else "anyway") for shape in taken]
         self.shapes = []
         near = sorted(self.near, key=lambda one: one[0])[: self.finer]
         self.near = []
         return [
-            (finer, sequences, True)
+            (finer, sequences, "no")
             for seconds, shape in near
             if seconds <= self.best_s * (1 + SLACK) and (finer := shape.finer()) is not None
             for sequences in SEQUENCES
@@ -191,8 +193,8 @@ class Fleets:
             found = self.pieces.run(
                 patterns_of,
                 [
-                    (self.ground, shape, start, family.share, family.best_s, self.until_s, alone)
-                    for family, shape, start, alone in turn
+                    (self.ground, shape, start, climb, family.share, family.best_s, self.until_s)
+                    for family, shape, start, climb in turn
                 ],
             )
             for (family, shape, *_), (patterns, reached_s, sequences, counts) in zip(
