@@ -95,6 +95,14 @@ TimeLimit = Annotated[
 ]
 Jobs = Annotated[int, typer.Option("--jobs", help="Processes of the search (0: all cores).")]
 
+Bound = Annotated[
+    bool,
+    typer.Option(
+        "--bound",
+        help="On more than 24 nodes: also prove what no fleet of pipelines beats (up to a minute or two).",
+    ),
+]
+
 
 def command(
     model: shared.ModelArgument,
@@ -126,6 +134,7 @@ def command(
     link_tolerance: LinkTolerance = None,
     time_limit: TimeLimit = None,
     jobs: Jobs = 1,
+    bound: Bound = False,
     stack: shared.Stack = "generic",
     output: shared.Output = None,
     as_json: shared.AsJson = False,
@@ -155,6 +164,7 @@ def command(
                 "--compute-tolerance": compute_tolerance is not None,
                 "--memory-tolerance": memory_tolerance is not None,
                 "--link-tolerance": link_tolerance is not None,
+                "--bound": bound,
             },
         )
     if time_limit is not None and not time_limit >= 0:
@@ -184,6 +194,7 @@ def command(
         tolerances=_tolerances(compute_tolerance, memory_tolerance, link_tolerance),
         time_limit_s=float("inf") if time_limit is None else time_limit,
         jobs=jobs,
+        fleet_bound=bound,
     )
     database = shared.load_hwdb(hwdb)
     job = Job(global_batch, seq, dtype, optimizer, schedule, stack=stack)

@@ -135,6 +135,12 @@ def print_document(document: "PlanDocument") -> None:
         f"bubble and waits {document.bubble_fraction * 100:.1f} %   "
         f"no plan on the cluster below {show_seconds(bound)}{gap}"
     )
+    nearest = document.lower_bound_step_s
+    if nearest not in (bound, document.pipeline_bound_step_s):
+        print_line(
+            f"none of the {document.lower_bound_covers}, below {show_seconds(nearest)} "
+            f"(gap {max(document.step_s / nearest - 1, 0.0) * 100:.1f} %)"
+        )
     least = document.pipeline_bound_step_s
     if least:
         print_line(

@@ -14,12 +14,14 @@ from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Candidate, Wishes
 from tangram_sim.planners.bound import WorkBound
+from tangram_sim.planners.fleet_bound import covers
 from tangram_sim.planners.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.search import Progress
 from tangram_sim.planners.tangram import tangram, usable_islands
 from tangram_sim.planners.uniform import Uniform, uniform_plan
 from tangram_sim.plans import Plan
 from tangram_sim.studies.documents import (
+    FLEETS,
     MOST_SEQUENCES,
     MOST_TOKENS,
     SINGLE_PIPELINES,
@@ -157,6 +159,13 @@ def plan(
             written.pipeline_bound_step_s = min(written.pipeline_bound_step_s, best.step_s)
             written.lower_bound_step_s = written.pipeline_bound_step_s
             written.lower_bound_covers = SINGLE_PIPELINES
+    if found.fleet_bound_s > bound:
+        if covers(best.plan):
+            written.lower_bound_step_s = min(found.fleet_bound_s, best.step_s)
+            written.lower_bound_covers = FLEETS
+        else:
+            written.notes.append(f"no {FLEETS}, ends below {show_seconds(found.fleet_bound_s)}")
+            written.notes[-1] += "; this plan is none of them"
     written.planning_s, written.planning_cpu_s = wall, cpu
     written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
     return Result(written, best, tuple(found.candidates))
