@@ -40,10 +40,13 @@ def own_cost(folder: Path, most_gpus: int) -> None:
         profile = RecordedProfile(folder, run.model, run.cluster)
         recorded = outline_of(run, profile, family == "metis")
         begun = time.process_time()
-        outlines = (metis if family == "metis" else sailor).outlines(profile, run.global_batch)
-        found = ranked(outlines, profile)
+        if family == "metis":
+            found = next(iter(ranked(metis.outlines(profile, run.global_batch), profile)), None)
+            ours = found[0] if found else float("inf")
+        else:
+            first = next(sailor.outlines(profile, run.global_batch), None)
+            ours = step_s(first, profile) if first else float("inf")
         theirs = step_s(recorded, profile)
-        ours = found[0][0] if found else float("inf")
         counts.setdefault(family, []).append(ours <= theirs * (1 + 1e-9))
         print(
             f"{run.planner:15} {run.model:12} {run.cluster_name:22} recorded {run.objective_s:8.3f} s, here "

@@ -6,7 +6,7 @@ peers are found there like everybody else's. `tangram_sim.planners.contract` che
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tangram_sim.clusters import Cluster
@@ -19,6 +19,7 @@ from tangram_sim.lowering.side_by_side import LoweredPlan, lower_plan
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.outline import Outline, fits, plan_of, step_s
 from tangram_sim.planners.profile import Profile, SimulatedProfile
 from tangram_sim.planners.tangram import usable_islands
@@ -42,6 +43,7 @@ class Price:
     cluster: Cluster
     job: Job
     hwdb: Hwdb
+    deadline: Deadline = field(default_factory=Deadline, compare=False)
 
     @cached_property
     def lowering(self) -> Lowering:
