@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Deadline:
-    """`limit_s` seconds by the clock on the wall from now on; searches ask between steps whether it is over."""
+    """`limit_s` seconds from now on, by the clock on the wall; searches ask between steps if it is over."""
 
     limit_s: float = float("inf")
     stopped: bool = field(init=False, default=False)  # somebody asked when it was over, and left off there
@@ -19,9 +19,7 @@ class Deadline:
         self.stopped = self.stopped or time.monotonic() >= self._until_s
         return self.stopped
 
-    @property
-    def note(self) -> str:
-        """What to tell about a plan that was found; empty where the search came to its end."""
-        return (
-            f"stopped by the time limit of {self.limit_s:g} s: the best plan so far" if self.stopped else ""
-        )
+    def notes(self) -> list[str]:
+        """What to tell about a plan that was found; nothing where the search came to its end."""
+        told = f"stopped by the time limit of {self.limit_s:g} s: the best plan so far"
+        return [told] if self.stopped else []

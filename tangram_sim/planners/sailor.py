@@ -4,7 +4,7 @@ Strati et al., "Sailor: Automating Distributed Training over Dynamic, Heterogene
 Clusters" (SOSP 2025). Where this differs from the published code: docs/models/planners.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -121,7 +121,7 @@ def _references(depth: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Equal stages and the sequences of a replica's microbatch; of every kind the tps still open (or none)."""
+    """Equal stages, sequences of a replica's microbatch, and of every kind the tps still open (or none)."""
 
     cuts: tuple[int, ...]
     sequences: int
@@ -229,7 +229,7 @@ class _Space:
         if key not in self._columns:
             table, there = self.profile.layers(kind, tp, sequences), self.profile.kinds[kind]
             replicas = there.nodes * (there.gpus_per_node // tp)
-            self._columns[key] = table and _Column(kind, tp, table, replicas, cuts)
+            self._columns[key] = _Column(kind, tp, table, replicas, cuts) if table else None
         return self._columns[key]
 
     def opened(self, waiting: "_Shape | _Paced") -> Iterator[tuple[float, "_Shape | _Paced | Outline"]]:
@@ -248,7 +248,7 @@ class _Space:
                 yield shape.least_s(), shape
 
     def _outline(self, paced: _Paced) -> tuple[float, Outline] | None:
-        """(seconds, outline): the least slowest and sum of stages, seated so that the closed form is least."""
+        """(seconds, outline): the least slowest and sum of stages, of its seats those of the least step."""
         shape = paced.shape
         own = [column for (column,) in shape.columns]
         nowhere = (float("inf"),) * shape.depth

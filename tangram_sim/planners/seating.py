@@ -2,8 +2,8 @@
 
 Every stage takes `dp` replicas and is as slow as the slowest kind among them: a stage that may take some
 seconds may be on all kinds that are as fast and have the memory, a set. Whether all can be seated depends on
-how many stages allow which set, not on their order (Hall): for every set, the stages that allow nothing beyond
-it must not need more replicas than it has. Stages of equal rows are interchangeable. So under a limit on the
+how many stages allow which set, not on their order (Hall): for every set, the stages that allow nothing else
+must not need more replicas than it has. Stages of equal rows are interchangeable. So under a limit on the
 slowest stage an integer program over (class of stages, set) is left, a dozen variables, and there are as many
 limits as rows have different seconds.
 """
