@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from benchmarks import purchase
 from benchmarks.jobs import jobs
 from benchmarks.measure import Row, call, spend, tangram
-from benchmarks.scale import scale
+from benchmarks.scale import compared, scale
 
 # Arguments of `tangram plan` and the most CPU seconds on one core, cold process.
 PLANNING = (
@@ -133,5 +133,6 @@ GROUPS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "gentree": gentree,
     "purchase": purchasing,
     "scale": scale,
+    "compared": compared,
     "jobs": jobs,
 }

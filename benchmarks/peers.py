@@ -21,7 +21,7 @@ from tangram_sim.planners.flashflex.planner import FlashFlex
 from tangram_sim.planners.hap.planner import Hap
 from tangram_sim.planners.outline import plan_of, step_s
 from tangram_sim.planners.recipe import Tangram
-from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner, ranked
+from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.studies.comparison import answer, question
 
 PLANNERS: dict[str, type[WholeClusterPlanner]] = {
@@ -40,12 +40,8 @@ def own_cost(folder: Path, most_gpus: int) -> None:
         profile = RecordedProfile(folder, run.model, run.cluster)
         recorded = outline_of(run, profile, family == "metis")
         begun = time.process_time()
-        if family == "metis":
-            found = next(iter(ranked(metis.outlines(profile, run.global_batch), profile)), None)
-            ours = found[0] if found else float("inf")
-        else:
-            first = next(sailor.outlines(profile, run.global_batch), None)
-            ours = step_s(first, profile) if first else float("inf")
+        found = next((metis if family == "metis" else sailor).outlines(profile, run.global_batch), None)
+        ours = step_s(found, profile) if found else float("inf")
         theirs = step_s(recorded, profile)
         counts.setdefault(family, []).append(ours <= theirs * (1 + 1e-9))
         print(

@@ -8,9 +8,6 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import permutations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tangram_sim.clusters import Cluster
 from tangram_sim.jobs import Job
 from tangram_sim.models import Model
@@ -18,14 +15,13 @@ from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.outline import Outline, Team, balanced, shared_out, step_s, tables_of
 from tangram_sim.planners.profile import Profile
-from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner, best_that_fits, ranked
+from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner, best_that_fits
 from tangram_sim.plans import Plan
 
 VARIANCE = 1.0  # the smallest device group, over the mean one, rounded down to a power of two
 PERMUTED = 4  # device groups whose order is tried; more than that are tied together
 DEEPEST = 32  # stages
 KEPT = 1.05  # outlines within this of the best are kept, for when memory rules the best one out
-_DEGREES = 8  # tensor-parallel degrees of a place, at most: powers of two and others that divide a node
 UNEVEN = 0.9  # layers cannot be split so well that less than this of the ideal pace is reached
 
 
@@ -40,9 +36,8 @@ class Metis(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The best plan by Metis's own closed form."""
-        outlined = outlines(price.profile, job.global_batch, deadline=price.deadline)
-        found = ranked(outlined, price.profile)
-        return best_that_fits((outline for _, outline in found), price, self)
+        found = outlines(price.profile, job.global_batch, deadline=price.deadline)
+        return best_that_fits(found, price, self)
 
 
 def outlines(
@@ -52,10 +47,10 @@ def outlines(
     permuted: int = PERMUTED,
     deadline: Deadline | None = None,
 ) -> Iterator[Outline]:
-    """Outlines close to the best one over all orders of kinds, device groups and microbatches.
+    """Outlines close to the best one over all orders of kinds, device groups and microbatches, fastest first.
 
-    They are looked at in the order of what a step can take there at the least, so that few are worth a look
-    once the first ones are known; none is after the deadline.
+    Arrangements are looked at in the order of what a step can take there at the least, so that few are worth
+    a look once the first ones are known; none is after the deadline.
     """
     book, best, deadline = _Book(profile), float("inf"), deadline or Deadline()
     waiting: list[tuple[float, int, bool, tuple[Place, ...], int]] = []  # by bound; whether that knows memory
@@ -67,18 +62,20 @@ def outlines(
             if least_s < float("inf"):
                 waiting.append((least_s, len(waiting), False, places, microbatches))
     heapify(waiting)
-    while waiting and waiting[0][0] <= best * KEPT:
+    found = list[tuple[float, Outline]]()
+    while waiting and waiting[0][0] <= best * KEPT and not deadline.over():
         least_s, number, known, places, microbatches = heappop(waiting)
         microbatch = global_batch // microbatches
         if not known:
             least_s = max(least_s, book.least_held_s(places, microbatch, microbatches))
-            heappush(waiting, (least_s, number, True, places, microbatches))
+            if least_s < float("inf"):
+                heappush(waiting, (least_s, number, True, places, microbatches))
             continue
         for seconds, outline in _strategies(book, places, microbatch, microbatches, best):
             best = min(best, seconds)
-            yield outline
-        if deadline.over():
-            return
+            found.append((seconds, outline))
+    found.sort(key=lambda one: one[0])
+    yield from dict.fromkeys(outline for _, outline in found)
 
 
 def _arrangements(profile: Profile, variance: float, permuted: int) -> Iterator[tuple["Place", ...]]:
@@ -133,7 +130,6 @@ def _powers(total: int, depth: int, least: int) -> Iterator[tuple[int, ...]]:
 
 
 Place = tuple[tuple[int, int], ...]  # (kind, GPUs) of a stage
-Floats = NDArray[np.float64]
 
 
 def occupied(profile: Profile, order: Sequence[int], sizes: Sequence[int]) -> tuple[Place, ...]:
@@ -162,7 +158,7 @@ class _Book:
         self._teams: dict[tuple[Place, int, int], tuple[tuple[Team, ...], float, float] | None] = {}
         self._degrees: dict[Place, tuple[int, ...]] = {}
         self._quickest: dict[tuple[Place, int], float] = {}
-        self._held: dict[tuple[Place, int, int], tuple[Floats, Floats]] = {}
+        self._held: dict[tuple[Place, int, int], list[tuple[float, float]]] = {}
 
     def degrees(self, place: Place) -> tuple[int, ...]:
         """Degrees that every kind of a place allows."""
@@ -210,31 +206,31 @@ class _Book:
             self._options(place, microbatch, min(microbatches, len(places) - number))
             for number, place in enumerate(places)
         ]
-        seconds, rooms = (np.stack(one) for one in zip(*options, strict=True))
 
         def held(pace: float) -> float:
-            return float(np.minimum(pace / seconds, rooms).max(axis=1).sum())
+            return sum(max(min(pace / seconds, room) for seconds, room in own) for own in options)
 
-        low, high = 0.0, float(seconds[seconds < np.inf].max())
+        if not all(options):
+            return float("inf")
+        low, high = 0.0, max(seconds for own in options for seconds, _ in own)
         if held(high) < UNEVEN:
             return float("inf")
-        while high - low > 1e-3 * high:
+        while high - low > 1e-2 * high:
             middle = (low + high) / 2
             low, high = (low, middle) if held(middle) >= UNEVEN else (middle, high)
-        return (microbatches - 1) * low + float(seconds.min()) * UNEVEN
+        return (microbatches - 1) * low + min(seconds for own in options for seconds, _ in own) * UNEVEN
 
-    def _options(self, place: Place, microbatch: int, in_flight: int) -> tuple[Floats, Floats]:
-        """(seconds of all atoms, share of all atoms that fits) by tp; inf and 0 where there is no row."""
+    def _options(self, place: Place, microbatch: int, in_flight: int) -> list[tuple[float, float]]:
+        """(seconds of all atoms, share of all atoms that fits) of every tp that has a row."""
         key = (place, microbatch, in_flight)
         if key not in self._held:
-            seconds, rooms = np.full(_DEGREES, np.inf), np.zeros(_DEGREES)
-            for number, tp in enumerate(self.degrees(place)[:_DEGREES]):
+            self._held[key] = []
+            for tp in self.degrees(place):
                 stage = self.stage(place, tp, microbatch)
                 tables = tables_of(stage[0], self.profile) if stage else None
                 if stage and tables:
-                    seconds[number] = stage[1]
-                    rooms[number] = min(one.memory_bytes / one.bytes_with(in_flight)[-1] for one in tables)
-            self._held[key] = seconds, rooms
+                    room = min(table.memory_bytes / table.bytes_with(in_flight)[-1] for table in tables)
+                    self._held[key].append((stage[1], room))
         return self._held[key]
 
 

@@ -29,7 +29,7 @@ class Seating:
     dp: int
 
     def best(self, repeats: int) -> Iterator[list[Stage]]:
-        """Seats of the least repeats x slowest + sum, some ways: they differ in transfers. None: no seats."""
+        """Some seatings of the least repeats x slowest + sum, unlike in transfers; none if there is none."""
         found = self.least(repeats)
         if found is None:
             return
