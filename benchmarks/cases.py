@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from benchmarks import purchase
 from benchmarks.jobs import jobs
 from benchmarks.measure import Row, call, spend, tangram
-from benchmarks.scale import gaps, scale
+from benchmarks.scale import compared, gaps, scale
 
 # Arguments of `tangram plan` and the most CPU seconds on one core, cold process.
 PLANNING = (
@@ -134,5 +134,6 @@ GROUPS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "purchase": purchasing,
     "scale": scale,
     "gaps": gaps,
+    "compared": compared,
     "jobs": jobs,
 }

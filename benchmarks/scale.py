@@ -29,6 +29,11 @@ CASES = (
     ("llama3-405b", 8192, 16384, 6, 60.0),
     ("deepseek-v3", 8192, 16384, 6, 60.0),
 )
+# model, global batch, kinds: planners side by side on as many GPUs, each for so many seconds at most
+COMPARED = (("llama3-70b", 2048, 2), ("llama3-70b", 2048, 4), ("mixtral-8x7b", 2048, 4))
+COMPARED_GPUS, LIMIT_S = 1024, 100
+PLANNERS = ("tangram", "sailor", "uniform", "amp", "metis", "flashflex", "hap")
+BEATEN = ("sailor", "uniform")  # Tangram's step is never longer than theirs
 FITTED = "llama3-70b"  # same kinds and batch at several sizes: its exponent is fitted
 
 
@@ -108,3 +113,25 @@ def gaps(compiled: Path) -> Iterator[Row]:
             f"{found['lower_bound_step_s']:.4g} s on {found['lower_bound_covers']}",
         )
     yield Row("median gap at scale", 100 * statistics.median(found_gaps), "%", 15.0)
+
+
+def compared(compiled: Path) -> Iterator[Row]:
+    """Every planner on 1,024 GPUs under a time limit: CPU seconds of planning, with its step in the note."""
+    for model, batch, kinds in COMPARED:
+        cluster = write_cluster(compiled, COMPARED_GPUS, kinds)
+        case = f"{model}, batch {batch}, {COMPARED_GPUS} GPUs of {kinds} kinds"
+        steps = dict[str, float]()
+        for name in PLANNERS:
+            asked = f"compare {model} {cluster} --global-batch {batch} --planners {name}"
+            spent = tangram(f"{asked} --time-limit {LIMIT_S} --json", compiled)
+            told = json.loads(spent.printed)["planners"][name]
+            note = told["reason"]
+            if told["plan"]:
+                steps[name] = told["step_s"]
+                words = (f"step {told['step_s']:.3g} s", f"{told['gpus_used']} GPUs", *told["plan"]["notes"])
+                note = ", ".join(words)
+            yield Row(
+                f"{name}: {case}", told["planning_cpu_s"], "CPU s", peak_bytes=spent.peak_bytes, note=note
+            )
+        for name in BEATEN:
+            yield Row(f"tangram's step over {name}'s: {case}", steps["tangram"] / steps[name], "x", 1.0)

@@ -24,6 +24,7 @@ from tangram_sim.planners.compose import Composed
 from tangram_sim.planners.fleet import Group, apportion, master, whole
 from tangram_sim.planners.parallel import Pieces
 from tangram_sim.planners.patterns import SEQUENCES, Ground, Pattern, Shape, patterns_of, shapes
+from tangram_sim.planners.sailor import Sailor
 from tangram_sim.planners.scale import is_large
 from tangram_sim.planners.tangram import tangram, usable_islands
 from tangram_sim.planners.whole_cluster import Price
@@ -237,20 +238,24 @@ def test_a_short_time_limit_gives_the_best_plan_so_far_never_worse_than_uniform(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "batch"), [("llama3-70b", 2048), ("mixtral-8x7b", 1024)])
-def test_at_1024_gpus_no_worse_than_uniform(name: str, batch: int) -> None:
-    """Dense and a mixture, two kinds with 64 nodes each, and three unequal counts of three kinds."""
+@pytest.mark.parametrize(
+    ("name", "batch", "counts"), [("llama3-70b", 2048, (64, 64, 0)), ("mixtral-8x7b", 1024, (90, 30, 8))]
+)
+def test_at_1024_gpus_no_worse_than_uniform_and_sailor(
+    name: str, batch: int, counts: tuple[int, ...]
+) -> None:
+    """A dense model on two kinds with 64 nodes each, a mixture on unequal counts of three kinds."""
     h100, a100 = large().groups[1].node, large().groups[0].node
     slow = replace(h100, gpu=HWDB.gpu("H20-96GB"))
     model, job = load_model(name), Job(batch, dtype="bf16")
-    for counts in ((64, 64, 0), (90, 30, 8)):
-        nodes = zip(counts, (h100, a100, slow), strict=True)
-        groups = tuple(NodeGroup(f"g{n}", count, node) for n, (count, node) in enumerate(nodes) if count)
-        cluster = Cluster("x", groups, Network())
-        assert cluster.gpus == 1024
-        price = Price(model, cluster, job, HWDB.fresh())
-        uniform_s = price.step_s(BestUniform().plan(model, cluster, job, price))
-        assert tangram(model, cluster, job, HWDB.fresh(), Wishes()).ranked[0].step_s <= uniform_s
+    nodes = zip(counts, (h100, a100, slow), strict=True)
+    groups = tuple(NodeGroup(f"g{n}", count, node) for n, (count, node) in enumerate(nodes) if count)
+    cluster = Cluster("x", groups, Network())
+    assert cluster.gpus == 1024
+    ours_s = tangram(model, cluster, job, HWDB.fresh(), Wishes()).ranked[0].step_s
+    price = Price(model, cluster, job, HWDB.fresh())
+    for peer in (BestUniform(), Sailor()):
+        assert ours_s <= price.step_s(peer.plan(model, cluster, job, price)), peer.name
 
 
 @pytest.mark.slow

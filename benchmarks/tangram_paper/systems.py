@@ -219,7 +219,7 @@ def whole(planner: WholeClusterPlanner) -> Callable[[Question], Planned]:
 
     def plan(asked: Question) -> Planned:
         size = asked.constraints.microbatch_per_rank
-        price = RestrictedPrice(asked.model, asked.cluster, asked.job, asked.hwdb, size)
+        price = RestrictedPrice(asked.model, asked.cluster, asked.job, asked.hwdb, sequences=size)
         return planner.plan(asked.model, asked.cluster, asked.job, price), 0
 
     return plan

@@ -15,6 +15,13 @@ Planners = Annotated[
     str | None,
     typer.Option("--planners", help="Names, e.g. tangram,metis,sailor.  [default: all that are installed]"),
 ]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        help="Seconds after which each planner has to take its best plan so far.  [default: none]",
+    ),
+]
 Plot = Annotated[
     Path | None,
     typer.Option("--plot", help="Draw steps and planning times into this HTML file (extra `plot`)."),
@@ -31,11 +38,14 @@ def command(
     optimizer: shared.Optimizer = "adamw",
     schedule: shared.Schedule = "1f1b",
     stack: shared.Stack = "generic",
+    time_limit: TimeLimit = None,
     as_json: shared.AsJson = False,
     plot: Plot = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Ask several planners for a plan of MODEL on CLUSTER, and play all plans with the same simulator."""
+    time_limit_s = shared.time_limit_s(time_limit)
+
     from tangram_sim.cli import writing
     from tangram_sim.cli.console import print_json
     from tangram_sim.datafiles import write_whole
@@ -53,6 +63,7 @@ def command(
         Job(global_batch, seq, dtype, optimizer, schedule, stack=stack),
         shared.names("--planners", planners),
         hwdb=database,
+        time_limit_s=time_limit_s,
     )
     if plot is not None:
         write_whole(plot, plot_html(answers, f"{model} on {cluster}"))
@@ -92,6 +103,9 @@ def print_answers(answers: "list[Answer]") -> None:
     for one in answers:
         if one.result is None:
             print_line(f"{one.planner}: {one.status}: {one.reason}")
+        else:
+            for note in one.result.document.notes:
+                print_line(f"{one.planner}: {note}")
 
 
 def _require_plotly() -> None:

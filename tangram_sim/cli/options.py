@@ -79,6 +79,13 @@ def require_fraction(option: str, value: float) -> None:
         raise BadInputError(f"{option} {value:g}: give a finite number, zero or more, e.g. 0.1")
 
 
+def time_limit_s(given: float | None) -> float:
+    """--time-limit in seconds, inf where it was not given. Raises BadInputError unless 0 or more."""
+    if given is not None and not given >= 0:
+        raise BadInputError(f"--time-limit {given:g}: give seconds, 0 or more")
+    return float("inf") if given is None else given
+
+
 def names(option: str, text: str | None) -> tuple[str, ...]:
     """A comma-separated list of names; () where the option was not given.
 

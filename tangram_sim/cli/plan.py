@@ -89,8 +89,8 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
-        help="Seconds after which to take the best plan so far; 0: the best uniform one, over all GPUs or "
-        "one island.  [default: none]",
+        help="Seconds after which to take the best plan so far; 0: of tangram the best uniform one, over all "
+        "GPUs or one island.  [default: none]",
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", help="Processes of the search (0: all cores).")]
@@ -160,6 +160,10 @@ def command(
                 "--top": top > 1,
                 "--candidates": candidates,
                 "--whole-islands": not sub_islands,
+                "--no-prune": no_prune,
+                "--window": window != "auto",
+                "--ablation": ablation,
+                "--one-pipeline": not replicate,
                 "--island-stages": not spanning,
                 "--compute-tolerance": compute_tolerance is not None,
                 "--memory-tolerance": memory_tolerance is not None,
@@ -167,8 +171,7 @@ def command(
                 "--bound": bound,
             },
         )
-    if time_limit is not None and not time_limit >= 0:
-        raise BadInputError(f"--time-limit {time_limit:g}: give seconds, 0 or more")
+    time_limit_s = shared.time_limit_s(time_limit)
     fixes, microbatch_per_rank = _preset(preset, list(fix or []), microbatch_per_rank)
 
     from tangram_sim.cli import writing
@@ -192,7 +195,7 @@ def command(
         replicate=replicate,
         spanning=spanning,
         tolerances=_tolerances(compute_tolerance, memory_tolerance, link_tolerance),
-        time_limit_s=float("inf") if time_limit is None else time_limit,
+        time_limit_s=time_limit_s,
         jobs=jobs,
         fleet_bound=bound,
     )
@@ -214,7 +217,14 @@ def command(
     if planner != "tangram":
         from tangram_sim.studies.comparison import plan_with
 
-        result = plan_with(planner, load_model(model), load_cluster(cluster, database), job, hwdb=database)
+        result = plan_with(
+            planner,
+            load_model(model),
+            load_cluster(cluster, database),
+            job,
+            hwdb=database,
+            time_limit_s=time_limit_s,
+        )
         writing.show(result, as_json=as_json, output=output, trace=trace)
         return
     with SlowProgress("planning") as progress:

@@ -11,6 +11,7 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.jobs import Job
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.metis import occupied
 from tangram_sim.planners.outline import Outline, Team, balanced
 from tangram_sim.planners.profile import Profile
@@ -29,12 +30,13 @@ class Amp(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The best plan by AMP's own closed form."""
-        found = ranked(outlines(price.profile, job.global_batch), price.profile)
+        found = ranked(outlines(price.profile, job.global_batch, price.deadline), price.profile)
         return best_that_fits((outline for _, outline in found), price, self)
 
 
-def outlines(profile: Profile, global_batch: int) -> Iterator[Outline]:
-    """The best split of the layers for every layout, microbatch and order of kinds."""
+def outlines(profile: Profile, global_batch: int, deadline: Deadline | None = None) -> Iterator[Outline]:
+    """The best split of the layers for every layout, microbatch and order of kinds, until time is over."""
+    deadline = deadline or Deadline()
     gpus = sum(kind.gpus for kind in profile.kinds)
     common = set(profile.tps(0)).intersection(*(profile.tps(kind) for kind in range(len(profile.kinds))))
     for tp in sorted(common):
@@ -47,6 +49,8 @@ def outlines(profile: Profile, global_batch: int) -> Iterator[Outline]:
             for order in permutations(range(len(profile.kinds))):
                 places = occupied(profile, order, [tp * dp] * depth)
                 for size in divisors(global_batch // dp):
+                    if deadline.over():
+                        return
                     stages = stages_of(places, tp, size)
                     microbatches = global_batch // dp // size
                     found = balanced(stages, microbatches, profile)

@@ -6,7 +6,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import Counts
 from tangram_sim.planners.trivial import fastest_uniform
-from tangram_sim.planners.whole_cluster import CannotAnswerError, Price, WholeClusterPlanner
+from tangram_sim.planners.whole_cluster import CannotAnswerError, Price, WholeClusterPlanner, no_answer
 from tangram_sim.plans import Plan
 
 
@@ -24,9 +24,9 @@ class BestUniform(WholeClusterPlanner):
                 f"uniform: {', '.join(group.node.gpu.name for group in short)}: no {job.dtype} units; "
                 f"{self.limits}"
             )
-        found = fastest_uniform(model, cluster, job, price.lowering, [()], Constraints(), Counts())
+        found = fastest_uniform(
+            model, cluster, job, price.lowering, [()], Constraints(), Counts(), price.deadline
+        )
         if found is None:
-            raise CannotAnswerError(
-                f"uniform: no layout of {model.name} on {cluster.name} fits; {self.limits}"
-            )
+            raise no_answer(self, price, f"no layout of {model.name} on {cluster.name} fits")
         return found.plan

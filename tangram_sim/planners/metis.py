@@ -5,15 +5,17 @@ differs from the published code: docs/models/planners.md.
 """
 
 from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import permutations
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.jobs import Job
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.outline import Outline, Team, balanced, shared_out, step_s, tables_of
 from tangram_sim.planners.profile import Profile
-from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner, best_that_fits, ranked
+from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner, best_that_fits
 from tangram_sim.plans import Plan
 
 VARIANCE = 1.0  # the smallest device group, over the mean one, rounded down to a power of two
@@ -34,29 +36,56 @@ class Metis(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The best plan by Metis's own closed form."""
-        found = ranked(outlines(price.profile, job.global_batch), price.profile)
-        return best_that_fits((outline for _, outline in found), price, self)
+        found = outlines(price.profile, job.global_batch, deadline=price.deadline)
+        return best_that_fits(found, price, self)
 
 
 def outlines(
-    profile: Profile, global_batch: int, variance: float = VARIANCE, permuted: int = PERMUTED
+    profile: Profile,
+    global_batch: int,
+    variance: float = VARIANCE,
+    permuted: int = PERMUTED,
+    deadline: Deadline | None = None,
 ) -> Iterator[Outline]:
-    """Outlines close to the best one over all orders of kinds, device groups and microbatches."""
+    """Outlines close to the best one over all orders of kinds, device groups and microbatches, fastest first.
+
+    Arrangements are looked at in the order of what a step can take there at the least, so that few are worth
+    a look once the first ones are known; none is after the deadline.
+    """
+    book, best, deadline = _Book(profile), float("inf"), deadline or Deadline()
+    waiting: list[tuple[float, int, bool, tuple[Place, ...], int]] = []  # by bound; whether that knows memory
+    for places in _arrangements(profile, variance, permuted):
+        if deadline.over():
+            break
+        for microbatches in divisors(global_batch):
+            least_s = book.least_s(places, global_batch // microbatches, microbatches)
+            if least_s < float("inf"):
+                waiting.append((least_s, len(waiting), False, places, microbatches))
+    heapify(waiting)
+    found = list[tuple[float, Outline]]()
+    while waiting and waiting[0][0] <= best * KEPT and not deadline.over():
+        least_s, number, known, places, microbatches = heappop(waiting)
+        microbatch = global_batch // microbatches
+        if not known:
+            least_s = max(least_s, book.least_held_s(places, microbatch, microbatches))
+            if least_s < float("inf"):
+                heappush(waiting, (least_s, number, True, places, microbatches))
+            continue
+        for seconds, outline in _strategies(book, places, microbatch, microbatches, best):
+            best = min(best, seconds)
+            found.append((seconds, outline))
+    found.sort(key=lambda one: one[0])
+    yield from dict.fromkeys(outline for _, outline in found)
+
+
+def _arrangements(profile: Profile, variance: float, permuted: int) -> Iterator[tuple["Place", ...]]:
+    """The kinds under every device group, for all depths, orders of kinds and sizes of groups."""
     gpus = sum(kind.gpus for kind in profile.kinds)
-    counts = sorted(divisors(global_batch), key=lambda count: (abs(count.bit_length() - 6), count))
-    book, best = _Book(profile), float("inf")
     for depth in range(1, min(DEEPEST, profile.atoms, gpus) + 1):
         groups = list(device_groups(gpus, depth, variance, permuted))
         for order in permutations(range(len(profile.kinds))):
             for sizes in groups:
-                places = occupied(profile, order, sizes)
-                for microbatches in counts:
-                    microbatch = global_batch // microbatches
-                    if book.least_s(places, microbatch, microbatches) > best * KEPT:
-                        continue
-                    for seconds, outline in _strategies(book, places, microbatch, microbatches, best):
-                        best = min(best, seconds)
-                        yield outline
+                yield occupied(profile, order, sizes)
 
 
 def device_groups(gpus: int, depth: int, variance: float, permuted: int) -> Iterator[tuple[int, ...]]:
@@ -129,6 +158,7 @@ class _Book:
         self._teams: dict[tuple[Place, int, int], tuple[tuple[Team, ...], float, float] | None] = {}
         self._degrees: dict[Place, tuple[int, ...]] = {}
         self._quickest: dict[tuple[Place, int], float] = {}
+        self._held: dict[tuple[Place, int, int], list[tuple[float, float]]] = {}
 
     def degrees(self, place: Place) -> tuple[int, ...]:
         """Degrees that every kind of a place allows."""
@@ -169,6 +199,39 @@ class _Book:
     def least_s(self, places: Sequence[Place], microbatch: int, microbatches: int) -> float:
         """About the least a step can take there; inf where a stage has no row in the profile."""
         return _least_s([self.quickest_s(place, microbatch) for place in places], microbatches)
+
+    def least_held_s(self, places: Sequence[Place], microbatch: int, microbatches: int) -> float:
+        """The same where every stage holds no more than its memory; whatever tp, layers split at will."""
+        options = [
+            self._options(place, microbatch, min(microbatches, len(places) - number))
+            for number, place in enumerate(places)
+        ]
+
+        def held(pace: float) -> float:
+            return sum(max(min(pace / seconds, room) for seconds, room in own) for own in options)
+
+        if not all(options):
+            return float("inf")
+        low, high = 0.0, max(seconds for own in options for seconds, _ in own)
+        if held(high) < UNEVEN:
+            return float("inf")
+        while high - low > 1e-2 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if held(middle) >= UNEVEN else (middle, high)
+        return (microbatches - 1) * low + min(seconds for own in options for seconds, _ in own) * UNEVEN
+
+    def _options(self, place: Place, microbatch: int, in_flight: int) -> list[tuple[float, float]]:
+        """(seconds of all atoms, share of all atoms that fits) of every tp that has a row."""
+        key = (place, microbatch, in_flight)
+        if key not in self._held:
+            self._held[key] = []
+            for tp in self.degrees(place):
+                stage = self.stage(place, tp, microbatch)
+                tables = tables_of(stage[0], self.profile) if stage else None
+                if stage and tables:
+                    room = min(table.memory_bytes / table.bytes_with(in_flight)[-1] for table in tables)
+                    self._held[key].append((stage[1], room))
+        return self._held[key]
 
 
 def _least_s(seconds: Sequence[float], microbatches: int) -> float:

@@ -130,6 +130,7 @@ class SimulatedProfile(Profile):
     prices: StagePrices
     like: Layout = field(default_factory=Layout)
     _tables: dict[tuple[int, int, int], LayerTable | None] = field(init=False, default_factory=dict)
+    _rates: dict[tuple[int, int], float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         first = [0]
@@ -192,10 +193,12 @@ class SimulatedProfile(Profile):
 
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
         """The slower NIC, or what limits the groups: one flow may have all of it, whatever its size."""
-        pairs = [(i, j) for i in self.islands[a].groups for j in self.islands[b].groups]
-        limit = min(self.cluster.group_limit(i, j)[0] for i, j in pairs)
-        nics = min(self.islands[kind].nic_bytes_per_s for kind in (a, b))
-        return min(limit, nics) * self.hwdb.network_efficiency.value
+        if (a, b) not in self._rates:
+            pairs = [(i, j) for i in self.islands[a].groups for j in self.islands[b].groups]
+            limit = min(self.cluster.group_limit(i, j)[0] for i, j in pairs)
+            nics = min(self.islands[kind].nic_bytes_per_s for kind in (a, b))
+            self._rates[a, b] = min(limit, nics) * self.hwdb.network_efficiency.value
+        return self._rates[a, b]
 
     def inside_rate(self, kind: int, size: float) -> float:
         """One link of the node."""

@@ -3,6 +3,7 @@
 from tangram_sim.clusters import Cluster
 from tangram_sim.jobs import Job
 from tangram_sim.models import Model
+from tangram_sim.planners.api import Wishes
 from tangram_sim.planners.tangram import tangram
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.plans import Plan
@@ -16,4 +17,7 @@ class Tangram(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The best plan found."""
-        return tangram(model, cluster, job, price.hwdb).ranked[0].plan
+        wishes = Wishes(time_limit_s=price.deadline.limit_s)
+        found = tangram(model, cluster, job, price.hwdb, wishes)
+        price.deadline.over()  # its search has the limit of its own: this notes that it ran into it
+        return found.ranked[0].plan

@@ -4,25 +4,28 @@ Strati et al., "Sailor: Automating Distributed Training over Dynamic, Heterogene
 Clusters" (SOSP 2025). Where this differs from the published code: docs/models/planners.md.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise, permutations, product
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from itertools import count, pairwise
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.jobs import Job
 from tangram_sim.models import Model
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.outline import Outline, Team, step_s
-from tangram_sim.planners.profile import Profile
-from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner, best_that_fits, ranked
+from tangram_sim.planners.profile import LayerTable, Profile
+from tangram_sim.planners.seating import Row, Seating
+from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner, best_that_fits
 from tangram_sim.plans import Plan
 
 WORTHWHILE = 1.5  # speed-up that doubling tp must bring
-KEPT = 1.1  # outlines within this of the best are kept, for when memory rules the best one out
 DEEPEST = 32  # stages
 
 
 class Sailor(WholeClusterPlanner):
-    """For every depth and microbatch: tp by kind, dp from large to small, a DP over stages for replicas."""
+    """Depth, microbatch, tp by kind and number of microbatches best-first; replicas by integer program."""
 
     name = "sailor"
     limits = (
@@ -32,30 +35,31 @@ class Sailor(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The best plan by Sailor's own closed form."""
-        found = ranked(outlines(price.profile, job.global_batch), price.profile)
-        return best_that_fits((outline for _, outline in found), price, self)
+        return best_that_fits(outlines(price.profile, job.global_batch, price.deadline), price, self)
 
 
-@dataclass
-class _Best:
-    """The least closed form so far."""
+def outlines(profile: Profile, global_batch: int, deadline: Deadline | None = None) -> Iterator[Outline]:
+    """The best outline for every depth, microbatch, tp by kind and number of microbatches, fastest first.
 
-    seconds: float = float("inf")
-
-
-def outlines(profile: Profile, global_batch: int) -> Iterator[Outline]:
-    """Outlines close to the best one, over all depths and microbatches per replica."""
-    best = _Best()
-    sizes = [1 << power for power in range(global_batch.bit_length()) if 1 << power <= global_batch]
-    for depth in range(1, min(DEEPEST, profile.atoms) + 1):
-        cuts = even_cuts(profile.atoms, depth)
-        for size in sizes:
-            choices = [_degrees(profile, kind, size, cuts) for kind in range(len(profile.kinds))]
-            if not any(choices):
-                break  # larger microbatches need more memory, or have no row
-            for tps in product(*((*choice, 0) if choice else (0,) for choice in choices)):
-                if any(tps):
-                    yield from _replicated(profile, global_batch, cuts, size, tps, best)
+    Best-first: what is not settled waits under a bound on its steps and is opened when its turn comes; what
+    is settled waits under its step, and when its turn comes nothing can be before it. When time is over only
+    what is settled is handed out.
+    """
+    deadline, numbers, seen = deadline or Deadline(), count(), set[Outline]()
+    space = _Space(profile, global_batch)
+    waiting: list[tuple[float, int, _Shape | _Paced | Outline]] = [
+        (shape.least_s(), next(numbers), shape) for shape in space.shapes()
+    ]
+    heapify(waiting)
+    while waiting and waiting[0][0] < float("inf"):
+        bound_s, _, first = heappop(waiting)
+        if isinstance(first, Outline):
+            if first not in seen:
+                seen.add(first)
+                yield first
+        elif not deadline.over():
+            for least_s, found in space.opened(first):
+                heappush(waiting, (max(bound_s, least_s), next(numbers), found))
 
 
 def even_cuts(atoms: int, depth: int) -> tuple[int, ...]:
@@ -68,144 +72,212 @@ def even_cuts(atoms: int, depth: int) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def _degrees(profile: Profile, kind: int, size: int, cuts: Sequence[int]) -> tuple[int, ...]:
-    """Degrees worth looking at: the least that fits some stage, and doublings that pay WORTHWHILE."""
-    depth, found, last = len(cuts) - 1, list[int](), float("inf")
-    for tp in profile.tps(kind):
-        table = profile.layers(kind, tp, size)
-        if table is None:
-            continue
-        held = table.bytes_with(1)
-        if all(held[cuts[place + 1]] - held[cuts[place]] > table.memory_bytes for place in range(depth)):
-            continue
-        if not found or last / table.seconds[-1] >= WORTHWHILE:
-            found.append(tp)
-            last = table.seconds[-1]
-    return tuple(found)
+@dataclass(frozen=True)
+class _Column:
+    """Every stage of one depth on one kind under one tp; `replicas` of it are there."""
+
+    kind: int
+    tp: int
+    table: LayerTable
+    replicas: int
+    cuts: tuple[int, ...]
+
+    @cached_property
+    def seconds(self) -> tuple[float, ...]:
+        """Of every stage. Summed atom by atom, so that equal stages take equal seconds to the last digit."""
+        atoms = [f + b for f, b in zip(self.table.forward_s, self.table.backward_s, strict=True)]
+        return tuple(sum(atoms[start:stop]) for start, stop in pairwise(self.cuts))
+
+    @cached_property
+    def heavier(self) -> dict[int, int]:
+        """For some stages those that take at least as long, as bits."""
+        return {
+            one: sum(1 << place for place, seconds in enumerate(self.seconds) if seconds >= self.seconds[one])
+            for one in _references(len(self.seconds))
+        }
+
+    def allowed(self, microbatches: int) -> tuple[float, ...]:
+        """Seconds, inf where a stage does not fit with the microbatches in flight at its place."""
+        depth = len(self.seconds)
+        microbatches = min(microbatches, depth)
+        if microbatches not in self._allowed:
+            found = []
+            for place, (start, stop) in enumerate(pairwise(self.cuts)):
+                held = self.table.bytes_with(min(microbatches, depth - place))
+                fits = held[stop] - held[start] <= self.table.memory_bytes
+                found.append(self.seconds[place] if fits else float("inf"))
+            self._allowed[microbatches] = tuple(found)
+        return self._allowed[microbatches]
+
+    @cached_property
+    def _allowed(self) -> dict[int, tuple[float, ...]]:
+        return {}
 
 
-def _replicated(
-    profile: Profile, global_batch: int, cuts: tuple[int, ...], size: int, tps: tuple[int, ...], best: _Best
-) -> Iterator[Outline]:
-    """Data-parallel degrees from large to small, until fewer replicas cannot win any more."""
-    depth = len(cuts) - 1
-    usable = [
-        kind.nodes * (kind.gpus_per_node // tp) if tp else 0
-        for kind, tp in zip(profile.kinds, tps, strict=True)
-    ]
-    most = min(sum(usable) // depth, global_batch // size)
-    if not most or any(tp and not count for tp, count in zip(tps, usable, strict=True)):
-        return
-    times = _times(profile, cuts, size, tps)
-    if times is None:
-        return
-    quickest = max(min(row) for row in times)
-    fastest = sum(min(row) for row in times)
-    for dp in range(most, 0, -1):
-        microbatches = -(-global_batch // (size * dp))
-        if (microbatches - 1) * quickest + fastest > best.seconds * KEPT:
-            return
-        rows = _allowed(profile, cuts, size, tps, microbatches, times)
-        for stages in _seats(rows, usable, dp, microbatches, best.seconds * KEPT):
-            teams = tuple(
-                tuple(Team(kind, count, tps[kind], count * size) for kind, count in stage) for stage in stages
-            )
-            outline = Outline(microbatches, size * dp, cuts, teams)
-            seconds = step_s(outline, profile)
-            if seconds <= best.seconds * KEPT:
-                best.seconds = min(best.seconds, seconds)
-                yield outline
+def _references(depth: int) -> tuple[int, ...]:
+    """Stages to bound by: the ends, a short one and a long one."""
+    return tuple(dict.fromkeys((0, min(1, depth - 1), max(depth - 2, 0), depth - 1)))
 
 
-def _times(profile: Profile, cuts: Sequence[int], size: int, tps: Sequence[int]) -> list[list[float]] | None:
-    """Seconds of every stage by kind; inf for kinds that are not used."""
-    tables = [profile.layers(kind, tp, size) if tp else None for kind, tp in enumerate(tps)]
-    rows = [
-        [table.seconds[stop] - table.seconds[start] if table else float("inf") for table in tables]
-        for start, stop in pairwise(cuts)
-    ]
-    return rows if all(min(row) < float("inf") for row in rows) else None
+@dataclass(frozen=True)
+class _Shape:
+    """Equal stages, sequences of a replica's microbatch, and of every kind the tps still open (or none)."""
+
+    cuts: tuple[int, ...]
+    sequences: int
+    global_batch: int
+    columns: tuple[tuple[_Column | None, ...], ...]  # by kind; None: the kind is not used
+
+    @property
+    def depth(self) -> int:
+        """Stages."""
+        return len(self.cuts) - 1
+
+    @property
+    def settled(self) -> bool:
+        """Whether one tp by kind is left."""
+        return all(len(open_) == 1 for open_ in self.columns)
+
+    @cached_property
+    def _quickest(self) -> list[float]:
+        """Seconds of every stage on its quickest kind."""
+        used = [column.seconds for open_ in self.columns for column in open_ if column]
+        return [min(row) for row in zip(*used, strict=True)]
+
+    @cached_property
+    def _levels(self) -> list[list[tuple[float, int]]]:
+        """For some stages: (seconds, most dp of stages at least as heavy that all end in these seconds)."""
+        levels = []
+        used = [column for open_ in self.columns for column in open_ if column]
+        for place in _references(self.depth):
+            heavier = -1
+            for column in used:
+                heavier &= column.heavier[place]
+            held, level = dict[int, int](), list[tuple[float, int]]()
+            for column in sorted(used, key=lambda one: one.seconds[place]):
+                held[column.kind] = max(held.get(column.kind, 0), column.replicas)
+                level.append((column.seconds[place], sum(held.values()) // heavier.bit_count()))
+            levels.append(level)
+        return levels
+
+    def slowest_s(self, dp: int) -> float:
+        """The slowest stage takes at least this, with so many replicas; inf where there are not as many."""
+        found = [max(self._quickest)]
+        for level in self._levels:
+            found.append(min((seconds for seconds, most in level if most >= dp), default=float("inf")))
+        return max(found)
+
+    def least_s(self) -> float:
+        """No step is shorter, whatever dp and the number of microbatches; inf where there is none."""
+        if not any(column for open_ in self.columns for column in open_):
+            return float("inf")
+        least = float("inf")
+        for seconds in {seconds for level in self._levels for seconds, _ in level}:
+            dp = self.global_batch // self.sequences
+            for level in self._levels:
+                dp = min(dp, max((most for one, most in level if one <= seconds), default=0))
+            if dp:
+                least = min(least, self.paced_s(dp, -(-self.global_batch // (self.sequences * dp))))
+        return least
+
+    def paced_s(self, dp: int, microbatches: int) -> float:
+        """No step with so many replicas and microbatches is shorter."""
+        return (microbatches - 1) * self.slowest_s(dp) + sum(self._quickest)
 
 
-def _allowed(
-    profile: Profile,
-    cuts: Sequence[int],
-    size: int,
-    tps: Sequence[int],
-    microbatches: int,
-    times: list[list[float]],
-) -> list[list[float]]:
-    """The same with inf where a stage does not fit a kind, as deep in the pipeline as it is."""
-    depth = len(times)
-    rows = []
-    for place, row in enumerate(times):
-        kept = list(row)
-        for kind, tp in enumerate(tps):
-            table = profile.layers(kind, tp, size) if tp else None
-            if table is None:
+@dataclass(frozen=True, slots=True)
+class _Paced:
+    """A settled shape with a number of microbatches; `dp` is the least that is through with them."""
+
+    shape: _Shape
+    microbatches: int
+    dp: int
+
+
+@dataclass
+class _Space:
+    """What is searched: shapes, what they are opened into, and their outlines."""
+
+    profile: Profile
+    global_batch: int
+    _columns: dict[tuple[int, int, int, int], _Column | None] = field(default_factory=dict)
+
+    def shapes(self) -> Iterator[_Shape]:
+        """One per depth and microbatch, every tp worth looking at open."""
+        sizes = [1 << power for power in range(self.global_batch.bit_length())]
+        for depth in range(1, min(DEEPEST, self.profile.atoms) + 1):
+            cuts = even_cuts(self.profile.atoms, depth)
+            for sequences in sizes:
+                columns = [self._worth(kind, sequences, cuts) for kind in range(len(self.profile.kinds))]
+                if not any(columns):
+                    break  # larger microbatches need more memory, or have no row
+                yield _Shape(cuts, sequences, self.global_batch, tuple((*own, None) for own in columns))
+
+    def _worth(self, kind: int, sequences: int, cuts: tuple[int, ...]) -> list[_Column]:
+        """Degrees worth looking at: the least that fits some stage, and doublings that pay WORTHWHILE."""
+        found = list[_Column]()
+        for tp in self.profile.tps(kind):
+            column = self._column(kind, tp, sequences, cuts)
+            if column is None or min(column.allowed(1)) == float("inf"):
                 continue
-            held = table.bytes_with(min(microbatches, depth - place))
-            if held[cuts[place + 1]] - held[cuts[place]] > table.memory_bytes:
-                kept[kind] = float("inf")
-        rows.append(kept)
-    return rows
+            if not found or found[-1].table.seconds[-1] / column.table.seconds[-1] >= WORTHWHILE:
+                found.append(column)
+        return found
+
+    def _column(self, kind: int, tp: int, sequences: int, cuts: tuple[int, ...]) -> _Column | None:
+        key = (kind, tp, sequences, len(cuts))
+        if key not in self._columns:
+            table, there = self.profile.layers(kind, tp, sequences), self.profile.kinds[kind]
+            replicas = there.nodes * (there.gpus_per_node // tp)
+            self._columns[key] = _Column(kind, tp, table, replicas, cuts) if table else None
+        return self._columns[key]
+
+    def opened(self, waiting: "_Shape | _Paced") -> Iterator[tuple[float, "_Shape | _Paced | Outline"]]:
+        """(bound on the step, or the step) of what is in there."""
+        if isinstance(waiting, _Paced):
+            found = self._outline(waiting)
+            if found is not None:
+                yield found
+        elif waiting.settled:
+            yield from _paced(waiting)
+        else:
+            kind = next(one for one, open_ in enumerate(waiting.columns) if len(open_) > 1)
+            for column in waiting.columns[kind]:
+                columns = (*waiting.columns[:kind], (column,), *waiting.columns[kind + 1 :])
+                shape = replace(waiting, columns=columns)
+                yield shape.least_s(), shape
+
+    def _outline(self, paced: _Paced) -> tuple[float, Outline] | None:
+        """(seconds, outline): the least slowest and sum of stages, of its seats those of the least step."""
+        shape = paced.shape
+        own = [column for (column,) in shape.columns]
+        nowhere = (float("inf"),) * shape.depth
+        columns = [column.allowed(paced.microbatches) if column else nowhere for column in own]
+        rows: tuple[Row, ...] = tuple(zip(*columns, strict=True))
+        seating = Seating(rows, tuple(column.replicas if column else 0 for column in own), paced.dp)
+        best: tuple[float, Outline] | None = None
+        for stages in seating.best(paced.microbatches - 1):
+            teams = tuple(
+                tuple(
+                    Team(column.kind, replicas, column.tp, replicas * shape.sequences)
+                    for column, replicas in zip(own, stage, strict=True)
+                    if column and replicas
+                )
+                for stage in stages
+            )
+            outline = Outline(paced.microbatches, shape.sequences * paced.dp, shape.cuts, teams)
+            seconds = step_s(outline, self.profile)
+            if best is None or seconds < best[0]:
+                best = seconds, outline
+        return best
 
 
-_Label = tuple[float, float, tuple[tuple[tuple[int, int], ...], ...]]  # slowest, sum, replicas by stage
-
-
-def _seats(
-    rows: list[list[float]], usable: Sequence[int], dp: int, microbatches: int, limit_s: float
-) -> Iterator[tuple[tuple[tuple[int, int], ...], ...]]:
-    """(kind, replicas) of every stage, a few of the best.
-
-    For each number of replicas left the labels are kept that no other dominates.
-
-    A stage is as slow as its slowest replica, so it takes kinds one after the other, each as far as it goes:
-    a kind that is used at all may as well be used up before the next.
-    """
-    kinds = range(len(usable))
-    labels: dict[tuple[int, ...], list[_Label]] = {tuple(usable): [(0.0, 0.0, ())]}
-    for number, row in enumerate(rows):
-        following: dict[tuple[int, ...], list[_Label]] = {}
-        rest = sum(min(later) for later in rows[number + 1 :])
-        orders = [
-            order
-            for length in range(1, len(usable) + 1)
-            for order in permutations([kind for kind in kinds if row[kind] < float("inf")], length)
-        ]
-        for left, known in labels.items():
-            tried = set()
-            for order in orders:
-                taken, wanted = list[tuple[int, int]](), dp
-                for kind in order:
-                    count = min(left[kind], wanted)
-                    if count:
-                        taken.append((kind, count))
-                        wanted -= count
-                if wanted or tuple(sorted(taken)) in tried:
-                    continue
-                stage = tuple(sorted(taken))
-                tried.add(stage)
-                after = list(left)
-                for kind, count in stage:
-                    after[kind] -= count
-                seconds = max(row[kind] for kind, _ in stage)
-                for slowest, total, stages in known:
-                    worst, added = max(slowest, seconds), total + seconds
-                    if (microbatches - 1) * worst + added + rest > limit_s:
-                        continue
-                    _keep(following.setdefault(tuple(after), []), (worst, added, (*stages, stage)))
-        labels = following
-    ends = [label for known in labels.values() for label in known]
-    ends.sort(key=lambda label: ((microbatches - 1) * label[0] + label[1], label[2]))
-    for _, _, stages in ends[:3]:
-        yield stages
-
-
-def _keep(labels: list[_Label], new: _Label) -> None:
-    """Add a label unless another one is no worse; drop those that it beats."""
-    if any(old[0] <= new[0] and old[1] <= new[1] for old in labels):
-        return
-    labels[:] = [old for old in labels if not (new[0] <= old[0] and new[1] <= old[1])]
-    labels.append(new)
+def _paced(shape: _Shape) -> Iterator[tuple[float, _Paced]]:
+    """Every number of microbatches that some dp makes, with the least such dp: more replicas only wait."""
+    held = sum(column.replicas for (column,) in shape.columns if column)
+    dp = min(held // shape.depth, shape.global_batch // shape.sequences)
+    while dp:
+        microbatches = -(-shape.global_batch // (shape.sequences * dp))
+        dp = -(-shape.global_batch // (shape.sequences * microbatches))
+        yield shape.paced_s(dp, microbatches), _Paced(shape, microbatches, dp)
+        dp -= 1

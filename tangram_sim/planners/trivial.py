@@ -18,6 +18,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees
 from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform import Uniform, chunk_bounds, uniform_plan
 from tangram_sim.plans import Plan
 from tangram_sim.schedules import holds_whole_depth
@@ -58,11 +59,13 @@ def fastest_uniform(
     orders: Sequence[tuple[str, ...]],
     constraints: Constraints,
     counts: Counts,
+    deadline: Deadline | None = None,
 ) -> Scored | None:
     """The fastest of all layouts over the groups of one of `orders` (empty: the cluster in file order).
 
-    Played exactly, in the order of a bound on their steps, until no other can win.
+    Played exactly, in the order of a bound on their steps, until no other can win or time is over.
     """
+    deadline = deadline or Deadline()
     best: Scored | None = None
     candidates = [
         (_least_s(model, cluster, job, wanted, lowering.prices.hwdb), number, wanted)
@@ -71,7 +74,7 @@ def fastest_uniform(
         )
     ]
     for least_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
-        if best is not None and least_s >= best.step_s:
+        if (best is not None and least_s >= best.step_s) or deadline.over():
             break
         found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts)
         if found is not None:

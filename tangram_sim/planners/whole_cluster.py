@@ -6,7 +6,7 @@ peers are found there like everybody else's. `tangram_sim.planners.contract` che
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tangram_sim.clusters import Cluster
@@ -19,6 +19,7 @@ from tangram_sim.lowering.side_by_side import LoweredPlan, lower_plan
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.outline import Outline, fits, plan_of, step_s
 from tangram_sim.planners.profile import Profile, SimulatedProfile
 from tangram_sim.planners.tangram import usable_islands
@@ -35,13 +36,15 @@ class CannotAnswerError(InfeasibleError):
 class Price:
     """What a planner may ask about one model, cluster and job: prices of plans, and a profile of layers.
 
-    `job.dtype` is settled. Answers are kept, so ask as often as you like.
+    `job.dtype` is settled. Answers are kept, so ask as often as you like. When the `deadline` is over, answer
+    with the best plan so far, or raise `no_answer`.
     """
 
     model: Model
     cluster: Cluster
     job: Job
     hwdb: Hwdb
+    deadline: Deadline = field(default_factory=Deadline, compare=False)
 
     @cached_property
     def lowering(self) -> Lowering:
@@ -84,10 +87,13 @@ class WholeClusterPlanner(ABC):
 def best_that_fits(
     outlines: Iterable[Outline], price: Price, planner: WholeClusterPlanner, profile: Profile | None = None
 ) -> Plan:
-    """The plan of the first outline (they come best first) that the simulator, too, finds to fit memory."""
+    """The plan of the first outline (they come best first) that the simulator, too, finds to fit memory.
+
+    One is looked at though the deadline is over.
+    """
     looked = 0
     for looked, outline in enumerate(outlines, 1):
-        if looked > TRIED:
+        if looked > TRIED or (looked > 1 and price.deadline.over()):
             break
         plan = plan_of(outline, price.model, price.cluster, price.job, profile or price.profile)
         try:
@@ -100,7 +106,17 @@ def best_that_fits(
         if looked
         else f"no plan it considers for {price.model.name} on {price.cluster.name} fits memory"
     )
-    raise CannotAnswerError(f"{planner.name}: {why}; {planner.limits}")
+    raise no_answer(planner, price, why)
+
+
+def no_answer(planner: WholeClusterPlanner, price: Price, why: str) -> CannotAnswerError:
+    """Why there is no plan: the time limit where that cut the search short, else `why` and its limits."""
+    if price.deadline.stopped:
+        return CannotAnswerError(
+            f"{planner.name}: no plan found within the time limit of {price.deadline.limit_s:g} s; "
+            "raise --time-limit"
+        )
+    return CannotAnswerError(f"{planner.name}: {why}; {planner.limits}")
 
 
 def ranked(outlines: Iterable[Outline], profile: Profile) -> list[tuple[float, Outline]]:

@@ -12,6 +12,7 @@ from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.jobs import Job
 from tangram_sim.models import Model
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.studies.api import Result, lower_bound, require_stack, resolve
 from tangram_sim.studies.documents import Document, PlanDocument
@@ -63,12 +64,13 @@ def answer(planner: WholeClusterPlanner, price: Price) -> Answer:
     try:
         made = planner.plan(price.model, price.cluster, price.job, price)
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+        notes = price.deadline.notes()
         played = forecast(made, price.hwdb)
         if (made.model, made.cluster, made.job) != (price.model, price.cluster, price.job):
             return ended(FAILED, "planned another model, cluster or job than it was asked about")
         if not played.lowered.fits():
             return ended(FAILED, f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
-        written = document(played, price.hwdb, lower_bound(made, price.hwdb), [])
+        written = document(played, price.hwdb, lower_bound(made, price.hwdb), notes)
     except InfeasibleError as error:
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
         return ended(CANNOT, str(error))
@@ -80,30 +82,41 @@ def answer(planner: WholeClusterPlanner, price: Price) -> Answer:
 
 
 def plan_with(
-    name: str, model: Model, cluster: Cluster, job: Job | None = None, *, hwdb: Hwdb | None = None
+    name: str,
+    model: Model,
+    cluster: Cluster,
+    job: Job | None = None,
+    *,
+    hwdb: Hwdb | None = None,
+    time_limit_s: float = float("inf"),
 ) -> Result:
     """The plan of one planner by name. Raises what the planner raises, or UnknownNameError."""
-    price = question(model, cluster, job, hwdb)
     planner = registry.planner(name)()
+    price = question(model, cluster, job, hwdb, time_limit_s)
     wall, cpu = time.perf_counter(), time.process_time()
     made = planner.plan(model, cluster, price.job, price)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    notes = [f"planned by {name}: {planner.limits}", *price.deadline.notes()]
     played = forecast(made, price.hwdb)
-    written = document(
-        played, price.hwdb, lower_bound(made, price.hwdb), [f"planned by {name}: {planner.limits}"]
-    )
+    written = document(played, price.hwdb, lower_bound(made, price.hwdb), notes)
     written.planning_s, written.planning_cpu_s = wall, cpu
     return Result(written, played)
 
 
-def question(model: Model, cluster: Cluster, job: Job | None = None, hwdb: Hwdb | None = None) -> Price:
-    """What planners are asked: the job settled, prices fresh. Raises as `api.plan` does."""
+def question(
+    model: Model,
+    cluster: Cluster,
+    job: Job | None = None,
+    hwdb: Hwdb | None = None,
+    time_limit_s: float = float("inf"),
+) -> Price:
+    """What planners are asked: the job settled, prices fresh, time running. Raises as `api.plan` does."""
     hwdb = (hwdb or Hwdb.load()).fresh()
     job = resolve(job or Job(), cluster)
     require_stack(job, hwdb)
     if job.schedule == "interleaved":
         raise BadInputError("planners compose 1f1b, gpipe and zb-h1 pipelines; give --schedule one of these")
-    return Price(model, cluster, job, hwdb)
+    return Price(model, cluster, job, hwdb, Deadline(time_limit_s))
 
 
 def compare_planners(
@@ -113,17 +126,21 @@ def compare_planners(
     planners: Sequence[str] = (),
     *,
     hwdb: Hwdb | None = None,
+    time_limit_s: float = float("inf"),
 ) -> list[Answer]:
     """What each planner (all installed ones by default) answers, in the order given, from fresh prices each.
 
-    Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
+    Each has `time_limit_s`. Raises UnknownNameError for a planner that is not installed, BadInputError for
+    one named twice.
     """
     names = list(planners or registry.planner_names())
     if len(set(names)) != len(names):
         raise BadInputError(f"--planners names one twice: {','.join(names)}; name each once")
     loaded = [registry.planner(name)() for name in names]
     asked = question(model, cluster, job, hwdb)
-    return [answer(one, Price(model, cluster, asked.job, asked.hwdb)) for one in loaded]
+    return [
+        answer(one, Price(model, cluster, asked.job, asked.hwdb, Deadline(time_limit_s))) for one in loaded
+    ]
 
 
 def comparison(answers: Sequence[Answer]) -> ComparisonDocument:

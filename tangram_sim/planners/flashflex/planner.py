@@ -12,7 +12,13 @@ from tangram_sim.planners.flashflex.ensemble import plan_of
 from tangram_sim.planners.flashflex.savings import savings
 from tangram_sim.planners.flashflex.search import Search
 from tangram_sim.planners.profile import SimulatedProfile
-from tangram_sim.planners.whole_cluster import TRIED, CannotAnswerError, Price, WholeClusterPlanner
+from tangram_sim.planners.whole_cluster import (
+    TRIED,
+    CannotAnswerError,
+    Price,
+    WholeClusterPlanner,
+    no_answer,
+)
 from tangram_sim.plans import Plan
 
 PLAYED = 24  # ensembles that fit, best by closed form, that are simulated whole
@@ -32,9 +38,11 @@ class FlashFlex(WholeClusterPlanner):
         profile = price.profile
         if not isinstance(profile, SimulatedProfile):
             raise CannotAnswerError(f"{self.name}: it needs prices of recomputed layers; {self.limits}")
-        found = Search(profile, job.global_batch, savings(profile)).ranked()
+        found = Search(profile, job.global_batch, savings(profile), deadline=price.deadline).ranked()
         best_s, best, looked, played = float("inf"), None, 0, 0
         for _, ensemble in found[:TRIED]:
+            if looked and price.deadline.over():
+                break
             looked += 1
             plan = plan_of(ensemble, model, cluster, job, profile)
             try:
@@ -53,5 +61,5 @@ class FlashFlex(WholeClusterPlanner):
                 if looked
                 else "no plan fits memory"
             )
-            raise CannotAnswerError(f"{self.name}: {why} for {model.name} on {cluster.name}; {self.limits}")
+            raise no_answer(self, price, f"{why} for {model.name} on {cluster.name}")
         return best

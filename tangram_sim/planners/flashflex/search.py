@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.flashflex.ensemble import Ensemble, shared_microbatches, step_s
 from tangram_sim.planners.flashflex.partition import Counts, DeviceGraph, deal, partition
 from tangram_sim.planners.flashflex.pipelines import Fragment, Pipe, Pipes, speed_of
@@ -37,6 +38,7 @@ class Search:
     start: Literal["graph", "random"] = "graph"
     iterations: int = 0  # 0: as many as suit the cluster
     seed: int = 0
+    deadline: Deadline = field(default_factory=Deadline)  # no partition is looked at after it
     found: dict[str, tuple[float, Ensemble]] = field(default_factory=dict)
     _pipes: dict[tuple[int, int, int], Pipes] = field(default_factory=dict)
 
@@ -59,6 +61,8 @@ class Search:
         seen = set[tuple[tuple[tuple[Fragment, ...], int], ...]]()
         starts = self._starts()
         for _ in range(self.iterations):
+            if self.deadline.over():
+                return
             parts = next(starts, None)
             if parts is None:
                 if best is None or len(best) == 1:
@@ -110,7 +114,7 @@ class Search:
             profile = saving.among(len(given))
             for sequences in divisors(self.global_batch):
                 total = self.global_batch // sequences
-                if sequences > WIDEST or total < len(given):
+                if sequences > WIDEST or total < len(given) or self.deadline.over():
                     break
                 key = (number, len(given) if saving.sharded else 1, sequences)
                 known = self._pipes.setdefault(key, Pipes(profile, sequences))

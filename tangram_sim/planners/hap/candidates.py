@@ -9,6 +9,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.lowering.atoms import atom_kinds
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, head_counts
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.hap.graph import Op, by_class, graph_of
 from tangram_sim.planners.hap.machine import Machine
 from tangram_sim.planners.hap.ratios import Balanced, balanced, in_turn
@@ -42,12 +43,20 @@ class Candidate:
         )
 
 
-def candidates(model: Model, job: Job, profile: Profile) -> Iterator[Candidate]:
-    """The cheapest programs for every number of microbatches, of data alone and with features cut."""
+def candidates(
+    model: Model, job: Job, profile: Profile, deadline: Deadline | None = None
+) -> Iterator[Candidate]:
+    """The cheapest programs for every number of microbatches, of data alone and with features cut.
+
+    No more of them when the deadline is over.
+    """
+    deadline = deadline or Deadline()
     devices = sum(kind.gpus for kind in profile.kinds)
     wide = devices > 1 and all(heads % devices == 0 for heads in head_counts(model))
     programs: list[Program] | None = None
     for microbatches in divisors(job.global_batch):
+        if deadline.over():
+            return
         microbatch = job.global_batch // microbatches
         ops = graph_of(model, job, microbatch)
         machine = machine_of(ops, model, job, profile, microbatches)

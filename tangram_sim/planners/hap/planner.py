@@ -9,7 +9,13 @@ from tangram_sim.errors import TangramError
 from tangram_sim.jobs import Job
 from tangram_sim.models import Model
 from tangram_sim.planners.hap.candidates import Candidate, candidates, pipeline_of
-from tangram_sim.planners.whole_cluster import TRIED, CannotAnswerError, Price, WholeClusterPlanner
+from tangram_sim.planners.whole_cluster import (
+    TRIED,
+    CannotAnswerError,
+    Price,
+    WholeClusterPlanner,
+    no_answer,
+)
 from tangram_sim.plans import Plan
 
 
@@ -24,8 +30,10 @@ class Hap(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The cheapest program by HAP's own cost that fits memory when simulated."""
-        found = sorted(candidates(model, job, price.profile), key=Candidate.rank)
-        for one in found[:TRIED]:
+        found = sorted(candidates(model, job, price.profile, price.deadline), key=Candidate.rank)
+        for looked, one in enumerate(found[:TRIED]):
+            if looked and price.deadline.over():
+                break
             plan = Plan(model, cluster, job, (pipeline_of(one, price.profile),))
             try:
                 if price.lowered(plan).fits():
@@ -33,4 +41,4 @@ class Hap(WholeClusterPlanner):
             except TangramError as error:
                 raise CannotAnswerError(f"{self.name}: {error}") from error
         why = f"none of its {len(found)} programs fits when simulated" if found else "no program fits memory"
-        raise CannotAnswerError(f"{self.name}: {why} for {model.name} on {cluster.name}; {self.limits}")
+        raise no_answer(self, price, f"{why} for {model.name} on {cluster.name}")
