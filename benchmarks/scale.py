@@ -131,7 +131,7 @@ def compared(compiled: Path) -> Iterator[Row]:
                 words = (f"step {told['step_s']:.3g} s", f"{told['gpus_used']} GPUs", *told["plan"]["notes"])
                 note = ", ".join(words)
             yield Row(
-                f"{name}: {case}", told["planning_cpu_s"], "CPU s", peak_bytes=spent.peak_bytes, note=note
+                f"{name}: {case}", told["planning_cpu_s"], "CPU-s", peak_bytes=spent.peak_bytes, note=note
             )
         for name in BEATEN:
             yield Row(f"tangram's step over {name}'s: {case}", steps["tangram"] / steps[name], "x", 1.0)

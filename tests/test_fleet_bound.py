@@ -1,7 +1,7 @@
 """The bound on fleets of pipelines: chains against brute force, and no covered plan below it."""
 
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ HWDB = Hwdb.load()
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_cheapest_chain_is_that_of_brute_force(seed: int) -> None:
-    """Every way to cut four atoms and to choose a stage for each piece; what waits, holds and ends is looked at."""
+    """All ways to cut four atoms and to choose a stage for each piece: what waits, holds and ends counts."""
     from tangram_sim.planners.fleet_bound_kernels import cheapest
 
     rng = np.random.default_rng(seed)
@@ -48,7 +48,7 @@ def test_the_cheapest_chain_is_that_of_brute_force(seed: int) -> None:
     best = float("inf")
     for cuts in (cut for size in range(atoms) for cut in combinations(range(1, atoms), size)):
         bounds = [0, *cuts, atoms]
-        numbers = [of_slice[pair] for pair in zip(bounds, bounds[1:], strict=False)]
+        numbers = [of_slice[pair] for pair in pairwise(bounds)]
         for chosen in product(range(many), repeat=len(numbers)):
             options = [many * number + one for number, one in zip(numbers, chosen, strict=True)]
             for place, option in enumerate(options):
