@@ -34,7 +34,7 @@ from tangram_sim.sim import fast
 
 MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
 MOST_NODES = 24  # nodes up to which it is tried at all: beyond, patterns find as good plans in less time
-MOST_MIXING_S = 8.0  # of lowering fleets, after which only those that are due first are played
+MOST_PASSES = 60_000  # of microbatches through stages in fleets played, after which no mix is tried
 WORTH = 1.1  # of the step through all islands: pipelines over some that may be worth mixing in
 ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
 FINER, FEW = (
@@ -112,7 +112,7 @@ class Fleets:
         self.master_s = float("inf")  # the linear program's step, over the patterns found
         self.patterns: list[Pattern] = []
         self._plays: dict[tuple[object, ...], tuple[Scored | None, LoweredPlan]] = {}
-        self.mixing_s = 0.0  # CPU seconds of lowering fleets
+        self.passes = 0  # of microbatches through stages, in fleets played
 
     def best(self) -> Scored | None:
         """The best fleet played; None when no pattern fits or time is up before there is one."""
@@ -149,7 +149,7 @@ class Fleets:
 
     def _best_of(self, pools: list[list[Pattern]], best: Scored | None = None) -> Scored | None:
         for pool in pools:
-            if best and self.mixing_s > MOST_MIXING_S:
+            if best and self.passes > MOST_PASSES:
                 break
             found = self._mix(pool, best.step_s if best else float("inf"))
             if found is not None and (best is None or found.step_s < best.step_s):
@@ -253,7 +253,7 @@ class Fleets:
         best: Scored | None = None
         seen: set[tuple[object, ...]] = set()
         for _ in range(ROUNDS):
-            if best and (time.time() >= self.until_s or self.mixing_s > MOST_MIXING_S):
+            if best and (time.time() >= self.until_s or self.passes > MOST_PASSES):
                 break
             answer = master(pool, self.nodes, self.ground.job.global_batch)
             groups = self._groups(pool, answer) if answer else None
@@ -291,12 +291,12 @@ class Fleets:
         key = tuple((group.pattern.composed, group.copies, group.microbatches) for group in groups)
         if key in self._plays:
             return self._plays[key]
-        ground, begin = self.ground, time.process_time()
+        ground = self.ground
         pipelines = pipelines_of(groups, ground.islands, self.lowering.placement, ground.model.layers)
         plan = Plan(ground.model, ground.cluster, ground.job, pipelines)
         lowered = lower_plan(plan, self.lowering)
         scored = Scored(plan, lowered.steps[0], lowered.step_s()) if lowered.fits() else None
-        self.mixing_s += time.process_time() - begin
+        self.passes += sum(len(one.stages) * one.microbatches for one in pipelines)
         self.counts.played += 1
         self._plays[key] = scored, lowered
         return scored, lowered
