@@ -212,7 +212,11 @@ class IslandDocument(Document):
     gpus: int
     reason: str
     compute_flop_per_s: float
-    memory_bytes: float
+    memory_bytes: float = Field(description="as sold")
+    usable_memory_bytes: float = Field(
+        description="what the driver hands out: memory_capacity_bytes of plans"
+    )
+    planned_memory_bytes: float = Field(description="what of it a plan may fill")
     memory_bytes_per_s: float
     intra_link: str
     intra_bytes_per_s: float
