@@ -115,6 +115,10 @@ class StageForecast(Document):
     stage: int = Field(0, description="its place in the pipeline")
     part: int = Field(0, description="which part of the stage the row is of: one per GPU kind")
     runs: int = Field(1, description="runs of layers with a layout of their own; the longest one is shown")
+    chunks: list[tuple[int, int]] = Field(
+        [],
+        description="of an interleaved stage: runs of blocks [start, stop), others hold those between",
+    )
 
 
 class PartialPlanCounts(Document):
