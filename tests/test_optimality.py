@@ -6,48 +6,10 @@ from collections.abc import Iterable
 import pytest
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.planners.api import Found, Wishes
-from tangram_sim.planners.compose import Composed
-from tangram_sim.planners.search import microbatch_sizes
-from tangram_sim.planners.tangram import tangram
+from tangram_sim.planners.api import Wishes
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import EVERY_PLAN, SINGLE_PIPELINES
-from tests.planning import HWDB, Workshop, composed_of, objective_s, pipelines, random_instance
-
-
-def exhaustive_s(workshop: Workshop, every: bool) -> float:
-    """The fastest of all pipelines of all partial plans, played whole.
-
-    Unless `every` one is to be played, those are left out whose slowest stage alone, busy with all
-    microbatches one after another, takes as long as the best step. Where all are played, none beats that.
-    """
-    found: list[tuple[float, Composed]] = []
-    for microbatch in microbatch_sizes(workshop.instance.job):
-        table, hops = workshop.table(microbatch), workshop.hops(microbatch)
-        for pipeline in pipelines(table, workshop.counts):
-            busy_s = table.microbatches * max(table.partials[option].slowest_s for option, _, _ in pipeline)
-            found.append((busy_s, composed_of(table, pipeline, objective_s(table, pipeline, hops))))
-    best = float("inf")
-    for busy_s, composed in sorted(found, key=lambda one: one[0]):
-        if busy_s >= best and not every:
-            break
-        seconds = workshop.played(composed)
-        assert seconds >= busy_s * (1 - 1e-9)
-        best = min(best, seconds)
-    return best
-
-
-def planned(workshop: Workshop) -> Found:
-    """The planner's answer; slices that the referee has priced are not priced again."""
-    instance = workshop.instance
-    return tangram(
-        instance.model,
-        instance.cluster,
-        instance.job,
-        HWDB,
-        Wishes(constraints=instance.constraints, replicate=False),  # the referee sees single pipelines
-        parallelizer=workshop.grid,
-    )
+from tests.planning import HWDB, Workshop, exhaustive_s, planned, random_instance
 
 
 def referee(seeds: Iterable[int], every: bool) -> tuple[list[float], list[float]]:
