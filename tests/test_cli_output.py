@@ -161,7 +161,7 @@ def test_a_full_disk_behind_standard_output_is_one_message() -> None:
 
 def test_same_input_same_bytes_on_any_hash_seed(inputs: tuple[Path, Path], tmp_path: Path) -> None:
     found = set()
-    for seed in "012":
+    for seed in "01":
         path = tmp_path / f"plan{seed}.json"
         script = f"{COMMAND} plan {inputs[0]} {inputs[1]} --global-batch 16 --top 3 -o {path}"
         assert _shell(script, PYTHONHASHSEED=seed).returncode == 0
