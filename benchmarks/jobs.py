@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.measure import Row, call
 
-CASE = ("gpt3-13b", "azure-c1", "aceso", 1024)  # model, cluster, parallelizer, global batch
+CASE = ("gpt3-22b", "azure-c1", "aceso", 256)  # model, cluster, parallelizer, global batch
 SPEEDUP = 1.5
 
 
