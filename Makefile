@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
 .PHONY: help plan test test-all validate validate-full validate-gpu lint bench docs examples calibrate calibrate-check readme clean
-# One pip at a time in one environment, also under `make -j`; pytest spreads over the cores by itself.
+# One pip at a time in one environment, also under `make -j`; pytest spreads files over the cores by itself: what a file
+# works out once serves all of its tests.
 .NOTPARALLEL:
 
 help:
@@ -51,7 +52,7 @@ plan: $(VENV)/.installed
 	@$(BIN)/tangram plan gpt3-6.7b azure-c1
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 $(VENV)/.installed-validate: $(VENV)/.installed-test
 	@echo "installing torch (once)"

@@ -15,13 +15,14 @@ from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.grid import Grid
-from tangram_sim.planners.api import Counts
+from tangram_sim.planners.api import Counts, Found, Wishes
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.compose import Composed, Placed
 from tangram_sim.planners.enumerate import Enumeration, Table
 from tangram_sim.planners.finalists import Referee, seats_of
 from tangram_sim.planners.islands import find_islands
-from tangram_sim.planners.search import hop_seconds
+from tangram_sim.planners.search import hop_seconds, microbatch_sizes
+from tangram_sim.planners.tangram import tangram
 
 HWDB = Hwdb.load()
 GPUS = ("T4", "RTX-3090", "V100-PCIe-16GB", "V100-SXM2-32GB", "A100-PCIe-80GB", "H100-NVL-94GB")  # by speed
@@ -84,6 +85,7 @@ class Workshop:
         lowering = Lowering(Placement(cluster, HWDB), StagePrices(model, job, HWDB))
         self.referee = Referee(model, cluster, job, lowering, Counts())
         self.grid = Grid()
+        self.tables: dict[int, Table] = {}
         self.counts = [island.nodes for island in self.islands]
 
     def enumeration(self, parallelizer: Grid | None = None) -> Enumeration:
@@ -100,7 +102,11 @@ class Workshop:
         )
 
     def table(self, microbatch: int, parallelizer: Grid | None = None) -> Table:
-        return self.enumeration(parallelizer).table(microbatch, float("inf"), [1] * len(self.islands))
+        """Of every partial plan, however slow; the grid's is made once."""
+        if parallelizer is None and microbatch in self.tables:
+            return self.tables[microbatch]
+        made = self.enumeration(parallelizer).table(microbatch, float("inf"), [1] * len(self.islands))
+        return made if parallelizer else self.tables.setdefault(microbatch, made)
 
     def hops(self, microbatch: int) -> np.ndarray:
         model, job = self.instance.model, self.instance.job
@@ -179,3 +185,43 @@ def composed_of(table: Table, pipeline: tuple[tuple[int, int, int], ...], value:
         for option, start, stop in pipeline
     )
     return Composed(value, places, table.microbatch, table.microbatches)
+
+
+def busiest_s(composed: Composed) -> float:
+    """Seconds that the slowest stage alone is busy in a step: no play of the pipeline takes less."""
+    return composed.microbatches * max(place.partial.slowest_s for place in composed.places)
+
+
+def exhaustive_s(workshop: Workshop, every: bool = False) -> float:
+    """The fastest of all pipelines of all partial plans, played whole.
+
+    Unless `every` one is to be played, those are left out whose slowest stage alone takes as long as the
+    best step.
+    """
+    found: list[tuple[float, Composed]] = []
+    for microbatch in microbatch_sizes(workshop.instance.job):
+        table, hops = workshop.table(microbatch), workshop.hops(microbatch)
+        for pipeline in pipelines(table, workshop.counts):
+            composed = composed_of(table, pipeline, objective_s(table, pipeline, hops))
+            found.append((busiest_s(composed), composed))
+    best = float("inf")
+    for busy_s, composed in sorted(found, key=lambda one: one[0]):
+        if busy_s >= best and not every:
+            break
+        seconds = workshop.played(composed)
+        assert seconds >= busy_s * (1 - 1e-9)
+        best = min(best, seconds)
+    return best
+
+
+def planned(workshop: Workshop) -> Found:
+    """The planner's answer; slices that the referee has priced are not priced again."""
+    instance = workshop.instance
+    return tangram(
+        instance.model,
+        instance.cluster,
+        instance.job,
+        HWDB,
+        Wishes(constraints=instance.constraints, replicate=False),  # the referee sees single pipelines
+        parallelizer=workshop.grid,
+    )

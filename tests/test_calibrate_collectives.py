@@ -92,6 +92,17 @@ def test_half_a_fabric_is_flagged(tmp_path):
     assert "less than 60 %" in run(path).stderr
 
 
+def test_more_than_the_fabric_can_is_flagged(tmp_path):
+    """Times in another unit, or of other parts: half the time everywhere is 200 %."""
+    path = tmp_path / "log.txt"
+    path.write_text(log_text(priced("all_reduce", 4), 4, factor=0.5))
+    done = run(path, "--json")
+    (reached,) = json.loads(done.stdout)["reached"]
+    assert reached["share"] == pytest.approx(2.0, rel=0.01)
+    assert reached["implausible"] and not reached["faulty"]
+    assert "more than its parts can" in run(path).stderr
+
+
 def test_several_nodes_need_the_nics(tmp_path):
     """Hosts are counted from the log; NICs are not in it."""
     path = tmp_path / "log.txt"

@@ -83,7 +83,7 @@ BAD_PLANS = {
     "--fix tp=4,dp=2,cp=2,pp=1": ("16 GPUs",),
     "--microbatch-per-rank 0": ("1 or more",),
     "--microbatch-per-rank 256": ("256", "global batch of 128"),
-    "--microbatch-per-rank 3 --fix dp=1": ("divide the global batch",),
+    "--microbatch-per-rank 3 --fix dp=1": ("divisor of the global batch of 128", "exactly 3", "2 and 4"),
     "--recompute selective --exclude g0": ("fused attention",),
     "--candidates out.json": ("one file",),
 }

@@ -220,7 +220,7 @@ def broken(text: bytes, changes: list[tuple[int, str, int]]) -> bytes:
         ("tiny.yaml", "models show FILE"),
     ],
 )
-@settings(QUIET, max_examples=150)
+@settings(QUIET, max_examples=80)
 @given(changes=mutations)
 def test_a_damaged_file_is_understood_or_refused(
     folder: Path, file: str, verb: str, changes: list[tuple[int, str, int]]
@@ -236,7 +236,7 @@ def test_a_damaged_file_is_understood_or_refused(
 VALUES = st.sampled_from([0, -1, 1, 3, 10**9, 10**30, 1e308, True, None, "", "8", [], {}, [1, 2]])
 
 
-@settings(QUIET, max_examples=250)
+@settings(QUIET, max_examples=150)
 @given(data=st.data())
 def test_any_value_of_a_plan_file_may_be_replaced(folder: Path, data: st.DataObject) -> None:
     document = json.loads((folder / "plan.json").read_text())

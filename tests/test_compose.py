@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.planners.api import Wishes
 from tangram_sim.planners.compose import compose_table
 from tangram_sim.planners.search import microbatch_sizes
-from tangram_sim.planners.tangram import tangram
-from tests.planning import HWDB, Workshop, composed_of, objective_s, pipelines, random_instance
+from tests.planning import (
+    Workshop,
+    busiest_s,
+    composed_of,
+    exhaustive_s,
+    objective_s,
+    pipelines,
+    planned,
+    random_instance,
+)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -105,7 +112,7 @@ def baselines(workshop: Workshop, microbatch: int) -> list[float]:
     for composed in every:
         kinds = [place.kind for place in composed.places]
         work = np.array([workshop.work[place.stop] - workshop.work[place.start] for place in composed.places])
-        if len(set(kinds)) == 1:
+        if len(set(kinds)) == 1 and busiest_s(composed) < best["single"]:
             best["single"] = min(best["single"], workshop.played(composed))
         if len(kinds) == len(set(kinds)) == len(workshop.islands) and all(
             place.partial.nodes == workshop.islands[place.kind].nodes for place in composed.places
@@ -128,43 +135,23 @@ def baselines(workshop: Workshop, microbatch: int) -> list[float]:
 
 @pytest.mark.slow
 def test_returned_plans_are_the_best_played_ones() -> None:
-    """Against brute force over every pipeline, played whole: 0.5 % in the mean, 2 % at worst.
+    """Against brute force over every pipeline: 0.5 % in the mean, 2 % at worst, as in test_optimality.
 
     In at least 30 % of the instances greedy, proportional and best-single-island all miss the optimum.
     """
     gaps, hard, compared = [], 0, 0
-    for seed in range(100, 130):
-        instance = random_instance(seed)
-        workshop = Workshop(instance)
-        best, habits = float("inf"), [float("inf")] * 3
-        for microbatch in microbatch_sizes(instance.job):
-            table, hops = workshop.table(microbatch), workshop.hops(microbatch)
-            for pipeline in pipelines(table, workshop.counts):
-                best = min(
-                    best, workshop.played(composed_of(table, pipeline, objective_s(table, pipeline, hops)))
-                )
-            habits = [min(old, new) for old, new in zip(habits, baselines(workshop, microbatch), strict=True)]
+    for seed in range(100, 118):
+        workshop = Workshop(random_instance(seed))
+        best = exhaustive_s(workshop)
         if best == float("inf"):
             with pytest.raises(InfeasibleError):
-                tangram(
-                    instance.model,
-                    instance.cluster,
-                    instance.job,
-                    HWDB,
-                    Wishes(constraints=instance.constraints, replicate=False),
-                )
+                planned(workshop)
             continue
         compared += 1
-        found = tangram(
-            instance.model,
-            instance.cluster,
-            instance.job,
-            HWDB,
-            Wishes(constraints=instance.constraints, replicate=False),  # the referee sees single pipelines
-        )
-        gaps.append(found.ranked[0].step_s / best - 1)
-        hard += all(value > best * 1.001 for value in habits)
-    assert compared >= 20
+        gaps.append(planned(workshop).ranked[0].step_s / best - 1)
+        sizes = microbatch_sizes(workshop.instance.job)
+        hard += all(value > best * 1.001 for size in sizes for value in baselines(workshop, size))
+    assert compared >= 12
     assert statistics.mean(gaps) <= 0.005
     assert max(gaps) <= 0.02
     assert hard >= 0.3 * compared, f"only {hard} of {compared} instances are hard"

@@ -211,6 +211,11 @@ class TestRefusals:
             ("megatron", two_stages(Layout(), Layout(), schedule="zb-h1"), "schedule zb-h1"),
             ("megatron", two_stages(Layout(dp=3), Layout(dp=3)), "share 4 sequences unevenly"),
             ("megatron", two_stages(Layout(), Layout(), optimizer="lion"), "optimizer lion"),
+            (
+                "megatron",
+                two_stages(Layout(), Layout(), trainable=0.01),
+                "without --lora-rank",
+            ),
         ],
     )
     def test_what_a_framework_lacks_is_named(self, to, plan, words):

@@ -1,5 +1,6 @@
 """Mixed stages, layouts per run of layers and pipelines side by side: laws, brute force, engines, files."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -216,6 +217,28 @@ def test_gradient_rings_over_unequal_parts_follow_the_equation() -> None:
 def test_resharding_moves_what_a_rank_lacks(before: Layout, after: Layout, share: float) -> None:
     """Worked by hand on four ranks."""
     assert missing_share(before, after) == pytest.approx(share)
+
+
+def test_resharding_is_what_the_cells_of_a_microbatch_say() -> None:
+    """Against brute force: the microbatch cut into cells that no layout divides, and who holds which."""
+    layouts = [
+        Layout(tp=tp, cp=cp, dp=12 // tp // cp, sequence_parallel=split)
+        for tp, cp in itertools.product((1, 2, 3, 4, 6, 12), repeat=2)
+        if 12 % (tp * cp) == 0
+        for split in (False, True)
+    ]
+
+    def cells(layout: Layout, rank: int) -> set[tuple[int, int]]:
+        pieces = layout.cp * (layout.tp if layout.sequence_parallel else 1)
+        piece = rank // (layout.tp * layout.cp // pieces) % pieces  # tp fastest, then cp
+        replica = rank // (layout.tp * layout.cp)
+        rows = range(replica * 12 // layout.dp, (replica + 1) * 12 // layout.dp)
+        columns = range(piece * 12 // pieces, (piece + 1) * 12 // pieces)
+        return set(itertools.product(rows, columns))
+
+    for before, after in itertools.product(layouts, repeat=2):
+        lacking = max(len(cells(after, rank) - cells(before, rank)) for rank in range(12))
+        assert missing_share(before, after) == lacking / 144
 
 
 def test_runs_of_one_layout_price_like_one_run() -> None:

@@ -151,8 +151,50 @@ def test_bad_files(tmp_path: Path) -> None:
         refused = tangram("calibrate", "run", *arguments)
         assert refused.code == 2 and refused.err.startswith("error:") and "Traceback" not in refused.err
     useless = write(tmp_path / "useless.csv", [{**NEMO, "gpu": "NoSuch"}])
-    finished = tangram("calibrate", "run", useless, "-o", tmp_path / "out")
-    assert finished.code == 0 and "0 rows used, 1 not." in finished.out and not (tmp_path / "out").exists()
+    finished = tangram("calibrate", "run", useless)
+    assert finished.code == 0 and "0 rows used, 1 not." in finished.out
+    for extra in ((), ("--json",)):
+        finished = tangram("calibrate", "run", useless, "-o", tmp_path / "out", *extra)
+        assert finished.code == 2 and "NoSuch" in finished.err and "1" in finished.out
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_mistyped_step_is_left_out_unless_kept(tmp_path: Path) -> None:
+    """149 s typed for 14.9 would spoil the fit; a stack that is slower as a whole is believed."""
+    rows = measured_under(sweep(4), 1.2, 1.0)
+    clean = ownruns.calibrate(rows, HWDB).shifts
+    slip = {**rows[1], "id": "slip", "iter_time_s": repr(10 * float(rows[1]["iter_time_s"]))}
+    found = ownruns.calibrate([*rows, slip], HWDB)
+    assert found.shifts == clean
+    assert [one.id for one in found.problems] == ["slip"]
+    assert "times slower" in found.problems[0].reason and "--keep slip" in found.problems[0].reason
+    for keep in (["slip"], ["all"]):
+        kept = ownruns.calibrate([*rows, slip], HWDB, keep)
+        assert not kept.problems and kept.shifts[0].n == 5 and kept.shifts[0].spread > clean[0].spread
+    slow = measured_under(sweep(4), 4.0, 1.0)
+    assert not ownruns.calibrate(slow, HWDB).problems
+    assert len(ownruns.calibrate([{**row, "iter_time_s": "9e4"} for row in slow], HWDB).problems) == 4
+    mine, plain = (
+        write(tmp_path / "mine.csv", [*rows, slip]),
+        ("--hwdb", neutral_folder(tmp_path / "neutral")),
+    )
+    assert "4 rows used, 1 not." in tangram("calibrate", "run", mine, *plain).out
+    assert "5 rows used, 0 not." in tangram("calibrate", "run", mine, "--keep", "slip", *plain).out
+    unknown = tangram("calibrate", "run", mine, "--keep", "slap", *plain)
+    assert unknown.code == 2 and "slip" in unknown.err
+
+
+def test_an_unknown_framework_is_named(tmp_path: Path) -> None:
+    """Its rows run as `generic`, and the answer says so instead of passing for a stack's."""
+    rows = measured_under(sweep(2, framework="HomeGrown 1.0") + sweep(1, framework=""), 1.2, 1.0)
+    mine = write(tmp_path / "mine.csv", [{**row, "id": f"r{n}"} for n, row in enumerate(rows)])
+    for verb in (("calibrate", "run"), ("validate", "published")):
+        notes = tangram(*verb, mine, "--json", "--hwdb", neutral_folder(tmp_path / "neutral")).json["notes"]
+        assert [one["rows"] for one in notes] == [2, 1]
+        assert "HomeGrown 1.0" in notes[0]["note"] and "generic" in notes[0]["note"]
+        assert "megatron" in notes[0]["note"] and "no framework" in notes[1]["note"]
+    text = tangram("calibrate", "run", mine, "--hwdb", neutral_folder(tmp_path / "neutral")).out
+    assert "2 rows: framework 'HomeGrown 1.0' is not known" in text
 
 
 def test_few_rows_of_a_source_left_out() -> None:

@@ -116,8 +116,10 @@ def test_no_plan_beats_the_lower_bound(seed: int) -> None:
                     continue
                 step = lowering.lower(plan.pipelines[0])
                 steps.append(fast.makespan(step.template.with_durations(step.times)))
+    # Layouts are free in every fourth instance; the others keep to the few that are fixed there.
+    wishes = Wishes() if seed % 4 == 0 else Wishes(constraints=instance.constraints)
     with contextlib.suppress(InfeasibleError):
-        steps.append(tangram(model, cluster, job, HWDB).ranked[0].step_s)
+        steps.append(tangram(model, cluster, job, HWDB, wishes).ranked[0].step_s)
     assert all(step >= bound_s * (1 - 1e-9) for step in steps)
 
 

@@ -15,6 +15,7 @@ from tangram_sim.studies.purchasing.fleets import Fleet, parse_purchases
 from tangram_sim.studies.purchasing.pricefile import load_prices
 from tangram_sim.studies.purchasing.sensitivity import sensitivity
 from tangram_sim.studies.purchasing.whatif import throughput_of, what_if
+from tangram_sim.units import show_seconds
 from tests.browser import browser
 from tests.commands import files, tangram
 from tests.test_purchasing import NODES, PRICES
@@ -243,6 +244,18 @@ class TestCommands:
         found = Reading(plan_report(document, HWDB))
         assert found.stray == []
         assert api.simulate(document, hwdb=HWDB).document.step_s == pytest.approx(document.step_s)
+
+    def test_a_plan_says_its_bounds_and_what_stays_idle(self, study):
+        from tangram_sim.studies.reporting.plan_sections import plan_report
+
+        document = study.rows[0].document
+        idle = document.model_copy(update={"gpus_total": document.gpus_used + 3})
+        text = re.sub(r"<[^>]+>", "", re.sub(r"<sup>.*?</sup>", "", plan_report(idle, HWDB)))
+        gap = document.step_s / document.work_bound_step_s - 1
+        bound = show_seconds(document.work_bound_step_s)
+        assert f"No plan on this cluster is below {bound} (gap {gap:.1%})" in text
+        assert "GPUs work; 3 stay idle." in text
+        assert "stay idle" not in plan_report(document, HWDB) or document.gpus_used < document.gpus_total
 
 
 class TestWhatIsMissing:

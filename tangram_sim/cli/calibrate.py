@@ -33,6 +33,10 @@ def run(
         Path,
         typer.Argument(metavar="MINE.csv", help="Measured steps of your own; columns of published runs."),
     ],
+    keep: Annotated[
+        str,
+        typer.Option("--keep", help="Rows (ids, or all) to believe although their step looks mistyped."),
+    ] = "",
     as_json: shared.AsJson = False,
     output: Annotated[
         Path | None,
@@ -40,23 +44,33 @@ def run(
     ] = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """Fit scale (and, from three rows on, host time) per software stack, GPU kind and dtype to MINE.csv."""
+    """Fit scale (and, from three rows on, host time) per software stack, GPU kind and dtype to MINE.csv.
+
+    A row far from its prediction and from the other rows is left out, and said: mend it, or --keep it.
+    """
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
+    from tangram_sim.errors import BadInputError
     from tangram_sim.studies.calibration.ownruns import calibrate
     from tangram_sim.studies.published.reading import read_table
 
     target = None if output is None else output / "efficiency" / NAME
     require_writable(output=target)
-    found = calibrate(read_table(runs), shared.load_hwdb(hwdb))
+    kept = [name.strip() for name in keep.split(",") if name.strip()]
+    found = calibrate(read_table(runs), shared.load_hwdb(hwdb), kept)
     if target is not None and found.shifts:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, found.overlay)
     if as_json:
         print_json(document(found, target))
-        return
-    _print(found)
-    if target is not None and found.shifts:
+    else:
+        _print(found)
+    if target is not None and not found.shifts:
+        raise BadInputError(
+            f"{runs}: no row can be used, {target} is not written; {found.problems[0].id}: "
+            f"{found.problems[0].reason}"
+        )
+    if target is not None and not as_json:
         print_line(f"rows written to {target} (use them with --hwdb {output})")
 
 
@@ -89,6 +103,7 @@ def document(found: "Calibrated", target: Path | None) -> dict[str, Any]:
         ],
         "used": len(pairs),
         "unused": [{"id": one.id, "reason": one.reason} for one in found.problems],
+        "notes": _notes(found),
         "overlay": str(target) if target is not None and found.shifts else None,
     }
 
@@ -146,3 +161,11 @@ def _print(found: "Calibrated") -> None:
         f"{len(lines)} rows used, {len(found.problems)} not."
         + ("" if lines else " Nothing was calibrated and nothing written.")
     )
+    for note in _notes(found):
+        print_line(f"{note['rows']} rows: {note['note']}")
+
+
+def _notes(found: "Calibrated") -> list[dict[str, Any]]:
+    from tangram_sim.studies.published.stacks import software_notes
+
+    return software_notes(one.run.software for one in found.before)

@@ -50,6 +50,7 @@ def collectives(
                         "expected_bytes_per_s": one.expected_bytes_per_s,
                         "share": one.share,
                         "faulty": one.faulty,
+                        "implausible": one.implausible,
                     }
                     for one in reached
                 ],
@@ -66,5 +67,11 @@ def collectives(
                 f"# warning: less than {100 * ownfabric.LEAST_REACHED:.0f} % of what its parts "
                 "allow: look for disabled peer access, a fallback to TCP, a missing NIC or a congested "
                 "uplink before using these rows",
+                err=True,
+            )
+        if one.implausible:
+            typer.echo(
+                "# warning: more than its parts can: other parts than --gpu, --link, --nic, --nic-gbps say, "
+                "or another unit of time or size in the log? correct them before using these rows",
                 err=True,
             )

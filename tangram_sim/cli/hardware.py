@@ -183,7 +183,11 @@ def islands(
     memory_tolerance: MemoryTolerance = 0.05,
     link_tolerance: LinkTolerance = 0.10,
 ) -> None:
-    """Cut CLUSTER into islands of equal GPUs and say why each cut is made."""
+    """Cut CLUSTER into islands of equal GPUs and say why each cut is made.
+
+    Memory of a GPU is shown as sold (GB are 1e9 bytes), usable (what the driver hands out; "of" in tables of
+    plans), and planned (what a plan may fill: less the driver's context and what the software stack keeps).
+    """
     for option, value in (
         ("compute", compute_tolerance),
         ("memory", memory_tolerance),
@@ -191,6 +195,7 @@ def islands(
     ):
         shared.require_fraction(f"--{option}-tolerance", value)
 
+    from tangram_sim.cost.device import capacities
     from tangram_sim.hwdb import load_cluster
     from tangram_sim.jobs import Job
     from tangram_sim.planners.islands import Tolerances, find_islands
@@ -202,6 +207,10 @@ def islands(
     recipe = resolve(Job(dtype=dtype), found).recipe
     tolerances = Tolerances(compute_tolerance, memory_tolerance, link_tolerance)
     cut = find_islands(found, recipe.gemm_dtype, tolerances, hwdb=database)
+    memory = [
+        capacities(island.gpu, database.efficiency(island.gpu, recipe.gemm_dtype, Job().stack))
+        for island in cut
+    ]
     document = IslandsDocument(
         cluster=found.name,
         dtype=recipe.name,
@@ -214,12 +223,14 @@ def islands(
                 reason=island.reason,
                 compute_flop_per_s=island.gpu.peak_flop_per_s(recipe.gemm_dtype),
                 memory_bytes=island.gpu.memory_bytes,
+                usable_memory_bytes=usable,
+                planned_memory_bytes=planned,
                 memory_bytes_per_s=island.gpu.memory_bytes_per_s,
                 intra_link=island.intra.name,
                 intra_bytes_per_s=island.intra.bytes_per_s,
                 nic_bytes_per_s=island.nic_bytes_per_s,
             )
-            for island in cut
+            for island, (usable, planned) in zip(cut, memory, strict=True)
         ],
     )
     if as_json:
@@ -230,13 +241,14 @@ def islands(
             one.name,
             f"{one.nodes} x {one.gpus // one.nodes} {one.gpu}",
             f"{one.compute_flop_per_s / 1e12:.4g}" if one.compute_flop_per_s else "none",
-            show_bytes(one.memory_bytes),
+            *map(show_bytes, (one.memory_bytes, one.usable_memory_bytes, one.planned_memory_bytes)),
             f"{one.intra_link} {show_rate(one.intra_bytes_per_s)}",
             show_rate(one.nic_bytes_per_s),
         )
         for one in document.islands
     ]
-    columns = ("island", "GPUs", f"{document.dtype} TFLOP/s", "memory", "inside a node", "NICs of a node")
-    print_table(columns, rows, right=(2, 3, 5))
+    memories = ("memory sold", "usable", "planned")
+    columns = ("island", "GPUs", f"{document.dtype} TFLOP/s", *memories, "inside a node", "NICs of a node")
+    print_table(columns, rows, right=(2, 3, 4, 5, 7))
     for one in document.islands:
         print_line(f"{one.name}: {one.reason}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tangram_sim.studies.documents import PlanDocument, StageForecast
 
 _BAR = 10
+_CHUNKS = 4  # of an interleaved stage that are shown
 
 
 def require_writable(**files: Path | None) -> None:
@@ -222,11 +223,18 @@ def _print_stages(stages: Sequence["StageForecast"]) -> None:
 
 
 def _layers(stage: "StageForecast") -> str:
-    """The blocks of a stage, first and last, and the ends it holds."""
-    start, stop = stage.layers
-    blocks = "" if stop == start else f"{start}-{stop - 1}" if stop - start > 1 else f"{start}"
+    """The blocks of a stage, first and last of each chunk, and the ends it holds."""
+    runs = stage.chunks or [stage.layers]
+    shown = [_blocks(*run) for run in (runs if len(runs) <= _CHUNKS else (*runs[: _CHUNKS - 1], runs[-1]))]
+    if len(runs) > _CHUNKS:
+        shown.insert(-1, "...")
+    blocks = ",".join(shown)
     ends = ("embedding" if stage.embedding else "", blocks, "head" if stage.head else "")
     return "+".join(part for part in ends if part)
+
+
+def _blocks(start: int, stop: int) -> str:
+    return "" if stop == start else f"{start}-{stop - 1}" if stop - start > 1 else f"{start}"
 
 
 def _limits(stage: "StageForecast", slowest: bool) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tangram_sim.clusters import Gpu
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Efficiency, Hwdb
 from tangram_sim.jobs import Recipe
 
 
@@ -27,6 +27,15 @@ class Rates:
     workspace_bytes: float = 0.0  # tensors the software stack keeps whatever the model
     master_bytes: float = 4.0  # per parameter in mixed precision: fp32 master copy and copies the stack makes
     fragmentation: float = 0.0  # what the allocator caches beyond activations, as a share of them
+
+
+def capacities(gpu: Gpu, efficiency: Efficiency) -> tuple[float, float]:
+    """(usable, planned) bytes of a GPU: what the driver hands out, and what of it a plan may fill.
+
+    Between them lie the driver's context with its buffers and what the software stack keeps for itself.
+    """
+    usable = gpu.memory_bytes * efficiency.usable_memory.value
+    return usable, usable - efficiency.reserved_bytes.value - efficiency.workspace_bytes.value
 
 
 def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -> Rates:
@@ -56,9 +65,7 @@ def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -
         launch_s=efficiency.kernel_launch_s.value * scale,
         dispatch_s=efficiency.dispatch_s_per_kernel.value,
         fused_attention=efficiency.fused_attention.value > 0.5,
-        usable_memory_bytes=gpu.memory_bytes * efficiency.usable_memory.value
-        - efficiency.reserved_bytes.value
-        - efficiency.workspace_bytes.value,
+        usable_memory_bytes=capacities(gpu, efficiency)[1],
         reserved_bytes=efficiency.reserved_bytes.value,
         workspace_bytes=efficiency.workspace_bytes.value,
         master_bytes=efficiency.master_bytes.value,

@@ -65,7 +65,9 @@ class Program:
 
     def add(self, name: str, stream: int, kind: str, seconds: Number, *after: int) -> int:
         """Append an op and return its index; it also waits for the op before it on its stream."""
-        column = np.broadcast_to(np.asarray(seconds, dtype=np.float64), (self.layouts,))
+        column = np.asarray(seconds, dtype=np.float64)
+        if column.shape != (self.layouts,):
+            column = np.broadcast_to(column, (self.layouts,))
         self.ops.append(Op(name, stream, CLASSES.index(kind), column, after))
         self.output = len(self.ops) - 1
         return self.output

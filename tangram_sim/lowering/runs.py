@@ -7,11 +7,13 @@ way round; the mirrored step only drops what others keep, which is free).
 
 from collections import Counter
 from collections.abc import Sequence
-from fractions import Fraction
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import lcm
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.cost.collectives import group
 from tangram_sim.errors import BadInputError
@@ -23,6 +25,8 @@ from tangram_sim.lowering.pricing import Pricer
 from tangram_sim.lowering.program import PREVIOUS, TENSOR, Program
 from tangram_sim.lowering.setting import Setting
 from tangram_sim.plans import StagePrice
+
+Integers: TypeAlias = NDArray[np.int64]
 
 
 class Run(NamedTuple):
@@ -38,25 +42,42 @@ class Run(NamedTuple):
         return self.pricer.setting.layouts[0]
 
 
-Interval = tuple[Fraction, Fraction]
+class _Spread(NamedTuple):
+    """What of a layout decides where activations lie."""
+
+    tp: int
+    cp: int
+    dp: int
+    sequence_parallel: bool
+
+    @property
+    def pieces(self) -> int:
+        """Into how many the sequence is cut."""
+        return self.cp * (self.tp if self.sequence_parallel else 1)
+
+    def first(self) -> tuple[Integers, Integers]:
+        """Of every rank, the share of the microbatch (of `dp`) and of the sequence (of `pieces`) it holds."""
+        rank = np.arange(self.tp * self.cp * self.dp)
+        tensor, context, replica = rank % self.tp, rank // self.tp % self.cp, rank // (self.tp * self.cp)
+        return replica, context * self.tp + tensor if self.sequence_parallel else context
 
 
-def _held(layout: Layout, rank: int) -> tuple[Interval, Interval]:
-    """The share of the microbatch and of the sequence whose activations a rank of a layout holds."""
-    tensor, context = rank % layout.tp, rank // layout.tp % layout.cp
-    replica = rank // (layout.tp * layout.cp)
-    pieces = layout.cp * (layout.tp if layout.sequence_parallel else 1)
-    piece = context * (layout.tp if layout.sequence_parallel else 1) + (
-        tensor if layout.sequence_parallel else 0
+def _overlap(a: Integers, width_a: int, b: Integers, width_b: int) -> Integers:
+    """Common length of [a, a + 1) x width_a and [b, b + 1) x width_b."""
+    both: Integers = np.minimum((a + 1) * width_a, (b + 1) * width_b) - np.maximum(a * width_a, b * width_b)
+    return np.maximum(both, 0)
+
+
+@lru_cache(maxsize=1 << 16)
+def _missing(before: _Spread, after: _Spread) -> float:
+    """`missing_share`, counted in whole units: common parts of both layouts' shares."""
+    batch, sequence = lcm(before.dp, after.dp), lcm(before.pieces, after.pieces)
+    (had_replica, had_piece), (replica, piece) = before.first(), after.first()
+    area = (batch // after.dp) * (sequence // after.pieces)
+    kept = _overlap(replica, batch // after.dp, had_replica, batch // before.dp) * _overlap(
+        piece, sequence // after.pieces, had_piece, sequence // before.pieces
     )
-    return (
-        (Fraction(replica, layout.dp), Fraction(replica + 1, layout.dp)),
-        (Fraction(piece, pieces), Fraction(piece + 1, pieces)),
-    )
-
-
-def _overlap(a: Interval, b: Interval) -> Fraction:
-    return max(Fraction(0), min(a[1], b[1]) - max(a[0], b[0]))
+    return int(area - kept.min()) / (batch * sequence)
 
 
 def missing_share(before: Layout, after: Layout) -> float:
@@ -67,40 +88,39 @@ def missing_share(before: Layout, after: Layout) -> float:
     """
     if before.gpus != after.gpus:
         raise BadInputError(f"layouts {before} and {after} of one part occupy different numbers of GPUs")
-    if (before.tp, before.cp, before.dp, before.sequence_parallel) == (
-        after.tp,
-        after.cp,
-        after.dp,
-        after.sequence_parallel,
-    ):
-        return 0.0
-    most = Fraction(0)
-    for rank in range(after.gpus):
-        needed, has = _held(after, rank), _held(before, rank)
-        area = (needed[0][1] - needed[0][0]) * (needed[1][1] - needed[1][0])
-        most = max(most, area - _overlap(needed[0], has[0]) * _overlap(needed[1], has[1]))
-    return float(most)
+    had, needed = (_Spread(one.tp, one.cp, one.dp, one.sequence_parallel) for one in (before, after))
+    return 0.0 if had == needed else _missing(had, needed)
 
 
-def reshard_s(setting: Setting, before: Layout, after: Layout) -> float:
-    """Seconds until every rank has what `after` needs of one microbatch laid out as `before`.
+@dataclass
+class Handovers:
+    """Re-shardings under one setting; the links inside equal blocks of ranks are looked up once."""
 
-    The slowest rank receives its missing share at the bandwidth of the smallest block of ranks that holds
-    the same sequences under both layouts.
-    """
-    share = missing_share(before, after)
-    if share == 0.0:
-        return 0.0
-    job = setting.job
-    total = int(np.max(setting.microbatch)) * job.seq * setting.model.hidden * job.recipe.activation_bytes
-    block = min(lcm(before.tp * before.cp, after.tp * after.cp), after.gpus)
-    over = group(setting.island, np.array([block]), np.array([1]), setting.hwdb)
-    return float(share * total / over.bytes_per_s[0] + over.once.start[0])
+    setting: Setting
+    _links: dict[int, tuple[float, float]] = field(default_factory=dict)  # bytes/s and start of a block
+
+    def seconds(self, before: Layout, after: Layout) -> float:
+        """Seconds until every rank has what `after` needs of one microbatch laid out as `before`.
+
+        The slowest rank receives its missing share at the bandwidth of the smallest block of ranks that
+        holds the same sequences under both layouts.
+        """
+        share = missing_share(before, after)
+        if share == 0.0:
+            return 0.0
+        setting, job = self.setting, self.setting.job
+        total = int(np.max(setting.microbatch)) * job.seq * setting.model.hidden * job.recipe.activation_bytes
+        block = min(lcm(before.tp * before.cp, after.tp * after.cp), after.gpus)
+        if block not in self._links:
+            over = group(setting.island, np.array([block]), np.array([1]), setting.hwdb)
+            self._links[block] = float(over.bytes_per_s[0]), float(over.once.start[0])
+        bytes_per_s, start_s = self._links[block]
+        return share * total / bytes_per_s + start_s
 
 
 def _handover(setting: Setting, before: Layout, after: Layout) -> list[Program]:
     """The program of a re-sharding; none where nothing moves."""
-    seconds = reshard_s(setting, before, after)
+    seconds = Handovers(setting).seconds(before, after)
     if seconds == 0.0:
         return []
     program = Program(1)

@@ -9,7 +9,6 @@ shards on which all parts agree pass at the pace of the part with the least band
 (ring bound of Thakur et al., IJHPCA 2005, with the widths of the parts; docs/models/mixed-stages.md).
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -163,9 +162,3 @@ class Sharings:
             rate = scale_up if together else min(scale_up, crossing) if inside > 1 else crossing
             rates.append(max(rate, 1.0) * width)
         return min(rates) / shards[own]
-
-
-def nodes_by_rank_count(placement: Placement, ranks: Sequence[int]) -> dict[int, int]:
-    """Ranks on every node that some ranks touch, in node order."""
-    counts = Counter(placement.node_of[rank] for rank in ranks)
-    return {node: counts[node] for node in sorted(counts)}

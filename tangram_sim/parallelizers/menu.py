@@ -18,7 +18,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.lowering import state
 from tangram_sim.lowering.atoms import Embedding, Slice
 from tangram_sim.lowering.pricing import Pricer, Prices
-from tangram_sim.lowering.runs import reshard_s
+from tangram_sim.lowering.runs import Handovers
 from tangram_sim.lowering.setting import Setting
 from tangram_sim.plans import StagePrice
 
@@ -86,10 +86,9 @@ class Menu:
         for number, key in enumerate(keys):
             shape.setdefault(key, number)
         firsts = {key: self.layouts[number] for key, number in shape.items()}
+        handed = Handovers(self.setting)
         between = {
-            (a, b): reshard_s(self.setting, firsts[a], firsts[b]) if a != b else 0.0
-            for a in shape
-            for b in shape
+            (a, b): handed.seconds(firsts[a], firsts[b]) if a != b else 0.0 for a in shape for b in shape
         }
         return np.array([[between[a, b] for b in keys] for a in keys])
 

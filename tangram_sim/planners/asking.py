@@ -4,11 +4,13 @@ Every answer depends on its question alone, so it is the same wherever it is mad
 are decides who answers, and nothing else. A process that dies leaves its questions to the asker (`parallel`).
 """
 
+import gc
 import pickle
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from multiprocessing import parent_process
 from typing import NamedTuple
 
 from tangram_sim.clusters import Island
@@ -76,6 +78,10 @@ def answer_piece(sealed: bytes, questions: Sequence[Question], until_s: float) -
         if time.time() >= until_s:
             break
         found.append(answered(parallelizer, subject, question))
+    if parent_process() is not None:
+        # What this process has priced serves the next pieces; joblib's workers walk all of it every second in
+        # search of garbage, unless it is set apart.
+        gc.freeze()
     return found
 
 

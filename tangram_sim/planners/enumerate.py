@@ -1,6 +1,6 @@
 """Asks a parallelizer about every (slice, part of an island) that can matter, and tabulates the answers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -113,7 +113,7 @@ class Enumeration:
         options: list[list[tuple[int, PartialPlan]]] = [[] for _ in firsts]
         parts = list(self._parts_by(units))
         if self.asking is not None:
-            self._ask_ahead(self.asking, parts, microbatch, limit_s)
+            self._ask_ahead(parts, microbatch, limit_s)
         for kind, number, part in parts:
             if self.expired():
                 break
@@ -143,21 +143,28 @@ class Enumeration:
                     part = replace(part, name=f"{part.name} of {island.name}")
                 yield kind, self._parts.setdefault(part, len(self._parts)), part
 
-    def _ask_ahead(
-        self, asking: Asking, parts: Sequence[tuple[int, int, Island]], microbatch: int, limit_s: float
-    ) -> None:
+    def _ask_ahead(self, parts: Sequence[tuple[int, int, Island]], microbatch: int, limit_s: float) -> None:
         """Have everything that a table is about to ask answered in other processes."""
         firsts, _ = slice_classes(self.model)
-        pace_s = self._pace_s(microbatch, limit_s)
-        asking.ahead(
-            [
-                Question(part, microbatch, start, stop, pace_s)
-                for kind, number, part in parts
-                for group, (start, stop) in enumerate(firsts)
-                if self._answers.get((number, group, microbatch), (-1.0,))[0] < pace_s
-                and not self._reason(kind, part, start, stop, self._work_s(microbatch, limit_s))
-            ]
+        pace_s, work_s = self._pace_s(microbatch, limit_s), self._work_s(microbatch, limit_s)
+        self.ahead(
+            Question(part, microbatch, start, stop, pace_s)
+            for kind, _, part in parts
+            for start, stop in firsts
+            if not self._reason(kind, part, start, stop, work_s)
         )
+
+    def ahead(self, questions: Iterable[Question]) -> None:
+        """Have these questions answered in other processes, if there are any, but for what is known."""
+        if self.asking is None:
+            return
+        _, classes = slice_classes(self.model)
+
+        def known(one: Question) -> bool:
+            key = self._parts.get(one.part, -1), classes[one.start][one.stop], one.microbatch
+            return key in self._answers and self._answers[key][0] >= one.pace_s
+
+        self.asking.ahead([one for one in questions if not known(one)])
 
     def _pace_s(self, microbatch: int, limit_s: float) -> float:
         """A plan below the limit has no stage slower than its share of the microbatches."""

@@ -202,8 +202,15 @@ class Spanning:
             for kind, nodes in enumerate(self.joint)
             if all(count in (0, every) for count, every in zip(nodes, self.counts, strict=True))
         ]
-        for microbatch in divisors(self.enumeration.job.global_batch):
-            passes = self.enumeration.job.global_batch // microbatch
+        batch = self.enumeration.job.global_batch
+        self.enumeration.ahead(
+            one
+            for microbatch in divisors(batch)
+            for _, nodes in full
+            for one in self._prices.questions(nodes, 0, atoms, microbatch, limit_s / (batch // microbatch))
+        )
+        for microbatch in divisors(batch):
+            passes = batch // microbatch
             for kind, nodes in full:
                 if self.enumeration.expired():
                     return
@@ -224,8 +231,7 @@ class Spanning:
         firsts, _ = slice_classes(self.enumeration.model)
         pace_s = limit_s / (self.enumeration.job.global_batch // microbatch)
         asked = [(self.joint[one.joint], *firsts[one.group], microbatch, pace_s) for one in prospects]
-        if self.enumeration.asking is not None:
-            self.enumeration.asking.ahead([one for given in asked for one in self._prices.questions(*given)])
+        self.enumeration.ahead(one for given in asked for one in self._prices.questions(*given))
         for prospect, given in zip(prospects, asked, strict=True):
             if self.enumeration.expired():
                 return

@@ -34,7 +34,7 @@ from tangram_sim.studies.intervals import compare
 from tangram_sim.studies.many import Estimate, Estimator, Refusal
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.published.stacks import STACKS
-from tangram_sim.studies.wishes import named_islands, require_possible
+from tangram_sim.studies.wishes import left_out, named_islands, require_possible
 from tangram_sim.units import show_bytes, show_seconds
 
 SAME = 1e-9  # relative; the engines agree to this
@@ -141,7 +141,8 @@ def plan(
     best = ranked[0] = forecast(found.ranked[0].plan, hwdb)
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
     bound = lower_bound(best.plan, hwdb)
-    written = document(best, hwdb, bound, [*found.notes, *_beyond(model, job)])
+    idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
+    written = document(best, hwdb, bound, [*found.notes, *idle, *_beyond(model, job)])
     counts = found.counts
     written.partial_plans = PartialPlanCounts(
         asked=counts.asked,
@@ -174,6 +175,12 @@ def plan(
 def _one_simple_pipeline(made: Plan) -> bool:
     """Whether a bound on single pipelines of stages on one island each says something about the plan."""
     return len(made.pipelines) == 1 and all(len(stage.parts) == 1 for stage in made.pipelines[0].stages)
+
+
+def _islands_used(made: Plan) -> set[str]:
+    """Names of islands that hold a stage, alone or joined with others."""
+    parts = [part.island for one in made.pipelines for stage in one.stages for part in stage.parts]
+    return {*parts, *(name for part in parts for name in part.split("+"))}
 
 
 def _beyond(model: Model, job: Job) -> list[str]:

@@ -119,6 +119,10 @@ class StageForecast(Document):
     stage: int = Field(0, description="its place in the pipeline")
     part: int = Field(0, description="which part of the stage the row is of: one per GPU kind")
     runs: int = Field(1, description="runs of layers with a layout of their own; the longest one is shown")
+    chunks: list[tuple[int, int]] = Field(
+        [],
+        description="of an interleaved stage: runs of blocks [start, stop), others hold those between",
+    )
 
 
 class PartialPlanCounts(Document):
@@ -216,7 +220,11 @@ class IslandDocument(Document):
     gpus: int
     reason: str
     compute_flop_per_s: float
-    memory_bytes: float
+    memory_bytes: float = Field(description="as sold")
+    usable_memory_bytes: float = Field(
+        description="what the driver hands out: memory_capacity_bytes of plans"
+    )
+    planned_memory_bytes: float = Field(description="what of it a plan may fill")
     memory_bytes_per_s: float
     intra_link: str
     intra_bytes_per_s: float

@@ -197,6 +197,7 @@ def stage_forecasts(result: Forecast) -> list[StageForecast]:
                 stage=seat.stage,
                 part=seat.part,
                 runs=len(part.layouts),
+                chunks=list(stage.chunks) if len(stage.chunks) > 1 else [],
             )
         )
     return rows

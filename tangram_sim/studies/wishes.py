@@ -1,7 +1,8 @@
 """Whether a request contradicts itself: what the user fixes against what model, batch and islands allow."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import prod
 
 from tangram_sim.clusters import Island
 from tangram_sim.errors import BadInputError, InfeasibleError
@@ -13,6 +14,7 @@ from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Wishes
 
 _SHOWN = 10  # alternatives listed
+_OF_A_STAGE = ("tp", "cp", "dp", "pp")  # degrees that multiply to its GPUs
 
 
 def named_islands(wishes: Wishes, islands: Sequence[Island]) -> Wishes:
@@ -95,16 +97,11 @@ def _experts(model: Model, fixed: dict[str, int]) -> None:
 
 def _gpus(fixed: dict[str, int], islands: Sequence[Island]) -> None:
     """A stage takes whole nodes of one island: some number of them must suit the fixed degrees."""
-    degrees = {name: fixed[name] for name in ("tp", "cp", "dp", "pp") if name in fixed}
+    degrees = _degrees(fixed)
     if not degrees:
         return
-    product = 1
-    for value in degrees.values():
-        product *= value
+    product = prod(degrees.values())
     words = " ".join(f"{name}={value}" for name, value in degrees.items())
-    sizes = {
-        island.name: [n * island.gpus_per_node for n in range(1, island.nodes + 1)] for island in islands
-    }
     largest = max(islands, key=lambda island: island.gpus)
     if product > largest.gpus:
         raise InfeasibleError(
@@ -112,8 +109,7 @@ def _gpus(fixed: dict[str, int], islands: Sequence[Island]) -> None:
             f"{largest.name} has {largest.gpus} ({largest.gpu.name}); lower a degree"
         )
     whole = len(degrees) == 4
-    every = [size for found in sizes.values() for size in found]
-    if not any(size == product if whole else size % product == 0 for size in every):
+    if not any(_suits(island, degrees) for island in islands):
         shapes = "; ".join(f"{i.name}: {i.nodes} nodes of {i.gpus_per_node}" for i in islands)
         raise InfeasibleError(
             f"--fix {words}: a stage takes whole nodes, and no number of them has "
@@ -130,6 +126,31 @@ def _gpus(fixed: dict[str, int], islands: Sequence[Island]) -> None:
     ep, replicas = fixed.get("ep", 1), fixed.get("dp", 0) * fixed.get("cp", 1)
     if "dp" in fixed and "cp" in fixed and replicas % ep:
         raise BadInputError(f"--fix ep={ep}: does not divide dp x cp = {replicas}")
+
+
+def _degrees(fixed: dict[str, int]) -> dict[str, int]:
+    """Those of the fixed values that multiply to the GPUs of a stage."""
+    return {name: fixed[name] for name in _OF_A_STAGE if name in fixed}
+
+
+def _suits(island: Island, degrees: dict[str, int]) -> bool:
+    """Whether a stage of the fixed degrees can take some number of the island's nodes."""
+    product, whole = prod(degrees.values()), len(degrees) == len(_OF_A_STAGE)
+    sizes = [nodes * island.gpus_per_node for nodes in range(1, island.nodes + 1)]
+    return any(size == product if whole else size % product == 0 for size in sizes)
+
+
+def left_out(constraints: Constraints, islands: Sequence[Island], used: Collection[str]) -> list[str]:
+    """A note for every island, none of those `used`, that the fixed degrees keep from holding a stage."""
+    degrees = _degrees(dict(constraints.fixed))
+    words = " ".join(f"{name}={value}" for name, value in degrees.items())
+    wants = "" if len(degrees) == len(_OF_A_STAGE) else "a multiple of "
+    return [
+        f"{island.name} ({island.nodes} x {island.gpus_per_node} {island.gpu.name}) stays idle: --fix "
+        f"{words} wants {wants}{prod(degrees.values())} GPUs on whole nodes, which it has not"
+        for island in islands
+        if degrees and island.name not in used and not _suits(island, degrees)
+    ]
 
 
 def _batch(job: Job, constraints: Constraints, gpus: int) -> None:
@@ -149,9 +170,13 @@ def _batch(job: Job, constraints: Constraints, gpus: int) -> None:
         )
     sizes = divisors(batch)
     replicas = [dp] if dp else range(1, gpus + 1)
-    if per_rank and not any(-(-size // r) == per_rank for r in replicas for size in sizes if size >= r):
-        ranks = f" and dp={dp}" if dp else ""
+    shares = sorted({-(-size // r) for r in replicas for size in sizes if size >= r})
+    if per_rank and per_rank not in shares:
+        ranks = f"with dp={dp}" if dp else f"with any dp up to {gpus}"
+        below, above = [s for s in shares if s < per_rank][-1:], [s for s in shares if s > per_rank][:1]
         raise BadInputError(
-            f"--microbatch-per-rank {per_rank}{ranks}: microbatches divide the global batch of {batch}, and "
-            f"none of {_listed(sizes)} gives a rank {per_rank} at most; change one of the three"
+            f"--microbatch-per-rank {per_rank}: a microbatch is a divisor of the global batch of {batch} "
+            f"({_listed(sizes)}), and {ranks} none gives its fullest rank exactly {per_rank} sequences; the "
+            f"nearest that can be: {' and '.join(map(str, below + above))}; or take a --global-batch that "
+            f"{per_rank * max(dp, 1)} divides"
         )

@@ -17,6 +17,7 @@ import numpy as np
 
 from tangram_sim.hwdb import Hwdb, Row
 from tangram_sim.opgraph import FloatArray
+from tangram_sim.studies.calibration.plausible import LIMIT, implausible
 from tangram_sim.studies.calibration.surfaces import settled
 from tangram_sim.studies.published.predict import Prediction, Predictor
 from tangram_sim.studies.published.reading import Run
@@ -31,7 +32,6 @@ SMALL = 0.01  # steps of logarithms below which a search has ended
 HOST_STARTS = (0.0, 1.6)  # device-bound and host-bound optima can both be local ones
 DEGREES = 3.0  # measured rows that the database's spread between plans counts for
 CARRIED = 0.7  # share of a log scale that is taken over to other GPU kinds and dtypes of the stack
-LIMIT = math.log(8.0)  # no stack is further off than this
 SOURCE = "runs of one's own: tangram calibrate run"
 
 
@@ -86,8 +86,11 @@ class Calibrated:
     hwdb: Hwdb  # the database under that overlay
 
 
-def calibrate(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> Calibrated:
-    """Shift and narrow the predictions of `hwdb` to measured rows (columns of published runs)."""
+def calibrate(rows: Sequence[Mapping[str, str]], hwdb: Hwdb, keep: Sequence[str] = ()) -> Calibrated:
+    """Shift and narrow the predictions of `hwdb` to measured rows (columns of published runs).
+
+    Rows that look mistyped are left out with their reason, unless `keep` names them (`all`: every one).
+    """
     predictor = Predictor(hwdb)
     found = [predictor.predict_row(row, number) for number, row in enumerate(rows, 1)]
     problems = [one for one in found if isinstance(one, Problem)]
@@ -99,17 +102,17 @@ def calibrate(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> Calibrated:
         for one in usable
         if one.error is None
     ]
-    return calibrate_predictions([one for one in usable if one.error is not None], hwdb, problems)
+    measured = [one for one in usable if one.error is not None]
+    odd = {id(one): why for one, why in implausible(list(_by_key(measured).values()), keep)}
+    problems += odd.values()
+    return calibrate_predictions([one for one in measured if id(one) not in odd], hwdb, problems)
 
 
 def calibrate_predictions(
     measured: Sequence[Prediction], hwdb: Hwdb, problems: Sequence[Problem] = ()
 ) -> Calibrated:
     """The same from predictions that have measured steps."""
-    groups: dict[Key, list[Prediction]] = {}
-    for one in measured:
-        groups.setdefault(key_of(one.run), []).append(one)
-    shifts = tuple(_shift(key, group, hwdb) for key, group in sorted(groups.items()))
+    shifts = tuple(_shift(key, group, hwdb) for key, group in sorted(_by_key(measured).items()))
     lines = overlay_rows(shifts, hwdb)
     text = overlay_text(lines)
     database = hwdb.with_efficiency(_rows(lines))
@@ -124,6 +127,13 @@ def calibrate_predictions(
         text,
         database,
     )
+
+
+def _by_key(measured: Sequence[Prediction]) -> dict[Key, list[Prediction]]:
+    groups: dict[Key, list[Prediction]] = {}
+    for one in measured:
+        groups.setdefault(key_of(one.run), []).append(one)
+    return groups
 
 
 def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:

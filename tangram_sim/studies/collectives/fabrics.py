@@ -35,7 +35,6 @@ _WORDS = (
     ("OMNI-PATH", "Omni-Path-100"),
 )
 _INFINIBAND = re.compile(r"INFINIBAND|\bIB\b|NDR|HDR|EDR|XDR")
-_COUNTS = (r"(\d+)\s*[X×]\s*\d{2,4}\s*G", r"\b(\d+)\s*X\b", r"(\d+)\s+PER (?:NODE|GPU)", r"[X×](\d+)\b")
 _RATE = re.compile(r"(\d{2,4})\s*(?:GBE|GBPS|GBIT|GB/S|GB|GIG|G\b)")
 
 

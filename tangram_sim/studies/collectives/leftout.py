@@ -33,10 +33,10 @@ def left_out(points: Sequence[Point], axis: str, hwdb: Hwdb) -> dict[str, list[P
         raise BadInputError(f"--left-out {axis} given; known: {', '.join(AXES)}")
     usable = [point for point in points if rows.clean(point)]
     inside = [point for point in usable if point.fabric.nic is None]
-    found = {}
+    found, known = dict[str, list[Prediction]](), rows.Fits()
     for value in sorted({key(point) for point in inside}):
         kept = [point for point in inside if key(point) != value]
-        table = rows.table_rows([*rows.fit_sets(kept), rows.ANY_NETWORK])
+        table = rows.table_rows([*rows.fit_sets(kept, known), rows.ANY_NETWORK])
         database = hwdb.with_collectives(table)
         found[value] = predict([point for point in inside if key(point) == value], database)
     return found

@@ -24,6 +24,7 @@ from tangram_sim.studies.collectives.predict import busbw_factor, predict
 from tangram_sim.units import MIB, gbps_to_bytes_per_s
 
 LEAST_REACHED = 0.6  # of what the parts allow; below it something is broken or misconfigured
+MOST_REACHED = 1.5  # above it the parts must be others than those named, or a unit is wrong
 LONG_BYTES = 16 * MIB  # from here on a rate can be seen
 FEWEST_SIZES = 4  # a curve of three parameters
 
@@ -58,6 +59,11 @@ class Reached:
     def faulty(self) -> bool:
         """Whether the curve reaches too little to be the model's fault."""
         return self.share < LEAST_REACHED
+
+    @property
+    def implausible(self) -> bool:
+        """Whether the curve reaches more than parts like these can."""
+        return self.share > MOST_REACHED
 
 
 def points_of(log: Log, parts: Parts, source: str, hwdb: Hwdb) -> list[Point]:

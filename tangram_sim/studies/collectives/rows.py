@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tangram_sim.cost.collectives.groups import SWITCH_RANKS
 from tangram_sim.hwdb import Row
@@ -104,8 +105,15 @@ def clean(point: Point) -> bool:
     )
 
 
-def fit_sets(points: Sequence[Point]) -> list[Set]:
-    """All parameter sets that `points` support: generations, kinds as fallback, networks."""
+Fits: TypeAlias = dict[tuple[Scope, tuple[int, ...]], list[Set]]
+
+
+def fit_sets(points: Sequence[Point], known: Fits | None = None) -> list[Set]:
+    """All parameter sets that `points` support: generations, kinds as fallback, networks.
+
+    `known` keeps the sets of generations by their points (the objects), for callers who fit again and again.
+    """
+    known = {} if known is None else known
     points = [point for point in points if clean(point)]
     inside = [point for point in points if point.fabric.nic is None]
     scopes: dict[Scope, list[Point]] = {}
@@ -113,7 +121,10 @@ def fit_sets(points: Sequence[Point]) -> list[Set]:
         scopes.setdefault(scope_of(point), []).append(point)
     sets: list[Set] = []
     for scope in sorted(scopes, key=lambda one: (one.kind, one.link, one.gpu)):
-        sets += _inner_sets(scope, scopes[scope])
+        key = scope, tuple(map(id, scopes[scope]))
+        if key not in known:
+            known[key] = _inner_sets(scope, scopes[scope])
+        sets += known[key]
     sets += fallbacks(sets)
     sets += _network_sets([point for point in points if point.fabric.nic is not None], sets)
     return sets

@@ -81,7 +81,8 @@ def uniform_of(plan: Plan, framework: str) -> Uniform:
     if plan.job.trainable < 1.0:
         reasons.append(
             f"adapters ({100 * plan.job.trainable:.2g} % of the weights trained): a plan does not say on "
-            "which matrices they sit"
+            "which matrices they sit; write the same layout without --lora-rank or --trainable "
+            f"(`tangram estimate ... -o full.json`), export that, and switch adapters on in {framework}"
         )
     refuse(framework, reasons)
     first = plan.pipelines[0]

@@ -25,6 +25,9 @@ _FAMILIES = (
 # Word of a framework's name -> fork whose kernels and communication are not those of what it started from.
 FORKS = {"amp": "amp", "sailor": "sailor", "pax": "pax", "paxml": "pax"}
 
+FAMILIES = tuple(name for name, _ in _FAMILIES)
+UNKNOWN = "generic"  # the family of every other name
+
 TRAINABLE_SHARE = 0.001  # of a model under LoRA: rank 16 on the attention of 7B to 70B models is 0.06-0.1 %
 MICROBATCH = 1  # sequences per data-parallel rank: the choice of large models, and always feasible
 FLASH_ATTENTION_SINCE = 2023.0  # first Megatron-LM and NeMo releases that call a fused kernel
@@ -64,7 +67,7 @@ class Software:
 def software(framework: str, date: str) -> Software:
     """The software a framework's name and a date (2022-05, 2023-2024, v25.04, 2025) point at."""
     lowered = framework.lower()
-    family = next((name for name, words in _FAMILIES if any(word in lowered for word in words)), "generic")
+    family = next((name for name, words in _FAMILIES if any(word in lowered for word in words)), UNKNOWN)
     return Software(framework, family, year_of(date) or year_of(_release(lowered)), _fork(lowered))
 
 

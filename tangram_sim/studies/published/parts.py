@@ -4,7 +4,7 @@ Class seconds are summed as if nothing ran beside anything else; `pass_s`, `sync
 left of them once the ops have been played.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -77,6 +77,3 @@ def parts_of(step: LoweredStep, lowering: Lowering, step_s: float) -> Parts:
         idle_s=max(step_s - float(busy[stage]), 0.0),
         layer_passes=passes * blocks,
     )
-
-
-PART_NAMES = tuple(field.name for field in fields(Parts))

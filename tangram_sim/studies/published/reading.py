@@ -1,7 +1,7 @@
 """Rows of published training runs as nouns: model, cluster, job, layout, assumptions, measurements."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,11 +55,6 @@ class Run:
 def read_table(path: Path) -> list[dict[str, str]]:
     """Rows of a table of published runs, as text. Raises BadInputError for another file."""
     return read_rows(path, HARD, "training runs")
-
-
-def read_runs(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> list[Run | Problem]:
-    """Every row as a run, or as a problem with its reason; order kept."""
-    return [read_run(row, hwdb, number) for number, row in enumerate(rows, 1)]
 
 
 def read_run(row: Mapping[str, str], hwdb: Hwdb, number: int = 1) -> Run | Problem:

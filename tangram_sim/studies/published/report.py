@@ -9,6 +9,7 @@ from typing import Any
 from tangram_sim.studies.published.memory import memory_scores
 from tangram_sim.studies.published.predict import Prediction
 from tangram_sim.studies.published.score import Score, by, macro, score
+from tangram_sim.studies.published.stacks import software_notes
 from tangram_sim.studies.published.table import Problem
 from tangram_sim.units import GIGA
 
@@ -42,6 +43,7 @@ def document(results: Sequence[Prediction | Problem]) -> dict[str, Any]:
         "predicted": len(predicted),
         "without_measured_step": sum(one.error is None for one in predicted),
         "unpredicted": [{"id": one.id, "reason": one.reason} for one in problems],
+        "notes": software_notes(one.run.software for one in predicted),
     }
 
 

@@ -1,6 +1,10 @@
 """Software stacks: the name under which hwdb/efficiency keeps what a framework of some date costs."""
 
-from tangram_sim.studies.published.defaults import FORKS, Software
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tangram_sim.studies.published.defaults import FAMILIES, FORKS, UNKNOWN, Software
 
 GENERIC = "generic"
 # Family of a framework's name -> stack. Families that are missing here run as `generic`.
@@ -29,3 +33,16 @@ def stack_of(software: Software) -> str:
     if software.family == "megatron" and software.before(_CORE_SINCE):
         return _BEFORE_CORE
     return _STACKS.get(software.family, GENERIC)
+
+
+def software_notes(all_of: Iterable[Software]) -> list[dict[str, Any]]:
+    """`rows` and `note` for every framework that is not known, or not stated: its rows run as `generic`."""
+    counts = Counter(one.name for one in all_of if one.family == UNKNOWN and not one.fork)
+    return [
+        {
+            "rows": rows,
+            "note": (f"framework {name!r} is not known" if name else "no framework is stated")
+            + f", predicted as the stack {GENERIC!r}; known by a word of the name: {', '.join(FAMILIES)}",
+        }
+        for name, rows in counts.items()
+    ]

@@ -11,6 +11,7 @@ from tangram_sim.units import show_bytes, show_seconds
 _FORMULAS = {
     "mfu": "MFU: model FLOPs of a step over its seconds and the dense peak of the GPUs used",
     "idle": "idle: the share of the step in which a stage's compute stream waits",
+    "gap": "gap: how far the step is above a bound that no plan of the kind named can beat",
 }
 
 
@@ -68,7 +69,11 @@ def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> l
             [
                 Cell(seat),
                 Cell(f"{stage.gpus}", (source,), stage.gpus),
-                Cell(f"[{stage.layers[0]}, {stage.layers[1]})", (source,), stage.layers[0]),
+                Cell(
+                    " ".join(f"[{start}, {stop})" for start, stop in stage.chunks or [stage.layers]),
+                    (source,),
+                    stage.layers[0],
+                ),
                 Cell(_degrees(stage), (source,)),
                 Cell(show_seconds(stage.forward_s), (source,), stage.forward_s),
                 Cell(show_seconds(stage.backward_s), (source,), stage.backward_s),
@@ -97,8 +102,8 @@ def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> l
     words = (
         f"One step takes {page.figure_of(step, (source, job))}, MFU "
         f"{page.figure_of(f'{document.mfu:.1%}', (source, mfu))}; "
-        f"{page.figure_of(f'{document.gpus_used} of {document.gpus_total}', (source,))} GPUs work. "
-        "Times are of one microbatch."
+        f"{page.figure_of(f'{document.gpus_used} of {document.gpus_total}', (source,))} GPUs work"
+        f"{_idle_gpus(document, source)}. {_bounds(document, source, ledger)}Times are of one microbatch."
     )
     found = [
         page.section(
@@ -117,6 +122,25 @@ def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> l
     )
     memory = figures.memory(document.stages, names)
     found.append(page.section("Memory", page.plot(memory, (source, *hardware))))
+    return found
+
+
+def _idle_gpus(document: PlanDocument, source: str) -> str:
+    idle = document.gpus_total - document.gpus_used
+    return f"; {page.figure_of(f'{idle}', (source,))} stay idle" if idle else ""
+
+
+def _bounds(document: PlanDocument, source: str, ledger: Ledger) -> str:
+    """What no plan, and no single pipeline of the layouts searched, can beat, and how far the step is off."""
+    sources = source, ledger.cite("computed", _FORMULAS["gap"])
+    found = ""
+    for what, bound_s in (
+        ("plan on this cluster", document.work_bound_step_s),
+        ("single pipeline of the layouts searched", document.pipeline_bound_step_s),
+    ):
+        if bound_s > 0:
+            words = f"{show_seconds(bound_s)} (gap {max(document.step_s / bound_s - 1, 0):.1%})"
+            found += f"No {what} is below {page.figure_of(words, sources)}. "
     return found
 
 
