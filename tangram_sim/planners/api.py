@@ -87,5 +87,5 @@ class Found:
     candidates: list[Candidate] = field(default_factory=list)
     loads: tuple[float, float] = (0.0, 0.0)  # least and largest load of a pair that was asked about
     lost: float = 0.0  # at most this share of the step was lost to a window
-    fleet_bound_s: float = 0.0  # no fleet that `fleet_bound.covers` is played in less; 0: not looked for
     pipeline_bound_s: float = 0.0  # no single pipeline is played in less; 0 where that is not known
+    fleet_bound_s: float = 0.0  # no fleet that `fleet_bound.covers` is played in less; 0: not looked for
