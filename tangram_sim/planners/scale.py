@@ -73,8 +73,8 @@ class Family:
         """At most so many shapes to search now, from what sequences per microbatch, and what others."""
         if self.worse <= 2 and self.shapes:
             taken, self.shapes = self.shapes[:most], self.shapes[most:]
-            known = any(seconds < float("inf") for seconds, _ in self.near)
-            return [(shape, self.usual, "yes" if known else "anyway") for shape in taken]
+            # The first shapes look around even where the usual number of sequences gives nothing.
+            return [(shape, self.usual, "yes" if len(self.near) > 1 else "anyway") for shape in taken]
         self.shapes = []
         near = sorted(self.near, key=lambda one: one[0])[: self.finer]
         self.near = []
