@@ -16,9 +16,9 @@ from tangram_sim.lowering.side_by_side import lower_plan
 from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
-from tangram_sim.planners.api import Counts, Wishes
+from tangram_sim.planners.api import Counts, FleetBound, Wishes
 from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.fleet_bound import NODES, REPLICAS, covers, fleet_bound_s
+from tangram_sim.planners.fleet_bound import NODES, REPLICAS, covers, fleet_bound, spread
 from tangram_sim.planners.patterns import Ground
 from tangram_sim.planners.tangram import usable_islands
 from tangram_sim.planners.trivial import layouts
@@ -101,14 +101,17 @@ def test_no_covered_plan_ends_below_the_bound() -> None:
     """The planner's, and every uniform layout over both kinds and over one of them."""
     model, cluster, job = shallow(), two_kinds(), Job(224, dtype="bf16")
     wishes = Wishes(fleet_bound=True)
-    made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB.fresh()).document
+    result = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB.fresh())
+    made = result.document
     islands, _ = usable_islands(cluster, job, HWDB, wishes)
     bound = WorkBound(model, job, islands, HWDB, cluster)
     ground = Ground(model, cluster, job, islands, HWDB.fresh(), Constraints(), "grid")
-    least_s = fleet_bound_s(ground, bound, made.step_s, Counts())
-    assert bound.step_s() * 1.02 < least_s <= made.step_s
-    if made.lower_bound_covers == FLEETS:
-        assert made.lower_bound_step_s == pytest.approx(least_s)
+    least = fleet_bound(ground, bound, result.forecast.plan, made.step_s, Counts())
+    assert bound.step_s() * 1.02 < least.step_s <= made.step_s
+    assert least.replicas >= REPLICAS and least.nodes >= NODES
+    if covers(least, result.forecast.plan):
+        assert made.lower_bound_step_s == pytest.approx(least.step_s)
+        assert made.lower_bound_covers == FLEETS.format(replicas=least.replicas, nodes=least.nodes)
     lowering = Lowering(Placement(cluster, HWDB), StagePrices(model, job, HWDB))
     covered = 0
     for order in (("g0", "g1"), ("g1", "g0"), ("g0",), ("g1",)):
@@ -118,9 +121,9 @@ def test_no_covered_plan_ends_below_the_bound() -> None:
                 lowered = lower_plan(plan, lowering)
             except TangramError:
                 continue
-            if covers(plan) and lowered.fits():
+            if covers(least, plan) and lowered.fits():
                 covered += 1
-                assert lowered.step_s() >= least_s * (1 - 1e-9), wanted
+                assert lowered.step_s() >= least.step_s * (1 - 1e-9), wanted
     assert covered > 100
 
 
@@ -133,9 +136,9 @@ def test_few_replicas_and_mixed_stages_are_not_covered() -> None:
         for wanted in layouts(model, cluster, job, order, Constraints())
         if wanted.micro_batch == 1 and wanted.pp in (1, 2)
     }
-    judged = {wanted.dp: covers(plan) for wanted, plan in found.items() if wanted.pp == 2}
-    assert any(judged.values())
+    assert any(min(spread(plan)) >= REPLICAS for plan in found.values())
+    least = FleetBound(1.0, REPLICAS, NODES)
     for wanted, plan in found.items():
         mixed = any(len(stage.parts) > 1 for stage in plan.pipelines[0].stages)
         few = wanted.dp < REPLICAS or wanted.tp * wanted.dp < 8 * NODES
-        assert covers(plan) == (not mixed and not few)
+        assert covers(least, plan) == (not mixed and not few)

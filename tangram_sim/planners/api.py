@@ -76,6 +76,15 @@ class Candidate:
     capacity_bytes: float
 
 
+@dataclass(frozen=True, slots=True)
+class FleetBound:
+    """A step that no fleet is played below, if every stage has so many replicas on so many nodes or more."""
+
+    step_s: float
+    replicas: int
+    nodes: int
+
+
 @dataclass(slots=True)
 class Found:
     """The answer: best plans first, the bound, and how the search went."""
@@ -88,4 +97,4 @@ class Found:
     loads: tuple[float, float] = (0.0, 0.0)  # least and largest load of a pair that was asked about
     lost: float = 0.0  # at most this share of the step was lost to a window
     pipeline_bound_s: float = 0.0  # no single pipeline is played in less; 0 where that is not known
-    fleet_bound_s: float = 0.0  # no fleet that `fleet_bound.covers` is played in less; 0: not looked for
+    fleet_bound: FleetBound | None = None  # None: not looked for

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tangram_sim.lowering.atoms import Slice
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.layouts import divisors
-from tangram_sim.planners.api import Counts
+from tangram_sim.planners.api import Counts, FleetBound
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.enumerate import slice_classes
 from tangram_sim.planners.patterns import SEQUENCES, WIDEST, Ground
@@ -18,8 +18,11 @@ from tangram_sim.registry import parallelizer as parallelizer_named
 
 ZERO_STAGE = 1  # 0 takes as long and more memory; 2 and 3 gather or reduce in every microbatch: not covered
 ASKED = (128, 256, 512, 1024)  # atoms of a slice up to which all, every 2nd, 4th, 8th length is asked about
-REPLICAS, NODES = 8, 4  # of every stage, side by side: with fewer a plan is not covered
-FEWER = 0.7  # of the synchronisation among all replicas there could be: so many need that at least
+REPLICAS, NODES = 8, 4  # of every stage, side by side: no bound is looked for on fleets with fewer
+HALF = 2  # fleets are covered with this part of the plan's own replicas and nodes
+MARGIN = (
+    0.05  # of the synchronisation among very many replicas: rings of few differ in more than their length
+)
 MANY = 1 << 12  # microbatches: memory of a stage is asked about for as many in flight as it may need
 DEPTHS = 64  # stages behind that are told apart
 GROWTH = 1.06  # of the numbers of microbatches that are looked at together
@@ -47,36 +50,44 @@ class Options:
         return Options(pointers, **columns)
 
 
-def fleet_bound_s(ground: Ground, bound: WorkBound, known_s: float, counts: Counts) -> float:
-    """No fleet is played in less; at most `known_s`, the step of a plan. 0: not known.
+def fleet_bound(ground: Ground, bound: WorkBound, plan: Plan, known_s: float, counts: Counts) -> FleetBound:
+    """What no fleet is played below, at most `known_s`, the step of `plan`.
 
-    Of fleets as `covers` has them; 0 for other schedules than 1F1B and where ZeRO 0 and 1 are ruled out.
+    Of 1F1B pipelines, stages on one island each without ZeRO 2 and 3, a replica on `WIDEST` nodes at most and
+    with `SEQUENCES` of a microbatch, at least half as many replicas of every stage as the plan has. The work
+    bound for other schedules and where ZeRO 0 and 1 are ruled out.
     """
+    replicas, nodes = spread(plan)
+    fewest = FleetBound(0.0, max(REPLICAS, replicas // HALF), max(NODES, nodes // HALF))
     zero = dict(ground.constraints.fixed).get("zero_stage", ZERO_STAGE)
     if ground.job.schedule != "1f1b" or zero > ZERO_STAGE or ZERO_STAGE not in ground.constraints.zero_stages:
-        return 0.0
-    options = options_of(ground, known_s, counts)
+        return replace(fewest, step_s=bound.step_s())
+    # A ring of n sends (n - 1) / n of what it reduces, among replicas as among nodes.
+    synced = 1 - 1 / min(fewest.replicas, fewest.nodes) - MARGIN
+    options = options_of(ground, known_s, synced, counts)
     within_s, prices, last = known_s, bound.value, None
     while within_s > bound.step_s():
         for turn in range(ROUNDS):
             found = _Chains(ground, options, prices, bound.step_s()).below(within_s, last)
             if found is None:
-                return within_s
+                return replace(fewest, step_s=within_s)
             last, shares = found
             # Whoever is used more than its part of the cluster is too cheap.
             wanted = shares / shares.sum() - prices * bound.gpus
             prices = prices * np.exp(STEP / (1 + turn) * wanted)
             prices = prices / (prices * bound.gpus).sum()
         within_s /= 1 + FINE
-    return bound.step_s()
+    return replace(fewest, step_s=bound.step_s())
 
 
-def covers(plan: Plan) -> bool:
-    """Whether the bound says something about a plan.
+def covers(bound: FleetBound, plan: Plan) -> bool:
+    """Whether a bound says something about a plan."""
+    replicas, nodes = spread(plan)
+    return replicas >= bound.replicas and nodes >= bound.nodes
 
-    1F1B pipelines, stages on one island each without ZeRO 2 and 3, `REPLICAS` of each on `NODES` nodes or
-    more, a replica on `WIDEST` nodes at most.
-    """
+
+def spread(plan: Plan) -> tuple[int, int]:
+    """Replicas of every stage, and nodes that hold them, at least; (0, 0) for plans no bound covers."""
     sizes = [group.node.gpus for group in plan.cluster.groups for _ in range(group.count)]
     node_of = [node for node, size in enumerate(sizes) for _ in range(size)]
     replicas = nodes = 0
@@ -84,18 +95,18 @@ def covers(plan: Plan) -> bool:
         fewest, least = [], []
         for stage in pipeline.stages:
             if len(stage.parts) > 1 or len(stage.parts[0].layouts) > 1:
-                return False
+                return 0, 0
             layout, ranks = stage.layout, stage.ranks
             wide = layout.gpus // layout.dp > WIDEST * sizes[node_of[ranks[0]]]
             if layout.zero_stage > ZERO_STAGE or wide:
-                return False
+                return 0, 0
             fewest.append(layout.dp)
             least.append(len({node_of[rank] for rank in ranks}))
         replicas, nodes = replicas + min(fewest), nodes + min(least)
-    return plan.job.schedule == "1f1b" and replicas >= REPLICAS and nodes >= NODES
+    return (replicas, nodes) if plan.job.schedule == "1f1b" else (0, 0)
 
 
-def options_of(ground: Ground, within_s: float, counts: Counts) -> Options:
+def options_of(ground: Ground, within_s: float, synced: float, counts: Counts) -> Options:
     """Partial plans of one replica within `within_s`, as many replicas side by side as an island holds."""
     firsts, classes = slice_classes(ground.model)
     lengths = sorted({stop - start for start, stop in firsts})
@@ -115,7 +126,7 @@ def options_of(ground: Ground, within_s: float, counts: Counts) -> Options:
                 question = replace(request, slice=Slice(ground.model, start, stop))
                 for partial in parallelizer.parallelize(question).partials:
                     full = False
-                    rows[group].append(_row(kind, gpus / sequences, partial))
+                    rows[group].append(_row(kind, gpus / sequences, partial, synced))
     for group, (start, stop) in enumerate(firsts):  # no faster and no smaller than what they contain
         if stop - start not in asked:
             shorter = max(length for length in asked if length < stop - start)
@@ -127,13 +138,13 @@ def options_of(ground: Ground, within_s: float, counts: Counts) -> Options:
     return Options(pointers, kinds, flat[:, 1], flat[:, 2], flat[:, 3], behind, flat[:, 5])
 
 
-def _row(kind: int, gpus: float, partial: PartialPlan) -> tuple[float, ...]:
+def _row(kind: int, gpus: float, partial: PartialPlan, synced: float) -> tuple[float, ...]:
     """What `Options` holds of a partial plan of one stage.
 
-    Synchronisation among fewer replicas takes less, and the last backward hides the same.
+    Among the fewest replicas synchronisation takes `synced` of its time, and a backward hides as much of it.
     """
     (stage,) = partial.stages
-    tail_s = max(FEWER * stage.gradient_sync_s - (1 - FEWER) * stage.backward_s, 0.0)
+    tail_s = max(synced * stage.gradient_sync_s - (1 - synced) * stage.backward_s, 0.0)
     return kind, gpus, partial.slowest_s, stage.forward_s, partial.stages_behind, tail_s
 
 

@@ -23,7 +23,7 @@ from tangram_sim.planners.asking import Asking, Subject
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee
-from tangram_sim.planners.fleet_bound import fleet_bound_s
+from tangram_sim.planners.fleet_bound import fleet_bound
 from tangram_sim.planners.infeasible import why_not
 from tangram_sim.planners.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.parallel import Pieces
@@ -151,7 +151,7 @@ def tangram(
             ready.sort(key=lambda scored: scored.step_s)
             found = Found(ready[: max(wishes.top, 1)], bound.step_s(), counts, notes, every)
             if wishes.fleet_bound and not expired():
-                found.fleet_bound_s = fleet_bound_s(ground, bound, ready[0].step_s, counts)
+                found.fleet_bound = fleet_bound(ground, bound, ready[0].plan, ready[0].step_s, counts)
             return found
     units = node_units(islands) if wishes.sub_islands else tuple(island.nodes for island in islands)
     if wishes.sub_islands and max(units) > 1:

@@ -160,13 +160,16 @@ def plan(
             written.pipeline_bound_step_s = min(written.pipeline_bound_step_s, best.step_s)
             written.lower_bound_step_s = written.pipeline_bound_step_s
             written.lower_bound_covers = SINGLE_PIPELINES
-    if found.fleet_bound_s > bound:
-        if covers(best.plan):
-            written.lower_bound_step_s = min(found.fleet_bound_s, best.step_s)
-            written.lower_bound_covers = FLEETS
+    fleets = found.fleet_bound
+    if fleets is not None and fleets.step_s > bound:
+        words = FLEETS.format(replicas=fleets.replicas, nodes=fleets.nodes)
+        if covers(fleets, best.plan):
+            written.lower_bound_step_s = min(fleets.step_s, best.step_s)
+            written.lower_bound_covers = words
         else:
-            written.notes.append(f"no {FLEETS}, ends below {show_seconds(found.fleet_bound_s)}")
-            written.notes[-1] += "; this plan is none of them"
+            written.notes.append(
+                f"none of the {words}, ends below {show_seconds(fleets.step_s)}; this plan is not one of them"
+            )
     written.planning_s, written.planning_cpu_s = wall, cpu
     written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
     return Result(written, best, tuple(found.candidates))
