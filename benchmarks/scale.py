@@ -129,8 +129,8 @@ def compared(compiled: Path) -> Iterator[Row]:
             note = told["reason"]
             if told["plan"]:
                 steps[name] = told["step_s"]
-                words = (f"step {told['step_s']:.3g} s", f"{told['gpus_used']} GPUs", *told["plan"]["notes"])
-                note = ", ".join(words)
+                facts = (f"step {told['step_s']:.3g} s", f"{told['gpus_used']} GPUs", *told["plan"]["notes"])
+                note = ", ".join(facts)
             yield Row(
                 f"{name}: {case}", told["planning_cpu_s"], "CPU-s", peak_bytes=spent.peak_bytes, note=note
             )

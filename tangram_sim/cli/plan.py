@@ -99,7 +99,7 @@ Bound = Annotated[
     bool,
     typer.Option(
         "--bound",
-        help="On more than 24 nodes: also prove what no fleet of pipelines beats (up to a minute or two).",
+        help="Large clusters: also prove what no fleet of pipelines beats (up to a minute or two).",
     ),
 ]
 

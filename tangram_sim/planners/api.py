@@ -29,7 +29,7 @@ class Wishes:
     tolerances: Tolerances | None = None  # of the cut into islands; None: the default, and the search decides
     time_limit_s: float = float("inf")  # of the search; 0: the best trivial plan
     jobs: int = 1  # processes of the search
-    fleet_bound: bool = False  # large clusters: also prove a bound on fleets of pipelines
+    fleet_bound: bool = False  # large clusters: also prove a bound on fleets of pipelines, if there is time
 
 
 @dataclass(slots=True)
@@ -76,15 +76,6 @@ class Candidate:
     capacity_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class FleetBound:
-    """A step that no fleet is played below, if every stage has so many replicas on so many nodes or more."""
-
-    step_s: float
-    replicas: int
-    nodes: int
-
-
 @dataclass(slots=True)
 class Found:
     """The answer: best plans first, the bound, and how the search went."""
@@ -97,4 +88,5 @@ class Found:
     loads: tuple[float, float] = (0.0, 0.0)  # least and largest load of a pair that was asked about
     lost: float = 0.0  # at most this share of the step was lost to a window
     pipeline_bound_s: float = 0.0  # no single pipeline is played in less; 0 where that is not known
-    fleet_bound: FleetBound | None = None  # None: not looked for
+    fleet_bound_s: float = 0.0  # no fleet that a bound covers is played in less; 0: not known
+    covered: bool = False  # the best plan is such a fleet

@@ -17,10 +17,8 @@ def cheapest(
     kinds: Ints,  # (options): islands
     price: Floats,  # (options): of the GPUs of one sequence in flight
     seconds: Floats,  # (options): forward and backward of one microbatch
-    forward_s: Floats,  # (options): of them, forward
     behind: Ints,  # (options): most stages behind
-    tails_s: Floats,  # (options): gradient synchronisation after the last backward
-    within_s: float,  # no stage ends later
+    within_s: float,  # no stage works longer
     pace_s: float,  # no stage is slower, what it hides while others begin left out
     microbatches: float,  # at least so many
     per_price: float,
@@ -30,9 +28,9 @@ def cheapest(
 ) -> Any:
     """The chain of stages that places every atom at the least `per_price` x price + `per_second` x seconds.
 
-    A stage with `j` stages behind does up to min(j, microbatches - 1) forwards while it waits for its first
-    backward: only what is left of it counts against the pace. Returns the value (inf: no chain) and the
-    prices by island.
+    A stage with `j` stages behind does up to min(j, microbatches - 1) forwards, which take no longer than
+    their backwards, while it waits for its first backward: what is left counts against the pace. Returns the
+    value (inf: no chain) and the prices by island.
     """
     atoms, classes = slice_class.shape[0] - 1, len(option_ptr) - 1
     others = microbatches - 1.0
@@ -40,7 +38,7 @@ def cheapest(
     chosen = np.full((classes, depths), -1, np.int64)
     for group in range(classes):
         for option in range(option_ptr[group], option_ptr[group + 1]):
-            if microbatches * seconds[option] + tails_s[option] > within_s:
+            if microbatches * seconds[option] > within_s:
                 continue
             value = per_price * price[option] + per_second * seconds[option]
             for depth in range(depths):
@@ -53,7 +51,7 @@ def cheapest(
                     hidden = depth / others
                 elif depth == depths - 1 and others > atoms:
                     hidden = atoms / others
-                if seconds[option] - hidden * forward_s[option] <= pace_s:
+                if seconds[option] * (1.0 - 0.5 * hidden) <= pace_s:
                     least[group, depth] = value
                     chosen[group, depth] = option
     best = np.full((atoms + 1, depths + 1), np.inf)
@@ -86,9 +84,7 @@ def cheapest(
 
 
 @njit(cache=True)
-def unbeaten(
-    option_ptr: Ints, price: Floats, seconds: Floats, forward_s: Floats, behind: Ints, tails_s: Floats
-) -> Any:
+def unbeaten(option_ptr: Ints, price: Floats, seconds: Floats, behind: Ints) -> Any:
     """Which options no other of their class beats in all of what `cheapest` reads."""
     kept = np.ones(len(price), np.bool_)
     for group in range(len(option_ptr) - 1):
@@ -99,9 +95,7 @@ def unbeaten(
                     and kept[other]
                     and price[other] <= price[mine]
                     and seconds[other] <= seconds[mine]
-                    and seconds[other] - forward_s[other] <= seconds[mine] - forward_s[mine]
                     and behind[other] >= behind[mine]
-                    and tails_s[other] <= tails_s[mine]
                 ):
                     kept[mine] = False
                     break

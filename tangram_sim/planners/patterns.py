@@ -46,8 +46,8 @@ IDLE = 0.1  # of what other shapes use: shapes that leave more nodes idle are no
 WIDEST = 2  # nodes of the widest stage of a copy that has more
 STATES = 300  # counts of nodes in a copy that are all kept apart; with more, kinds are used up one by one
 MOST_STATES = 10_000_000  # counts in a copy over several islands: one number each, few kept apart
-# Of the limit: what a stage may add to the best pattern, for many fewer labels. The first finds a good one or
-# that there is none, the second those that are as good as any below it.
+# Of the limit: what a stage may add to the best pattern, for many fewer labels. What the first finds limits
+# the second; where it finds nothing, something little better than the limit may be lost.
 TOLERANCES = (0.01, 0.002)
 KEPT = 2  # patterns of one width and microbatch
 

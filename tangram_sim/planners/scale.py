@@ -185,7 +185,7 @@ class Fleets:
         # Rounds are the same whatever the number of processes, and so is what is found.
         most = -(-ROUND // max(len(families), 1))
         turns = 0
-        while time.time() < self.until_s or not self.patterns:
+        while time.time() < self.until_s:
             turn = [(family, *piece) for family in families for piece in family.next(most if turns else 1)]
             if not turn:
                 break

@@ -23,7 +23,7 @@ from tangram_sim.planners.asking import Asking, Subject
 from tangram_sim.planners.bound import WorkBound
 from tangram_sim.planners.enumerate import Enumeration
 from tangram_sim.planners.finalists import Referee
-from tangram_sim.planners.fleet_bound import fleet_bound
+from tangram_sim.planners.fleet_bound import covers, fleet_bound_s, unbounded
 from tangram_sim.planners.infeasible import why_not
 from tangram_sim.planners.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.parallel import Pieces
@@ -150,9 +150,17 @@ def tangram(
                 notes.append(_stopped(wishes))
             ready.sort(key=lambda scored: scored.step_s)
             found = Found(ready[: max(wishes.top, 1)], bound.step_s(), counts, notes, every)
-            if wishes.fleet_bound and not expired():
-                found.fleet_bound = fleet_bound(ground, bound, ready[0].plan, ready[0].step_s, counts)
+            if wishes.fleet_bound:
+                why = unbounded(ground) or (wishes.exclude and "it covers all islands: exclude none") or ""
+                best = found.ranked[0]
+                if not why:
+                    found.fleet_bound_s = fleet_bound_s(ground, bound, best.step_s, counts, expired)
+                    found.covered = covers(best.plan, islands)
+                if not found.fleet_bound_s:
+                    notes.append(f"--bound: none was found, {why or 'for the time limit'}")
             return found
+    if wishes.fleet_bound:
+        notes.append("--bound: none was looked for; it covers large clusters, planned as copies of patterns")
     units = node_units(islands) if wishes.sub_islands else tuple(island.nodes for island in islands)
     if wishes.sub_islands and max(units) > 1:
         taken = ", ".join(

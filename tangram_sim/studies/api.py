@@ -14,7 +14,6 @@ from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Candidate, Wishes
 from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.fleet_bound import covers
 from tangram_sim.planners.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.search import Progress
 from tangram_sim.planners.tangram import tangram, usable_islands
@@ -160,16 +159,13 @@ def plan(
             written.pipeline_bound_step_s = min(written.pipeline_bound_step_s, best.step_s)
             written.lower_bound_step_s = written.pipeline_bound_step_s
             written.lower_bound_covers = SINGLE_PIPELINES
-    fleets = found.fleet_bound
-    if fleets is not None and fleets.step_s > bound:
-        words = FLEETS.format(replicas=fleets.replicas, nodes=fleets.nodes)
-        if covers(fleets, best.plan):
-            written.lower_bound_step_s = min(fleets.step_s, best.step_s)
-            written.lower_bound_covers = words
-        else:
-            written.notes.append(
-                f"none of the {words}, ends below {show_seconds(fleets.step_s)}; this plan is not one of them"
-            )
+    if found.fleet_bound_s > bound and found.covered:
+        written.lower_bound_step_s = min(found.fleet_bound_s, best.step_s)
+        written.lower_bound_covers = FLEETS
+    elif found.fleet_bound_s > bound:
+        written.notes.append(
+            f"none of the {FLEETS}, ends below {show_seconds(found.fleet_bound_s)}; this plan is none of them"
+        )
     written.planning_s, written.planning_cpu_s = wall, cpu
     written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
     return Result(written, best, tuple(found.candidates))

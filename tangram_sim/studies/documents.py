@@ -13,8 +13,8 @@ MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far 
 # Which plans a lower bound covers.
 EVERY_PLAN = "every plan on the cluster"
 FLEETS = (
-    "fleets of 1F1B pipelines with at least {replicas} replicas of every stage on {nodes} nodes, "
-    "stages on one island each, without ZeRO 2 and 3"
+    "fleets of 1F1B pipelines, stages on one island each, without ZeRO 2 and 3, replicas on parts of a node "
+    "or at most 2, with 1, 2, 4, 8 or 16 sequences"
 )
 SINGLE_PIPELINES = (
     "single pipelines of stages on one island each, of the islands and layouts that were searched"
