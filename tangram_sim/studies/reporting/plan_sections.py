@@ -134,9 +134,13 @@ def _bounds(document: PlanDocument, source: str, ledger: Ledger) -> str:
     """What no plan, and no single pipeline of the layouts searched, can beat, and how far the step is off."""
     sources = source, ledger.cite("computed", _FORMULAS["gap"])
     found = ""
+    nearest = document.lower_bound_step_s
+    if nearest in (document.work_bound_step_s, document.pipeline_bound_step_s):
+        nearest = 0.0  # one of the others
     for what, bound_s in (
         ("plan on this cluster", document.work_bound_step_s),
         ("single pipeline of the layouts searched", document.pipeline_bound_step_s),
+        (f"one of the {document.lower_bound_covers}", nearest),
     ):
         if bound_s > 0:
             words = f"{show_seconds(bound_s)} (gap {max(document.step_s / bound_s - 1, 0):.1%})"
