@@ -22,8 +22,8 @@ def refuse(framework: str, reasons: Sequence[str]) -> None:
         listed = "".join(f"\n  - {reason}" for reason in dict.fromkeys(reasons))
         raise CannotExportError(
             f"{framework} cannot express this plan:{listed}\n"
-            "`--to rankmap` writes every decision down; `tangram plan --fix tp=N --fix dp=N` looks for a "
-            "plan with equal degrees"
+            "`--to rankmap` writes every decision down; `tangram plan --fix tp=N,dp=N,cp=1,zero=1` looks for "
+            "a plan with equal degrees"
         )
 
 
