@@ -99,7 +99,7 @@ Bound = Annotated[
     bool,
     typer.Option(
         "--bound",
-        help="Large clusters: also prove what no fleet of pipelines beats (a minute; several for many experts).",
+        help="Large clusters: also prove what no fleet of pipelines beats (a minute; more for many experts).",
     ),
 ]
 
