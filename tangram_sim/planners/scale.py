@@ -35,7 +35,7 @@ from tangram_sim.sim import fast
 MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
 MOST_NODES = 24  # nodes up to which it is tried at all: beyond, patterns find as good plans in less time
 MOST_PASSES = 60_000  # of microbatches through stages in fleets played, after which no mix is tried
-WORTH = 1.1  # of the step through all islands: pipelines over some that may be worth mixing in
+WORTH = 1.05  # of the step through all islands: pipelines over some that may be worth mixing in
 ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
 FINER, FEW = (
     3,
