@@ -24,7 +24,7 @@ from tangram_sim.planners.tangram import tangram, usable_islands
 from tangram_sim.planners.trivial import layouts
 from tangram_sim.planners.uniform import uniform_plan
 from tangram_sim.studies import api
-from tangram_sim.studies.documents import FLEETS
+from tangram_sim.studies.documents import EVERY_PLAN, FLEETS
 
 HWDB = Hwdb.load()
 
@@ -145,12 +145,16 @@ def test_no_covered_plan_ends_below_the_bound(name: str) -> None:
 
 def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None:
     """Nearer than work where the plan is a fleet of that kind; a note where there is no bound."""
+    wishes = Wishes(fleet_bound=True)
+    made = api.plan(*CASES["two kinds"][:3], wishes=wishes, hwdb=HWDB.fresh()).document
+    assert made.lower_bound_covers == FLEETS
+    assert made.work_bound_step_s < made.lower_bound_step_s <= made.step_s
+    # A best plan that is no such fleet: the note has the bound on fleets, the file that on work.
     model, cluster, job = shallow(layers=2), two_kinds(0, 26), Job(208, dtype="bf16")
-    made = api.plan(model, cluster, job, wishes=Wishes(fleet_bound=True), hwdb=HWDB.fresh()).document
-    if made.lower_bound_covers == FLEETS:
-        assert made.work_bound_step_s < made.lower_bound_step_s <= made.step_s
-    else:
-        assert any(FLEETS in note for note in made.notes) or made.lower_bound_step_s == made.work_bound_step_s
+    made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB.fresh()).document
+    assert made.lower_bound_covers == EVERY_PLAN
+    assert made.lower_bound_step_s == made.work_bound_step_s
+    assert any(FLEETS in note for note in made.notes)
     for wishes in (
         Wishes(fleet_bound=True, constraints=Constraints(fixed=(("tp", 8),))),
         Wishes(fleet_bound=True, time_limit_s=0.01),

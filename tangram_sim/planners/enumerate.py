@@ -91,9 +91,7 @@ class Enumeration:
     widest: int = 1 << 30  # units of the widest stage asked about
     expired: Callable[[], bool] = field(default=_never)  # true: no further questions, what is known must do
     asking: Asking | None = None  # the parallelizer in several processes
-    passage_s: float = (
-        0.0  # one microbatch takes at least this through the pipeline, under the closed objective
-    )
+    passage_s: float = 0.0  # of one microbatch through the pipeline, at least (closed objective)
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
     # By (part, class, microbatch): the pace asked with, and the answer.
     _answers: dict[tuple[int, int, int], tuple[float, Answer]] = field(default_factory=dict)

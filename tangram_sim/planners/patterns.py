@@ -27,15 +27,8 @@ from tangram_sim.registry import parallelizer as parallelizer_named
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of one copy
 SEQUENCES = (1, 2, 4, 8, 16)  # of one microbatch of one copy
-FACTORS = (
-    1.25,
-    1.5,
-    1.8,
-    2.2,
-    3.0,
-    8.0,
-    float("inf"),
-)  # of the bound: limits of a search with nothing to beat
+# Of the bound: limits of a search with nothing to beat.
+FACTORS = (1.25, 1.5, 1.8, 2.2, 3.0, 8.0, float("inf"))
 SLACK = 0.02  # of the best pattern of a kind: these, too, are kept
 HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
 TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
