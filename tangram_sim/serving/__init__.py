@@ -1,0 +1,1 @@
+"""Serving: what one iteration of an engine costs, what its memory holds, and how requests fare in time."""

@@ -1,0 +1,69 @@
+"""Nouns of a serving replica: a model cut into stages on GPUs, its degrees, precision and engine. No I/O."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tangram_sim.clusters import Island
+from tangram_sim.models import Model
+from tangram_sim.precision import Precision
+from tangram_sim.serving.engines import EngineDefaults
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStage:
+    """Blocks [first, end) of the model on the GPUs of one island; all of them share tensor parallelism.
+
+    The stage that holds block 0 holds the embedding, the one that holds the last block the head.
+    """
+
+    island: Island  # as many GPUs as the stage has ranks: tp (x attention data parallelism)
+    first: int
+    end: int
+    tp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """Ranks of the stage."""
+        return self.island.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Drafts checked in one iteration; each is accepted with `acceptance` if all before it were."""
+
+    drafts: int
+    acceptance: float
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that one iteration yields on average (Leviathan et al., arXiv:2211.17192, equation 1)."""
+        if self.acceptance >= 1.0:
+            return self.drafts + 1.0
+        return (1.0 - self.acceptance ** (self.drafts + 1)) / (1.0 - self.acceptance)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One replica: a model served by an engine on one or several stages, of equal or unequal GPUs.
+
+    `attention_dp` splits requests over groups of tp ranks that share experts; `ep` spreads routed experts
+    over that many ranks (the others split each expert by tensor parallelism).
+    """
+
+    model: Model
+    stages: tuple[ReplicaStage, ...]
+    precision: Precision
+    engine: EngineDefaults
+    ep: int = 1
+    attention_dp: int = 1
+    speculation: Speculation | None = None
+
+    @property
+    def pp(self) -> int:
+        """Pipeline stages."""
+        return len(self.stages)
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs of the replica."""
+        return sum(stage.gpus for stage in self.stages)

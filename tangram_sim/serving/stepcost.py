@@ -1,0 +1,84 @@
+"""What one iteration of an engine costs, and how much its memory holds: the interface that players ask.
+
+`StepCost` is exact and vectorised; `StepTable` is the few coefficients by which an event-driven engine
+jumps over many iterations at once.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats, Number
+
+
+@dataclass(frozen=True, slots=True)
+class KvCapacity:
+    """KV memory of one replica, all its attention-data ranks together."""
+
+    blocks: int
+    block_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that fit."""
+        return self.blocks * self.block_tokens
+
+
+class StepCost(ABC):
+    """Seconds of one iteration of a replica, for any mix of prompts and decoding requests.
+
+    Arguments are arrays that broadcast:
+    `rows`      prompt tokens worked on in the iteration, all chunks together (0: pure decode);
+    `scores`    query-key pairs of those chunks: sum over chunks of q (c + q / 2), q rows after c cached ones;
+    `decodes`   requests that yield a token each;
+    `contexts`  sum of their contexts, in tokens.
+    Pipelines are inside: the answer is what each request of the replica waits for its next token.
+    """
+
+    @abstractmethod
+    def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
+        """Seconds of the iteration on the replica, host included where it is not hidden."""
+
+    @abstractmethod
+    def table(self, most_decodes: int, most_rows: int) -> "StepTable":
+        """Coefficients for batches up to `most_decodes` and prompts up to `most_rows` tokens an iteration."""
+
+    @property
+    @abstractmethod
+    def request_s(self) -> float:
+        """Seconds of the server a request takes outside iterations: HTTP, tokenizer, first byte."""
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """Iterations linearised: pure decode is affine in the sum of contexts, prompts piecewise linear in rows.
+
+    Pure decode of b requests with contexts summing to C (mean c = C / b):
+        decode_s[b] + context_s[b] * C + window_s[b] * b * min(c, window_tokens)
+    An iteration with n prompt rows, P query-key pairs and b decodes:
+        interpolation of rows_s over row_knots at n + b, + score_s * P + mixed_context_s * C
+    `window_tokens` is 0 (and window_s 0) unless some layers slide a window.
+    """
+
+    decode_s: Floats  # index b, 0..most_decodes; decode_s[0] = 0
+    context_s: Floats  # index b
+    window_s: Floats  # index b
+    window_tokens: int
+    row_knots: Floats  # ascending, the first 1
+    rows_s: Floats
+    score_s: float
+    mixed_context_s: float
+    request_s: float = 0.0
+
+    def decode_step_s(self, decodes: int, contexts: float) -> float:
+        """Seconds of one iteration of pure decode."""
+        inside = min(contexts, decodes * float(self.window_tokens))
+        return float(
+            self.decode_s[decodes] + self.context_s[decodes] * contexts + self.window_s[decodes] * inside
+        )
+
+    def mixed_step_s(self, rows: float, scores: float, decodes: int, contexts: float) -> float:
+        """Seconds of one iteration with prompts in it."""
+        tokens = float(np.interp(rows + decodes, self.row_knots, self.rows_s))
+        return tokens + self.score_s * scores + self.mixed_context_s * contexts
