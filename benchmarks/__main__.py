@@ -17,6 +17,11 @@ TITLES = ("case", "figure", "unit", "target", "ratio", "", "peak MB")
 
 def main() -> None:
     """Run what is asked for; the exit code says only whether the cases ran, never how fast."""
+    if sys.argv[1:2] == ["anywhere"]:  # worlds by seed, with options of their own
+        from benchmarks.anywhere.run import main as anywhere
+
+        anywhere(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "groups", nargs="*", metavar="GROUP", help=f"some of {', '.join(GROUPS)}; default: all"

@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,9 @@ class Spent:
     wall_s: float
     peak_bytes: float
     printed: str
+    code: int = 0
+    said: str = ""  # on standard error
+    killed: bool = False  # at its limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,11 @@ class Row:
         return {name: getattr(self, name) for name in names}
 
 
-def spend(arguments: list[str], compiled: Path) -> Spent:
+def spend(arguments: list[str], compiled: Path, limit_s: float | None = None) -> Spent:
     """Run `python ARGUMENTS` on one core, compiled code kept in the folder `compiled`.
 
-    Raises RuntimeError with what the process said if it fails.
+    Raises RuntimeError with what the process said if it fails. With a `limit_s` it is killed after so many
+    seconds of the clock, and its end is told rather than raised.
     """
     environment = os.environ | _ONE_CORE | {"NUMBA_CACHE_DIR": str(compiled)}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -77,16 +83,30 @@ def spend(arguments: list[str], compiled: Path) -> Spent:
         process = subprocess.Popen(
             [sys.executable, *arguments], cwd=_REPOSITORY, env=environment, stdout=output, stderr=errors
         )
+        timer = None
+        if limit_s is not None:
+            timer = threading.Timer(limit_s, process.kill)
+            timer.start()
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
+        if timer is not None:
+            timer.cancel()
         output.seek(0)
         errors.seek(0)
-        if process.returncode:
+        if process.returncode and limit_s is None:
             raise RuntimeError(
                 f"python {' '.join(arguments)} left with {process.returncode}:\n{errors.read()}"
             )
-        return Spent(usage.ru_utime + usage.ru_stime, wall_s, usage.ru_maxrss * _RSS_UNIT, output.read())
+        return Spent(
+            usage.ru_utime + usage.ru_stime,
+            wall_s,
+            usage.ru_maxrss * _RSS_UNIT,
+            output.read(),
+            process.returncode,
+            errors.read(),
+            process.returncode in (-signal.SIGKILL, -signal.SIGXCPU),
+        )
 
 
 def tangram(arguments: str, compiled: Path) -> Spent:
