@@ -1,0 +1,3 @@
+"""Published figures on slow ranks, failures and spot capacity, computed again: `python -m
+benchmarks.elastic`.
+"""

@@ -1,0 +1,1 @@
+"""What a plan loses to slow ranks and to failures, and what helps."""

@@ -1,0 +1,1 @@
+"""Slow ranks: what they cost in a measured run, and what to do about them."""

@@ -1,0 +1,1 @@
+"""Measured training steps, operation by operation: the noun and its readers."""
