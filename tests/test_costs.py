@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import Figure, node_prices
+from tangram_sim.reliability.periods import daly_interval_s
 from tangram_sim.studies.purchasing import costs
 from tangram_sim.studies.purchasing.billing import Terms, bill, break_even_of, goodput_of
 from tangram_sim.studies.purchasing.fleets import Member, named_purchase
@@ -42,7 +43,7 @@ economics:
 )
 def test_the_checkpoint_interval_is_that_of_dalys_figures(mtbf_s, minutes):
     """Daly (2006), captions of figures 3 to 5: checkpoints of 5 minutes."""
-    assert costs.checkpoint_interval_s(mtbf_s, 5 * MINUTE) / MINUTE == pytest.approx(minutes, rel=0.01)
+    assert daly_interval_s(mtbf_s, 5 * MINUTE) / MINUTE == pytest.approx(minutes, rel=0.01)
 
 
 def test_goodput_is_what_a_machine_that_fails_at_random_gets_done():

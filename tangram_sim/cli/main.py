@@ -12,6 +12,7 @@ from tangram_sim.cli import (
     estimate,
     explain,
     export,
+    goodput,
     hardware,
     interconnect,
     models,
@@ -37,6 +38,7 @@ app.command("compare")(compare.command)
 app.command("simulate")(simulate.command)
 app.command("explain")(explain.command)
 app.command("export")(export.command)
+app.command("goodput")(goodput.command)
 app.command("what-if")(what_if.command)
 app.command("purchase")(purchase.command)
 app.command("islands")(hardware.islands)

@@ -14,6 +14,7 @@ from tangram_sim.studies.documents import (
     PlanDocument,
 )
 from tangram_sim.studies.exporting.rankmap import RankMapDocument
+from tangram_sim.studies.goodput import GoodputDocument
 from tangram_sim.studies.purchasing.documents import PurchaseDocument, WhatIfDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
@@ -25,6 +26,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "purchase": PurchaseDocument,
     "rankmap": RankMapDocument,
     "compare": ComparisonDocument,
+    "goodput": GoodputDocument,
 }
 
 

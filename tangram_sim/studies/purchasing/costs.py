@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tangram_sim.reliability.periods import daly_interval_s, useful_share
+
 HOURS_PER_YEAR = 8766.0  # 365.25 days
 SECONDS_PER_HOUR = 3600.0
 
@@ -28,36 +30,14 @@ def system_mtbf_s(node_mtbf_s: Sequence[tuple[int, float]]) -> float:
     return 1.0 / rate if rate else math.inf
 
 
-def checkpoint_interval_s(mtbf_s: float, checkpoint_s: float) -> float:
-    """Seconds of work between checkpoints that waste least.
-
-    J. T. Daly, Future Generation Computer Systems 22 (2006) 303-312: the higher-order optimum, to which
-    Young's sqrt(2 x checkpoint x MTBF) (CACM 17 (1974) 530) is the first term; the MTBF itself where one
-    checkpoint takes more than twice that.
-    """
-    if math.isinf(mtbf_s) or checkpoint_s <= 0:
-        return math.inf if math.isinf(mtbf_s) else 0.0
-    if checkpoint_s >= 2 * mtbf_s:
-        return mtbf_s
-    small = checkpoint_s / (2 * mtbf_s)
-    young = math.sqrt(2 * checkpoint_s * mtbf_s)
-    return young * (1 + math.sqrt(small) / 3 + small / 9) - checkpoint_s
-
-
 def goodput(mtbf_s: float, checkpoint_s: float, restart_s: float) -> Goodput:
-    """The share of wall time that is useful work under Poisson failures at the best interval.
+    """The share of wall time that is useful work under Poisson failures at Daly's interval.
 
-    Daly (2006): wall time of work T in segments of tau is M exp(R/M) (exp((tau + delta)/M) - 1) T / tau.
+    The special case of `reliability.periods` in which every failure stops the job at once (no downtime).
     """
-    if math.isinf(mtbf_s):
-        return Goodput(1.0, math.inf)
-    interval = checkpoint_interval_s(mtbf_s, checkpoint_s)
-    if interval <= 0.0:  # checkpoints cost nothing: the limit of ever shorter intervals
-        return Goodput(math.exp(-restart_s / mtbf_s), 0.0)
-    exponent = (interval + checkpoint_s) / mtbf_s
-    if exponent + restart_s / mtbf_s > 700:  # exp would overflow; nothing gets done
-        return Goodput(0.0, interval)
-    return Goodput(interval / (mtbf_s * math.exp(restart_s / mtbf_s) * math.expm1(exponent)), interval)
+    interval = daly_interval_s(mtbf_s, checkpoint_s)
+    period = interval + checkpoint_s if interval > 0 else 0.0
+    return Goodput(useful_share(mtbf_s, period, checkpoint_s, 0.0, restart_s), interval)
 
 
 def owned_usd_per_hour(

@@ -1,0 +1,138 @@
+"""Checkpoint tiers and recovery as a user states them: what blocks, what survives, what a restart takes."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tangram_sim.datafiles import read_yaml
+from tangram_sim.errors import BadInputError
+from tangram_sim.reliability.failures import REACH, Takes
+
+Survives = Literal["process", "node", "leaf", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTier:
+    """One place that checkpoints go to. Seconds; `period_s` is nan where it is to be chosen."""
+
+    name: str
+    block_s: float  # training stands still for it
+    save_s: float = 0.0  # from the snapshot until it can be restored from
+    load_s: float = 0.0
+    survives: Takes = "all"
+    period_s: float = math.nan
+
+    def survived(self, takes: Takes) -> bool:
+        """Whether it is still there after a failure that takes `takes`."""
+        return REACH.index(self.survives) >= REACH.index(takes)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryTimes:
+    """What a restart takes apart from loading state. Seconds."""
+
+    detect_s: float = 0.0
+    allocate_s: float = 0.0  # waiting for a node; 0 with a spare
+    init_s: float = 0.0  # processes, rendezvous, communicators
+    warmup_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """Tiers and recovery times of one run."""
+
+    tiers: tuple[CheckpointTier, ...]
+    recovery: RecoveryTimes
+
+
+class _Tier(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    name: str = ""
+    every: float | str = "auto"
+    block_s: float | None = Field(None, ge=0)
+    block_bytes_per_s: float | None = Field(None, gt=0)
+    save_s: float = Field(0.0, ge=0)
+    load_bytes_per_s: float | None = Field(None, gt=0)
+    load_s: float | None = Field(None, ge=0)
+    survives: Survives = "all"
+
+
+class _Init(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    base: float = Field(0.0, ge=0)
+    per_node: float = Field(0.0, ge=0)
+
+
+class _Recovery(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    detect_s: float = Field(0.0, ge=0)
+    allocate_s: float = Field(0.0, ge=0)
+    init_s: float | _Init = 0.0
+    warmup_steps: float = Field(0.0, ge=0)
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    checkpoint: list[_Tier] = Field(min_length=1)
+    recovery: _Recovery = _Recovery()
+
+
+def load_checkpointing(
+    path: Path, nodes: int, saved_bytes: float, loaded_bytes: float, step_s: float
+) -> Checkpointing:
+    """Tiers and recovery of a file, with its rates made seconds.
+
+    `saved_bytes` and `loaded_bytes` are what the fullest node writes and reads, from the plan. Rates are per
+    node. Raises BadInputError for malformed files.
+    """
+    try:
+        found = _File.model_validate(read_yaml(path))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "document"
+        raise BadInputError(f"{path}: {where}: {problem['msg'].lower()}") from None
+    tiers = tuple(
+        _tier(tier, index, path, saved_bytes, loaded_bytes, step_s)
+        for index, tier in enumerate(found.checkpoint)
+    )
+    given = found.recovery
+    init = (
+        given.init_s if isinstance(given.init_s, float) else given.init_s.base + given.init_s.per_node * nodes
+    )
+    if init < 0:
+        raise BadInputError(f"{path}: recovery.init_s: {init:g} given; 0 or more is wanted")
+    return Checkpointing(
+        tiers, RecoveryTimes(given.detect_s, given.allocate_s, init, given.warmup_steps * step_s)
+    )
+
+
+def _tier(
+    tier: _Tier, index: int, path: Path, saved_bytes: float, loaded_bytes: float, step_s: float
+) -> CheckpointTier:
+    where = f"{path}: checkpoint.{index}"
+    if (tier.block_s is None) == (tier.block_bytes_per_s is None):
+        raise BadInputError(f"{where}: give one of block_s and block_bytes_per_s")
+    if tier.load_s is not None and tier.load_bytes_per_s is not None:
+        raise BadInputError(f"{where}: give one of load_s and load_bytes_per_s")
+    block = tier.block_s if tier.block_s is not None else saved_bytes / (tier.block_bytes_per_s or math.inf)
+    load = tier.load_s if tier.load_s is not None else loaded_bytes / (tier.load_bytes_per_s or math.inf)
+    name = tier.name or f"tier {index}"
+    return CheckpointTier(name, block, tier.save_s, load, tier.survives, _period_s(tier.every, step_s, where))
+
+
+def _period_s(every: float | str, step_s: float, where: str) -> float:
+    """Seconds between checkpoints: a number of seconds, `50 steps`, or nan for `auto`."""
+    if every == "auto":
+        return math.nan
+    text = str(every).strip()
+    number, _, unit = text.partition(" ")
+    try:
+        value = float(number)
+    except ValueError:
+        value = 0.0
+    if not (math.isfinite(value) and value > 0) or unit not in ("", "s", "steps"):
+        raise BadInputError(f"{where}.every: {every!r} given; auto, seconds, or `50 steps` is wanted")
+    return value * step_s if unit == "steps" else value

@@ -1,0 +1,172 @@
+"""Checkpoint periods and the share of time that stays useful: closed forms under exponential failures.
+
+Symbols as in the checkpointing literature: a period T holds one blocking checkpoint C, mu is the mean time
+between failures, D downtime in which nothing can fail, R recovery in which failures may strike again.
+Sources: J. W. Young, CACM 17 (1974) 530; J. T. Daly, Future Generation Computer Systems 22 (2006) 303-312;
+G. Aupy et al., arXiv:1302.4558 (2013), who print all four periods side by side. docs/models/goodput.md has
+the equations.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+_TOO_LONG = 700.0  # exponents above this overflow; nothing gets done long before
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What follows one class of failures. `share`: of all failures."""
+
+    share: float
+    downtime_s: float  # D: no failure strikes meanwhile
+    recovery_s: float  # R: failures may strike; then it starts over
+
+
+def young_s(mtbf_s: float, checkpoint_s: float) -> float:
+    """Young's period, checkpoint included: sqrt(2 mu C) + C."""
+    return math.sqrt(2 * mtbf_s * checkpoint_s) + checkpoint_s
+
+
+def daly_s(mtbf_s: float, checkpoint_s: float, downtime_s: float = 0.0, recovery_s: float = 0.0) -> float:
+    """Daly's first-order period, checkpoint included: sqrt(2 (mu + D + R) C) + C."""
+    return math.sqrt(2 * (mtbf_s + downtime_s + recovery_s) * checkpoint_s) + checkpoint_s
+
+
+def refined_s(mtbf_s: float, checkpoint_s: float, downtime_s: float = 0.0, recovery_s: float = 0.0) -> float:
+    """The optimum of the first-order waste: sqrt(2 (mu - D - R) C); nan where recovery outlasts the MTBF."""
+    left = mtbf_s - downtime_s - recovery_s
+    return math.sqrt(2 * left * checkpoint_s) if left > 0 else math.nan
+
+
+def best_period_s(mtbf_s: float, checkpoint_s: float) -> float:
+    """The period of the largest exact useful share; D and R do not move it.
+
+    d/dT of (T - C)/(e^(T/mu) - 1) is zero where 1 - e^-x = x - C/mu, x = T/mu: solved by Newton's method from
+    above, where it converges monotonically. 0 for checkpoints that cost nothing; inf without failures.
+    """
+    if math.isinf(mtbf_s):
+        return math.inf
+    if checkpoint_s <= 0:
+        return 0.0
+    cost = checkpoint_s / mtbf_s
+    x = math.sqrt(2 * cost) + cost + 1e-18  # Young's: above the root
+    for _ in range(100):
+        step = (x - cost + math.expm1(-x)) / -math.expm1(-x)
+        x -= step
+        if abs(step) <= 1e-15 * x:
+            break
+    return mtbf_s * x
+
+
+def daly_interval_s(mtbf_s: float, checkpoint_s: float) -> float:
+    """Daly's higher-order interval of *work* between checkpoints; mu where one checkpoint outlasts 2 mu."""
+    if math.isinf(mtbf_s) or checkpoint_s <= 0:
+        return math.inf if math.isinf(mtbf_s) else 0.0
+    if checkpoint_s >= 2 * mtbf_s:
+        return mtbf_s
+    small = checkpoint_s / (2 * mtbf_s)
+    return math.sqrt(2 * checkpoint_s * mtbf_s) * (1 + math.sqrt(small) / 3 + small / 9) - checkpoint_s
+
+
+def first_order_share(
+    mtbf_s: float, period_s: float, checkpoint_s: float, downtime_s: float = 0.0, recovery_s: float = 0.0
+) -> float:
+    """Useful share to first order: 1 - C/T - (1 - C/T) (D + R + T/2)/mu, at least 0."""
+    working = 1 - checkpoint_s / period_s
+    return max(0.0, working * (1 - (downtime_s + recovery_s + period_s / 2) / mtbf_s))
+
+
+def useful_share(
+    mtbf_s: float, period_s: float, checkpoint_s: float, downtime_s: float = 0.0, recovery_s: float = 0.0
+) -> float:
+    """Exact useful share: (T - C) / ((mu + D) e^(R/mu) (e^(T/mu) - 1)); the limit for T = C = 0.
+
+    0 where the expected time of one period is beyond numbers.
+    """
+    return useful_share_of(mtbf_s, period_s, checkpoint_s, (Recovery(1.0, downtime_s, recovery_s),))
+
+
+def useful_share_of(
+    mtbf_s: float, period_s: float, checkpoint_s: float, recoveries: Sequence[Recovery]
+) -> float:
+    """The same where failures of several classes are followed by different D and R.
+
+    After a failure the mean time A until work goes on satisfies A = sum p (D + (1 - e^(-R/mu)) mu +
+    (1 - e^(-R/mu)) A); one period then takes (e^(T/mu) - 1) (mu + A).
+    """
+    if math.isinf(mtbf_s):
+        return 1.0 if math.isinf(period_s) else 1 - checkpoint_s / period_s if period_s else 1.0
+    if period_s / mtbf_s > _TOO_LONG or any(r.recovery_s / mtbf_s > _TOO_LONG for r in recoveries):
+        return 0.0
+    after = recovery_mean_s(mtbf_s, recoveries)
+    if period_s <= 0:  # checkpoints cost nothing: ever shorter periods lose nothing
+        return mtbf_s / (mtbf_s + after)
+    return max(0.0, period_s - checkpoint_s) / (math.expm1(period_s / mtbf_s) * (mtbf_s + after))
+
+
+def recovery_mean_s(mtbf_s: float, recoveries: Sequence[Recovery]) -> float:
+    """Mean seconds from a failure until work goes on, failures during recovery included."""
+    struck = sum(r.share * -math.expm1(-r.recovery_s / mtbf_s) for r in recoveries)
+    down = sum(r.share * r.downtime_s for r in recoveries)
+    return (down + mtbf_s * struck) / (1 - struck)
+
+
+def every_step_share(step_s: float, block_s: float) -> float:
+    """Efficiency when every step is followed by a checkpoint that blocks: s/(s + block)."""
+    return step_s / (step_s + block_s)
+
+
+def effective_training_ratio(failures_per_s: float, checkpoint_s: float, start_s: float) -> float:
+    """Expected effective training time ratio of a long job, queueing left out.
+
+    (1 - N r (u0 + dt/2)) / (1 + w/dt) with dt = sqrt(2 w/(N r)): Kokolis et al., arXiv:2410.21680 (form read
+    in two summaries). `failures_per_s` is N r of the whole job, `start_s` u0, `checkpoint_s` w.
+    """
+    if failures_per_s <= 0:
+        return 1.0
+    interval = math.sqrt(2 * checkpoint_s / failures_per_s)
+    lost = failures_per_s * (start_s + interval / 2)
+    return max(0.0, 1 - lost) / (1 + (checkpoint_s / interval if interval else 0.0))
+
+
+def elastic_share(mtbf_s: float, replicas: int, stall_s: float, degraded_s: float) -> float:
+    """Useful share of elastic data parallelism over `replicas`: 1 - (S + t_r/G)/mu, at least 0.
+
+    All replicas stall for `stall_s` at every failure; then the broken one is away for `degraded_s`.
+    """
+    return max(0.0, 1 - (stall_s + degraded_s / replicas) / mtbf_s)
+
+
+def spares(nodes: int, failures_per_node_s: float, repair_s: float, quantile: float) -> int:
+    """The fewest spare nodes enough with probability `quantile`: P(Poisson(n lambda t) <= k) >= q."""
+    mean = nodes * failures_per_node_s * repair_s
+    term = total = math.exp(-mean)
+    if term == 0.0:  # the mean is huge: the normal quantile, which Poisson tends to
+        from statistics import NormalDist
+
+        return math.ceil(mean + NormalDist().inv_cdf(quantile) * math.sqrt(mean))
+    count = 0
+    while total < quantile and term > 0:
+        count += 1
+        term *= mean / count
+        total += term
+    return count
+
+
+def minimise(cost: Callable[[float], float], low: float, high: float, tolerance: float = 1e-7) -> float:
+    """Where a unimodal function of a positive number is least, by golden section over its logarithm."""
+    ratio = (math.sqrt(5) - 1) / 2
+    a, b = math.log(low), math.log(high)
+    left, right = b - ratio * (b - a), a + ratio * (b - a)
+    at_left, at_right = cost(math.exp(left)), cost(math.exp(right))
+    while b - a > tolerance:
+        if at_left <= at_right:
+            b, right, at_right = right, left, at_left
+            left = b - ratio * (b - a)
+            at_left = cost(math.exp(left))
+        else:
+            a, left, at_left = left, right, at_right
+            right = a + ratio * (b - a)
+            at_right = cost(math.exp(right))
+    return math.exp((a + b) / 2)

@@ -1,0 +1,393 @@
+"""Goodput of a plan: what failures, checkpoints and recovery leave of it, with the worth of each constant."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+from pydantic import Field
+
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.reliability import periods
+from tangram_sim.reliability.checkpointing import Checkpointing, CheckpointTier, RecoveryTimes
+from tangram_sim.reliability.failures import FailureModel, require_kinds
+from tangram_sim.reliability.goodput import (
+    Regime,
+    Struck,
+    accounts_of,
+    empty_accounts,
+    regime_of,
+    worth_of,
+)
+from tangram_sim.reliability.sampling import SampledShare, sample_share
+from tangram_sim.studies.documents import Document
+
+POLICIES = ("restart", "shrink")
+_INTERVAL = NormalDist().inv_cdf(0.95)  # 90 % between its negative and itself
+_NO_PROGRESS = 1e-6  # a useful share below this is none
+
+
+class SampleDocument(Document):
+    """What the event simulation found."""
+
+    failures: int
+    windows: int
+    window_s: float
+    useful_share: float
+    standard_error: float
+    low: float = Field(description="5 % of windows are below")
+    high: float = Field(description="5 % of windows are above")
+
+
+class SparesDocument(Document):
+    """How many spare nodes are enough."""
+
+    nodes: int
+    quantile: float
+    repair_s: float = Field(description="mean of the classes that take a node")
+
+
+class TierDocument(Document):
+    """One checkpoint tier in use."""
+
+    name: str
+    period_s: float
+    block_s: float
+    save_s: float
+    load_s: float
+    survives: str
+
+
+class WorthDocument(Document):
+    """What one second less of a constant gains."""
+
+    constant: str
+    seconds: float
+    gain: float = Field(description="of useful share, for one second less")
+    tokens_per_day: float | None = None
+
+
+class GoodputDocument(Document):
+    """`goodput --json`."""
+
+    mtbf_s: float
+    failures_source: str
+    per_1000_node_days: float | None = Field(None, description="summed over classes, for the plan's nodes")
+    periods_s: dict[str, float | None] = Field(
+        description="young, daly, refined, exact: of the shortest tier, checkpoint included; null: none"
+    )
+    useful_share: dict[str, float | None] = Field(description="exact, at each of the periods")
+    first_order_share: dict[str, float | None] = Field(description="to first order, at each of the periods")
+    best_period_s: float
+    policy: str
+    goodput: float = Field(description="useful share under the policy, stated periods kept")
+    tiers: list[TierDocument]
+    accounts: dict[str, float] = Field(description="shares of wall time; they sum to 1")
+    tokens_per_s: float | None = Field(description="of the plan, times goodput")
+    interval: list[float] = Field(description="90 %: of tokens_per_s, without a plan of the useful share")
+    window_days: float = Field(description="the interval is that of the mean over such a window")
+    worth: list[WorthDocument]
+    spares: SparesDocument | None = None
+    sample: SampleDocument | None = None
+    notes: list[str] = Field([])
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What the plan does when nothing fails, with its 90 % interval; zeros: no plan."""
+
+    tokens_per_s: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything a goodput question states."""
+
+    struck: tuple[Struck, ...]
+    checkpointing: Checkpointing
+    source: str
+    replicas: int = 1
+    nodes: int = 0
+    repair_s: float = 0.0
+    per_1000_node_days: float | None = None
+    node_failures_per_s: float = 0.0
+
+
+def setting_of_scalars(
+    mtbf_s: float, checkpoint_s: float, downtime_s: float, recovery_s: float, save_s: float, period_s: float
+) -> Setting:
+    """The question in four numbers: every failure stops the job and restores from one tier."""
+    tier = CheckpointTier("checkpoint", checkpoint_s, save_s, 0.0, "all", period_s)
+    return Setting(
+        (Struck("failure", 1.0 / mtbf_s, "node", downtime_s, 0.0, recovery_s),),
+        Checkpointing((tier,), RecoveryTimes(downtime_s, 0.0, recovery_s, 0.0)),
+        f"given: one failure in {mtbf_s:g} s",
+    )
+
+
+def setting_of_model(
+    model: FailureModel, nodes: Mapping[str, int], checkpointing: Checkpointing, replicas: int
+) -> Setting:
+    """The question for a job on `nodes` by GPU kind under a failure model."""
+    require_kinds(model, nodes)
+    recovery = checkpointing.recovery
+    struck = tuple(
+        Struck(
+            failure.name,
+            failure.rate_per_s(nodes),
+            failure.takes,
+            recovery.detect_s if failure.detect_s is None else failure.detect_s,
+            recovery.allocate_s if failure.takes in ("node", "leaf") else 0.0,
+            0.0 if failure.takes == "none" else recovery.init_s + recovery.warmup_s,
+        )
+        for failure in model.classes
+    )
+    taking = [f for f in model.classes if f.takes in ("node", "leaf") and f.rate_per_s(nodes) > 0]
+    rate = sum(failure.rate_per_s(nodes) for failure in taking)
+    repair = sum(f.rate_per_s(nodes) * f.repair_s for f in taking) / rate if rate else 0.0
+    count = sum(nodes.values())
+    return Setting(
+        struck,
+        checkpointing,
+        model.source,
+        replicas,
+        count,
+        repair,
+        model.per_1000_node_days(nodes),
+        rate,
+    )
+
+
+def goodput_document(
+    setting: Setting,
+    throughput: Throughput,
+    *,
+    policy: str = "restart",
+    window_days: float = 30.0,
+    quantile: float = 0.99,
+    sample: int = 0,
+    seed: int = 0,
+) -> GoodputDocument:
+    """All of `tangram goodput`. Raises InfeasibleError where a failure leaves nothing to restore from."""
+    regime = regime_of(setting.struck, setting.checkpointing)
+    free = _free(setting)
+    exact = regime if free is None else free
+    down, recovery = _means(regime)
+    named = _periods(regime, exact, down, recovery)
+    shares = {name: _share_at(regime, period) for name, period in named.items()}
+    first = {
+        name: None if period is None else _first_order(regime, period, down, recovery)
+        for name, period in named.items()
+    }
+    notes = _notes(setting, regime)
+    window_s = window_days * 86400.0
+    accounts, goodput = accounts_of(regime), regime.share()
+    if policy == "shrink":
+        accounts, goodput = _shrink(setting, regime)
+    sampled = sample_share(regime, sample, window_s, seed) if sample and policy == "restart" else None
+    if sample and policy != "restart":
+        notes.append("--sample plays the policy restart only; the interval is the analytic one")
+    low, high = (sampled.low, sampled.high) if sampled else _interval(regime, goodput, window_s)
+    tokens = throughput.tokens_per_s * goodput if throughput.tokens_per_s else None
+    return GoodputDocument(
+        mtbf_s=regime.mtbf_s if math.isfinite(regime.mtbf_s) else 0.0,
+        failures_source=setting.source,
+        per_1000_node_days=setting.per_1000_node_days,
+        periods_s=named,
+        useful_share=shares,
+        first_order_share=first,
+        best_period_s=exact.base_s if math.isfinite(exact.base_s) else 0.0,
+        policy=policy,
+        goodput=goodput,
+        tiers=[
+            TierDocument(
+                name=tier.name,
+                period_s=period if math.isfinite(period) else 0.0,
+                block_s=tier.block_s,
+                save_s=tier.save_s,
+                load_s=tier.load_s,
+                survives=tier.survives,
+            )
+            for tier, period in zip(regime.tiers, regime.periods_s, strict=True)
+        ],
+        accounts=accounts,
+        tokens_per_s=tokens,
+        interval=_with_speed(throughput, goodput, low, high),
+        window_days=window_days,
+        worth=[
+            WorthDocument(
+                constant=w.constant,
+                seconds=w.seconds,
+                gain=w.gain,
+                tokens_per_day=w.gain * throughput.tokens_per_s * 86400.0 if tokens else None,
+            )
+            for w in worth_of(regime)
+        ],
+        spares=_spares(setting, quantile),
+        sample=_sample_document(sampled) if sampled else None,
+        notes=notes,
+    )
+
+
+def _free(setting: Setting) -> Regime | None:
+    """The regime with every period chosen, where the user stated some; None where nothing is stated."""
+    if all(math.isnan(tier.period_s) for tier in setting.checkpointing.tiers):
+        return None
+    tiers = tuple(replace(tier, period_s=math.nan) for tier in setting.checkpointing.tiers)
+    return regime_of(setting.struck, replace(setting.checkpointing, tiers=tiers))
+
+
+def _means(regime: Regime) -> tuple[float, float]:
+    """Mean D and R over the classes that lose work."""
+    if not regime.losing:
+        return 0.0, 0.0
+    found = regime.recoveries()
+    return (
+        sum(r.share * r.downtime_s for r in found),
+        sum(r.share * r.recovery_s for r in found),
+    )
+
+
+def _periods(regime: Regime, exact: Regime, down: float, recovery: float) -> dict[str, float | None]:
+    if not regime.losing or not regime.tiers:
+        return dict.fromkeys(("young", "daly", "refined", "exact"))
+    mtbf_s = 1.0 / sum(failure.rate_per_s for failure in regime.losing)
+    block = exact.block_s
+    refined = periods.refined_s(mtbf_s, block, down, recovery)
+    return {
+        "young": periods.young_s(mtbf_s, block),
+        "daly": periods.daly_s(mtbf_s, block, down, recovery),
+        "refined": None if math.isnan(refined) else refined,
+        "exact": exact.base_s,
+    }
+
+
+def _share_at(regime: Regime, period: float | None) -> float | None:
+    if period is None:
+        return None
+    return replace(regime, work_s=max(0.0, period - regime.block_s)).share() if period else regime.share()
+
+
+def _first_order(regime: Regime, period: float, down: float, recovery: float) -> float:
+    mtbf_s = 1.0 / sum(failure.rate_per_s for failure in regime.losing)
+    if period <= 0:
+        return regime.share()
+    return periods.first_order_share(mtbf_s, period, min(regime.block_s, period), down, recovery)
+
+
+def _shrink(setting: Setting, regime: Regime) -> tuple[dict[str, float], float]:
+    """Accounts and goodput of elastic data parallelism, to first order.
+
+    Raises InfeasibleError for fewer than two replicas.
+    """
+    if setting.replicas < 2:
+        raise InfeasibleError(
+            "policy shrink goes on without the broken replica; this plan holds everything once, "
+            "give a plan with two replicas or more, or --policy restart"
+        )
+    found = empty_accounts()
+    for failure in regime.losing:
+        tier = regime.tiers[regime.tier_of(failure)]
+        found["detection"] += failure.rate_per_s * failure.detect_s
+        found["restart"] += failure.rate_per_s * failure.start_s
+        away = failure.wait_s + tier.load_s + (setting.repair_s if not failure.wait_s else 0.0)
+        found["degraded"] += failure.rate_per_s * away / setting.replicas
+    found["checkpoint"] = regime.block_s / regime.base_s if math.isfinite(regime.base_s) else 0.0
+    spent = sum(found.values())
+    if spent > 1.0:
+        return {name: part / spent for name, part in found.items()}, 0.0
+    return found | {"useful": 1.0 - spent}, 1.0 - spent
+
+
+def _interval(regime: Regime, goodput: float, window_s: float) -> tuple[float, float]:
+    """90 % interval of the useful share over a window: losses of independent failures add in variance."""
+    if goodput < _NO_PROGRESS:
+        return 0.0, goodput
+    variance = 0.0
+    for failure in regime.losing:
+        recovery = next(r for f, r in zip(regime.losing, regime.recoveries(), strict=True) if f is failure)
+        base = regime.base_s if math.isfinite(regime.base_s) else 0.0
+        mean = recovery.downtime_s + recovery.recovery_s + base / 2
+        variance += failure.rate_per_s * (mean**2 + base**2 / 12)
+    spread = _INTERVAL * math.sqrt(variance / window_s)
+    return max(0.0, goodput - spread), min(1.0, goodput + spread)
+
+
+def _with_speed(throughput: Throughput, goodput: float, low: float, high: float) -> list[float]:
+    """The interval of the share, or of tokens/s with the interval of the plan's speed in it."""
+    if not throughput.tokens_per_s:
+        return [low, high]
+    rate = throughput.tokens_per_s
+
+    def end(share: float, speed: float) -> float:
+        if goodput <= 0 or share <= 0 or speed <= 0:
+            return rate * share
+        return math.hypot(math.log(share / goodput), math.log(speed / rate))
+
+    if goodput <= 0:
+        return [0.0, rate * high]
+    below = rate * goodput * math.exp(-end(low, throughput.low)) if low > 0 else 0.0
+    return [below, rate * goodput * math.exp(end(high, throughput.high))]
+
+
+def _spares(setting: Setting, quantile: float) -> SparesDocument | None:
+    if not (setting.nodes and setting.repair_s and setting.node_failures_per_s):
+        return None
+    count = periods.spares(
+        setting.nodes, setting.node_failures_per_s / setting.nodes, setting.repair_s, quantile
+    )
+    return SparesDocument(nodes=count, quantile=quantile, repair_s=setting.repair_s)
+
+
+def _notes(setting: Setting, regime: Regime) -> list[str]:
+    notes = []
+    if setting.per_1000_node_days is not None:
+        notes.append(
+            f"failures: {setting.per_1000_node_days:.3g} per 1,000 node-days ({setting.source}); studies "
+            "differ by a factor of three, fit the rate to your own incidents"
+        )
+    if not regime.losing:
+        notes.append("nothing fails: no checkpoint is needed, stated ones are taken")
+    elif regime.share() < _NO_PROGRESS:
+        notes.append(_what_helps(regime))
+    left_out = [t.name for t in setting.checkpointing.tiers if t.name not in {x.name for x in regime.tiers}]
+    if left_out and regime.losing:
+        notes.append(f"better off without the tier {', '.join(left_out)}: give it a period to keep it")
+    return notes
+
+
+def _what_helps(regime: Regime) -> str:
+    mtbf_s = regime.mtbf_s
+    worst = max((r.recovery_s for r in regime.recoveries()), default=0.0)
+    if regime.block_s > mtbf_s or regime.base_s > 5 * mtbf_s:
+        return (
+            f"no progress: a failure every {mtbf_s:.3g} s, and a checkpoint takes {regime.block_s:.3g} s: "
+            f"none ends before the next failure; checkpoints well below {mtbf_s / 10:.3g} s (asynchronous, "
+            "in memory), fewer nodes or --policy shrink would help"
+        )
+    return (
+        f"no progress: a failure comes every {mtbf_s:.3g} s and recovery takes {worst:.3g} s, so it is "
+        "struck again and again; faster restarts, or going on without the broken node, would help"
+    )
+
+
+def _sample_document(found: SampledShare) -> SampleDocument:
+    return SampleDocument(
+        failures=found.failures,
+        windows=found.windows,
+        window_s=found.window_s,
+        useful_share=found.share,
+        standard_error=found.standard_error,
+        low=found.low,
+        high=found.high,
+    )
+
+
+def require_positive(named: Sequence[tuple[str, float, bool]]) -> None:
+    """Raise BadInputError for (option, value, may be zero) that are negative, or zero where it may not be."""
+    for option, value, zero in named:
+        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+            wanted = "zero or more" if zero else "above zero"
+            raise BadInputError(f"{option} {value:g}: give seconds, {wanted}, e.g. 60")

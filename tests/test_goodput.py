@@ -1,0 +1,303 @@
+"""Goodput: closed forms against published figures, against brute force and against sampled failures."""
+
+import csv
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.reliability import periods
+from tangram_sim.reliability.checkpointing import Checkpointing, CheckpointTier, RecoveryTimes
+from tangram_sim.reliability.failures import load_failures, presets
+from tangram_sim.reliability.goodput import Regime, Struck, accounts_of, regime_of
+from tangram_sim.reliability.sampling import sample_share
+from tests.commands import CLUSTER, MODEL, tangram
+
+FIGURES = Path(__file__).resolve().parents[2] / "shared" / "data" / "elastic" / "elastic_figures.csv"
+HOUR = 3600.0
+
+
+def answer(line: str) -> Any:
+    finished = tangram(*line.split(), "--json")
+    assert finished.code == 0, finished.err
+    return finished.json
+
+
+def figures(group: str) -> list[dict[str, str]]:
+    if not FIGURES.is_file():
+        pytest.skip("the published figures (../shared/data/elastic) are not here")
+    with FIGURES.open() as file:
+        return [row for row in csv.DictReader(file) if row["group"] == group]
+
+
+def regime(*struck: Struck, tiers: tuple[CheckpointTier, ...]) -> Regime:
+    return regime_of(struck, Checkpointing(tiers, RecoveryTimes()))
+
+
+def single(mtbf_s: float, block_s: float, downtime_s: float, start_s: float, period_s: float) -> Regime:
+    tier = CheckpointTier("disk", block_s, period_s=period_s)
+    return regime(Struck("any", 1 / mtbf_s, "node", downtime_s, 0.0, start_s), tiers=(tier,))
+
+
+def test_the_published_periods_are_met() -> None:
+    found = []
+    for row in figures("checkpoint period"):
+        match = re.search(r"MTBF (\d+)", row["setting"])
+        assert match
+        mtbf_s = float(match[1])
+        period = {
+            "young": periods.young_s(mtbf_s, 600),
+            "daly": periods.daly_s(mtbf_s, 600, 60, 600),
+            "rfo": periods.refined_s(mtbf_s, 600, 60, 600),
+            "optimal": periods.best_period_s(mtbf_s, 600),
+        }[row["metric"]]
+        found.append(abs(period / float(row["value"]) - 1))
+    assert len(found) >= 28
+    assert max(found) <= 0.002
+
+
+@given(
+    mtbf_s=st.floats(600, 1e6),
+    cost=st.floats(1e-4, 0.5),
+    downtime_s=st.floats(0, 600),
+    recovery_s=st.floats(0, 600),
+    other=st.floats(0.05, 20),
+)
+def test_no_other_period_leaves_more(
+    mtbf_s: float, cost: float, downtime_s: float, recovery_s: float, other: float
+) -> None:
+    checkpoint_s = cost * mtbf_s
+    best = periods.best_period_s(mtbf_s, checkpoint_s)
+    given = (checkpoint_s, downtime_s, recovery_s)
+    assert periods.useful_share(mtbf_s, best, *given) >= periods.useful_share(
+        mtbf_s, max(other * best, checkpoint_s), *given
+    ) * (1 - 1e-12)
+
+
+@given(
+    mtbf_s=st.floats(1e3, 1e6), period_s=st.floats(100, 1e4), block_s=st.floats(0, 90), more=st.floats(1, 3)
+)
+def test_more_failures_longer_constants_never_help(
+    mtbf_s: float, period_s: float, block_s: float, more: float
+) -> None:
+    base = periods.useful_share(mtbf_s, period_s, block_s, 30, 60)
+    for worse in (
+        periods.useful_share(mtbf_s / more, period_s, block_s, 30, 60),
+        periods.useful_share(mtbf_s, period_s, block_s * more, 30, 60) if block_s * more < period_s else 0.0,
+        periods.useful_share(mtbf_s, period_s, block_s, 30 * more, 60),
+        periods.useful_share(mtbf_s, period_s, block_s, 30, 60 * more),
+    ):
+        assert worse <= base * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("period_s", [600.0, 1200.0, 2400.0, 4800.0, math.nan])
+def test_the_exact_formula_is_what_sampled_failures_leave(period_s: float) -> None:
+    found = single(3 * HOUR, 60, 60, 300, period_s)
+    sampled = sample_share(found, 40_000, 30 * 86400)
+    assert abs(sampled.share - found.share()) <= 3 * sampled.standard_error
+
+
+def test_several_classes_with_their_own_recovery_are_exact() -> None:
+    found = regime(
+        Struck("process", 1 / (3 * HOUR), "process", 10, 0, 100),
+        Struck("node", 1 / (9 * HOUR), "node", 60, 300, 900),
+        Struck("hang", 1 / (2 * HOUR), "none", 45, 0, 0),
+        tiers=(CheckpointTier("disk", 20, 0.0, 60.0, "all", 1500.0),),
+    )
+    sampled = sample_share(found, 40_000, 30 * 86400)
+    assert abs(sampled.share - found.share()) <= 3 * sampled.standard_error
+
+
+def test_a_near_tier_pays_and_the_formula_is_near_the_simulation() -> None:
+    struck = (
+        Struck("process", 1 / (3 * HOUR), "process", 10, 0, 100),
+        Struck("node", 1 / (10 * HOUR), "node", 30, 60, 300),
+    )
+    near = CheckpointTier("memory", 2, 10, 5, "process")
+    far = CheckpointTier("disk", 30, 60, 60, "all")
+    both, one = regime(*struck, tiers=(near, far)), regime(*struck, tiers=(far,))
+    assert both.share() > one.share()
+    assert both.multiples[1] > 1
+    sampled = sample_share(both, 40_000, 30 * 86400)
+    assert sampled.share == pytest.approx(both.share(), abs=0.005)
+
+
+def test_saving_in_the_background_costs_what_is_lost_until_saved() -> None:
+    quick, slow = (
+        regime(
+            Struck("any", 1 / (6 * HOUR), "node", 0, 0, 60),
+            tiers=(CheckpointTier("disk", 5, save_s),),
+        )
+        for save_s in (0.0, 900.0)
+    )
+    assert slow.base_s >= 900.0
+    assert slow.share() < quick.share()
+    sampled = sample_share(slow, 40_000, 30 * 86400)
+    assert sampled.share == pytest.approx(slow.share(), abs=0.003)
+
+
+@settings(max_examples=50)
+@given(
+    rates=st.lists(st.floats(1e-7, 1e-4), min_size=1, max_size=4),
+    takes=st.lists(st.sampled_from(["none", "process", "node", "leaf"]), min_size=4, max_size=4),
+    block_s=st.floats(0.1, 100),
+    save_s=st.floats(0, 300),
+)
+def test_accounts_sum_to_wall_time(
+    rates: list[float], takes: list[str], block_s: float, save_s: float
+) -> None:
+    struck = tuple(
+        Struck(f"class {k}", rate, takes[k], 10.0 * k, 20.0, 60.0)  # type: ignore[arg-type]
+        for k, rate in enumerate(rates)
+    )
+    found = regime(
+        *struck,
+        tiers=(
+            CheckpointTier("memory", block_s / 10, save_s, 1.0, "process"),
+            CheckpointTier("disk", block_s, save_s, 30.0, "all"),
+        ),
+    )
+    accounts = accounts_of(found)
+    assert sum(accounts.values()) == pytest.approx(1.0, abs=1e-12)
+    assert min(accounts.values()) >= 0
+    assert accounts["useful"] == pytest.approx(found.share(), rel=1e-12)
+
+
+def test_nothing_that_fails_and_no_checkpoint_is_all_useful() -> None:
+    found = regime(tiers=(CheckpointTier("disk", 30),))
+    assert found.share() == 1.0
+    assert accounts_of(found)["useful"] == 1.0
+
+
+def test_state_without_a_tier_that_survives_is_an_answer_with_its_reason() -> None:
+    with pytest.raises(InfeasibleError, match="survives: leaf"):
+        regime(Struck("switch", 1e-6, "leaf", 0, 0, 0), tiers=(CheckpointTier("memory", 1, survives="node"),))
+
+
+def test_published_reliability_figures() -> None:
+    for row in figures("reliability"):
+        if "write 5 min" in row["setting"]:
+            rate = float(re.search(r"rf ([\d.]+)", row["setting"])[1])  # type: ignore[index]
+            found = periods.effective_training_ratio(1500 * rate / 1000 / 86400, 300, 300)
+            assert found == pytest.approx(float(row["value"]), abs=0.01)
+        if row["metric"] == "effective time, restart":
+            assert pytest.approx(float(row["value"]), abs=0.01) == (18 - 10) / 18
+            assert periods.elastic_share(18 * 60, 12, 180, 420) > (18 - 10) / 18
+
+
+def test_spares_are_the_fewest_that_are_enough() -> None:
+    for mean in (0.1, 1.0, 7.5, 40.0):
+        count = periods.spares(100, mean / 100 / HOUR, HOUR, 0.99)
+
+        def enough(k: int, mean: float = mean) -> float:
+            return sum(math.exp(-mean) * mean**j / math.factorial(j) for j in range(k + 1))
+
+        assert enough(count) >= 0.99
+        assert count == 0 or enough(count - 1) < 0.99
+
+
+def test_presets_say_their_rate_and_source() -> None:
+    assert presets() == ["ft-hsdp-32k", "llama3", "rsc-1", "rsc-2"]
+    for name, rate in (("llama3", 3.789), ("rsc-1", 6.5), ("rsc-2", 2.34), ("ft-hsdp-32k", 2.3)):
+        model = load_failures(name)
+        assert model.per_1000_node_days({"H100": 64}) == pytest.approx(rate, rel=1e-3)
+        assert "arXiv" in model.source
+    assert load_failures("llama3").mtbf_s({"H100": 2048}) / HOUR == pytest.approx(3.09, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("classes: []", "classes"),
+        ("classes: [{name: a}]", "per_1000_node_days"),
+        ("classes: [{name: a, per_1000_node_days: 0}]", "greater than 0"),
+        ("classes: [{name: a, per_1000_node_days: 1, takes: rack}]", "takes"),
+        ("classes: [{name: a, per_1000_node_days: 1}, {name: a, per_1000_node_days: 2}]", "2 times"),
+    ],
+)
+def test_malformed_failure_files_say_what_is_wrong(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "failures.yaml"
+    path.write_text(text)
+    with pytest.raises(BadInputError, match=said):
+        load_failures(str(path))
+
+
+def test_the_command_answers_with_the_agreed_keys() -> None:
+    found = answer("goodput --mtbf-s 7519 --checkpoint-s 600 --downtime-s 60 --recovery-s 600 --sample 2000")
+    assert found["mtbf_s"] == pytest.approx(7519)
+    assert list(found["periods_s"]) == ["young", "daly", "refined", "exact"]
+    assert found["best_period_s"] == pytest.approx(3218, rel=1e-3)
+    assert max(found["useful_share"].values()) == found["useful_share"]["exact"]
+    assert sum(found["accounts"].values()) == pytest.approx(1)
+    assert found["interval"][0] < found["goodput"] < found["interval"][1]
+    assert found["tokens_per_s"] is None
+
+
+def test_a_checkpoint_that_never_ends_is_an_answer() -> None:
+    found = answer("goodput --mtbf-s 10 --checkpoint-s 600")
+    assert found["goodput"] < 1e-6
+    assert "no progress" in found["notes"][-1]
+    assert sum(found["accounts"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--mtbf-s 0 --checkpoint-s 5", "--mtbf-s 0: give seconds, above zero"),
+        ("--mtbf-s 100", "--checkpoint"),
+        ("--failures llama3 --checkpoint-s 5", "need a plan"),
+        ("--mtbf-s 100 --checkpoint-s 5 --policy wait", "unknown policy 'wait'"),
+        ("--mtbf-s 100 --checkpoint-s 5 --sample 3", "--sample 3"),
+        ("--mtbf-s 100 --checkpoint-s 5 --policy shrink", "two replicas"),
+    ],
+)
+def test_bad_questions_are_refused_in_words(line: str, said: str) -> None:
+    finished = tangram("goodput", *line.split())
+    assert finished.code == 2
+    assert said in finished.err
+    assert not finished.out
+
+
+def test_a_plan_under_a_failure_file(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint.yaml"
+    checkpoint.write_text(
+        json.dumps(
+            {
+                "checkpoint": [
+                    {
+                        "name": "partner",
+                        "block_s": 2,
+                        "save_s": 20,
+                        "load_bytes_per_s": 1e10,
+                        "survives": "node",
+                    },
+                    {
+                        "name": "files",
+                        "block_bytes_per_s": 1e9,
+                        "load_bytes_per_s": 2e9,
+                        "every": 86400,
+                    },
+                ],
+                "recovery": {"detect_s": 60, "allocate_s": 120, "init_s": {"base": 60, "per_node": 0.07}},
+            }
+        )
+    )
+    plan = tmp_path / "plan.json"
+    model, cluster = tmp_path / "model.yaml", tmp_path / "cluster.yaml"
+    model.write_text(MODEL)
+    cluster.write_text(CLUSTER)
+    answer(f"estimate {model} {cluster} --dp 12 --global-batch 24 -o {plan}")
+    found = answer(f"goodput {plan} --failures rsc-1 --checkpoint {checkpoint}")
+    assert found["per_1000_node_days"] == pytest.approx(6.5)
+    assert [tier["name"] for tier in found["tiers"]] == ["partner", "files"]
+    whole = json.loads(plan.read_text())["tokens_per_s"]
+    assert found["tokens_per_s"] == pytest.approx(whole * found["goodput"])
+    shrunk = answer(f"goodput {plan} --failures rsc-1 --checkpoint {checkpoint} --policy shrink")
+    assert shrunk["accounts"]["degraded"] > 0
+    assert shrunk["goodput"] > 0.9
