@@ -109,7 +109,8 @@ def recovery_mean_s(mtbf_s: float, recoveries: Sequence[Recovery]) -> float:
     """Mean seconds from a failure until work goes on, failures during recovery included."""
     struck = sum(r.share * -math.expm1(-r.recovery_s / mtbf_s) for r in recoveries)
     down = sum(r.share * r.downtime_s for r in recoveries)
-    return (down + mtbf_s * struck) / (1 - struck)
+    spared = sum(r.share * math.exp(-r.recovery_s / mtbf_s) for r in recoveries)  # 1 - struck, but exact
+    return (down + mtbf_s * struck) / spared
 
 
 def every_step_share(step_s: float, block_s: float) -> float:
