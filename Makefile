@@ -92,16 +92,16 @@ $(VENV)/.installed-calibrate: $(VENV)/.installed
 	@touch $@
 
 calibrate: $(VENV)/.installed-calibrate
-	$(BIN)/python -m tangram_sim.studies.calibration hwdb/efficiency
-	$(BIN)/python -m tangram_sim.studies.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv
-	$(BIN)/python -m tangram_sim.studies.calibration.stacks traces/published/training_runs.csv hwdb/efficiency
-	$(BIN)/python -m tangram_sim.studies.collectives hwdb/collectives
+	$(BIN)/python -m tangram_sim.validation.calibration hwdb/efficiency
+	$(BIN)/python -m tangram_sim.validation.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv
+	$(BIN)/python -m tangram_sim.validation.calibration.stacks traces/published/training_runs.csv hwdb/efficiency
+	$(BIN)/python -m tangram_sim.validation.collectives hwdb/collectives
 
 # The rows that take a minute to write again must come out as they are; those of stacks take four more (calibrate).
 calibrate-check: $(VENV)/.installed-calibrate
-	$(BIN)/python -m tangram_sim.studies.calibration hwdb/efficiency --quiet
-	$(BIN)/python -m tangram_sim.studies.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv >/dev/null
-	$(BIN)/python -m tangram_sim.studies.collectives hwdb/collectives >/dev/null
+	$(BIN)/python -m tangram_sim.validation.calibration hwdb/efficiency --quiet
+	$(BIN)/python -m tangram_sim.validation.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv >/dev/null
+	$(BIN)/python -m tangram_sim.validation.collectives hwdb/collectives >/dev/null
 	git diff --exit-code hwdb
 
 # After a change of the cost model: what README and docs show as printed.
@@ -112,7 +112,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.installed
-	$(BIN)/python -m tangram_sim.studies.schema docs/schema
+	$(BIN)/python -m tangram_sim.cli.schemas docs/schema
 
 examples: $(VENV)/.installed
 	for example in examples/*.py; do $(BIN)/python $$example > $${example%.py}.out || exit 1; done

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from tangram_sim.opgraph import OpGraph, SharedLink, column
-from tangram_sim.schedules import StageTimes, step_template
 from tangram_sim.sim import contention, fast, reference, shared
+from tangram_sim.training.schedules import StageTimes, step_template
+from tangram_sim.training.schedules.step import play_steps
 
 STAGES, MICROBATCHES, STEPS = 16, 256, 200
 
@@ -23,14 +24,14 @@ def speeds() -> dict[str, float]:
     rows = np.tile(template.durations(times), (STEPS, 1))
     crowded = crossing_one_uplink(graph, template.stage)
     fast.play(graph)
-    fast.play_steps(template, rows[:1])
+    play_steps(template, rows[:1])
     shared.play(crowded)
     contention.play(crowded)
     ops = len(graph)
     return {
         f"reference, {ops:,} ops with timeline": ops / cpu_s(lambda: reference.play(graph)),
         f"fast, {ops:,} ops with timeline": ops / min(cpu_s(lambda: fast.play(graph)) for _ in range(20)),
-        f"fast, {STEPS} steps of {ops:,} ops": STEPS * ops / cpu_s(lambda: fast.play_steps(template, rows)),
+        f"fast, {STEPS} steps of {ops:,} ops": STEPS * ops / cpu_s(lambda: play_steps(template, rows)),
         f"reference, {ops:,} ops, sends share an uplink": ops / cpu_s(lambda: reference.play(crowded)),
         f"fast, {ops:,} ops, sends share an uplink": ops
         / min(cpu_s(lambda: contention.play(crowded)) for _ in range(5)),

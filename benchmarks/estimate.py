@@ -10,10 +10,10 @@ from itertools import product
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
-from tangram_sim.planners.uniform import Uniform
+from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies import api
-from tangram_sim.studies.many import Refusal
+from tangram_sim.studies.batch_estimates import Refusal
+from tangram_sim.training.job import Job
 
 GPUS = (64, 128, 256, 512)
 JOB = Job(global_batch=1024, seq=4096, dtype="bf16")

@@ -32,9 +32,9 @@ def workers_cpu_s() -> list[float]:
 def planned(jobs: str) -> dict[str, float]:
     """Plan the case on so many processes; what it took, and the step found."""
     from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-    from tangram_sim.jobs import Job
-    from tangram_sim.planners.api import Wishes
-    from tangram_sim.planners.tangram import tangram
+    from tangram_sim.planners.api import SearchOptions
+    from tangram_sim.planners.tangram.engine import tangram
+    from tangram_sim.training.job import Job
 
     model, cluster, parallelizer, batch = CASE
     hwdb = Hwdb.load()
@@ -44,7 +44,7 @@ def planned(jobs: str) -> dict[str, float]:
         load_cluster(cluster, hwdb),
         Job(batch, dtype="fp16"),
         hwdb,
-        Wishes(parallelizer=parallelizer, jobs=int(jobs)),
+        SearchOptions(parallelizer=parallelizer, jobs=int(jobs)),
     )
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     others = workers_cpu_s() if int(jobs) > 1 else [0.0]

@@ -8,8 +8,8 @@ from itertools import accumulate
 from math import log2
 from pathlib import Path
 
-from tangram_sim.planners.outline import Outline, Team, shared_out, tables_of
-from tangram_sim.planners.profile import Kind, LayerTable, Profile
+from tangram_sim.planners.coarse.coarse_plan import CoarsePlan, ReplicaGroup, shared_out, tables_of
+from tangram_sim.planners.coarse.profile import Kind, LayerTable, Profile
 
 GPU_NAMES = {"A100-40": "A100-SXM4-40GB", "V100-16": "V100-SXM2-16GB", "GH-96": "GH200-96GB"}
 MEMORY_BYTES = {"A100-40": 40e9, "V100-16": 16e9, "GH-96": 96e9}
@@ -173,7 +173,7 @@ def _rates(path: Path) -> dict[tuple[str, str, str, int], tuple[float, float, fl
 _STAGE = re.compile(r"L(\d+)\[([^\]]*)\]")
 
 
-def outline_of(run: Run, profile: Profile, share: bool, names: Sequence[str] = ()) -> Outline:
+def outline_of(run: Run, profile: Profile, share: bool, names: Sequence[str] = ()) -> CoarsePlan:
     """A recorded plan as an outline; `share` splits data by speed in mixed stages (Metis).
 
     `names` are the recorded names of the profile's kinds, where it has others.
@@ -184,17 +184,19 @@ def outline_of(run: Run, profile: Profile, share: bool, names: Sequence[str] = (
     size, first_dp = int(match[1]), int(match[2].split(",")[0])
     microbatch = size * first_dp
     names = names or [kind.name for kind in profile.kinds]
-    stages, lengths = list[tuple[Team, ...]](), list[int]()
+    stages, lengths = list[tuple[ReplicaGroup, ...]](), list[int]()
     for length, teams in _STAGE.findall(run.plan):
         given = list(_teams(teams, names))
         replicas = sum(count for _, count, _ in given)
         found = shared_out(given, microbatch, profile) if share and len(given) > 1 else None
         if found is None or tables_of(found, profile) is None:  # shares that were not profiled
-            found = tuple(Team(kind, count, tp, microbatch * count // replicas) for kind, count, tp in given)
+            found = tuple(
+                ReplicaGroup(kind, count, tp, microbatch * count // replicas) for kind, count, tp in given
+            )
         stages.append(found)
         lengths.append(int(length))
     microbatches = -(-run.global_batch // microbatch)
-    return Outline(microbatches, microbatch, (0, *accumulate(lengths)), tuple(stages))
+    return CoarsePlan(microbatches, microbatch, (0, *accumulate(lengths)), tuple(stages))
 
 
 def _teams(text: str, names: Sequence[str]) -> Iterator[tuple[int, int, int]]:

@@ -13,16 +13,16 @@ from pathlib import Path
 from benchmarks.peer_runs import MODELS, RecordedProfile, Run, outline_of, runs
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
-from tangram_sim.planners import metis, sailor
-from tangram_sim.planners.amp import Amp
-from tangram_sim.planners.best_uniform import BestUniform
-from tangram_sim.planners.flashflex.planner import FlashFlex
-from tangram_sim.planners.hap.planner import Hap
-from tangram_sim.planners.outline import plan_of, step_s
-from tangram_sim.planners.recipe import Tangram
+from tangram_sim.planners.coarse.coarse_plan import plan_of, step_s
+from tangram_sim.planners.peers import metis, sailor
+from tangram_sim.planners.peers.amp import Amp
+from tangram_sim.planners.peers.flashflex.planner import FlashFlex
+from tangram_sim.planners.peers.hap.planner import Hap
+from tangram_sim.planners.tangram.planner import Tangram
+from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.studies.comparison import answer, question
+from tangram_sim.training.job import Job
 
 PLANNERS: dict[str, type[WholeClusterPlanner]] = {
     planner.name: planner

@@ -5,13 +5,13 @@ import time
 
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.hwdb import Hwdb, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
-from tangram_sim.plans import LayerLayout, Part, Pipeline, Plan, Stage
-from tangram_sim.schedules import step_template
-from tangram_sim.sim import fast
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import LayerLayout, Part, Pipeline, Plan, Stage
+from tangram_sim.training.schedules import step_template
+from tangram_sim.training.schedules.step import play_steps
+from tangram_sim.training.step.lowered import Lowering
 
 PLANS, DEPTH, MICROBATCHES, GPUS = 1000, 8, 64, 8
 KINDS = {"one kind": ("DGX-A100-80GB",), "two kinds": ("DGX-A100-80GB", "DGX-H100")}
@@ -38,7 +38,7 @@ def step_times(plans: list[Plan], hwdb: Hwdb) -> list[float]:
     found = []
     for plan in plans:
         step = lowering.lower(plan.pipelines[0])
-        found.append(float(fast.play_steps(step.template, step.template.durations(step.times)[None])[0]))
+        found.append(float(play_steps(step.template, step.template.durations(step.times)[None])[0]))
     return found
 
 

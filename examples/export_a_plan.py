@@ -1,11 +1,11 @@
 """Write a plan as launch configuration, and see what a framework cannot express."""
 
+from tangram_sim.export.formats import export
+from tangram_sim.export.uniform import CannotExportError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.plans import Plan, Share, pipeline_of_shares
-from tangram_sim.studies.exporting.formats import export
-from tangram_sim.studies.exporting.uniform import CannotExportError
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
 
 hwdb = Hwdb.load()
 model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", hwdb)

@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 
 import tangram_sim as ts
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.lowering.atoms import whole
+from tangram_sim.layers.atoms import whole
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.external import External
-from tangram_sim.planners.islands import find_islands
+from tangram_sim.placement.islands import find_islands
 
 PLANNER = """
 import json

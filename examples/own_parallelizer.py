@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import tangram_sim as ts
-from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.api import SearchOptions
 
 PLUGIN = '''
 from tangram_sim.errors import InfeasibleError
@@ -59,6 +59,8 @@ with TemporaryDirectory() as folder:
 
     model, cluster = ts.load_model("gpt3-2.7b"), ts.load_cluster("azure-c1-t4x8-v100x8")
     for name in ("grid", "megatron-like"):
-        found = ts.plan(model, cluster, ts.Job(global_batch=64), wishes=Wishes(parallelizer=name)).document
+        found = ts.plan(
+            model, cluster, ts.Job(global_batch=64), wishes=SearchOptions(parallelizer=name)
+        ).document
         layouts = ", ".join(f"{stage.gpus} x {stage.gpu} tp{stage.tp}" for stage in found.stages)
         print(f"{name}: {found.step_s:.1f} s a step; {layouts}")

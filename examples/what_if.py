@@ -2,9 +2,9 @@
 
 import tangram_sim as ts
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.studies.purchasing.fleets import Fleet, parse_purchases
-from tangram_sim.studies.purchasing.pricefile import load_prices
-from tangram_sim.studies.purchasing.whatif import what_if
+from tangram_sim.purchasing.fleets import Fleet, parse_purchases
+from tangram_sim.purchasing.pricefile import load_prices
+from tangram_sim.purchasing.whatif import what_if
 
 hwdb = Hwdb.load()
 study = what_if(

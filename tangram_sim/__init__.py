@@ -22,7 +22,7 @@ __all__ = [
 
 # The five-line form of the README; resolved on first use so that `import tangram_sim` stays light.
 _PUBLIC = {
-    "Job": ("tangram_sim.jobs", "Job"),
+    "Job": ("tangram_sim.training.job", "Job"),
     "load_cluster": ("tangram_sim.hwdb", "load_cluster"),
     "load_model": ("tangram_sim.hwdb", "load_model"),
     "plan": ("tangram_sim.studies.api", "plan"),

@@ -8,21 +8,21 @@ import numpy as np
 
 from tangram_sim.clusters import Cluster, GroupLimit, Island, Network, Node, NodeGroup
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.placement import Placement
-from tangram_sim.lowering.prices import StagePrices
-from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.grid import Grid
-from tangram_sim.planners.api import Counts, Found, Wishes
-from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.compose import Composed, Placed
-from tangram_sim.planners.enumerate import Enumeration, Table
-from tangram_sim.planners.finalists import Referee, seats_of
-from tangram_sim.planners.islands import find_islands
-from tangram_sim.planners.search import hop_seconds, microbatch_sizes
-from tangram_sim.planners.tangram import tangram
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import Counts, Found, SearchOptions
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, seats_of
+from tangram_sim.planners.tangram.composition.search import hop_seconds, microbatch_sizes
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, Table
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage.prices import StagePrices
+from tangram_sim.training.step.lowered import Lowering
 
 HWDB = Hwdb.load()
 GPUS = ("T4", "RTX-3090", "V100-PCIe-16GB", "V100-SXM2-32GB", "A100-PCIe-80GB", "H100-NVL-94GB")  # by speed
@@ -83,7 +83,7 @@ class Workshop:
         self.bound = WorkBound(model, job, self.islands, HWDB)
         self.work = np.concatenate([[0.0], np.cumsum(self.bound.seconds.min(axis=0))])
         lowering = Lowering(Placement(cluster, HWDB), StagePrices(model, job, HWDB))
-        self.referee = Referee(model, cluster, job, lowering, Counts())
+        self.referee = PlanEvaluator(model, cluster, job, lowering, Counts())
         self.grid = Grid()
         self.tables: dict[int, Table] = {}
         self.counts = [island.nodes for island in self.islands]
@@ -222,6 +222,6 @@ def planned(workshop: Workshop) -> Found:
         instance.cluster,
         instance.job,
         HWDB,
-        Wishes(constraints=instance.constraints, replicate=False),  # the referee sees single pipelines
+        SearchOptions(constraints=instance.constraints, replicate=False),  # the referee sees single pipelines
         parallelizer=workshop.grid,
     )

@@ -11,8 +11,7 @@ import pytest
 
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import load_model
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.atoms import Slice
+from tangram_sim.layers.atoms import Slice
 from tangram_sim.parallelizers.aceso import Aceso
 from tangram_sim.parallelizers.alleviation import Alleviated, Budget, alleviate
 from tangram_sim.parallelizers.api import Constraints, Parallelizer
@@ -23,10 +22,11 @@ from tangram_sim.parallelizers.galvatron_uniform import GalvatronUniform
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.menu import Menu
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.islands import find_islands
-from tangram_sim.planners.tangram import tangram
-from tangram_sim.plans import PartialPlan
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import PartialPlan
 from tests.test_galvatron import one_island
 from tests.test_parallelizer_contract import HWDB, REQUESTS, island, request
 
@@ -299,11 +299,11 @@ def test_half_of_the_layers_recompute_where_memory_asks_for_it() -> None:
 @pytest.mark.parametrize("kind", [Grid, Aceso, GalvatronBMW, GalvatronUniform])
 def test_tangram_on_one_island_is_its_parallelizer(kind: type[Parallelizer], monkeypatch) -> None:
     """With whole islands it plays what the parallelizer finds; splitting islands is never worse."""
-    monkeypatch.setattr("tangram_sim.planners.tangram.parallelizer_named", lambda _: kind)
+    monkeypatch.setattr("tangram_sim.planners.tangram.engine.parallelizer_named", lambda _: kind)
     model = replace(load_model("gpt3-1.3b"), blocks=load_model("gpt3-1.3b").blocks[:6])
     cluster, job = one_island(nodes=2, gpus=4), Job(16, 2048, "bf16")
     fixed = Constraints(fixed=(("pp", 1),))
-    wishes = Wishes(parallelizer=kind.name, sub_islands=False, constraints=fixed)
+    wishes = SearchOptions(parallelizer=kind.name, sub_islands=False, constraints=fixed)
     whole = tangram(model, cluster, job, HWDB, wishes).ranked[0]
     split_up = tangram(model, cluster, job, HWDB, replace(wishes, sub_islands=True)).ranked[0]
     (where,) = find_islands(cluster, "bf16", hwdb=HWDB)

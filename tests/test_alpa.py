@@ -9,8 +9,6 @@ import pytest
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import load_model
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.models import Attention, Block, Experts, FeedForward
 from tangram_sim.parallelizers.alpa import ilp
 from tangram_sim.parallelizers.alpa.ilp import Edge, Graph, Node, size_of, solve
@@ -23,9 +21,11 @@ from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.contract import check_parallelizer
 from tangram_sim.parallelizers.galvatron import Galvatron
 from tangram_sim.parallelizers.grid import Grid
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.islands import find_islands
-from tangram_sim.planners.tangram import tangram
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage.setting import Setting
 from tests.test_galvatron import LLAMA, best, one_island, step_s
 from tests.test_parallelizer_contract import HWDB, REQUESTS, island, request
 
@@ -333,10 +333,10 @@ def test_inner_stages_are_cut_for_what_each_must_hold():
 
 def test_tangram_on_one_island_is_alpa(monkeypatch):
     """With whole islands it plays what Alpa finds for some microbatch; splitting islands is never worse."""
-    monkeypatch.setattr("tangram_sim.planners.tangram.parallelizer_named", lambda _: Alpa)
+    monkeypatch.setattr("tangram_sim.planners.tangram.engine.parallelizer_named", lambda _: Alpa)
     model, cluster, job = load_model("gpt3-1.3b"), one_island(nodes=2, gpus=4), Job(16, 2048, "bf16")
     fixed = Constraints(fixed=(("pp", 1),))
-    wishes = Wishes(parallelizer="alpa", sub_islands=False, constraints=fixed)
+    wishes = SearchOptions(parallelizer="alpa", sub_islands=False, constraints=fixed)
     whole = tangram(model, cluster, job, HWDB, wishes).ranked[0]
     split_up = tangram(model, cluster, job, HWDB, replace(wishes, sub_islands=True)).ranked[0]
     (where,) = find_islands(cluster, "bf16", hwdb=HWDB)

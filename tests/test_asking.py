@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tangram_sim.planners import asking
-from tangram_sim.planners.api import Found, Wishes
-from tangram_sim.planners.asking import Asking, Question, Subject, answer_piece
-from tangram_sim.planners.parallel import Pieces
-from tangram_sim.planners.tangram import tangram
+from tangram_sim.planners.api import Found, SearchOptions
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.enumeration import prefetch as asking
+from tangram_sim.planners.tangram.enumeration.parallel import Pieces
+from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Question, Subject, answer_piece
 from tests.planning import HWDB, Instance, Workshop, random_instance
 
 pytest.importorskip("joblib")
 
 
 def planned(instance: Instance, **wishes: object) -> Found:
-    asked = Wishes(constraints=instance.constraints, top=3, **wishes)  # type: ignore[arg-type]  # named by tests
+    asked = SearchOptions(constraints=instance.constraints, top=3, **wishes)  # type: ignore[arg-type]  # named by tests
     return tangram(instance.model, instance.cluster, instance.job, HWDB, asked)
 
 
@@ -67,14 +67,14 @@ class Counted(Pieces):
 
 
 def test_questions_are_answered_ahead_once_and_in_pieces_of_neighbours() -> None:
-    """Asking again for what is ready asks nothing; time that is up leaves questions to the asker."""
+    """PrefetchQueue again for what is ready asks nothing; time that is up leaves questions to the asker."""
     workshop = Workshop(random_instance(4))
     instance = workshop.instance
     part = workshop.islands[0].part(1)
     questions = [Question(part, 2, 0, stop, float("inf")) for stop in range(1, 5)]
     subject = Subject(instance.model, instance.job, HWDB, instance.constraints)
     pieces = Counted()
-    ahead = Asking(pieces, "grid", subject)
+    ahead = PrefetchQueue(pieces, "grid", subject)
     ahead.ahead([*questions, *questions])
     assert sum(pieces.pieces) == len(questions) == len(ahead.ready)
     ahead.ahead(questions)
@@ -87,6 +87,6 @@ def test_questions_are_answered_ahead_once_and_in_pieces_of_neighbours() -> None
         assert len(made) == count
         assert sorted(str(one) for piece in made for one in piece) == sorted(map(str, both))
         assert all(len({(one.part, one.microbatch) for one in piece}) == 1 for piece in made)
-    late = Asking(Counted(), "grid", subject, until_s=0.0)
+    late = PrefetchQueue(Counted(), "grid", subject, until_s=0.0)
     late.ahead(questions)
     assert not late.ready

@@ -14,7 +14,7 @@ from tangram_sim.clusters import Island
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, group
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.studies.collectives import logs, ownfabric
+from tangram_sim.validation.collectives import logs, ownfabric
 
 ROOT = Path(__file__).resolve().parents[1]
 HWDB = Hwdb.load()

@@ -16,16 +16,16 @@ from tangram_sim.datafiles import shipped
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import INHERITED
-from tangram_sim.jobs import RECIPES
-from tangram_sim.studies.calibration import kinds, profiles, robust, rows, tables
-from tangram_sim.studies.calibration.__main__ import main
-from tangram_sim.studies.calibration.attention import (
+from tangram_sim.training.job import RECIPES
+from tangram_sim.validation.calibration import kinds, profiles, robust, rows, tables
+from tangram_sim.validation.calibration.__main__ import main
+from tangram_sim.validation.calibration.attention import (
     CACHE_BYTES,
     attention_seconds,
     fit_attention,
     training_like,
 )
-from tangram_sim.studies.calibration.gemm import (
+from tangram_sim.validation.calibration.gemm import (
     PRECISIONS,
     Device,
     Parameters,
@@ -33,7 +33,7 @@ from tangram_sim.studies.calibration.gemm import (
     gemm_seconds,
     transfer_errors,
 )
-from tangram_sim.studies.calibration.tables import AttentionTable, GemmTable
+from tangram_sim.validation.calibration.tables import AttentionTable, GemmTable
 
 DEVICE = Device(1e15, 3e12)
 TRUE = Parameters(0.7, 0.8, 3e-6)
@@ -266,7 +266,7 @@ class TestMeasuredTables:
         committed = shipped("hwdb") / "efficiency" / "kernels.csv"
         if not committed.exists():
             pytest.skip("no kernels.csv is shipped yet: make calibrate")
-        command = [sys.executable, "-m", "tangram_sim.studies.calibration", str(tmp_path), "--quiet"]
+        command = [sys.executable, "-m", "tangram_sim.validation.calibration", str(tmp_path), "--quiet"]
         subprocess.run(command, check=True, cwd=Path(__file__).parents[1])
         assert (tmp_path / "kernels.csv").read_bytes() == committed.read_bytes()
         with committed.open(newline="") as stream:

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tangram_sim.studies.schema import DOCUMENTS, schema_text
+from tangram_sim.cli.schemas import DOCUMENTS, schema_text
 from tests.commands import EXPERTS, Finished, files, tangram
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "schema"

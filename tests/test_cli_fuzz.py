@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster, load_model
-from tangram_sim.jobs import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tangram_sim.layouts import RECOMPUTE
 from tangram_sim.parallelizers.api import Constraints
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.uniform import Uniform
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies import api
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tests.commands import files, tangram
 
 HWDB = Hwdb.load()
@@ -84,16 +84,16 @@ def jobs(schedules: tuple[str, ...]) -> st.SearchStrategy[Job]:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> Wishes:
+def wishes(draw: st.DrawFn) -> SearchOptions:
     """Mostly wishes that can be met; every third fixes degrees or names islands that may not exist."""
     if draw(st.integers(0, 2)):
-        return Wishes(top=draw(st.sampled_from((1, 3))), sub_islands=draw(st.booleans()))
+        return SearchOptions(top=draw(st.sampled_from((1, 3))), sub_islands=draw(st.booleans()))
     names = st.lists(st.sampled_from(("g0", "g1", "g2", "g0+g1", "g0.1", "g9")), max_size=2)
     degrees = st.sampled_from(("tp", "dp", "cp", "ep", "pp", "zero_stage"))
     fixed = draw(st.dictionaries(degrees, st.sampled_from((1, 2, 3)), max_size=2))
     recompute = draw(st.sampled_from((RECOMPUTE, ("none",), ("selective",), ("full",))))
     constraints = Constraints(tuple(sorted(fixed.items())), recompute, draw(st.sampled_from((0, 0, 1, 5))))
-    return Wishes(constraints, tuple(draw(names)), tuple(draw(names)))
+    return SearchOptions(constraints, tuple(draw(names)), tuple(draw(names)))
 
 
 @st.composite
@@ -144,7 +144,7 @@ def test_planning_gives_a_plan_or_a_named_error(
     cluster: dict[str, Any],
     model: dict[str, Any],
     job: Job,
-    wanted: Wishes,
+    wanted: SearchOptions,
 ) -> None:
     path = tmp_path_factory.mktemp("model") / "model.yaml"
     path.write_text(yaml.safe_dump(model))

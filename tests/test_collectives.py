@@ -26,11 +26,11 @@ from tangram_sim.cost.collectives import (
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.collectives import PARAMETERS
-from tangram_sim.studies.collectives import leftout, report, rows
-from tangram_sim.studies.collectives.__main__ import main as write_rows
-from tangram_sim.studies.collectives.__main__ import shipped_points
-from tangram_sim.studies.collectives.points import Point, Refusal, read_points
-from tangram_sim.studies.collectives.predict import predict
+from tangram_sim.validation.collectives import leftout, report, rows
+from tangram_sim.validation.collectives.__main__ import main as write_rows
+from tangram_sim.validation.collectives.__main__ import shipped_points
+from tangram_sim.validation.collectives.points import Point, Refusal, read_points
+from tangram_sim.validation.collectives.predict import predict
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data" / "collectives.csv"

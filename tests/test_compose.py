@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.planners.compose import compose_table
-from tangram_sim.planners.search import microbatch_sizes
+from tangram_sim.planners.tangram.composition.compose import compose_table
+from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tests.planning import (
     Workshop,
     busiest_s,

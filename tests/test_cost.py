@@ -28,7 +28,7 @@ from tangram_sim.cost.kernels import (
     visible_keys,
 )
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.jobs import RECIPES
+from tangram_sim.training.job import RECIPES
 from tests.neutral import neutral_hwdb
 
 HWDB = neutral_hwdb()

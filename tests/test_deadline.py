@@ -7,17 +7,17 @@ from typer.testing import CliRunner
 
 from tangram_sim.cli.main import app
 from tangram_sim.errors import BadInputError
-from tangram_sim.jobs import Job
-from tangram_sim.planners.amp import Amp
-from tangram_sim.planners.best_uniform import BestUniform
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.flashflex.planner import FlashFlex
-from tangram_sim.planners.hap.planner import Hap
-from tangram_sim.planners.metis import Metis
-from tangram_sim.planners.recipe import Tangram
-from tangram_sim.planners.sailor import Sailor
+from tangram_sim.planners.peers.amp import Amp
+from tangram_sim.planners.peers.flashflex.planner import FlashFlex
+from tangram_sim.planners.peers.hap.planner import Hap
+from tangram_sim.planners.peers.metis import Metis
+from tangram_sim.planners.peers.sailor import Sailor
+from tangram_sim.planners.tangram.planner import Tangram
+from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.whole_cluster import CannotAnswerError, Price
 from tangram_sim.studies.comparison import CANNOT, OK, answer
+from tangram_sim.training.job import Job
 from tests.test_planner_contract import HWDB, MIXED, installed, small_model  # noqa: F401  # a fixture
 
 PEERS = (BestUniform, Metis, Sailor, Amp, FlashFlex, Hap)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tangram_sim.planners.exact import Proof, find, roads
-from tangram_sim.planners.play_kernels import play
-from tangram_sim.schedules import StageTimes, step_template
+from tangram_sim.planners.tangram.composition.exact import Proof, find, roads
+from tangram_sim.planners.tangram.composition.play_kernels import play
 from tangram_sim.sim import fast
+from tangram_sim.training.schedules import StageTimes, step_template
 from tests.planning import HWDB, Workshop, composed_of, objective_s, pipelines, random_instance
 
 seconds = st.floats(0.0, 3.0, allow_subnormal=False)

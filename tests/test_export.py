@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from tangram_sim.clusters import Cluster, Node, NodeGroup
 from tangram_sim.errors import BadInputError, UnknownNameError
+from tangram_sim.export import deepspeed, launch, megatron, rankmap, schedule_csv, torchtitan
+from tangram_sim.export.formats import FORMATS, export
+from tangram_sim.export.uniform import CannotExportError, uniform_of
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Attention, Block, FeedForward, Model
-from tangram_sim.plans import Pipeline, Plan, Share, pipeline_of_shares
-from tangram_sim.schedules.named import schedule_named
-from tangram_sim.studies.exporting import deepspeed, launch, megatron, rankmap, schedule_csv, torchtitan
-from tangram_sim.studies.exporting.formats import FORMATS, export
-from tangram_sim.studies.exporting.uniform import CannotExportError, uniform_of
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Pipeline, Plan, Share, pipeline_of_shares
+from tangram_sim.training.schedules.named import schedule_named
 from tests.commands import files, tangram
 
 HWDB = Hwdb.load()

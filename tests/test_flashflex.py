@@ -10,18 +10,18 @@ import pytest
 
 from tangram_sim.clusters import Cluster, Node, NodeGroup
 from tangram_sim.hwdb import Hwdb, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.planners.best_uniform import BestUniform
-from tangram_sim.planners.flashflex.ensemble import Ensemble, shared_microbatches, step_s
-from tangram_sim.planners.flashflex.partition import DeviceGraph, cut, heaviest_allowed, partition
-from tangram_sim.planners.flashflex.pipelines import Pipe, Pipes
-from tangram_sim.planners.flashflex.planner import FlashFlex
-from tangram_sim.planners.flashflex.savings import Saving, savings
-from tangram_sim.planners.flashflex.search import Search
-from tangram_sim.planners.outline import Outline, Team, fits
+from tangram_sim.planners.coarse.coarse_plan import CoarsePlan, ReplicaGroup, fits
+from tangram_sim.planners.peers.flashflex.ensemble import Ensemble, shared_microbatches, step_s
+from tangram_sim.planners.peers.flashflex.partition import DeviceGraph, cut, heaviest_allowed, partition
+from tangram_sim.planners.peers.flashflex.pipelines import Pipe, Pipes
+from tangram_sim.planners.peers.flashflex.planner import FlashFlex
+from tangram_sim.planners.peers.flashflex.savings import Saving, savings
+from tangram_sim.planners.peers.flashflex.search import Search
+from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.whole_cluster import Price
-from tangram_sim.plans import Plan, Share, pipeline_of_shares
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
 from tests.test_peer_planners import Toy
 from tests.test_planner_contract import cluster_of, question, small_model
 
@@ -89,12 +89,12 @@ def test_the_pipeline_of_a_part_is_the_best_of_all_orders_shapes_and_cuts(memory
             stages = []
             for number, (kind, gpus) in enumerate(order):
                 width = tp if gpus == 2 else 1
-                stages += [(number, Team(kind, 1, width, 1))] * (gpus // width)
+                stages += [(number, ReplicaGroup(kind, 1, width, 1))] * (gpus // width)
             for inner in product(range(1, 6), repeat=len(stages) - 1):
                 cuts = (0, *inner, 6)
                 teams = tuple((team,) for _, team in stages)
                 if any(a >= b for a, b in pairwise(cuts)) or not fits(
-                    Outline(microbatches, 1, cuts, teams), toy
+                    CoarsePlan(microbatches, 1, cuts, teams), toy
                 ):
                     continue
                 times = [
@@ -131,8 +131,8 @@ def test_microbatches_are_shared_as_well_as_brute_force_shares_them():
 
 def test_the_closed_form_counts_every_layer_that_crosses_a_machine_once():
     toy = Toy(gpus=(2, 2))
-    pipe = Pipe(((0, 2),), ((0, Team(0, 1, 2, 1)),), (0, 5), 4.0, 4.0)
-    other = Pipe(((1, 2),), ((0, Team(1, 1, 2, 1)),), (0, 5), 2.0, 2.0)
+    pipe = Pipe(((0, 2),), ((0, ReplicaGroup(0, 1, 2, 1)),), (0, 5), 4.0, 4.0)
+    other = Pipe(((1, 2),), ((0, ReplicaGroup(1, 1, 2, 1)),), (0, 5), 2.0, 2.0)
     both = Ensemble((pipe, other), ((0,), (1,)), (2, 4), 1, Layout())
     assert step_s(both, toy) == pytest.approx(max(2 * 4.0, 4 * 2.0) + 2 * 0.5 * 5 * 4 / 10)
     alone = Ensemble((pipe,), ((0,),), (6,), 1, Layout())
@@ -218,8 +218,8 @@ def test_the_plan_of_the_recorded_run_is_beaten_on_its_cluster():
 
 SCRIPT = """
 from tests.test_planner_contract import cluster_of, question, small_model
-from tangram_sim.planners.flashflex.planner import FlashFlex
-from tangram_sim.planners.hap.planner import Hap
+from tangram_sim.planners.peers.flashflex.planner import FlashFlex
+from tangram_sim.planners.peers.hap.planner import Hap
 for planner in (FlashFlex, Hap):
     asked = question(small_model(), cluster_of(("A100-PCIe-80GB", 1, 4), ("V100-PCIe-16GB", 2, 2)), batch=16)
     print(planner().plan(asked.model, asked.cluster, asked.job, asked).pipelines)

@@ -9,22 +9,22 @@ import pytest
 from tangram_sim.clusters import Cluster, Network, NodeGroup
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.placement import Placement
-from tangram_sim.lowering.prices import StagePrices
-from tangram_sim.lowering.side_by_side import lower_plan
-from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
-from tangram_sim.planners.api import Counts, Wishes
-from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.fleet_bound import covers, fleet_bound_s
-from tangram_sim.planners.patterns import SEQUENCES, Ground
-from tangram_sim.planners.tangram import tangram, usable_islands
-from tangram_sim.planners.trivial import layouts
-from tangram_sim.planners.uniform import uniform_plan
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import Counts, SearchOptions
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.engine import tangram, usable_islands
+from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s
+from tangram_sim.planners.tangram.fleets.patterns import SEQUENCES, FleetProblem
+from tangram_sim.planners.uniform.layouts import uniform_plan
+from tangram_sim.planners.uniform.trivial import layouts
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import EVERY_PLAN, FLEETS
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage.prices import StagePrices
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import lower_plan
 
 HWDB = Hwdb.load()
 
@@ -32,7 +32,7 @@ HWDB = Hwdb.load()
 @pytest.mark.parametrize("seed", range(30))
 def test_the_cheapest_chain_is_that_of_brute_force(seed: int) -> None:
     """All ways to cut four atoms and to choose a stage for each piece: what waits, holds and ends counts."""
-    from tangram_sim.planners.fleet_bound_kernels import cheapest
+    from tangram_sim.planners.tangram.fleets.fleet_bound_kernels import cheapest
 
     rng = np.random.default_rng(seed)
     atoms, many, depths = 4, 3, 8
@@ -117,11 +117,11 @@ CASES = {  # model, cluster, job, how many uniform plans are covered at least
 def test_no_covered_plan_ends_below_the_bound(name: str) -> None:
     """The planner's, and every uniform layout over all kinds and over one of them, most far from the best."""
     model, cluster, job, least = CASES[name]
-    wishes = Wishes(fleet_bound=True)
+    wishes = SearchOptions(fleet_bound=True)
     found = tangram(model, cluster, job, HWDB.fresh(), wishes)
     islands, _ = usable_islands(cluster, job, HWDB, wishes)
     bound = WorkBound(model, job, islands, HWDB, cluster)
-    ground = Ground(model, cluster, job, islands, HWDB.fresh(), Constraints(), "grid")
+    ground = FleetProblem(model, cluster, job, islands, HWDB.fresh(), Constraints(), "grid")
     # As if the best plan were not known: nothing but the bound itself keeps it below.
     least_s = fleet_bound_s(ground, bound, 2 * found.ranked[0].step_s, Counts(), never)
     assert bound.step_s() <= found.fleet_bound_s <= found.ranked[0].step_s
@@ -145,7 +145,7 @@ def test_no_covered_plan_ends_below_the_bound(name: str) -> None:
 
 def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None:
     """Nearer than work where the plan is a fleet of that kind; a note where there is no bound."""
-    wishes = Wishes(fleet_bound=True)
+    wishes = SearchOptions(fleet_bound=True)
     made = api.plan(*CASES["two kinds"][:3], wishes=wishes, hwdb=HWDB.fresh()).document
     assert made.lower_bound_covers == FLEETS
     assert made.work_bound_step_s < made.lower_bound_step_s <= made.step_s
@@ -156,9 +156,9 @@ def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None
     assert made.lower_bound_step_s == made.work_bound_step_s
     assert any(FLEETS in note for note in made.notes)
     for wishes in (
-        Wishes(fleet_bound=True, constraints=Constraints(fixed=(("tp", 8),))),
-        Wishes(fleet_bound=True, time_limit_s=0.01),
-        Wishes(fleet_bound=True, sub_islands=False),
+        SearchOptions(fleet_bound=True, constraints=Constraints(fixed=(("tp", 8),))),
+        SearchOptions(fleet_bound=True, time_limit_s=0.01),
+        SearchOptions(fleet_bound=True, sub_islands=False),
     ):
         made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB.fresh()).document
         assert made.lower_bound_covers != FLEETS
@@ -168,7 +168,7 @@ def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None
 def test_other_stages_are_not_covered() -> None:
     """Stages on two islands, sequences and replicas that no option stands for."""
     model, cluster, job = shallow(), two_kinds(), Job(224, dtype="bf16")
-    islands, _ = usable_islands(cluster, job, HWDB, Wishes())
+    islands, _ = usable_islands(cluster, job, HWDB, SearchOptions())
     for wanted in layouts(model, cluster, job, ("g0", "g1"), Constraints()):
         if wanted.pp > 2 or wanted.ep > 1:
             continue

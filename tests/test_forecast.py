@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.parallelizers.layouts import divisors
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.uniform import Uniform
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.sim import fast
 from tangram_sim.studies import api
 from tangram_sim.studies.explain import Explanation, explain
+from tangram_sim.training.job import Job
 from tests.commands import files, tangram
 
 HWDB = Hwdb.load()
@@ -20,7 +20,9 @@ HWDB = Hwdb.load()
 @pytest.fixture(scope="module")
 def result() -> api.Result:
     cluster = load_cluster("azure-c1-t4x4-v100x4", HWDB)
-    return api.plan(load_model("gpt3-1.3b"), cluster, Job(global_batch=32), wishes=Wishes(top=3), hwdb=HWDB)
+    return api.plan(
+        load_model("gpt3-1.3b"), cluster, Job(global_batch=32), wishes=SearchOptions(top=3), hwdb=HWDB
+    )
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,16 @@ import pytest
 
 from tangram_sim.cost.collectives import all_to_all_s
 from tangram_sim.hwdb import load_model
-from tangram_sim.jobs import Job
+from tangram_sim.layers.atoms import atoms_of
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering import state
-from tangram_sim.lowering.atoms import atoms_of
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.models import Experts
 from tangram_sim.parallelizers import fsep
 from tangram_sim.parallelizers.contract import check_parallelizer
 from tangram_sim.parallelizers.galvatron_uniform import GalvatronUniform
 from tangram_sim.parallelizers.grid import Grid
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage import state
+from tangram_sim.training.stage.setting import Setting
 from tests.test_galvatron import best
 from tests.test_parallelizer_contract import HWDB, island, request
 

@@ -9,11 +9,7 @@ import pytest
 import tangram_sim as ts
 from tangram_sim.clusters import Cluster, Network, Node, NodeGroup
 from tangram_sim.hwdb import load_model
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.prices import StagePrices
-from tangram_sim.lowering.runs import Run
-from tangram_sim.lowering.step import Lowering
 from tangram_sim.parallelizers import mixing, partition
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.contract import check_parallelizer
@@ -23,14 +19,18 @@ from tangram_sim.parallelizers.galvatron_uniform import GalvatronUniform
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.mixing import Program, cost_of
 from tangram_sim.parallelizers.osdp import OSDP
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.finalists import Seat
-from tangram_sim.planners.islands import find_islands
-from tangram_sim.planners.tangram import tangram
-from tangram_sim.plans import LayerLayout, LayoutRun, passage
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.tangram.composition.finalists import Seat
+from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.sim import contention
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.planfile import _layout_document, pipeline_documents, plan_from_document
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import LayerLayout, LayoutRun, passage
+from tangram_sim.training.stage.prices import StagePrices
+from tangram_sim.training.stage.runs import Run
+from tangram_sim.training.step.lowered import Lowering
 from tests.test_parallelizer_contract import HWDB, REQUESTS, island, request
 
 TWO_STAGES = Constraints(fixed=(("pp", 2),))
@@ -291,13 +291,13 @@ def one_island(gpu="A100-SXM4-40GB", link="NVLink3", nodes=1, gpus=8):
 def test_tangram_on_one_island_is_its_parallelizer_and_plays_hybrid_plans_whole(name, monkeypatch):
     """With whole islands it chooses what the parallelizer chooses; splitting islands is never worse."""
     kind = {"galvatron": Galvatron, "osdp": OSDP}[name]
-    monkeypatch.setattr("tangram_sim.planners.tangram.parallelizer_named", lambda _: kind)
+    monkeypatch.setattr("tangram_sim.planners.tangram.engine.parallelizer_named", lambda _: kind)
     model, cluster, job = load_model("llama2-7b"), one_island(nodes=2), Job(256, 2048, "bf16")
     fixed = Constraints(fixed=(("pp", 1),))
     whole = tangram(
-        model, cluster, job, HWDB, Wishes(parallelizer=name, sub_islands=False, constraints=fixed)
+        model, cluster, job, HWDB, SearchOptions(parallelizer=name, sub_islands=False, constraints=fixed)
     )
-    split = tangram(model, cluster, job, HWDB, Wishes(parallelizer=name, constraints=fixed))
+    split = tangram(model, cluster, job, HWDB, SearchOptions(parallelizer=name, constraints=fixed))
     plan = whole.ranked[0].plan
     (stage,) = plan.pipelines[0].stages
     (where,) = find_islands(cluster, "bf16", hwdb=HWDB)

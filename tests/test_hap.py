@@ -6,14 +6,13 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import pytest
 
-from tangram_sim.jobs import Job
 from tangram_sim.models import Attention, Block, FeedForward, Model
-from tangram_sim.planners.hap.candidates import candidates, pipeline_of, whole_sequences
-from tangram_sim.planners.hap.graph import Op, graph_of
-from tangram_sim.planners.hap.machine import Bill, Machine, bill_of_conversion, bill_of_rule
-from tangram_sim.planners.hap.planner import Hap
-from tangram_sim.planners.hap.ratios import balanced, best_shares, in_turn
-from tangram_sim.planners.hap.rules import (
+from tangram_sim.planners.peers.hap.candidates import candidates, pipeline_of, whole_sequences
+from tangram_sim.planners.peers.hap.graph import Op, graph_of
+from tangram_sim.planners.peers.hap.machine import Bill, Machine, bill_of_conversion, bill_of_rule
+from tangram_sim.planners.peers.hap.planner import Hap
+from tangram_sim.planners.peers.hap.ratios import balanced, best_shares, in_turn
+from tangram_sim.planners.peers.hap.rules import (
     BATCH,
     DATA,
     EXCHANGE,
@@ -31,8 +30,9 @@ from tangram_sim.planners.hap.rules import (
     conversion,
     rules_of,
 )
-from tangram_sim.planners.hap.synthesis import Synthesizer
-from tangram_sim.plans import Plan
+from tangram_sim.planners.peers.hap.synthesis import Synthesizer
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
 from tests.test_planner_contract import MIXED, ODD, question, small_model
 
 RELATIONS = (WHOLE, PARTIAL, FAN, BATCH, SEQUENCE, FEATURES)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.errors import UnknownNameError
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, cluster_names, load_cluster
-from tangram_sim.planners.cutting import NodeMetrics, Tolerances, cut, obstacle
-from tangram_sim.planners.islands import find_islands
+from tangram_sim.placement.cutting import NodeMetrics, Tolerances, cut, obstacle
+from tangram_sim.placement.islands import find_islands
 
 HWDB = Hwdb.load()
 TOLERANCES = Tolerances()
@@ -392,7 +392,7 @@ def test_the_order_of_groups_in_the_file_only_changes_names(cluster, random):
 
 def test_islands_are_the_same_under_any_hash_seed():
     code = (
-        "from tangram_sim.hwdb import load_cluster; from tangram_sim.planners.islands import find_islands;"
+        "from tangram_sim.hwdb import load_cluster; from tangram_sim.placement.islands import find_islands;"
         "print([find_islands(load_cluster(n), 'fp16') for n in ('azure-c3', 'lab-v100-a100-a6000')])"
     )
     root = str(Path(__file__).parents[1])

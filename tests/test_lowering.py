@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from tangram_sim.clusters import Cluster, Island, Node, NodeGroup
 from tangram_sim.cost.collectives import all_gather_s
 from tangram_sim.hwdb import load_model
-from tangram_sim.jobs import Job
+from tangram_sim.layers.chain import chain_graph
+from tangram_sim.layers.program import COMPUTE, GRADIENTS, Program
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering import block as block_room
-from tangram_sim.lowering.chain import chain_graph
-from tangram_sim.lowering.ideal import ideal_seconds, model_flop
-from tangram_sim.lowering.placement import Placement
-from tangram_sim.lowering.pricing import Pricer
-from tangram_sim.lowering.program import COMPUTE, GRADIENTS, Program
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.layouts import layouts as every_layout
+from tangram_sim.placement.ranks import Placement
 from tangram_sim.sim import fast
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage import block as block_room
+from tangram_sim.training.stage.pricing import Pricer
+from tangram_sim.training.stage.setting import Setting
+from tangram_sim.training.step.ideal import ideal_seconds, model_flop
 from tests.neutral import neutral_hwdb
 
 HWDB = neutral_hwdb()
@@ -234,7 +234,7 @@ class TestPricesArePlays:
 
 
 def prices_gather(prices: Pricer, atom):
-    from tangram_sim.lowering.state import updated_weights_gather_s
+    from tangram_sim.training.stage.state import updated_weights_gather_s
 
     return updated_weights_gather_s(prices.setting, atom)
 
@@ -440,7 +440,7 @@ class TestPerturbation:
 
     @staticmethod
     def request() -> Request:
-        from tangram_sim.lowering.atoms import Slice
+        from tangram_sim.layers.atoms import Slice
 
         model = load_model("gshard-moe-2.4b")
         where = island("V100-SXM2-32GB", "NVLink2", nodes=2, gpus=4, nic=3e9)

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
+from tangram_sim.layers.atoms import atoms_of
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.atoms import atoms_of
-from tangram_sim.lowering.pricing import Pricer
-from tangram_sim.lowering.state import held
-from tangram_sim.planners.uniform import Uniform
-from tangram_sim.plans import UNLIMITED, StagePrice
+from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies import api
-from tangram_sim.studies.calibration import memory
 from tangram_sim.studies.memory_timeline import memory_csv, memory_rows
-from tangram_sim.studies.published import report
-from tangram_sim.studies.published.predict import predict_rows
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import UNLIMITED, StagePrice
+from tangram_sim.training.stage.pricing import Pricer
+from tangram_sim.training.stage.state import held
+from tangram_sim.validation.calibration import memory
+from tangram_sim.validation.published import report
+from tangram_sim.validation.published.predict import predict_rows
 from tests.commands import tangram
 from tests.test_state_memory import BLOCK, GPT, HIDDEN, SEQ, setting
 

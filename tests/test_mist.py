@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tangram_sim.hwdb import load_model
-from tangram_sim.jobs import Job
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.contract import check_parallelizer
 from tangram_sim.parallelizers.galvatron import Galvatron, GalvatronBMW
@@ -15,9 +14,10 @@ from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.interstage import choose
 from tangram_sim.parallelizers.interstage import step_s as objective_s
 from tangram_sim.parallelizers.mist import MOST_POLICIES, Mist
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.islands import find_islands
-from tangram_sim.planners.tangram import tangram
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.training.job import Job
 from tests.test_galvatron import LLAMA, best, one_island, step_s
 from tests.test_parallelizer_contract import HWDB, REQUESTS, island, request
 
@@ -170,10 +170,10 @@ def test_closing_work_hides_in_late_stages():
 
 def test_tangram_on_one_island_is_mist(monkeypatch):
     """With whole islands it plays what Mist finds for some microbatch; splitting islands is never worse."""
-    monkeypatch.setattr("tangram_sim.planners.tangram.parallelizer_named", lambda _: Mist)
+    monkeypatch.setattr("tangram_sim.planners.tangram.engine.parallelizer_named", lambda _: Mist)
     model, cluster, job = load_model("gpt3-1.3b"), one_island(nodes=2, gpus=4), Job(64, 2048, "bf16")
     fixed = Constraints(fixed=(("pp", 1),))
-    wishes = Wishes(parallelizer="mist", sub_islands=False, constraints=fixed)
+    wishes = SearchOptions(parallelizer="mist", sub_islands=False, constraints=fixed)
     whole = tangram(model, cluster, job, HWDB, wishes).ranked[0]
     split_up = tangram(model, cluster, job, HWDB, replace(wishes, sub_islands=True)).ranked[0]
     (where,) = find_islands(cluster, "bf16", hwdb=HWDB)

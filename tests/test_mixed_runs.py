@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.lowering.side_by_side import lower_plan, price_plan
-from tangram_sim.lowering.step import Lowering
-from tangram_sim.schedules import StageTimes
 from tangram_sim.sim import fast
-from tangram_sim.studies.mixed_runs.habits import Habits, with_habits
-from tangram_sim.studies.mixed_runs.lockstep import lockstep_graph, pass_of
-from tangram_sim.studies.mixed_runs.predict import MixedPrediction, predict_row
-from tangram_sim.studies.mixed_runs.reading import MixedRun, read_run
-from tangram_sim.studies.mixed_runs.report import kendall_tau, regret
-from tangram_sim.studies.mixed_runs.seats import Replica, block_bounds, replicas_of
-from tangram_sim.studies.published.cells import CellError
-from tangram_sim.studies.published.table import Problem
+from tangram_sim.training.schedules import StageTimes
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import lower_plan, price_plan
+from tangram_sim.validation.mixed_runs.habits import FrameworkTraits, with_habits
+from tangram_sim.validation.mixed_runs.lockstep import lockstep_graph, pass_of
+from tangram_sim.validation.mixed_runs.predict import MixedPrediction, predict_row
+from tangram_sim.validation.mixed_runs.reading import MixedRun, read_run
+from tangram_sim.validation.mixed_runs.report import kendall_tau, regret
+from tangram_sim.validation.mixed_runs.seats import Replica, block_bounds, replicas_of
+from tangram_sim.validation.published.cells import CellError
+from tangram_sim.validation.published.table import Problem
 from tests.commands import tangram
 
 HWDB = Hwdb.load()
@@ -316,7 +316,7 @@ def test_a_stage_with_both_ends_reduces_a_tied_matrix_once() -> None:
     read = run(**{"pp": "1", "dp": "8", "stage_layers": "[0, 10]", "stage_placement": ""})
     lowering = Lowering.of(read.plan, HWDB.with_rings_only())
     lowered = lower_plan(read.plan, lowering)
-    habits = Habits(reduces_last=True)
+    habits = FrameworkTraits(reduces_last=True)
     seconds = float(with_habits(lowered, lowering, habits).steps[0].times.sync_s[0])
     model = read.plan.model
     assert model.tied

@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.boundary import boundary_s, flows
-from tangram_sim.lowering.node_links import _weighted
-from tangram_sim.lowering.placement import Placement
-from tangram_sim.lowering.runs import missing_share
-from tangram_sim.lowering.sharing import Sharings, holders_by_atom
-from tangram_sim.lowering.side_by_side import LoweredPlan, price_plan
-from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Attention, Block, FeedForward, Model
-from tangram_sim.plans import Pipeline, Plan, Share, pipeline_of_shares
+from tangram_sim.placement.ranks import Placement
 from tangram_sim.sim import contention, fast, reference
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.explain import explain
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.planfile import plan_from_document
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Pipeline, Plan, Share, pipeline_of_shares
+from tangram_sim.training.stage.runs import missing_share
+from tangram_sim.training.stage.sharing import Sharings, holders_by_atom
+from tangram_sim.training.step.boundary import boundary_s, flows
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.node_links import _weighted
+from tangram_sim.training.step.side_by_side import LoweredPlan, price_plan
 
 HWDB = Hwdb.load()
 BLOCK = Block(Attention(16, 16, 64, 64), FeedForward(4096, gated=False, bias=True), norm_bias=True)

@@ -116,7 +116,7 @@ def test_rows_that_make_no_sense_are_refused(change: dict[str, object], message:
 def test_importing_graph_schedules_and_engines_loads_no_heavy_library() -> None:
     """House rule: numba (compiler) and simpy are loaded on first use only."""
     code = (
-        "import sys, tangram_sim.opgraph, tangram_sim.schedules, tangram_sim.sim\n"
+        "import sys, tangram_sim.opgraph, tangram_sim.training.schedules, tangram_sim.sim\n"
         "print([m for m in ('numba', 'simpy', 'pandas', 'torch', 'scipy') if m in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.api import SearchOptions
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import EVERY_PLAN, SINGLE_PIPELINES
 from tests.planning import HWDB, Workshop, exhaustive_s, planned, random_instance
@@ -56,7 +56,7 @@ def test_over_a_hundred_random_clusters_the_gap_to_exhaustive_search_is_small() 
 def test_the_plan_file_says_what_its_bound_covers() -> None:
     """A single pipeline has the search's bound, a replay keeps it, one of an edited file does not."""
     instance = random_instance(208)
-    wishes = Wishes(constraints=instance.constraints, replicate=False)
+    wishes = SearchOptions(constraints=instance.constraints, replicate=False)
     made = api.plan(instance.model, instance.cluster, instance.job, wishes=wishes, hwdb=HWDB.fresh())
     document = made.document
     assert document.lower_bound_covers == SINGLE_PIPELINES

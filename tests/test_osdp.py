@@ -6,12 +6,12 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from tangram_sim.layers.atoms import atoms_of
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering import state
-from tangram_sim.lowering.atoms import atoms_of
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.osdp import OSDP, OSDPExact
+from tangram_sim.training.stage import state
+from tangram_sim.training.stage.setting import Setting
 from tests.test_galvatron import best
 from tests.test_parallelizer_contract import island, request
 

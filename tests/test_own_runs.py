@@ -12,9 +12,9 @@ import typer
 from tangram_sim import registry
 from tangram_sim.cli.plugins import as_command
 from tangram_sim.errors import TangramError
-from tangram_sim.studies.calibration import ownruns
 from tangram_sim.studies.parameters import KERNEL_CAP, STACK_CAP, parameters
-from tangram_sim.studies.published.predict import Prediction, Predictor, predict_rows
+from tangram_sim.validation.calibration import ownruns
+from tangram_sim.validation.published.predict import Prediction, Predictor, predict_rows
 from tests.commands import tangram
 from tests.neutral import neutral_folder, neutral_hwdb
 from tests.test_published import ROW

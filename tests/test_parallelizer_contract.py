@@ -11,14 +11,14 @@ from tangram_sim import registry
 from tangram_sim.clusters import Island
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_model
-from tangram_sim.jobs import Job
+from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.atoms import Slice
 from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Rejection, Request
 from tangram_sim.parallelizers.contract import check_parallelizer
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.layouts import layouts
-from tangram_sim.plans import UNLIMITED, PartialPlan
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import UNLIMITED, PartialPlan
 
 HWDB = Hwdb.load()
 
@@ -27,9 +27,9 @@ DATA_PARALLEL_PLUGIN = '''
 
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.prices import StagePrices
+from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection
-from tangram_sim.plans import UNLIMITED, PartialPlan
+from tangram_sim.training.plan import UNLIMITED, PartialPlan
 
 
 class DataParallel(Parallelizer):

@@ -9,11 +9,19 @@ import pytest
 
 from benchmarks.peer_runs import RecordedProfile, outline_of, runs
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
-from tangram_sim.planners import amp, metis, sailor
-from tangram_sim.planners.outline import Outline, Team, balanced, fits, shared_out, step_s, sync_s
-from tangram_sim.planners.profile import Kind, LayerTable, Profile
+from tangram_sim.planners.coarse.coarse_plan import (
+    CoarsePlan,
+    ReplicaGroup,
+    balanced,
+    fits,
+    shared_out,
+    step_s,
+    sync_s,
+)
+from tangram_sim.planners.coarse.profile import Kind, LayerTable, Profile
+from tangram_sim.planners.peers import amp, metis, sailor
 from tangram_sim.planners.whole_cluster import Price, ranked
+from tangram_sim.training.job import Job
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -51,25 +59,27 @@ class Toy(Profile):
 
 def test_the_closed_form_is_the_one_written_down():
     toy = Toy()
-    outline = Outline(4, 2, (0, 2, 5), ((Team(0, 2, 1, 2),), (Team(1, 2, 1, 2),)))
+    outline = CoarsePlan(4, 2, (0, 2, 5), ((ReplicaGroup(0, 2, 1, 2),), (ReplicaGroup(1, 2, 1, 2),)))
     first, second = 2 * (1 + 2), 2 * (3 + 1 + 2) / 2
     sync = 2 * 0.5 * 12 / 40  # three atoms inside a node
     hop = 2 * 1.0 / 2 / 10
     assert step_s(outline, toy) == pytest.approx(3 * max(first, second) + first + second + 2 * hop + sync)
-    assert sync_s((Team(0, 1, 1, 1), Team(1, 1, 1, 1)), 0, 5, toy) == pytest.approx(2 * 0.5 * 20 / 10)
+    assert sync_s((ReplicaGroup(0, 1, 1, 1), ReplicaGroup(1, 1, 1, 1)), 0, 5, toy) == pytest.approx(
+        2 * 0.5 * 20 / 10
+    )
 
 
 @pytest.mark.parametrize("memory", [(1e9, 1e9), (330.0, 1e9), (1e9, 250.0), (150.0, 150.0)])
 def test_layers_are_split_as_well_as_brute_force_splits_them(memory):
     toy = Toy(memory=memory)
-    stages = ((Team(0, 1, 1, 1),), (Team(1, 1, 1, 1),), (Team(0, 1, 1, 1),))
+    stages = ((ReplicaGroup(0, 1, 1, 1),), (ReplicaGroup(1, 1, 1, 1),), (ReplicaGroup(0, 1, 1, 1),))
 
     def slowest(cuts):
         tables = [toy.layers(team.kind, 1, 1) for (team,) in stages]
         return max(t.seconds[b] - t.seconds[a] for t, (a, b) in zip(tables, pairwise(cuts), strict=True))
 
     every = [(0, *inner, 5) for inner in combinations(range(1, 5), 2)]
-    every = [cuts for cuts in every if fits(Outline(3, 1, cuts, stages), toy)]
+    every = [cuts for cuts in every if fits(CoarsePlan(3, 1, cuts, stages), toy)]
     found = balanced(stages, 3, toy)
     if not every:
         assert found is None
@@ -109,10 +119,10 @@ def test_sailor_finds_the_best_plan_of_its_space():
             if any(sum(stage[kind] for stage in stages) * tps[kind] > 2 for kind in (0, 1)):
                 continue
             teams = tuple(
-                tuple(Team(kind, n, tps[kind], n * size) for kind, n in enumerate(stage) if n)
+                tuple(ReplicaGroup(kind, n, tps[kind], n * size) for kind, n in enumerate(stage) if n)
                 for stage in stages
             )
-            every.append(step_s(Outline(-(-batch // (size * dp)), size * dp, cuts, teams), toy))
+            every.append(step_s(CoarsePlan(-(-batch // (size * dp)), size * dp, cuts, teams), toy))
     assert best == pytest.approx(min(every))
 
 
@@ -174,6 +184,8 @@ def test_amp_does_no_worse_than_its_recorded_plans_under_its_own_cost():
             inner = [min(max(cut - 3, 0), 24) + 1 for cut in json.loads(row["stage_layers"])[1:-1]]
             places = metis.occupied(profile, (0, 1), [tp * dp] * pp)
             stages = amp.stages_of(places, tp, int(row["mbs"]))
-            recorded.append(step_s(Outline(32 // microbatch, microbatch, (0, *inner, 26), stages), profile))
+            recorded.append(
+                step_s(CoarsePlan(32 // microbatch, microbatch, (0, *inner, 26), stages), profile)
+            )
     assert len(recorded) == 14
     assert best <= min(recorded) * (1 + 1e-9)

@@ -9,25 +9,25 @@ import pytest
 from tangram_sim.clusters import Cluster, Network, Node, NodeGroup
 from tangram_sim.errors import InfeasibleError, TangramError, UnknownNameError
 from tangram_sim.hwdb import load_cluster, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.placement import Placement
-from tangram_sim.lowering.prices import StagePrices
-from tangram_sim.lowering.step import Lowering
 from tangram_sim.parallelizers.api import Answer, Constraints, Rejections, Request
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.layouts import layouts
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.compose import compose_table
-from tangram_sim.planners.enumerate import slice_classes
-from tangram_sim.planners.islands import find_islands
-from tangram_sim.planners.search import microbatch_sizes
-from tangram_sim.planners.tangram import node_units, tangram
-from tangram_sim.planners.uniform import Uniform, uniform_plan
-from tangram_sim.plans import PartialPlan
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.composition.compose import compose_table
+from tangram_sim.planners.tangram.composition.search import microbatch_sizes
+from tangram_sim.planners.tangram.engine import node_units, tangram
+from tangram_sim.planners.tangram.enumeration.enumerate import slice_classes
+from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
 from tangram_sim.sim import fast, reference
 from tangram_sim.studies import api
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import PartialPlan
+from tangram_sim.training.stage.prices import StagePrices
+from tangram_sim.training.step.lowered import Lowering
 from tests.planning import HWDB, Workshop, random_instance
 
 JOB = Job(16, 1024, "fp16")
@@ -117,7 +117,7 @@ def test_no_plan_beats_the_lower_bound(seed: int) -> None:
                 step = lowering.lower(plan.pipelines[0])
                 steps.append(fast.makespan(step.template.with_durations(step.times)))
     # Layouts are free in every fourth instance; the others keep to the few that are fixed there.
-    wishes = Wishes() if seed % 4 == 0 else Wishes(constraints=instance.constraints)
+    wishes = SearchOptions() if seed % 4 == 0 else SearchOptions(constraints=instance.constraints)
     with contextlib.suppress(InfeasibleError):
         steps.append(tangram(model, cluster, job, HWDB, wishes).ranked[0].step_s)
     assert all(step >= bound_s * (1 - 1e-9) for step in steps)
@@ -127,20 +127,22 @@ def test_order_and_exclude_are_respected() -> None:
     """Stages follow --order front to back; an excluded island is not used, and the document says so."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
     for order in (("g0", "g1"), ("g1", "g0")):
-        result = api.plan(model, cluster, JOB, wishes=Wishes(order=order), hwdb=HWDB.fresh())
+        result = api.plan(model, cluster, JOB, wishes=SearchOptions(order=order), hwdb=HWDB.fresh())
         islands = [stage.island for stage in result.document.stages]
         assert sorted(islands, key=order.index) == islands
-    alone = api.plan(model, cluster, JOB, wishes=Wishes(exclude=("g0",)), hwdb=HWDB.fresh())
+    alone = api.plan(model, cluster, JOB, wishes=SearchOptions(exclude=("g0",)), hwdb=HWDB.fresh())
     assert {stage.island for stage in alone.document.stages} == {"g1"}
     assert any("g0" in note for note in alone.document.notes)
     with pytest.raises(UnknownNameError, match="g7"):
-        api.plan(model, cluster, JOB, wishes=Wishes(exclude=("g7",)), hwdb=HWDB.fresh())
+        api.plan(model, cluster, JOB, wishes=SearchOptions(exclude=("g7",)), hwdb=HWDB.fresh())
 
 
 def test_constraints_are_respected() -> None:
     """Fixed degrees, recompute and microbatch per rank hold in every stage."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
-    wishes = Wishes(constraints=Constraints(fixed=(("tp", 2),), recompute=("full",), microbatch_per_rank=1))
+    wishes = SearchOptions(
+        constraints=Constraints(fixed=(("tp", 2),), recompute=("full",), microbatch_per_rank=1)
+    )
     result = api.plan(model, cluster, JOB, wishes=wishes, hwdb=HWDB.fresh())
     for stage in result.document.stages:
         assert (stage.tp, stage.recompute, stage.microbatch_per_rank) == (2, "full", 1)
@@ -149,7 +151,7 @@ def test_constraints_are_respected() -> None:
 def test_top_lists_different_plans_best_first() -> None:
     """Alternatives differ in islands, GPUs, layouts or microbatch, and are no faster than the answer."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
-    result = api.plan(model, cluster, JOB, wishes=Wishes(top=4), hwdb=HWDB.fresh())
+    result = api.plan(model, cluster, JOB, wishes=SearchOptions(top=4), hwdb=HWDB.fresh())
     steps = [result.document.step_s, *(one.step_s for one in result.document.alternatives)]
     assert len(steps) == 4
     assert steps == sorted(steps)
@@ -159,7 +161,7 @@ def test_top_lists_different_plans_best_first() -> None:
 def test_whole_islands_are_kept_whole() -> None:
     """With sub-islands off every island used is one partial plan on all its nodes."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x8-v100x8", HWDB)
-    result = api.plan(model, cluster, JOB, wishes=Wishes(sub_islands=False), hwdb=HWDB.fresh())
+    result = api.plan(model, cluster, JOB, wishes=SearchOptions(sub_islands=False), hwdb=HWDB.fresh())
     islands = [stage.island for stage in result.document.stages]
     assert len(islands) == len(set(islands))
     assert all(stage.gpus == 8 for stage in result.document.stages)

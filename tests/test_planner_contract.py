@@ -15,18 +15,18 @@ from tangram_sim.cli.main import app
 from tangram_sim.clusters import Cluster, Node, NodeGroup
 from tangram_sim.errors import BadInputError, InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
 from tangram_sim.models import Attention, Block, FeedForward, Model
-from tangram_sim.planners.amp import Amp
-from tangram_sim.planners.best_uniform import BestUniform
 from tangram_sim.planners.contract import check_planner
-from tangram_sim.planners.flashflex.planner import FlashFlex
-from tangram_sim.planners.hap.planner import Hap
-from tangram_sim.planners.metis import Metis
-from tangram_sim.planners.recipe import Tangram
-from tangram_sim.planners.sailor import Sailor
+from tangram_sim.planners.peers.amp import Amp
+from tangram_sim.planners.peers.flashflex.planner import FlashFlex
+from tangram_sim.planners.peers.hap.planner import Hap
+from tangram_sim.planners.peers.metis import Metis
+from tangram_sim.planners.peers.sailor import Sailor
+from tangram_sim.planners.tangram.planner import Tangram
+from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.whole_cluster import CannotAnswerError, Price, WholeClusterPlanner
 from tangram_sim.studies.comparison import CANNOT, FAILED, OK, answer, comparison
+from tangram_sim.training.job import Job
 
 HWDB = Hwdb.load()
 SHIPPED = (Tangram, BestUniform, Metis, Sailor, Amp, FlashFlex, Hap)

@@ -13,12 +13,12 @@ from tangram_sim.cli.main import app
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Experts
-from tangram_sim.studies.published import defaults, report
-from tangram_sim.studies.published.machines import network_gbps
-from tangram_sim.studies.published.predict import Prediction, predict_rows
-from tangram_sim.studies.published.reading import Run, read_run, read_table, stage_layers
-from tangram_sim.studies.published.score import macro, score, spearman
-from tangram_sim.studies.published.table import Problem
+from tangram_sim.validation.published import defaults, report
+from tangram_sim.validation.published.machines import network_gbps
+from tangram_sim.validation.published.predict import Prediction, predict_rows
+from tangram_sim.validation.published.reading import Run, read_run, read_table, stage_layers
+from tangram_sim.validation.published.score import macro, score, spearman
+from tangram_sim.validation.published.table import Problem
 
 HWDB = Hwdb.load()
 RUNS = Path(__file__).resolve().parents[2] / "shared" / "data" / "training_runs.csv"

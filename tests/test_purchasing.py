@@ -13,29 +13,22 @@ from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError, InfeasibleError, TangramError, UnknownNameError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.parallelizers.grid import Grid
-from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.purchasing.billing import Bill, Lack, Terms
+from tangram_sim.purchasing.catalogue import Limits, Offer, bought, load_catalogue, mixes, priced_offers
+from tangram_sim.purchasing.fleets import Fleet, parse_purchases, parse_retired
+from tangram_sim.purchasing.notes import notes_of
+from tangram_sim.purchasing.pricefile import load_prices
+from tangram_sim.purchasing.purchase import purchase
+from tangram_sim.purchasing.search import Simulated, Work, front_of, rate_of, work_bound
+from tangram_sim.purchasing.sensitivity import sensitivity, with_figure
+from tangram_sim.purchasing.whatif import row_of, what_if
+from tangram_sim.purchasing.words import hourly, outlay
 from tangram_sim.studies import api
 from tangram_sim.studies.planfile import read_plan
-from tangram_sim.studies.purchasing.billing import Bill, Lack, Terms
-from tangram_sim.studies.purchasing.catalogue import (
-    Limits,
-    Offer,
-    bought,
-    load_catalogue,
-    mixes,
-    priced_offers,
-)
-from tangram_sim.studies.purchasing.fleets import Fleet, parse_purchases, parse_retired
-from tangram_sim.studies.purchasing.notes import notes_of
-from tangram_sim.studies.purchasing.pricefile import load_prices
-from tangram_sim.studies.purchasing.purchase import purchase
-from tangram_sim.studies.purchasing.search import Simulated, Work, front_of, rate_of, work_bound
-from tangram_sim.studies.purchasing.sensitivity import sensitivity, with_figure
-from tangram_sim.studies.purchasing.whatif import row_of, what_if
-from tangram_sim.studies.purchasing.words import hourly, outlay
 from tangram_sim.studies.sweep import Cache, Sweep
+from tangram_sim.training.job import Job
 from tests.commands import files, tangram
 
 HWDB = Hwdb.load()
@@ -92,7 +85,7 @@ def study(tmp_path_factory):
     return what_if(
         load_model(str(folder / "tiny.yaml")), fleet_of(folder), adds,
         retired={"g0": 1}, job=JOB, tokens=1e10, prices=prices, hwdb=HWDB,
-        wishes=Wishes(sub_islands=False),
+        wishes=SearchOptions(sub_islands=False),
     )  # fmt: skip
 
 
@@ -243,7 +236,11 @@ class TestPurchase:
         every, model, fleet = [], load_model(str(shop / "tiny.yaml")), fleet_of(shop)
         for mix in mixes(offers, TWO):
             found = api.plan(
-                model, bought(fleet, offers, mix).cluster, JOB, wishes=Wishes(sub_islands=False), hwdb=HWDB
+                model,
+                bought(fleet, offers, mix).cluster,
+                JOB,
+                wishes=SearchOptions(sub_islands=False),
+                hwdb=HWDB,
             )
             cost = sum(count * offer.usd_per_hour for count, offer in zip(mix, offers, strict=True))
             every.append((cost, JOB.tokens / found.document.step_s))
@@ -324,7 +321,7 @@ class TestPurchase:
         grown = fleet.with_purchases(parse_purchases(f"{shop}/V100x4.yaml:2", HWDB))
         shared = Grid()
         quick = [api.plan(model, one.cluster, JOB, hwdb=HWDB, parallelizer=shared) for one in (fleet, grown)]
-        monkeypatch.setattr("tangram_sim.planners.search.LOOSE", float("inf"))
+        monkeypatch.setattr("tangram_sim.planners.tangram.composition.search.LOOSE", float("inf"))
         slow = [api.plan(model, one.cluster, JOB, hwdb=HWDB) for one in (fleet, grown)]
         for one, other in zip(quick, slow, strict=True):
             assert one.document.pipelines == other.document.pipelines
@@ -364,7 +361,7 @@ class TestPurchase:
                 load_model(str(shop / "tiny.yaml")), fleet_of(shop),
                 [parse_purchases(f"{shop}/{name}.yaml:1", HWDB) for name in NODES],
                 job=JOB, prices=load_prices(shop / "prices.yaml", HWDB), hwdb=HWDB,
-                sweep=Sweep(Cache(kept), jobs=1), wishes=Wishes(sub_islands=False),
+                sweep=Sweep(Cache(kept), jobs=1), wishes=SearchOptions(sub_islands=False),
             )  # fmt: skip
             assert study.failures == compared.failures == whole
             rates = {row.name.removeprefix("+ "): row for row in compared.rows}

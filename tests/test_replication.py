@@ -10,16 +10,16 @@ from typer.testing import CliRunner
 from tangram_sim.cli.main import app
 from tangram_sim.clusters import Cluster, Network, Node, NodeGroup
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.side_by_side import price_plan
 from tangram_sim.models import Attention, Block, FeedForward, Model
-from tangram_sim.planners.api import POLICIES, Found, Wishes
-from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.islands import find_islands
-from tangram_sim.planners.replication import Built, share_passes
-from tangram_sim.planners.tangram import tangram
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.planners.api import POLICIES, Found, SearchOptions
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.fleets.replication import Built, share_passes
 from tangram_sim.sim import contention
 from tangram_sim.studies.ablation import ablation, cases, table
+from tangram_sim.training.job import Job
+from tangram_sim.training.step.side_by_side import price_plan
 from tests.planning import HWDB, Instance, random_instance
 
 
@@ -40,11 +40,13 @@ def coarse_instance(seed: int) -> Instance:
     block = Block(Attention(16, 16, hidden // 16, hidden // 16), width, norm_bias=True)
     model = Model("coarse", "gpt2", hidden, 8192, (block,) * rng.randint(2, 4), tied=False)
     job = Job(rng.choice((64, 96)), 1024, "fp16", "adamw", "1f1b")
-    return Instance(model, Cluster(f"coarse-{seed}", tuple(groups), Network()), job, Wishes().constraints)
+    return Instance(
+        model, Cluster(f"coarse-{seed}", tuple(groups), Network()), job, SearchOptions().constraints
+    )
 
 
 def planned(instance: Instance, **wishes: object) -> Found:
-    asked = Wishes(constraints=instance.constraints, **wishes)  # type: ignore[arg-type]  # named by the test
+    asked = SearchOptions(constraints=instance.constraints, **wishes)  # type: ignore[arg-type]  # named by the test
     return tangram(instance.model, instance.cluster, instance.job, HWDB, asked)
 
 
@@ -167,7 +169,7 @@ def test_a_balanced_load_is_one() -> None:
 def test_the_ablation_has_a_row_for_every_case() -> None:
     """None to all, all but each, windows; the plan is the same wherever no window is fixed."""
     instance = random_instance(4)
-    wishes = Wishes(constraints=replace(instance.constraints, recompute=("none",)))
+    wishes = SearchOptions(constraints=replace(instance.constraints, recompute=("none",)))
     rows = ablation(instance.model, instance.cluster, instance.job, HWDB, wishes)
     assert [row.case for row in rows] == [name for name, _, _ in cases()]
     free = [row for row in rows if "window" not in row.case]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
-from tangram_sim.planners.api import Wishes
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.purchasing.fleets import Fleet, parse_purchases
+from tangram_sim.purchasing.pricefile import load_prices
+from tangram_sim.purchasing.sensitivity import sensitivity
+from tangram_sim.purchasing.whatif import throughput_of, what_if
 from tangram_sim.studies import api
-from tangram_sim.studies.purchasing.fleets import Fleet, parse_purchases
-from tangram_sim.studies.purchasing.pricefile import load_prices
-from tangram_sim.studies.purchasing.sensitivity import sensitivity
-from tangram_sim.studies.purchasing.whatif import throughput_of, what_if
+from tangram_sim.training.job import Job
 from tangram_sim.units import show_seconds
 from tests.browser import browser
 from tests.commands import files, tangram
@@ -79,7 +79,7 @@ def study(tmp_path_factory):
     adds = [parse_purchases(f"{folder}/{name}.yaml:1", HWDB) for name in ("T4x4", "V100x4", "A100x4")]
     return what_if(
         load_model(str(folder / "tiny.yaml")), fleet, adds, job=JOB, tokens=1e10,
-        prices=load_prices(folder / "prices.yaml", HWDB), hwdb=HWDB, wishes=Wishes(sub_islands=False),
+        prices=load_prices(folder / "prices.yaml", HWDB), hwdb=HWDB, wishes=SearchOptions(sub_islands=False),
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def hangs_on(study):
 
 @pytest.fixture(scope="module")
 def report(study, hangs_on, tmp_path_factory) -> Path:
-    from tangram_sim.studies.reporting.purchases import what_if_report
+    from tangram_sim.reports.purchases import what_if_report
 
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(what_if_report(study, hangs_on, HWDB), encoding="utf-8")
@@ -138,7 +138,7 @@ class TestSources:
         assert "default-src 'none'" in body
 
     def test_the_same_study_gives_the_same_bytes(self, study, hangs_on, report):
-        from tangram_sim.studies.reporting.purchases import what_if_report
+        from tangram_sim.reports.purchases import what_if_report
 
         assert what_if_report(study, hangs_on, HWDB) == report.read_text()
 
@@ -238,7 +238,7 @@ class TestCommands:
         assert "is a file, not a folder" in finished.err
 
     def test_a_single_plan_is_a_report_too(self, study):
-        from tangram_sim.studies.reporting.plan_sections import plan_report
+        from tangram_sim.reports.plan_sections import plan_report
 
         document = study.rows[0].document
         found = Reading(plan_report(document, HWDB))
@@ -246,7 +246,7 @@ class TestCommands:
         assert api.simulate(document, hwdb=HWDB).document.step_s == pytest.approx(document.step_s)
 
     def test_a_plan_says_its_bounds_and_what_stays_idle(self, study):
-        from tangram_sim.studies.reporting.plan_sections import plan_report
+        from tangram_sim.reports.plan_sections import plan_report
 
         document = study.rows[0].document
         idle = document.model_copy(update={"gpus_total": document.gpus_used + 3})
@@ -263,13 +263,13 @@ class TestWhatIsMissing:
         """No prices: throughput alone is drawn. A candidate without a plan keeps its reason."""
         from dataclasses import replace
 
-        from tangram_sim.studies.reporting.purchases import what_if_report
+        from tangram_sim.reports.purchases import what_if_report
 
         model, cluster = files(tmp_path)
         fleet = Fleet.of(load_cluster(str(cluster), HWDB))
         found = what_if(
             load_model(str(model)), fleet, [], retired={"g0": 1}, job=JOB, hwdb=HWDB,
-            wishes=Wishes(sub_islands=False),
+            wishes=SearchOptions(sub_islands=False),
         )  # fmt: skip
         bad = replace(found.rows[1], document=None, reason="nothing fits: 3 GiB missing")
         text = what_if_report(replace(found, rows=(found.rows[0], bad)), None, HWDB)

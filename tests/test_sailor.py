@@ -6,10 +6,10 @@ from itertools import islice, product
 
 import pytest
 
-from tangram_sim.planners import sailor
-from tangram_sim.planners.outline import Outline, Team, fits, step_s
-from tangram_sim.planners.profile import Kind, LayerTable, Profile
-from tangram_sim.planners.seating import Seating
+from tangram_sim.planners.coarse.coarse_plan import CoarsePlan, ReplicaGroup, fits, step_s
+from tangram_sim.planners.coarse.profile import Kind, LayerTable, Profile
+from tangram_sim.planners.peers import sailor
+from tangram_sim.planners.peers.seating import Seating
 
 INF = float("inf")
 
@@ -96,7 +96,7 @@ class Random(Profile):
         return 40.0
 
 
-def every_outline(profile: Random) -> Iterator[Outline]:
+def every_outline(profile: Random) -> Iterator[CoarsePlan]:
     """All of Sailor's space: even stages, one dp, any mixture of kinds, a tp by kind."""
     kinds = range(len(profile.kinds))
     for depth, size in product(range(1, profile.atoms + 1), (1, 2, 4, 8, 16)):
@@ -110,10 +110,10 @@ def every_outline(profile: Random) -> Iterator[Outline]:
                     continue
                 for stages in every_seating([(1.0,) * len(there)] * depth, there, dp):
                     teams = tuple(
-                        tuple(Team(kind, n, tps[kind], n * size) for kind, n in enumerate(stage) if n)
+                        tuple(ReplicaGroup(kind, n, tps[kind], n * size) for kind, n in enumerate(stage) if n)
                         for stage in stages
                     )
-                    outline = Outline(-(-profile.batch // (size * dp)), size * dp, cuts, teams)
+                    outline = CoarsePlan(-(-profile.batch // (size * dp)), size * dp, cuts, teams)
                     if fits(outline, profile):
                         yield outline
 

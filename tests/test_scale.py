@@ -15,23 +15,30 @@ import pytest
 from tangram_sim.clusters import Cluster, Network, NodeGroup
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.layouts import layouts
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.best_uniform import BestUniform
-from tangram_sim.planners.compose import Composed
-from tangram_sim.planners.fleet import Group, apportion, master, whole
-from tangram_sim.planners.parallel import Pieces
-from tangram_sim.planners.patterns import SEQUENCES, Ground, Pattern, Shape, patterns_of, shapes
-from tangram_sim.planners.sailor import Sailor
-from tangram_sim.planners.scale import is_large
-from tangram_sim.planners.tangram import tangram, usable_islands
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.peers.sailor import Sailor
+from tangram_sim.planners.tangram.composition.compose import Composed
+from tangram_sim.planners.tangram.engine import tangram, usable_islands
+from tangram_sim.planners.tangram.enumeration.parallel import Pieces
+from tangram_sim.planners.tangram.fleets.fleet import Group, apportion, master, whole
+from tangram_sim.planners.tangram.fleets.patterns import (
+    SEQUENCES,
+    FleetProblem,
+    Pattern,
+    Shape,
+    patterns_of,
+    shapes,
+)
+from tangram_sim.planners.tangram.fleets.scale import is_large
+from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.whole_cluster import Price
 from tangram_sim.studies import api
+from tangram_sim.training.job import Job
 
 HWDB = Hwdb.load()
-FEW_SECONDS = Wishes(time_limit_s=0.0)
+FEW_SECONDS = SearchOptions(time_limit_s=0.0)
 
 
 def pattern(
@@ -113,11 +120,11 @@ def test_copies_may_share_nodes_and_come_in_granules() -> None:
         assert used <= there and used == int(used)
 
 
-def ground(model: str = "gpt3-6.7b", batch: int = 256) -> Ground:
+def ground(model: str = "gpt3-6.7b", batch: int = 256) -> FleetProblem:
     cluster, job = large(), Job(batch, dtype="bf16")
     hwdb = HWDB.fresh()
-    islands, _ = usable_islands(cluster, job, hwdb, Wishes())
-    return Ground(load_model(model), cluster, job, islands, hwdb, Wishes().constraints, "grid")
+    islands, _ = usable_islands(cluster, job, hwdb, SearchOptions())
+    return FleetProblem(load_model(model), cluster, job, islands, hwdb, SearchOptions().constraints, "grid")
 
 
 def test_shapes_cut_all_islands_alike_and_never_take_more_nodes_than_there_are() -> None:
@@ -173,7 +180,7 @@ def test_a_large_cluster_is_planned_whole_and_says_what_was_not_searched() -> No
     """The plan uses ranks once, does the whole batch, fits, is above the bound and no worse than uniform."""
     cluster, model, job = large(), load_model("gpt3-6.7b"), Job(512, dtype="bf16")
     assert is_large([40, 40])
-    found = tangram(model, cluster, job, HWDB.fresh(), Wishes())
+    found = tangram(model, cluster, job, HWDB.fresh(), SearchOptions())
     best = found.ranked[0]
     ranks = [rank for one in best.plan.pipelines for stage in one.stages for rank in stage.ranks]
     assert len(ranks) == len(set(ranks)) == best.plan.gpus_used
@@ -231,7 +238,7 @@ def test_a_short_time_limit_gives_the_best_plan_so_far_never_worse_than_uniform(
     """Stopped in mid-search, and said so."""
     model, cluster, job = load_model("gpt3-6.7b"), load_cluster("azure-c3", HWDB), Job(64, dtype="fp16")
     at_once = tangram(model, cluster, job, HWDB.fresh(), FEW_SECONDS)
-    stopped = tangram(model, cluster, job, HWDB.fresh(), Wishes(time_limit_s=0.3))
+    stopped = tangram(model, cluster, job, HWDB.fresh(), SearchOptions(time_limit_s=0.3))
     assert stopped.ranked[0].step_s <= at_once.ranked[0].step_s * (1 + 1e-9)
     assert any("time limit of 0.3 s" in note for note in stopped.notes)
     assert stopped.pipeline_bound_s == 0.0  # not all was looked at: no bound beyond that on work
@@ -252,7 +259,7 @@ def test_at_1024_gpus_no_worse_than_uniform_and_sailor(
     groups = tuple(NodeGroup(f"g{n}", count, node) for n, (count, node) in enumerate(nodes) if count)
     cluster = Cluster("x", groups, Network())
     assert cluster.gpus == 1024
-    ours_s = tangram(model, cluster, job, HWDB.fresh(), Wishes()).ranked[0].step_s
+    ours_s = tangram(model, cluster, job, HWDB.fresh(), SearchOptions()).ranked[0].step_s
     price = Price(model, cluster, job, HWDB.fresh())
     for peer in (BestUniform(), Sailor()):
         assert ours_s <= price.step_s(peer.plan(model, cluster, job, price)), peer.name
@@ -267,7 +274,7 @@ def test_equal_islands_are_searched_once() -> None:
     twice = Cluster("twice", (apart, both.groups[1]), Network())
     model, job = load_model("gpt3-6.7b"), Job(512, dtype="bf16")
     asked = [
-        tangram(model, cluster, job, HWDB.fresh(), Wishes()).counts.asked
+        tangram(model, cluster, job, HWDB.fresh(), SearchOptions()).counts.asked
         for cluster in (replace(one, groups=(replace(apart, count=80),)), twice)
     ]
     assert asked[1] <= asked[0] * 1.5
@@ -299,13 +306,13 @@ import sys, time, threading, os, signal
 from distributed import Client
 from joblib import parallel_config
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
-from tangram_sim.planners.api import Wishes
+from tangram_sim.training.job import Job
+from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.tangram import tangram
 
 def found(jobs):
     cluster, model = load_cluster("a100x128-h100x128", Hwdb.load()), load_model("gpt3-6.7b")
-    found = tangram(model, cluster, Job(64, dtype="bf16"), Hwdb.load(), Wishes(jobs=jobs))
+    found = tangram(model, cluster, Job(64, dtype="bf16"), Hwdb.load(), SearchOptions(jobs=jobs))
     best = found.ranked[0]
     return repr((best.step_s, [one.microbatches for one in best.plan.pipelines], found.counts))
 

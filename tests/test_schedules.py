@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
-from tangram_sim.jobs import SCHEDULES as JOB_SCHEDULES
 from tangram_sim.opgraph import column
-from tangram_sim.schedules import (
+from tangram_sim.sim import fast, peak_memory, play, reference
+from tangram_sim.training.job import SCHEDULES as JOB_SCHEDULES
+from tangram_sim.training.schedules import (
     SCHEDULES,
     ScheduleOrder,
     StageTimes,
@@ -20,7 +21,7 @@ from tangram_sim.schedules import (
     schedule_named,
     step_template,
 )
-from tangram_sim.sim import fast, peak_memory, play, play_steps, reference
+from tangram_sim.training.schedules.step import play_steps
 
 # The first example may wait for the compiler.
 steady = settings(deadline=None, max_examples=60)
@@ -228,7 +229,7 @@ def test_templates_are_shared() -> None:
 
 
 def test_the_lowering_kernel_is_compiled_once() -> None:
-    from tangram_sim.schedules import kernels
+    from tangram_sim.training.schedules import kernels
 
     for name, chunks in (("1f1b", 1), ("interleaved", 2), ("zb-h1", 1)):
         order = schedule_named(name).order(2, 4, chunks)

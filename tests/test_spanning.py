@@ -13,35 +13,27 @@ from typer.testing import CliRunner
 
 from tangram_sim.cli.main import app
 from tangram_sim.clusters import Cluster, Gpu, Network, Node, NodeGroup
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.side_by_side import price_plan
 from tangram_sim.models import Attention, Block, FeedForward, Model
-from tangram_sim.planners.api import Found, Wishes
-from tangram_sim.planners.compose import compose_table
-from tangram_sim.planners.cutting import Tolerances
-from tangram_sim.planners.enumerate import Beside, Table, slice_classes
-from tangram_sim.planners.islands import find_islands, finer_islands
-from tangram_sim.planners.joint import UNEVEN, joint_islands, shares
-from tangram_sim.planners.mixed import MixedPrices
-from tangram_sim.planners.search import hop_seconds
-from tangram_sim.planners.tangram import tangram
-from tangram_sim.plans import Stage
+from tangram_sim.placement.cutting import Tolerances
+from tangram_sim.placement.islands import find_islands, finer_islands
+from tangram_sim.planners.api import Found, SearchOptions
+from tangram_sim.planners.tangram.composition.compose import compose_table
+from tangram_sim.planners.tangram.composition.search import hop_seconds
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.enumeration.enumerate import Beside, Table, slice_classes
+from tangram_sim.planners.tangram.spanning.joint import UNEVEN, joint_islands, shares
+from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.sim import contention
 from tangram_sim.studies import api
-from tests.planning import (
-    HWDB,
-    Instance,
-    Workshop,
-    composed_of,
-    objective_s,
-    pipelines,
-    random_instance,
-)
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Stage
+from tangram_sim.training.step.side_by_side import price_plan
+from tests.planning import HWDB, Instance, Workshop, composed_of, objective_s, pipelines, random_instance
 from tests.test_replication import coarse_instance
 
 
 def planned(instance: Instance, **wishes: object) -> Found:
-    asked = Wishes(constraints=instance.constraints, **wishes)  # type: ignore[arg-type]  # named by the test
+    asked = SearchOptions(constraints=instance.constraints, **wishes)  # type: ignore[arg-type]  # named by the test
     return tangram(instance.model, instance.cluster, instance.job, HWDB, asked)
 
 
@@ -195,7 +187,7 @@ def near_kinds(factor: float) -> Instance:
     model = Model("near", "gpt2", 2048, 8192, (block,) * 10, tied=False)
     groups = (NodeGroup("g0", 2, node(first)), NodeGroup("g1", 1, node(second)))
     job = Job(64, 1024, "fp16", "adamw", "1f1b")
-    return Instance(model, Cluster("near", groups, Network()), job, Wishes().constraints)
+    return Instance(model, Cluster("near", groups, Network()), job, SearchOptions().constraints)
 
 
 def test_what_a_tolerance_joined_is_taken_apart_where_that_is_faster() -> None:

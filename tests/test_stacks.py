@@ -12,13 +12,14 @@ import pytest
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
-from tangram_sim.studies.calibration import folds, stackfit, stacks, surfaces
-from tangram_sim.studies.calibration.stackfit import Cases
-from tangram_sim.studies.calibration.surfaces import DISPATCH, EXPOSED, KNOTS, Parameters, Surface
-from tangram_sim.studies.published.defaults import software
-from tangram_sim.studies.published.predict import Prediction, Predictor
-from tangram_sim.studies.published.reading import Run, read_run
-from tangram_sim.studies.published.stacks import DEEPSPEED, STACKS, stack_of
+from tangram_sim.training.stacks import STACKS
+from tangram_sim.validation.calibration import folds, stackfit, stacks, surfaces
+from tangram_sim.validation.calibration.stackfit import Cases
+from tangram_sim.validation.calibration.surfaces import DISPATCH, EXPOSED, KNOTS, Parameters, Surface
+from tangram_sim.validation.published.defaults import software
+from tangram_sim.validation.published.predict import Prediction, Predictor
+from tangram_sim.validation.published.reading import Run, read_run
+from tangram_sim.validation.published.stacks import DEEPSPEED, stack_of
 from tests.neutral import neutral_hwdb
 
 HWDB = neutral_hwdb()
@@ -203,7 +204,13 @@ def test_the_command_reports_a_wrong_file(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.csv"
     wrong.write_text("a,b\n1,2\n")
     done = subprocess.run(
-        [sys.executable, "-m", "tangram_sim.studies.calibration.stacks", str(wrong), str(tmp_path / "o.csv")],
+        [
+            sys.executable,
+            "-m",
+            "tangram_sim.validation.calibration.stacks",
+            str(wrong),
+            str(tmp_path / "o.csv"),
+        ],
         capture_output=True,
         text=True,
         check=False,

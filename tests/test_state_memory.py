@@ -8,13 +8,13 @@ import pytest
 
 from tangram_sim.clusters import Island
 from tangram_sim.hwdb import Hwdb, load_model
-from tangram_sim.jobs import Job
+from tangram_sim.layers.atoms import Embedding, Head, atoms_of
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.atoms import Embedding, Head, atoms_of
-from tangram_sim.lowering.pricing import Pricer
-from tangram_sim.lowering.setting import Setting
-from tangram_sim.lowering.state import held, parameters_per_rank, static_bytes
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage.pricing import Pricer
+from tangram_sim.training.stage.setting import Setting
+from tangram_sim.training.stage.state import held, parameters_per_rank, static_bytes
 
 HWDB = Hwdb.load()
 SEQ, HIDDEN, HEADS = 1024, 2048, 16

@@ -12,13 +12,13 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, group
 from tangram_sim.hwdb import cluster_from_dict, cluster_to_dict, load_cluster
 from tangram_sim.hwdb.models import load_model
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.placement import Placement
 from tangram_sim.models import Model
-from tangram_sim.planners.islands import find_islands
-from tangram_sim.planners.uniform import Uniform
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies.api import estimate, estimate_many
 from tangram_sim.topology.full import full_wiring
+from tangram_sim.training.job import Job
 from tests.commands import tangram
 from tests.neutral import neutral_hwdb
 

@@ -24,9 +24,9 @@ from tangram_sim.parallelizers.aceso import Aceso
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.galvatron import Galvatron
 from tangram_sim.parallelizers.grid import Grid
-from tangram_sim.planners.uniform import Uniform, uniform_plan
-from tangram_sim.plans import Plan
+from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
 from tangram_sim.studies.forecast import forecast
+from tangram_sim.training.plan import Plan
 from tests.test_parallelizer_contract import request
 
 HWDB = Hwdb.load([OVERLAY])

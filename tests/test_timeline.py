@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tangram_sim.opgraph import GraphBuilder, OpGraph
-from tangram_sim.schedules import StageTimes, step_template
 from tangram_sim.sim import memory_timeline, peak_memory, play, trace_events, trace_json
+from tangram_sim.training.schedules import StageTimes, step_template
 
 
 def peak(builder: GraphBuilder) -> list[float]:

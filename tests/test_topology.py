@@ -9,7 +9,7 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.cost.paths import path_finder
 from tangram_sim.errors import BadInputError, InfeasibleError, TangramError, UnknownNameError
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, cluster_names, cluster_to_dict, load_cluster
-from tangram_sim.lowering.placement import Placement
+from tangram_sim.placement.ranks import Placement
 from tangram_sim.topology import GroupPaths, PathFinder, topology_of
 from tangram_sim.topology.full import full_wiring
 from tangram_sim.topology.maxflow import max_flow

@@ -10,20 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.hwdb import Hwdb, Row, load_cluster, load_model
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.chain import _join, chain_graph
-from tangram_sim.lowering.factors import ClassShares
-from tangram_sim.lowering.program import CLASSES
-from tangram_sim.lowering.sharing import atoms_held
-from tangram_sim.lowering.step import Lowering
+from tangram_sim.layers.chain import _join, chain_graph
+from tangram_sim.layers.program import CLASSES
 from tangram_sim.opgraph import op_graph
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.uniform import Uniform, uniform_plan
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
 from tangram_sim.sim import critical_path, fast, path_totals
 from tangram_sim.studies import api
-from tangram_sim.studies.calibration import intervals
-from tangram_sim.studies.intervals import Z90, compare, uncertainty
-from tangram_sim.studies.many import Refusal
+from tangram_sim.studies.batch_estimates import Refusal
+from tangram_sim.training.job import Job
+from tangram_sim.training.schedules.step import play_steps
+from tangram_sim.training.stage.sharing import atoms_held
+from tangram_sim.training.step.factors import ClassShares
+from tangram_sim.training.step.intervals import Z90, compare, uncertainty
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.validation.calibration import intervals
 from tests.commands import files, tangram
 from tests.neutral import neutral_hwdb
 
@@ -97,7 +98,7 @@ def test_factors_are_derivatives_of_the_step(layout: Uniform) -> None:
     )
     grown = uncertainty(*lowered(layout, hwdb=slower)).step_s - doubt.step_s
     assert doubt.step_s == pytest.approx(
-        float(fast.play_steps(step.template, step.template.durations(step.times)[None])[0])
+        float(play_steps(step.template, step.template.durations(step.times)[None])[0])
     )
     # Launches and memory-bound products do not grow, and what they hide behind may.
     assert grown / 0.001 == pytest.approx(doubt.factor_s["gemm H100-SXM5-80GB bf16"], rel=0.25)
@@ -335,7 +336,11 @@ def test_search_keeps_its_answer_when_residuals_change() -> None:
     wider = HWDB.with_efficiency(rows(("*", "*", "stack", "generic", "residual_unmeasured", 1.5)))
     first, second = (
         api.plan(
-            load_model("gpt3-350m"), cluster, Job(global_batch=4), wishes=Wishes(sub_islands=False), hwdb=hwdb
+            load_model("gpt3-350m"),
+            cluster,
+            Job(global_batch=4),
+            wishes=SearchOptions(sub_islands=False),
+            hwdb=hwdb,
         ).document
         for hwdb in (HWDB, wider)
     )

@@ -5,10 +5,10 @@ import pytest
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.models import Model
-from tangram_sim.planners.uniform import Uniform, chunk_bounds, rank_order, uniform_plan
+from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, rank_order, uniform_plan
 from tangram_sim.studies import api
+from tangram_sim.training.job import Job
 
 HWDB = Hwdb.load()
 

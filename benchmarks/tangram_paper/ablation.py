@@ -7,8 +7,8 @@ from benchmarks.tangram_paper.setups import ABLATED
 from benchmarks.tangram_paper.systems import SYSTEMS, question
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.parallelizers.aceso import Aceso
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.tangram import tangram
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.tangram.engine import tangram
 
 # (ours, the paper's bar, policies, whether Aceso's budget grows with the slice)
 CASES = (
@@ -30,7 +30,7 @@ def ask(case: str, parallelizer: str) -> dict[str, Any]:
         whole = Aceso().budget(made.layers + 2)
         Aceso.budget = lambda *_: whole  # type: ignore[method-assign]  # of this process alone
     put = question(SYSTEMS["Tangram-Aceso"].software, made, load_cluster(cluster, hwdb), seq, hwdb)
-    wishes = Wishes(put.constraints, parallelizer=parallelizer, policies=policies, replicate=False)
+    wishes = SearchOptions(put.constraints, parallelizer=parallelizer, policies=policies, replicate=False)
     cpu = time.process_time()
     found = tangram(put.model, put.cluster, put.job, hwdb, wishes)
     return {

@@ -7,7 +7,7 @@ from benchmarks.tangram_paper.run import OVERLAY
 from benchmarks.tangram_paper.systems import DEEPSPEED, GALVATRON, question
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.models import Model
-from tangram_sim.planners.uniform import Uniform, uniform_plan
+from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
 from tangram_sim.studies.forecast import forecast
 
 # Embedding and three blocks in front, four blocks and the head behind: "4 4 4 4 4 4 5 5" in units.

@@ -8,16 +8,16 @@ from math import gcd
 from tangram_sim.cli.plan import PRESETS
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
 from tangram_sim.models import Experts, Model
 from tangram_sim.parallelizers.api import Constraints
-from tangram_sim.planners.api import Wishes
-from tangram_sim.planners.metis import Metis
-from tangram_sim.planners.profile import LayerTable, Profile, SimulatedProfile
-from tangram_sim.planners.sailor import Sailor
-from tangram_sim.planners.tangram import tangram, usable_islands
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.coarse.profile import LayerTable, Profile, SimulatedProfile
+from tangram_sim.planners.peers.metis import Metis
+from tangram_sim.planners.peers.sailor import Sailor
+from tangram_sim.planners.tangram.engine import tangram, usable_islands
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
-from tangram_sim.plans import Part, Plan, Stage
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Part, Plan, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def composed(parallelizer: str, order: tuple[str, ...] = ()) -> Callable[[Questi
     """Tangram over a parallelizer: one pipeline, as in the paper."""
 
     def plan(asked: Question) -> Planned:
-        wishes = Wishes(asked.constraints, order, parallelizer=parallelizer, replicate=False)
+        wishes = SearchOptions(asked.constraints, order, parallelizer=parallelizer, replicate=False)
         found = tangram(asked.model, asked.cluster, asked.job, asked.hwdb, wishes)
         return found.ranked[0].plan, found.counts.asked
 
@@ -202,7 +202,7 @@ class RestrictedPrice(Price):
     @cached_property
     def profile(self) -> Profile:
         """Layers of that size."""
-        islands, _ = usable_islands(self.cluster, self.job, self.hwdb, Wishes())
+        islands, _ = usable_islands(self.cluster, self.job, self.hwdb, SearchOptions())
         return OneSize(
             self.model,
             self.cluster,

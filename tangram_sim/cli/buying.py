@@ -13,8 +13,8 @@ from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
     from tangram_sim.cli.progress import SlowProgress
-    from tangram_sim.studies.purchasing.pricefile import Prices
-    from tangram_sim.studies.purchasing.sensitivity import Sensitivity
+    from tangram_sim.purchasing.pricefile import Prices
+    from tangram_sim.purchasing.sensitivity import Sensitivity
     from tangram_sim.studies.sweep import Sweep
 
 Tokens: TypeAlias = Annotated[float, typer.Option("--tokens", help="Tokens to train on, e.g. 1e12.")]

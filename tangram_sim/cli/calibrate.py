@@ -11,7 +11,7 @@ from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.cli.plugins import VerbGroup
 
 if TYPE_CHECKING:
-    from tangram_sim.studies.calibration.ownruns import Calibrated
+    from tangram_sim.validation.calibration.ownruns import Calibrated
 
 NAME = "calibrated.csv"
 app = typer.Typer(
@@ -51,8 +51,8 @@ def run(
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
     from tangram_sim.errors import BadInputError
-    from tangram_sim.studies.calibration.ownruns import calibrate
-    from tangram_sim.studies.published.reading import read_table
+    from tangram_sim.validation.calibration.ownruns import calibrate
+    from tangram_sim.validation.published.reading import read_table
 
     target = None if output is None else output / "efficiency" / NAME
     require_writable(output=target)
@@ -166,6 +166,6 @@ def _print(found: "Calibrated") -> None:
 
 
 def _notes(found: "Calibrated") -> list[dict[str, Any]]:
-    from tangram_sim.studies.published.stacks import software_notes
+    from tangram_sim.validation.published.stacks import software_notes
 
     return software_notes(one.run.software for one in found.before)

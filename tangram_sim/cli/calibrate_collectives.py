@@ -27,8 +27,8 @@ def collectives(
 
     Nothing is written: save the rows as collectives/mine.csv in a folder and pass it with --hwdb.
     """
-    from tangram_sim.studies.collectives import logs, ownfabric, rows
     from tangram_sim.units import GIGA
+    from tangram_sim.validation.collectives import logs, ownfabric, rows
 
     database = shared.load_hwdb(hwdb)
     parts = ownfabric.Parts(gpu, link, nic, nic_gbps)

@@ -50,8 +50,8 @@ def command(
     from tangram_sim.cli.console import print_json
     from tangram_sim.datafiles import write_whole
     from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.jobs import Job
     from tangram_sim.studies import comparison
+    from tangram_sim.training.job import Job
 
     writing.require_writable(plot=plot)
     if plot is not None:

@@ -80,10 +80,10 @@ def command(
     """Predict one uniform layout of MODEL on CLUSTER; ranks go node by node, tp fastest, then cp, dp, pp."""
     from tangram_sim.cli import writing
     from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.jobs import Job
     from tangram_sim.layouts import RECOMPUTE
-    from tangram_sim.planners.uniform import Uniform
+    from tangram_sim.planners.uniform.layouts import Uniform
     from tangram_sim.studies import api
+    from tangram_sim.training.job import Job
 
     if recompute not in RECOMPUTE:
         raise unknown_name("recompute kind", recompute, RECOMPUTE)

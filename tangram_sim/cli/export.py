@@ -29,7 +29,7 @@ def command(
 
     from tangram_sim.cli import buying
     from tangram_sim.datafiles import write_whole
-    from tangram_sim.studies.exporting.formats import export
+    from tangram_sim.export.formats import export
     from tangram_sim.studies.planfile import plan_from_document, read_plan
 
     if output is not None:

@@ -197,10 +197,10 @@ def islands(
 
     from tangram_sim.cost.device import capacities
     from tangram_sim.hwdb import load_cluster
-    from tangram_sim.jobs import Job
-    from tangram_sim.planners.islands import Tolerances, find_islands
+    from tangram_sim.placement.islands import Tolerances, find_islands
     from tangram_sim.studies.api import resolve
     from tangram_sim.studies.documents import IslandDocument, IslandsDocument
+    from tangram_sim.training.job import Job
 
     database = shared.load_hwdb(hwdb)
     found = load_cluster(cluster, database)

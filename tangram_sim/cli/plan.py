@@ -9,7 +9,7 @@ from tangram_sim.cli import options as shared
 from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
-    from tangram_sim.planners.cutting import Tolerances
+    from tangram_sim.placement.cutting import Tolerances
 
 # Sequences per rank that arXiv:2606.16907 uses: 1 for dense models, 4 for Mixtral and Qwen3; without ZeRO.
 PRESETS = {"tangram-paper": 1, "tangram-paper-moe": 4}
@@ -177,12 +177,12 @@ def command(
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.jobs import Job
-    from tangram_sim.planners.api import Wishes
+    from tangram_sim.planners.api import SearchOptions
     from tangram_sim.studies import api
+    from tangram_sim.training.job import Job
 
     writing.require_writable(output=output, trace=trace, candidates=candidates)
-    wishes = Wishes(
+    wishes = SearchOptions(
         constraints=shared.constraints(fixes, microbatch_per_rank, recompute),
         order=shared.names("--order", order),
         exclude=shared.names("--exclude", exclude),
@@ -242,7 +242,7 @@ def command(
 
 def _tolerances(compute: float | None, memory: float | None, link: float | None) -> "Tolerances | None":
     """The spreads by which islands are cut; None leaves the cut to the search. Others keep their default."""
-    from tangram_sim.planners.cutting import Tolerances
+    from tangram_sim.placement.cutting import Tolerances
 
     given = {"compute": compute, "memory": memory, "intra": link}
     for name, value in given.items():

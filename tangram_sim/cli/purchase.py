@@ -17,8 +17,8 @@ from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
-    from tangram_sim.studies.purchasing.purchase import PurchaseStudy
-    from tangram_sim.studies.purchasing.sensitivity import Sensitivity
+    from tangram_sim.purchasing.purchase import PurchaseStudy
+    from tangram_sim.purchasing.sensitivity import Sensitivity
 
 Models = Annotated[
     str,
@@ -103,18 +103,18 @@ def command(
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.jobs import Job
-    from tangram_sim.planners.api import Wishes
-    from tangram_sim.studies.purchasing.billing import Terms
-    from tangram_sim.studies.purchasing.catalogue import Limits, load_catalogue
-    from tangram_sim.studies.purchasing.documents import purchase_document
-    from tangram_sim.studies.purchasing.fleets import Fleet
-    from tangram_sim.studies.purchasing.notes import tokens_per_s_means
-    from tangram_sim.studies.purchasing.pricefile import load_prices
-    from tangram_sim.studies.purchasing.purchase import as_what_if, purchase
-    from tangram_sim.studies.purchasing.search import Work
-    from tangram_sim.studies.purchasing.sensitivity import sensitivity as find_sensitivity
-    from tangram_sim.studies.purchasing.words import count_of, days, money, per_million, uses
+    from tangram_sim.planners.api import SearchOptions
+    from tangram_sim.purchasing.billing import Terms
+    from tangram_sim.purchasing.catalogue import Limits, load_catalogue
+    from tangram_sim.purchasing.documents import purchase_document
+    from tangram_sim.purchasing.fleets import Fleet
+    from tangram_sim.purchasing.notes import tokens_per_s_means
+    from tangram_sim.purchasing.pricefile import load_prices
+    from tangram_sim.purchasing.purchase import as_what_if, purchase
+    from tangram_sim.purchasing.search import Work
+    from tangram_sim.purchasing.sensitivity import sensitivity as find_sensitivity
+    from tangram_sim.purchasing.words import count_of, days, money, per_million, uses
+    from tangram_sim.training.job import Job
 
     buying.require_tokens(tokens)
     if cost not in ("hourly", "outlay"):
@@ -149,7 +149,7 @@ def command(
             ordered=_day("--order-date", order_date) if order_date else date.today(),
             tokens=tokens,
             terms=terms,
-            wishes=Wishes(sub_islands=sub_islands),
+            wishes=SearchOptions(sub_islands=sub_islands),
             hwdb=database,
             sweep=sweep,
             growth=growth_bound,
@@ -219,7 +219,7 @@ def command(
 def _report(
     study: "PurchaseStudy", tokens: float, hangs_on: "Sensitivity | None", database: "Hwdb", axis: str
 ) -> str:
-    from tangram_sim.studies.reporting.purchases import purchase_report
+    from tangram_sim.reports.purchases import purchase_report
 
     return purchase_report(study, tokens, hangs_on, database, axis)
 

@@ -30,9 +30,9 @@ def published(
     """Predict every run of RUNS.csv that can be predicted, and score step time and memory."""
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
-    from tangram_sim.studies.published import memory, report
-    from tangram_sim.studies.published.predict import predict_rows
-    from tangram_sim.studies.published.reading import read_table
+    from tangram_sim.validation.published import memory, report
+    from tangram_sim.validation.published.predict import predict_rows
+    from tangram_sim.validation.published.reading import read_table
 
     require_writable(output=output)
     rows = read_table(runs)
@@ -70,9 +70,9 @@ def collectives(
     """Predict every point of POINTS.csv from its hardware, ranks, operation and size, and score the times."""
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
-    from tangram_sim.studies.collectives import leftout, report
-    from tangram_sim.studies.collectives.points import Point, Refusal, read_points
-    from tangram_sim.studies.collectives.predict import Prediction, predict
+    from tangram_sim.validation.collectives import leftout, report
+    from tangram_sim.validation.collectives.points import Point, Refusal, read_points
+    from tangram_sim.validation.collectives.predict import Prediction, predict
 
     require_writable(output=output)
     database = shared.load_hwdb(hwdb)
@@ -130,10 +130,10 @@ def published_mixed(
     """Predict runs on mixed clusters; score step times and ranking beside the sources' own predictions."""
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
-    from tangram_sim.studies.mixed_runs import report
-    from tangram_sim.studies.mixed_runs.predict import predict_rows
-    from tangram_sim.studies.mixed_runs.reading import read_table
-    from tangram_sim.studies.published.report import reasons
+    from tangram_sim.validation.mixed_runs import report
+    from tangram_sim.validation.mixed_runs.predict import predict_rows
+    from tangram_sim.validation.mixed_runs.reading import read_table
+    from tangram_sim.validation.published.report import reasons
 
     require_writable(output=output)
     rows = read_table(runs)

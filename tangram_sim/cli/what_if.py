@@ -12,8 +12,8 @@ from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
-    from tangram_sim.studies.purchasing.sensitivity import Sensitivity
-    from tangram_sim.studies.purchasing.whatif import WhatIf
+    from tangram_sim.purchasing.sensitivity import Sensitivity
+    from tangram_sim.purchasing.whatif import WhatIf
 
 Add = Annotated[
     list[str] | None,
@@ -62,16 +62,16 @@ def command(
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.jobs import Job
-    from tangram_sim.planners.api import Wishes
-    from tangram_sim.studies.purchasing.billing import Terms
-    from tangram_sim.studies.purchasing.documents import what_if_document
-    from tangram_sim.studies.purchasing.fleets import Fleet, parse_purchases, parse_retired
-    from tangram_sim.studies.purchasing.notes import tokens_per_s_means
-    from tangram_sim.studies.purchasing.pricefile import load_prices
-    from tangram_sim.studies.purchasing.sensitivity import sensitivity as find_sensitivity
-    from tangram_sim.studies.purchasing.whatif import what_if
-    from tangram_sim.studies.purchasing.words import count_of, days, hourly, outlay, per_million, rate, uses
+    from tangram_sim.planners.api import SearchOptions
+    from tangram_sim.purchasing.billing import Terms
+    from tangram_sim.purchasing.documents import what_if_document
+    from tangram_sim.purchasing.fleets import Fleet, parse_purchases, parse_retired
+    from tangram_sim.purchasing.notes import tokens_per_s_means
+    from tangram_sim.purchasing.pricefile import load_prices
+    from tangram_sim.purchasing.sensitivity import sensitivity as find_sensitivity
+    from tangram_sim.purchasing.whatif import what_if
+    from tangram_sim.purchasing.words import count_of, days, hourly, outlay, per_million, rate, uses
+    from tangram_sim.training.job import Job
 
     buying.require_tokens(tokens)
     if not add and not remove:
@@ -96,7 +96,7 @@ def command(
             tokens=tokens,
             prices=found_prices,
             terms=terms,
-            wishes=Wishes(sub_islands=sub_islands),
+            wishes=SearchOptions(sub_islands=sub_islands),
             hwdb=database,
             sweep=sweep,
         )
@@ -151,12 +151,12 @@ def _write(
     """Write the report or the plans; what was written, in words."""
     from tangram_sim.cli import writing
     from tangram_sim.datafiles import write_whole
-    from tangram_sim.studies.purchasing.whatif import plan_path
+    from tangram_sim.purchasing.whatif import plan_path
 
     if output is None:
         return []
     if writing.is_report(output):
-        from tangram_sim.studies.reporting.purchases import what_if_report
+        from tangram_sim.reports.purchases import what_if_report
 
         write_whole(output, what_if_report(study, hangs_on, database))
         return [f"report written to {output}"]

@@ -42,7 +42,7 @@ def require_writable(**files: Path | None) -> None:
         if not os.access(path if path.exists() else place, os.W_OK):
             raise BadInputError(f"{option}: no permission to write in {place}; name another place")
         if is_report(path) and name == "output":
-            from tangram_sim.studies.reporting.figures import plotly
+            from tangram_sim.reports.figures import plotly
 
             plotly()
         if path.absolute() in seen and (path.is_file() or not path.exists()):
@@ -94,7 +94,7 @@ def reported(result: "Result", output: Path | None, hwdb: "Hwdb", *, as_json: bo
     """Write the HTML report where `-o` names one; what is left for `-o` otherwise."""
     if output is None or not is_report(output):
         return output
-    from tangram_sim.studies.reporting.plan_sections import plan_report
+    from tangram_sim.reports.plan_sections import plan_report
 
     write_whole(output, plan_report(result.document, hwdb))
     if not as_json:

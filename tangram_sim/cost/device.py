@@ -1,11 +1,27 @@
-"""What one GPU delivers for one precision recipe: effective rates, from the database's efficiency rows."""
+"""What one GPU delivers for one set of number types: effective rates, from the database's efficiency rows."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from tangram_sim.clusters import Gpu
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Efficiency, Hwdb
-from tangram_sim.jobs import Recipe
+
+
+class NumberTypes(Protocol):
+    """What rates depend on of a precision: a training recipe and a serving precision both have it."""
+
+    @property
+    def name(self) -> str:
+        """As users give it."""
+
+    @property
+    def gemm_dtype(self) -> str:
+        """The column of hwdb/gpus.csv that GEMMs run at."""
+
+    @property
+    def vector_dtype(self) -> str:
+        """The column that everything else runs at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +54,19 @@ def capacities(gpu: Gpu, efficiency: Efficiency) -> tuple[float, float]:
     return usable, usable - efficiency.reserved_bytes.value - efficiency.workspace_bytes.value
 
 
-def device_rates(gpu: Gpu, recipe: Recipe, hwdb: Hwdb, stack: str = "generic") -> Rates:
-    """Effective rates of `gpu` under `recipe`.
+def device_rates(gpu: Gpu, types: NumberTypes, hwdb: Hwdb, stack: str = "generic") -> Rates:
+    """Effective rates of `gpu` for numbers of `types`.
 
-    Raises InfeasibleError when the device has no units for the recipe's GEMM dtype: a missing dtype
+    Raises InfeasibleError when the device has no units for the GEMM dtype: a missing dtype
     is never replaced by another one.
     """
-    peak = gpu.peak_flop_per_s(recipe.gemm_dtype)
-    vector_peak = gpu.peak_flop_per_s(recipe.vector_dtype)
+    peak = gpu.peak_flop_per_s(types.gemm_dtype)
+    vector_peak = gpu.peak_flop_per_s(types.vector_dtype)
     if peak <= 0 or vector_peak <= 0:
         have = ", ".join(dtype for dtype, _ in gpu.peaks)
-        raise InfeasibleError(
-            f"{gpu.name} has no {recipe.name} units (it has {have}); choose another --dtype"
-        )
-    efficiency = hwdb.efficiency(gpu, recipe.gemm_dtype, stack)
-    attention = hwdb.efficiency(gpu, recipe.vector_dtype, stack)
+        raise InfeasibleError(f"{gpu.name} has no {types.name} units (it has {have}); choose another --dtype")
+    efficiency = hwdb.efficiency(gpu, types.gemm_dtype, stack)
+    attention = hwdb.efficiency(gpu, types.vector_dtype, stack)
     scale = efficiency.time_scale.value
     return Rates(
         gemm_flop_per_s=peak * efficiency.gemm_efficiency.value / scale,

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers.alleviation import Alleviated, Budget, alleviate
 from tangram_sim.parallelizers.api import Answer, Request
 from tangram_sim.parallelizers.assembly import held_in
@@ -17,6 +16,7 @@ from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.layerwise import ROOM, LayerWise
 from tangram_sim.parallelizers.layouts import degrees, expert_degrees
 from tangram_sim.parallelizers.menu import Menu, Run
+from tangram_sim.training.stage.setting import Setting
 
 EVALUATIONS, EVALUATIONS_PER_ATOM = 60, 6  # budget of one search: it grows with the slice
 HOPS, BEAM, PATIENCE = 3, 3, 2

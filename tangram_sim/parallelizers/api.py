@@ -12,11 +12,11 @@ from typing import overload
 
 from tangram_sim.clusters import Island
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
+from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.atoms import Slice
 from tangram_sim.models import Model
-from tangram_sim.plans import PartialPlan
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import PartialPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ import numpy as np
 
 from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.layouts import divisors, objection
 from tangram_sim.parallelizers.menu import Menu, Run
-from tangram_sim.plans import UNLIMITED, LayoutRun, PartialPlan, passage
-from tangram_sim.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.plan import UNLIMITED, LayoutRun, PartialPlan, passage
+from tangram_sim.training.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.stage.setting import Setting
 
 
 def inner_gpus(request: Request, depth: int) -> int:

@@ -17,12 +17,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.jobs import RECIPES
+from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.atoms import Slice
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Request
-from tangram_sim.plans import UNLIMITED, PartialPlan
-from tangram_sim.schedules import in_flight
+from tangram_sim.training.job import RECIPES
+from tangram_sim.training.plan import UNLIMITED, PartialPlan
+from tangram_sim.training.schedules import in_flight
 
 _ROUNDING = 1e-9
 _REJECTIONS_READ = 200

@@ -22,7 +22,7 @@ from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.layouts import expert_degrees
 from tangram_sim.parallelizers.menu import Run
 from tangram_sim.parallelizers.wire import Proposal, proposal_of, question_of
-from tangram_sim.plans import LayoutRun, PartialPlan, StagePrice
+from tangram_sim.training.plan import LayoutRun, PartialPlan, StagePrice
 from tangram_sim.units import show_bytes
 
 COMMAND, TIME_LIMIT = "TANGRAM_PLANNER", "TANGRAM_PLANNER_TIME_LIMIT_S"

@@ -2,7 +2,7 @@
 
 LAER-MoE (arXiv:2602.11686). Every expert is cut over all N ranks; before use, an all-to-all puts the C
 experts that the placement names together on each rank, so re-placing experts costs nothing.
-Prices of layouts with `fsep` (tangram_sim.lowering.state) assume balanced loads, as all prices here do.
+Prices of layouts with `fsep` (tangram_sim.training.stage.state) assume balanced loads, as all prices here do.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers import partition
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.assembly import held_in
@@ -18,6 +17,7 @@ from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.layouts import expert_degrees
 from tangram_sim.parallelizers.menu import Menu
+from tangram_sim.training.stage.setting import Setting
 
 # ZeRO stages that each paradigm stands for. Galvatron's DP is set to plain or optimizer-sharded data
 # parallelism for a whole run; here each layer may have either.

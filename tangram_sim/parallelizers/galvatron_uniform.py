@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees
+from tangram_sim.training.stage.setting import Setting
 
 
 class GalvatronUniform(LayerWise):

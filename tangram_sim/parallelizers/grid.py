@@ -18,14 +18,14 @@ from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.cost.device import Rates
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering import state
-from tangram_sim.lowering.prices import stage_price
-from tangram_sim.lowering.pricing import Pricer, Prices
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
 from tangram_sim.parallelizers.layouts import divisors, layouts, objection
-from tangram_sim.plans import UNLIMITED, PartialPlan, passage
-from tangram_sim.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.plan import UNLIMITED, PartialPlan, passage
+from tangram_sim.training.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.stage import state
+from tangram_sim.training.stage.prices import stage_price
+from tangram_sim.training.stage.pricing import Pricer, Prices
+from tangram_sim.training.stage.setting import Setting
 from tangram_sim.units import show_bytes
 
 _MENUS = 128  # (island part, microbatch) pairs whose layouts stay priced

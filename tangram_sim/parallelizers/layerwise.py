@@ -13,9 +13,8 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from tangram_sim.errors import InfeasibleError
+from tangram_sim.layers.atoms import Embedding
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering import state
-from tangram_sim.lowering.atoms import Embedding
 from tangram_sim.parallelizers import mixing
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Request
 from tangram_sim.parallelizers.assembly import (
@@ -30,8 +29,9 @@ from tangram_sim.parallelizers.assembly import (
 from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.menu import Menu, Run
 from tangram_sim.parallelizers.mixing import Program
-from tangram_sim.plans import PartialPlan
-from tangram_sim.schedules import holds_whole_depth
+from tangram_sim.training.plan import PartialPlan
+from tangram_sim.training.schedules import holds_whole_depth
+from tangram_sim.training.stage import state
 from tangram_sim.units import show_bytes
 
 _MENUS = 96  # (island part, microbatch, inner depth) whose strategies stay priced

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.models import Experts, Model
+from tangram_sim.training.job import Job
 
 
 @lru_cache(maxsize=4096)

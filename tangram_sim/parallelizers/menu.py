@@ -14,13 +14,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tangram_sim.cost.kernels import Floats
+from tangram_sim.layers.atoms import Embedding, Slice
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering import state
-from tangram_sim.lowering.atoms import Embedding, Slice
-from tangram_sim.lowering.pricing import Pricer, Prices
-from tangram_sim.lowering.runs import Handovers
-from tangram_sim.lowering.setting import Setting
-from tangram_sim.plans import StagePrice
+from tangram_sim.training.plan import StagePrice
+from tangram_sim.training.stage import state
+from tangram_sim.training.stage.pricing import Pricer, Prices
+from tangram_sim.training.stage.runs import Handovers
+from tangram_sim.training.stage.setting import Setting
 
 # Atoms [start, stop) under strategy number `index` of the menu.
 Run: TypeAlias = tuple[int, int, int]

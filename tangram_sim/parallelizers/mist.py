@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tangram_sim.cost.kernels import Floats
+from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.atoms import Slice
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers import interstage
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.assembly import held_in, partial_of
@@ -23,8 +22,9 @@ from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees
 from tangram_sim.parallelizers.menu import Menu, Run
-from tangram_sim.plans import UNLIMITED, PartialPlan
-from tangram_sim.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.plan import UNLIMITED, PartialPlan
+from tangram_sim.training.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.stage.setting import Setting
 
 MOST_POLICIES = 30  # kept for one stage
 WINDOW = 2  # atoms by which an inner boundary may leave its balanced place

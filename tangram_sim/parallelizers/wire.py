@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+from tangram_sim.layers.atoms import Embedding
 from tangram_sim.layouts import RECOMPUTE, Layout
-from tangram_sim.lowering.atoms import Embedding
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.models import Block, Experts
 from tangram_sim.parallelizers.api import Request
-from tangram_sim.plans import LayoutRun
+from tangram_sim.training.plan import LayoutRun
+from tangram_sim.training.stage.setting import Setting
 
 VERSION = 1
 _DEGREES = ("tp", "dp", "cp", "ep", "zero_stage", "slices")

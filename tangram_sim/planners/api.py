@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, field, fields
 
-from tangram_sim.lowering.step import LoweredStep
 from tangram_sim.parallelizers.api import Constraints
-from tangram_sim.planners.cutting import Tolerances
-from tangram_sim.plans import Plan
+from tangram_sim.placement.cutting import Tolerances
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.step.lowered import LoweredStep
 
 # Why a question need not be asked, or its answer not be kept (arXiv:2606.16907, section on pruning).
 POLICIES = ("redundancy", "imbalance", "infeasibility", "incompatibility")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SearchOptions:
     """What the user fixes or asks for beyond model, cluster and job."""
 
     constraints: Constraints = field(default_factory=Constraints)

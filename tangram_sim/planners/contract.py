@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
-from tangram_sim.plans import Plan, holds_batch
+from tangram_sim.training.plan import Plan, holds_batch
 
 
 def check_planner(planner: type[WholeClusterPlanner], prices: Iterable[Price]) -> None:

@@ -12,18 +12,18 @@ from functools import cached_property
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.placement import Placement
-from tangram_sim.lowering.prices import StagePrices
-from tangram_sim.lowering.side_by_side import LoweredPlan, lower_plan
-from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model
-from tangram_sim.planners.api import Wishes
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.coarse.coarse_plan import CoarsePlan, fits, plan_of, step_s
+from tangram_sim.planners.coarse.profile import Profile, SimulatedProfile
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.outline import Outline, fits, plan_of, step_s
-from tangram_sim.planners.profile import Profile, SimulatedProfile
-from tangram_sim.planners.tangram import usable_islands
-from tangram_sim.plans import Plan
+from tangram_sim.planners.tangram.engine import usable_islands
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.stage.prices import StagePrices
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
 
 TRIED = 400  # outlines, best first, that are held against the simulator's memory before a planner gives up
 
@@ -54,7 +54,7 @@ class Price:
     @cached_property
     def profile(self) -> Profile:
         """Seconds and bytes of single layers by GPU kind: what profiling the cluster would give."""
-        islands, _ = usable_islands(self.cluster, self.job, self.hwdb, Wishes())
+        islands, _ = usable_islands(self.cluster, self.job, self.hwdb, SearchOptions())
         return SimulatedProfile(self.model, self.cluster, self.job, self.hwdb, islands, self.lowering.prices)
 
     def lowered(self, plan: Plan) -> LoweredPlan:
@@ -85,7 +85,7 @@ class WholeClusterPlanner(ABC):
 
 
 def best_that_fits(
-    outlines: Iterable[Outline], price: Price, planner: WholeClusterPlanner, profile: Profile | None = None
+    outlines: Iterable[CoarsePlan], price: Price, planner: WholeClusterPlanner, profile: Profile | None = None
 ) -> Plan:
     """The plan of the first outline (they come best first) that the simulator, too, finds to fit memory.
 
@@ -119,7 +119,7 @@ def no_answer(planner: WholeClusterPlanner, price: Price, why: str) -> CannotAns
     return CannotAnswerError(f"{planner.name}: {why}; {planner.limits}")
 
 
-def ranked(outlines: Iterable[Outline], profile: Profile) -> list[tuple[float, Outline]]:
+def ranked(outlines: Iterable[CoarsePlan], profile: Profile) -> list[tuple[float, CoarsePlan]]:
     """Outlines that fit by their profile, with their closed-form step, fastest first; ties by their words."""
     found = dict.fromkeys(outline for outline in outlines if fits(outline, profile))
     return sorted(

@@ -2,7 +2,7 @@
 
 from tangram_sim.sim.contention import play, saturated_links
 from tangram_sim.sim.critical import CriticalPath, critical_path
-from tangram_sim.sim.fast import makespan, makespans, path_totals, play_many, play_steps
+from tangram_sim.sim.fast import makespan, makespans, path_totals, play_many
 from tangram_sim.sim.memory import DeviceMemory, memory_timeline, peak_memory
 from tangram_sim.sim.perfetto import trace_events, trace_json
 from tangram_sim.sim.timeline import Timeline
@@ -19,7 +19,6 @@ __all__ = [
     "peak_memory",
     "play",
     "play_many",
-    "play_steps",
     "saturated_links",
     "trace_events",
     "trace_json",

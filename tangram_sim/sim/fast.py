@@ -4,7 +4,6 @@ import numpy as np
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.opgraph import FloatArray, IntArray, OpGraph, column
-from tangram_sim.schedules.step import StepTemplate
 from tangram_sim.sim.timeline import Timeline
 
 
@@ -100,11 +99,6 @@ def path_totals(
             totals,
         )
     return totals
-
-
-def play_steps(template: StepTemplate, durations: FloatArray) -> FloatArray:
-    """Seconds [K] of K pipeline steps of one template; durations [K, n] come from `template.durations`."""
-    return makespans(template.graph, durations)
 
 
 def _rows(graph: OpGraph, durations: FloatArray) -> FloatArray:

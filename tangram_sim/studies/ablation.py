@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
 from tangram_sim.models import Model
-from tangram_sim.planners.api import POLICIES, Wishes
-from tangram_sim.planners.tangram import tangram
+from tangram_sim.planners.api import POLICIES, SearchOptions
+from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.studies.api import resolve
+from tangram_sim.training.job import Job
 
 WINDOWS = (4.0, 2.0)  # fixed imbalance windows beside the automatic one
 
@@ -44,7 +44,7 @@ def cases() -> Iterator[tuple[str, tuple[str, ...], float]]:
         yield f"all, window {window:g}", POLICIES, window
 
 
-def ablation(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, wishes: Wishes) -> list[Ablated]:
+def ablation(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, wishes: SearchOptions) -> list[Ablated]:
     """A row per case; the first run, which compiles and warms caches, is made twice and counted once.
 
     Raises InfeasibleError as planning does. Single pipelines only: replication asks nothing of its own.
@@ -59,7 +59,7 @@ def _run(
     cluster: Cluster,
     job: Job,
     hwdb: Hwdb,
-    wishes: Wishes,
+    wishes: SearchOptions,
     case: str,
     policies: Sequence[str],
     window: float,

@@ -8,17 +8,15 @@ from pathlib import Path
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
-from tangram_sim.lowering.step import Lowering
 from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
-from tangram_sim.planners.api import Candidate, Wishes
-from tangram_sim.planners.bound import WorkBound
-from tangram_sim.planners.islands import DEFAULT_TOLERANCES, find_islands
-from tangram_sim.planners.search import Progress
-from tangram_sim.planners.tangram import tangram, usable_islands
-from tangram_sim.planners.uniform import Uniform, uniform_plan
-from tangram_sim.plans import Plan
+from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
+from tangram_sim.planners.api import Candidate, SearchOptions
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.composition.search import Progress
+from tangram_sim.planners.tangram.engine import tangram, usable_islands
+from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
+from tangram_sim.studies.batch_estimates import Estimate, Estimator, Refusal
 from tangram_sim.studies.documents import (
     FLEETS,
     MOST_SEQUENCES,
@@ -29,11 +27,13 @@ from tangram_sim.studies.documents import (
     PlanDocument,
 )
 from tangram_sim.studies.forecast import Forecast, document, forecast
-from tangram_sim.studies.intervals import compare
-from tangram_sim.studies.many import Estimate, Estimator, Refusal
 from tangram_sim.studies.planfile import plan_from_document, read_plan
-from tangram_sim.studies.published.stacks import STACKS
-from tangram_sim.studies.wishes import left_out, named_islands, require_possible
+from tangram_sim.studies.search_options import left_out, named_islands, require_possible
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.stacks import STACKS
+from tangram_sim.training.step.intervals import compare
+from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.units import show_bytes, show_seconds
 
 SAME = 1e-9  # relative; the engines agree to this
@@ -48,7 +48,7 @@ class Result:
     candidates: tuple[Candidate, ...] = ()
 
 
-def resolve(job: Job, cluster: Cluster, wishes: Wishes | None = None) -> Job:
+def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> Job:
     """Check a job and settle `--dtype auto`: bf16 if every island that could be used has it, else fp16.
 
     Raises BadInputError or UnknownNameError for impossible or unknown values.
@@ -69,7 +69,9 @@ def resolve(job: Job, cluster: Cluster, wishes: Wishes | None = None) -> Job:
         )
     if job.dtype == "auto":
         usable = [
-            group.node.gpu for group in cluster.groups if _could_be_used(group.name, wishes or Wishes())
+            group.node.gpu
+            for group in cluster.groups
+            if _could_be_used(group.name, wishes or SearchOptions())
         ]
         usable = usable or [group.node.gpu for group in cluster.groups]
         every = all(gpu.peak_flop_per_s("bf16") for gpu in usable)
@@ -95,7 +97,7 @@ def lora_share(model: Model, rank: int, trainable: float = 1.0) -> float:
     return min(lora_parameters(model, rank) / model.parameters, 1.0)
 
 
-def _could_be_used(group: str, wishes: Wishes) -> bool:
+def _could_be_used(group: str, wishes: SearchOptions) -> bool:
     """Whether --order and --exclude leave (a piece of) a node group in; names of islands join group names."""
     named = [name.split("+") for name in wishes.order]
     ordered = not named or any(part.split(".")[0] == group for parts in named for part in parts)
@@ -107,7 +109,7 @@ def plan(
     cluster: Cluster,
     job: Job | None = None,
     *,
-    wishes: Wishes | None = None,
+    wishes: SearchOptions | None = None,
     hwdb: Hwdb | None = None,
     progress: Progress | None = None,
     parallelizer: Parallelizer | None = None,
@@ -117,7 +119,7 @@ def plan(
     Raises InfeasibleError when nothing fits, with what is needed and what there is; BadInputError or
     UnknownNameError for wishes that contradict each other, the model or the cluster.
     """
-    hwdb, wishes = (hwdb or Hwdb.load()).fresh(), wishes or Wishes()
+    hwdb, wishes = (hwdb or Hwdb.load()).fresh(), wishes or SearchOptions()
     job = resolve(job or Job(), cluster, wishes)
     require_stack(job, hwdb)
     if job.schedule == "interleaved":
@@ -229,7 +231,7 @@ def estimate(
     Raises BadInputError or InfeasibleError for degrees that contradict each other or the cluster.
     """
     hwdb, layout = (hwdb or Hwdb.load()).fresh(), layout or Uniform()
-    job = resolve(job or Job(), cluster, Wishes(order=layout.order))
+    job = resolve(job or Job(), cluster, SearchOptions(order=layout.order))
     require_stack(job, hwdb)
     if layout.vpp > 1 and job.schedule == "1f1b":
         job = replace(job, schedule="interleaved")
@@ -259,7 +261,7 @@ def estimate_many(
     for layout in layouts:
         key = (layout.order, layout.vpp > 1)
         if key not in resolved:
-            one = resolve(given, cluster, Wishes(order=layout.order))
+            one = resolve(given, cluster, SearchOptions(order=layout.order))
             chunked = layout.vpp > 1 and one.schedule == "1f1b"
             resolved[key] = replace(one, schedule="interleaved") if chunked else one
         jobs.append(resolved[key])
@@ -308,7 +310,7 @@ def _require_units(made: Plan) -> None:
 
 def lower_bound(made: Plan, hwdb: Hwdb) -> float:
     """The bound on the step of any plan for the same model, cluster and job."""
-    islands, _ = usable_islands(made.cluster, made.job, hwdb, Wishes())
+    islands, _ = usable_islands(made.cluster, made.job, hwdb, SearchOptions())
     return WorkBound(made.model, made.job, islands, hwdb, made.cluster).step_s()
 
 

@@ -6,13 +6,13 @@ from typing import TypeVar
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import RECOMPUTE, Layout
-from tangram_sim.lowering.peaks import capacity_bytes, device_bytes
-from tangram_sim.lowering.side_by_side import lower_plan
-from tangram_sim.lowering.step import Lowering
 from tangram_sim.parallelizers.layouts import choices, divisors, expert_degrees, objection
-from tangram_sim.plans import LayerLayout, Plan
 from tangram_sim.sim.critical import critical_path
 from tangram_sim.studies.forecast import Forecast, Share, forecast, longest_run
+from tangram_sim.training.plan import LayerLayout, Plan
+from tangram_sim.training.stage.peaks import capacity_bytes, device_bytes
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import show_bytes, show_seconds
 
 CAUSES = {

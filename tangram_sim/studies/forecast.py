@@ -7,21 +7,21 @@ import numpy as np
 from tangram_sim import __version__
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.hwdb import Hwdb, cluster_to_dict
-from tangram_sim.lowering import peaks
-from tangram_sim.lowering.chain import class_seconds
-from tangram_sim.lowering.factors import ClassShares
-from tangram_sim.lowering.ideal import model_flop
-from tangram_sim.lowering.program import CLASSES
-from tangram_sim.lowering.runs import programs_of
-from tangram_sim.lowering.sharing import atoms_held
-from tangram_sim.lowering.side_by_side import LoweredPlan, lower_plan
-from tangram_sim.lowering.step import LoweredStep, Lowering
-from tangram_sim.plans import LayerLayout, Part, Plan, Stage
+from tangram_sim.layers.chain import class_seconds
+from tangram_sim.layers.program import CLASSES
 from tangram_sim.sim import contention, fast
 from tangram_sim.sim.timeline import Timeline
 from tangram_sim.studies.documents import GpuKind, PlanDocument, StageForecast
-from tangram_sim.studies.intervals import Uncertainty, uncertainty
 from tangram_sim.studies.planfile import job_document, model_to_dict, pipeline_documents
+from tangram_sim.training.plan import LayerLayout, Part, Plan, Stage
+from tangram_sim.training.stage import peaks
+from tangram_sim.training.stage.runs import programs_of
+from tangram_sim.training.stage.sharing import atoms_held
+from tangram_sim.training.step.factors import ClassShares
+from tangram_sim.training.step.ideal import model_flop
+from tangram_sim.training.step.intervals import Uncertainty, uncertainty
+from tangram_sim.training.step.lowered import LoweredStep, Lowering
+from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,8 @@ from tangram_sim.datafiles import read_json
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
 from tangram_sim.hwdb.families.config import LARGEST_SIZE, MOST_LAYERS
-from tangram_sim.jobs import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.models import Block, Model
-from tangram_sim.plans import (
-    LayerLayout,
-    Part,
-    Pipeline,
-    Plan,
-    Stage,
-    holds_batch,
-    sequences_processed,
-)
 from tangram_sim.studies.documents import (
     SCHEMA_VERSION,
     JobDocument,
@@ -33,6 +23,16 @@ from tangram_sim.studies.documents import (
     StageDocument,
 )
 from tangram_sim.studies.replay import check_pipelines, overlaid
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
+from tangram_sim.training.plan import (
+    LayerLayout,
+    Part,
+    Pipeline,
+    Plan,
+    Stage,
+    holds_batch,
+    sequences_processed,
+)
 
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 _MODEL: TypeAdapter[Model] = TypeAdapter(Model)

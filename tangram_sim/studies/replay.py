@@ -7,11 +7,11 @@ from typing import Any
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, Row
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import expert_degrees
-from tangram_sim.plans import Part, Pipeline, Stage
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Part, Pipeline, Stage
 
 # Columns of hwdb/nodes.csv and the key of a cluster file's group that each sets.
 _NODE_COLUMNS = {"gpu": "gpu", "intra_link": "intra_link", "nic_gbps": "nic_gbps", "nics": "nics"}

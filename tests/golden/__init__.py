@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.jobs import Job
 from tangram_sim.studies import api
+from tangram_sim.training.job import Job
 
 FOLDER = Path(__file__).parent
 CASES = {

@@ -10,12 +10,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from tangram_sim.clusters import Island
 from tangram_sim.cost.kernels import attention_flop
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering import gemms
-from tangram_sim.lowering.setting import Setting
-from tangram_sim.lowering.state import held
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage import gemms
+from tangram_sim.training.stage.setting import Setting
+from tangram_sim.training.stage.state import held
 from tests.with_torch.blocks import TorchBlock
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch")

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster, Node, NodeGroup
+from tangram_sim.export import launch
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.studies.exporting import launch
 
 _PROGRAM = """\
 import os, sys

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tangram_sim.clusters import Cluster, Node, NodeGroup
+from tangram_sim.export.formats import export
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Attention, Block, FeedForward, Model
-from tangram_sim.plans import Plan, Share, pipeline_of_shares
-from tangram_sim.studies.exporting.formats import export
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
 
 MICROBATCHES = 4
 _PROGRAM = """\

@@ -13,10 +13,10 @@ from tangram_validate.runner import RunRequest, run_plan, single_process_losses
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
 from tangram_sim.hwdb.model_file import from_model_file
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.planners.uniform import Uniform, uniform_plan
-from tangram_sim.plans import LayerLayout, Part, Plan, Stage
+from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import LayerLayout, Part, Plan, Stage
 
 TOLERANCE = 5e-6  # relative; a wrong gradient changes the second loss by 1e-4 and more
 WORLD = 5

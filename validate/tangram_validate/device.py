@@ -17,10 +17,10 @@ from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
 from tangram_sim.hwdb.model_file import from_model_file
-from tangram_sim.jobs import Job
 from tangram_sim.models import Model
-from tangram_sim.planners.uniform import Uniform
+from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies import api
+from tangram_sim.training.job import Job
 from tangram_validate import kernels
 from tangram_validate.device_rows import GPU, overlay, peaks_of, shapes_of
 from tangram_validate.memory import peak_bytes

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.lowering.side_by_side import lower_plan
-from tangram_sim.lowering.step import Lowering
-from tangram_sim.plans import Plan
 from tangram_sim.sim import contention
-from tangram_sim.studies.mixed_runs.habits import Habits, with_habits
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import lower_plan
+from tangram_sim.validation.mixed_runs.habits import FrameworkTraits, with_habits
 
 WIDTH = 256  # of the products that stand for a backward pass
 REPEATS = 5
@@ -65,6 +65,6 @@ def bench_hidden(members: Sequence[int], size: int) -> float | None:
 def step_s(plan: Plan, overlapped_s: float, hidden: float, hwdb: Hwdb) -> float:
     """Seconds of a step that takes `overlapped_s` where reductions overlap, if only a share of them does."""
     lowering = Lowering.of(plan, hwdb)
-    behind = with_habits(lower_plan(plan, lowering), lowering, Habits(reduces_last=True))
+    behind = with_habits(lower_plan(plan, lowering), lowering, FrameworkTraits(reduces_last=True))
     last_s = contention.play(behind.graph()).makespan_s
     return overlapped_s + (1.0 - hidden) * max(last_s - overlapped_s, 0.0)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
-from tangram_sim.jobs import Job
 from tangram_sim.models import Model
-from tangram_sim.planners.uniform import Uniform
+from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies import api
+from tangram_sim.training.job import Job
 
 SIZES = (1, 4)  # sequences of a pass
 WARM, REPEATS = 3, 7  # the first passes meet memory that was never touched

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.plans import Plan
+from tangram_sim.training.plan import Plan
 from tangram_validate.emulated import Device, Speed
 from tangram_validate.errors import TestbedError
 from tangram_validate.launch import Ranks

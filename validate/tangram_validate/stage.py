@@ -18,11 +18,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.jobs import Job
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.sharing import atoms_held
 from tangram_sim.models import Experts, Model
-from tangram_sim.plans import Plan, Stage
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan, Stage
+from tangram_sim.training.stage.sharing import atoms_held
 from tangram_validate import transformer
 from tangram_validate.boundary import Side
 from tangram_validate.emulated import Device, EmulatedAtom, EmulatedOptimizer

@@ -1,7 +1,7 @@
 """One training step on one rank: our own schedule's order, torch's own modules, messages between stages.
 
-The order of passes is `tangram_sim.schedules`', so a run validates it too. Receives are posted when the
-step begins (gloo moves data only once both ends have asked), sends are asynchronous.
+The order of passes is `tangram_sim.training.schedules`', so a run validates it too. Receives are posted
+when the step begins (gloo moves data only once both ends have asked), sends are asynchronous.
 """
 
 import time
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from tangram_sim.schedules import Pass, schedule_named
+from tangram_sim.training.schedules import Pass, schedule_named
 from tangram_validate.boundary import Side, Transfer, require_rows
 from tangram_validate.runner import boundaries
 from tangram_validate.stage import DTYPES, Chunk, RankStage

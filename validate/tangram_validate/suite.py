@@ -14,11 +14,11 @@ from typing import Any
 
 from tangram_sim.errors import InfeasibleError, TangramError, unknown_name
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
-from tangram_sim.jobs import Job
 from tangram_sim.models import Model
-from tangram_sim.planners.uniform import Uniform, chunk_bounds
+from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds
 from tangram_sim.studies import api
 from tangram_sim.studies.api import Result
+from tangram_sim.training.job import Job
 from tangram_validate import overlap
 from tangram_validate.calibration import Calibration, calibrate, overlay_of
 from tangram_validate.errors import TestbedError
@@ -224,13 +224,13 @@ def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
 def _planned(planner: str, model: Model, cluster: Any, job: Job, hwdb: Hwdb) -> Result:
     """A planner's plan: `tangram`, or `uniform`, the best even layout over all ranks."""
     from tangram_sim.parallelizers.api import Constraints
-    from tangram_sim.planners.api import Wishes
+    from tangram_sim.planners.api import SearchOptions
 
     if planner == "tangram":
         # gloo on CPU overlaps nothing of ZeRO or sequence parallelism: see the docs.
         fixed = (("cp", 1), ("ep", 1), ("zero_stage", 0))
         constraints = Constraints(fixed, ("none",), 0, False)
-        return api.plan(model, cluster, job, wishes=Wishes(constraints=constraints), hwdb=hwdb)
+        return api.plan(model, cluster, job, wishes=SearchOptions(constraints=constraints), hwdb=hwdb)
     if planner != "uniform":
         raise unknown_name("planner", planner, ("tangram", "uniform"))
     found = []

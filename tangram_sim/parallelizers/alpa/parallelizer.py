@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.parallelizers.alpa.shardings import degrees, shardings
 from tangram_sim.parallelizers.alpa.stages import split
 from tangram_sim.parallelizers.api import Request
@@ -19,7 +18,8 @@ from tangram_sim.parallelizers.assembly import held_in
 from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.menu import Menu
-from tangram_sim.plans import UNLIMITED
+from tangram_sim.training.plan import UNLIMITED
+from tangram_sim.training.stage.setting import Setting
 
 _CUTS = 4096  # answers of the t_max program that stay known
 

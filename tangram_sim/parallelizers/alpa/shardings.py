@@ -7,13 +7,13 @@ from math import prod
 import numpy as np
 
 from tangram_sim.cost.collectives import all_reduce_s, group
-from tangram_sim.jobs import Job
-from tangram_sim.lowering.setting import Setting
 from tangram_sim.models import Block, Model
 from tangram_sim.parallelizers.alpa.ilp import Sharding, solve
 from tangram_sim.parallelizers.alpa.mesh import Axis, Mesh
 from tangram_sim.parallelizers.alpa.operators import Builder, block_graph
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage.setting import Setting
 
 HELD = (1, 8)  # microbatches in flight where memory is counted: the last stage, and one in front
 _SHRINK = 0.7  # each program may hold at most this share of what the one before held

@@ -1,0 +1,47 @@
+"""Generates the JSON Schemas of all documents: `python -m tangram_sim.cli.schemas docs/schema`."""
+
+import json
+import sys
+from pathlib import Path
+
+from tangram_sim.datafiles import write_whole
+from tangram_sim.export.rankmap import RankMapDocument
+from tangram_sim.purchasing.documents import PurchaseDocument, WhatIfDocument
+from tangram_sim.studies.comparison import ComparisonDocument
+from tangram_sim.studies.documents import (
+    Document,
+    IslandsDocument,
+    ModelDocument,
+    ParametersDocument,
+    PlanDocument,
+)
+from tangram_sim.studies.exporting.rankmap import RankMapDocument
+from tangram_sim.studies.goodput import GoodputDocument
+from tangram_sim.studies.purchasing.documents import PurchaseDocument, WhatIfDocument
+
+DOCUMENTS: dict[str, type[Document]] = {
+    "plan": PlanDocument,
+    "islands": IslandsDocument,
+    "model": ModelDocument,
+    "parameters": ParametersDocument,
+    "what-if": WhatIfDocument,
+    "purchase": PurchaseDocument,
+    "rankmap": RankMapDocument,
+    "compare": ComparisonDocument,
+    "goodput": GoodputDocument,
+}
+
+
+def schema_text(name: str) -> str:
+    """The JSON Schema of one document, as text."""
+    return json.dumps(DOCUMENTS[name].model_json_schema(), indent=2) + "\n"
+
+
+def main(folder: Path) -> None:
+    """Write all schemas into `folder`."""
+    for name in DOCUMENTS:
+        write_whole(folder / f"{name}.schema.json", schema_text(name))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,96 @@
+"""DeepSpeed: its JSON configuration, and the arguments of its `PipelineModule` (0.19).
+
+Ranks of `ProcessTopology(axes=[pipe, data, model])` count model fastest, then data, pipe: as plans do. Its
+partitions even out layers over stages (`PipelineModule._partition_layers`), so no other cut can be asked for;
+ZeRO 2 and 3 do not go with stages (`PipelineEngine`).
+"""
+
+import json
+from typing import Any
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.export.megatron import chunks_of
+from tangram_sim.export.uniform import Shape, Uniform, check_ranks, refuse
+
+FILE, PIPELINE_FILE = "ds_config.json", "pipeline.json"
+_DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": ""}
+_OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD", "lion": "Lion"}
+
+
+def config(plan: Uniform) -> dict[str, Any]:
+    """The configuration. Raises CannotExportError."""
+    shape, job = plan.shape, plan.job
+    reasons = []
+    sizes = {sum(stop - start for start, stop in chunks) for chunks in shape.layers}
+    if len(sizes) > 1:
+        reasons.append(f"stages of unequal depth ({', '.join(map(str, sorted(sizes)))} blocks)")
+    if shape.pp > 1 and job.schedule != "1f1b":
+        reasons.append(f"schedule {job.schedule}: 1f1b is the one it has")
+    if shape.pp > 1 and plan.zero_stage > 1:
+        reasons.append(f"ZeRO {plan.zero_stage} together with pipeline stages")
+    if shape.cp > 1:
+        reasons.append(f"context parallelism (cp {shape.cp}): it has another kind (Ulysses)")
+    if shape.ep > 1:
+        reasons.append(f"expert parallelism (ep {shape.ep}): an argument of its MoE layer, not configuration")
+    if plan.recompute == "selective":
+        reasons.append("selective recomputation: whole layers are what it checkpoints")
+    if job.dtype not in _DTYPES:
+        reasons.append(f"precision {job.dtype}: {', '.join(_DTYPES)} are what it has")
+    if job.optimizer not in _OPTIMIZERS:
+        reasons.append(f"optimizer {job.optimizer}: {', '.join(_OPTIMIZERS)} are what it has")
+    refuse("DeepSpeed", reasons)
+    found: dict[str, Any] = {
+        "train_batch_size": job.global_batch,
+        "train_micro_batch_size_per_gpu": plan.microbatch_per_rank,
+        "gradient_accumulation_steps": plan.microbatches,
+        "optimizer": {"type": _OPTIMIZERS[job.optimizer], "params": {}},
+        "zero_optimization": {"stage": plan.zero_stage},
+    }
+    if _DTYPES[job.dtype]:
+        found[_DTYPES[job.dtype]] = {"enabled": True}
+    if shape.tp > 1 and shape.pp == 1:
+        found["tensor_parallel"] = {"autotp_size": shape.tp}
+    return found
+
+
+def pipeline(plan: Uniform) -> dict[str, Any]:
+    """What a program gives to `ProcessTopology` and `PipelineModule`; `layers` are transformer blocks."""
+    shape = plan.shape
+    return {
+        "topology": {"axes": ["pipe", "data", "model"], "dims": [shape.pp, shape.dp, shape.tp]},
+        "partition_method": "type:Block",
+        "activation_checkpoint_interval": 1 if plan.recompute == "full" else 0,
+        "layers": shape.blocks,
+    }
+
+
+def write(plan: Uniform) -> tuple[dict[str, str], list[str]]:
+    """(files, notes for the person). Raises CannotExportError."""
+    files = {FILE: json.dumps(config(plan), indent=1) + "\n"}
+    files[PIPELINE_FILE] = json.dumps(pipeline(plan), indent=1) + "\n"
+    notes = [
+        f"{PIPELINE_FILE} holds arguments for `PipelineModule` and its topology: your program passes them; "
+        "put the name of your block's class behind `type:`"
+    ]
+    if plan.shape.tp > 1 and plan.shape.pp > 1:
+        notes.append("tensor parallelism inside stages is your model's to do: the topology gives its groups")
+    if plan.recompute == "full" and plan.shape.pp == 1:
+        notes.append("recomputation of whole layers is your model's to switch on")
+    return files, notes
+
+
+def read(text: str, pipeline_text: str, ranks: tuple[int, ...]) -> Shape:
+    """The shape that the files and the launch order give. Raises BadInputError for malformed text."""
+    try:
+        whole, found = json.loads(text), json.loads(pipeline_text)
+        axes = dict(zip(found["topology"]["axes"], found["topology"]["dims"], strict=True))
+        pp, dp, tp, blocks = axes["pipe"], axes["data"], axes["model"], int(found["layers"])
+        batch = whole["train_micro_batch_size_per_gpu"] * whole["gradient_accumulation_steps"] * dp
+        agrees = batch == whole["train_batch_size"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInputError(f"{FILE} or {PIPELINE_FILE}: malformed: {error}") from None
+    if not agrees or blocks % pp:
+        raise BadInputError(f"{FILE}: batch sizes or layers do not agree with dp {dp} and pp {pp}")
+    shape = Shape(tp, 1, dp, 1, chunks_of([blocks // pp] * pp, pp), ranks)
+    check_ranks(shape)
+    return shape

@@ -1,0 +1,121 @@
+"""The formats of `tangram export` by name; every file is read back before it is handed out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tangram_sim.errors import TangramError, unknown_name
+from tangram_sim.export import deepspeed, launch, megatron, rankmap, schedule_csv, torchtitan
+from tangram_sim.export.uniform import Shape, uniform_of
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.schedules.named import schedule_named
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Files by name, and what a person should know of them."""
+
+    files: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def export(plan: Plan, to: str) -> Exported:
+    """The launch configuration of a plan for a framework.
+
+    Raises UnknownNameError for another format, CannotExportError for a plan that a framework cannot express.
+    """
+    if to not in FORMATS:
+        raise unknown_name("format", to, FORMATS)
+    return FORMATS[to](plan)
+
+
+def _what(plan: Plan) -> str:
+    return f"{plan.model.name} on {plan.cluster.name}: {plan.gpus_used} processes"
+
+
+def _same(found: object, given: object, what: str) -> None:
+    """Raise TangramError if a file that was just written does not read back."""
+    if found != given:
+        raise TangramError(f"{what} reads back as another plan; this is a fault of the program: report it")
+
+
+def _started(plan: Plan, ranks: tuple[int, ...]) -> tuple[str, list[str]]:
+    """(launch script, notes)."""
+    text = launch.write(ranks, plan.cluster, _what(plan))
+    _same(launch.read(text, plan.cluster), ranks, launch.FILE)
+    notes = []
+    nodes = launch.split_nodes(launch.agents_of(ranks, plan.cluster))
+    if nodes:
+        notes.append(
+            f"node {', '.join(map(str, nodes))} runs several agents: its ranks do not follow each other"
+        )
+    if len(ranks) < plan.cluster.gpus:
+        notes.append(f"{plan.cluster.gpus - len(ranks)} GPUs of the cluster stay idle")
+    return text, notes
+
+
+def _rankmap(plan: Plan) -> Exported:
+    text = rankmap.write(plan)
+    _same(rankmap.read(text), plan.pipelines, rankmap.FILE)
+    return Exported({rankmap.FILE: text}, ())
+
+
+def _torchrun(plan: Plan) -> Exported:
+    text, notes = _started(plan, rankmap.gpus_in_order(plan))
+    notes.insert(0, f"torchrun starts processes; what each does is in {rankmap.FILE}, for your program")
+    return Exported({launch.FILE: text, **_rankmap(plan).files}, tuple(notes))
+
+
+def _pooled(plan: Plan, shape: Shape, files: dict[str, str], notes: list[str], zero_stage: int) -> Exported:
+    """The files of a framework with the launch script that gives its ranks their GPUs."""
+    text, more = _started(plan, shape.ranks)
+    if len(plan.pipelines) > 1 and zero_stage:
+        notes.append(
+            "equal pipelines became data parallelism: states are sharded over all of them, wider than planned"
+        )
+    return Exported({**files, launch.FILE: text}, (*notes, *more))
+
+
+def _megatron(plan: Plan) -> Exported:
+    uniform = uniform_of(plan, "Megatron-LM")
+    text, notes = megatron.write(uniform)
+    _same(megatron.read(text, uniform.shape.ranks), uniform.shape, megatron.FILE)
+    return _pooled(plan, uniform.shape, {megatron.FILE: text}, notes, uniform.zero_stage)
+
+
+def _torchtitan(plan: Plan) -> Exported:
+    uniform = uniform_of(plan, "TorchTitan")
+    text, notes = torchtitan.write(uniform)
+    found = torchtitan.read(text, uniform.shape.ranks, plan.model.layers)
+    _same(found, uniform.shape, torchtitan.FILE)
+    return _pooled(plan, uniform.shape, {torchtitan.FILE: text}, notes, uniform.zero_stage)
+
+
+def _deepspeed(plan: Plan) -> Exported:
+    uniform = uniform_of(plan, "DeepSpeed")
+    files, notes = deepspeed.write(uniform)
+    found = deepspeed.read(files[deepspeed.FILE], files[deepspeed.PIPELINE_FILE], uniform.shape.ranks)
+    _same(found, uniform.shape, deepspeed.FILE)
+    return _pooled(plan, uniform.shape, files, notes, uniform.zero_stage)
+
+
+def _schedule(plan: Plan) -> Exported:
+    files = schedule_csv.write(plan)
+    schedule = schedule_named(plan.job.schedule)
+    for number, pipeline in enumerate(plan.pipelines):
+        depth = len(pipeline.stages)
+        chunks = max(len(stage.chunks) for stage in pipeline.stages) or 1
+        order = schedule.order(depth, pipeline.microbatches, chunks)
+        name = schedule_csv.file_name(plan, number)
+        _same(schedule_csv.read(files[name]), [order.stage(stage) for stage in range(depth)], name)
+    note = "the order of passes alone: cuts, degrees and ranks are not in it (`--to rankmap` has them)"
+    return Exported(files, (note,))
+
+
+FORMATS: dict[str, Callable[[Plan], Exported]] = {
+    "rankmap": _rankmap,
+    "torchrun": _torchrun,
+    "megatron": _megatron,
+    "torchtitan": _torchtitan,
+    "deepspeed": _deepspeed,
+    "torch-pipeline-csv": _schedule,
+}

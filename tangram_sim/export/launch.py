@@ -1,0 +1,113 @@
+"""torchrun: which processes start on which node so that every rank gets the GPU that a plan gives it.
+
+An agent of torchrun gets consecutive ranks, as many as it starts, in order of `--node-rank`
+(torch.distributed.elastic, `_assign_worker_ranks`: cumulative sums, so agents may differ in size). Ranks that
+stand on one node but do not follow each other need an agent each; CUDA_VISIBLE_DEVICES says which GPUs are an
+agent's, in order.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError
+from tangram_sim.export.rankmap import places_of
+
+FILE = "launch.sh"
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One torchrun process: consecutive ranks on GPUs of one node."""
+
+    node: int
+    first_rank: int
+    local_gpus: tuple[int, ...]
+    kind: str
+
+
+def agents_of(ranks: Sequence[int], cluster: Cluster) -> tuple[Agent, ...]:
+    """The fewest agents that give rank r the cluster's GPU `ranks[r]`."""
+    places, found = places_of(cluster), list[Agent]()
+    for rank, gpu in enumerate(ranks):
+        node, local, kind = places[gpu]
+        if found and found[-1].node == node:
+            last = found[-1]
+            found[-1] = Agent(node, last.first_rank, (*last.local_gpus, local), kind)
+        else:
+            found.append(Agent(node, rank, (local,), kind))
+    return tuple(found)
+
+
+def split_nodes(agents: Sequence[Agent]) -> tuple[int, ...]:
+    """Nodes that run more than one agent."""
+    nodes = [agent.node for agent in agents]
+    return tuple(node for node in dict.fromkeys(nodes) if nodes.count(node) > 1)
+
+
+_HEAD = """\
+#!/bin/sh
+# {what}
+# On the node of each agent: MASTER_ADDR=<host of agent 0> sh {file} AGENT PROGRAM [ARGUMENTS...]
+# Nodes and GPUs are numbered from 0, nodes in the order of the cluster file.
+set -eu
+agent=${{1:?give the number of an agent, 0 to {last}}}
+shift
+case "$agent" in
+"""
+_LINE = """\
+  {agent}) # node {node}: {kind}, ranks {first} to {last}
+    CUDA_VISIBLE_DEVICES={gpus} exec torchrun --nnodes={agents} --node-rank={agent} --nproc-per-node={count} \
+--master-addr="${{MASTER_ADDR:?}}" --master-port="${{MASTER_PORT:-29500}}" "$@" ;;
+"""
+_TAIL = """\
+  *) echo "agent $agent: there are 0 to {last}" >&2; exit 2 ;;
+esac
+"""
+_READ = re.compile(
+    r"\) # node (?P<node>\d+): .*\n\s+CUDA_VISIBLE_DEVICES=(?P<gpus>[\d,]+) exec torchrun "
+    r"--nnodes=(?P<agents>\d+) "
+    r"--node-rank=(?P<rank>\d+) --nproc-per-node=(?P<count>\d+) "
+)
+
+
+def write(ranks: Sequence[int], cluster: Cluster, what: str) -> str:
+    """A shell script that starts one agent; `what` says for which model and plan."""
+    agents = agents_of(ranks, cluster)
+    last = len(agents) - 1
+    lines = [
+        _LINE.format(
+            agent=number,
+            node=agent.node,
+            kind=agent.kind,
+            first=agent.first_rank,
+            last=agent.first_rank + len(agent.local_gpus) - 1,
+            gpus=",".join(map(str, agent.local_gpus)),
+            agents=len(agents),
+            count=len(agent.local_gpus),
+        )
+        for number, agent in enumerate(agents)
+    ]
+    plain = " ".join(what.split())
+    return "".join([_HEAD.format(what=plain, file=FILE, last=last), *lines, _TAIL.format(last=last)])
+
+
+def read(text: str, cluster: Cluster) -> tuple[int, ...]:
+    """The cluster's GPU of every rank, as torchrun numbers them. Raises BadInputError for another script."""
+    found = [match.groupdict() for match in _READ.finditer(text)]
+    ordered = sorted(found, key=lambda one: int(one["rank"]))
+    if not found or [int(one["rank"]) for one in ordered] != list(range(int(found[0]["agents"]))):
+        raise BadInputError(f"{FILE}: not a launch script of `tangram export`, or agents are missing")
+    first = [0]
+    for group in cluster.node_group:
+        first.append(first[-1] + cluster.groups[group].node.gpus)
+    ranks: list[int] = []
+    for one in ordered:
+        gpus = [int(gpu) for gpu in one["gpus"].split(",")]
+        if len(gpus) != int(one["count"]):
+            raise BadInputError(
+                f"{FILE}: agent {one['rank']} starts {one['count']} processes on {len(gpus)} GPUs"
+            )
+        ranks += [first[int(one["node"])] + gpu for gpu in gpus]
+    return tuple(ranks)

@@ -1,0 +1,174 @@
+"""Megatron-LM: the arguments of `pretrain_gpt.py` (megatron/training/arguments.py; megatron-core 0.16).
+
+Ranks count tp, cp, dp, pp from fastest to slowest (megatron.core.parallel_state, order tp-cp-ep-dp-pp): as
+plans do. Uneven cuts are `--pipeline-model-parallel-layout`: stages between bars, chunk by chunk when
+interleaved; E embedding, t block, L loss.
+"""
+
+import shlex
+from typing import Any
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.export.uniform import Shape, Uniform, check_ranks, refuse
+from tangram_sim.models import Experts, Model
+
+FILE = "megatron.args"
+_DTYPES = {
+    "bf16": "--bf16",
+    "fp16": "--fp16",
+    "fp32": "",
+    "fp8": "--bf16 --fp8-format hybrid",
+    "mxfp8": "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8",
+    "nvfp4": "--bf16 --fp4-format e2m1",
+}
+_OPTIMIZERS = {"adamw": "adam", "adam": "adam", "sgd": "sgd", "momentum": "sgd"}
+_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+
+
+def layout_text(layers: tuple[tuple[tuple[int, int], ...], ...]) -> str:
+    """The layout string: all first chunks, then all second ones; no `*`, which a shell would expand."""
+    chunks = max(len(one) for one in layers) or 1
+    places = [
+        stage[chunk][1] - stage[chunk][0] if chunk < len(stage) else 0
+        for chunk in range(chunks)
+        for stage in layers
+    ]
+    words = ["t" * blocks for blocks in places]
+    words[0], words[-1] = "E" + words[0], words[-1] + "L"
+    return "|".join(words)
+
+
+def write(plan: Uniform) -> tuple[str, list[str]]:
+    """(text of the file, notes for the person). Raises CannotExportError."""
+    shape, job = plan.shape, plan.job
+    reasons = []
+    if shape.pp > 1 and job.schedule not in ("1f1b", "interleaved"):
+        reasons.append(f"schedule {job.schedule}: 1f1b and interleaved are what it has")
+    if job.dtype not in _DTYPES:
+        reasons.append(f"precision {job.dtype}: {', '.join(_DTYPES)} are what it has")
+    if job.optimizer not in _OPTIMIZERS:
+        reasons.append(f"optimizer {job.optimizer}: adam (adamw) and sgd are what it has")
+    if shape.ep > 1 and shape.dp * shape.cp % shape.ep:
+        reasons.append(f"ep {shape.ep} does not divide dp {shape.dp} x cp {shape.cp}")
+    if shape.tp == 1 and plan.sequence_parallel:
+        reasons.append("sequence parallelism with tp 1")
+    refuse("Megatron-LM", reasons)
+    words: dict[str, Any] = {
+        "--tensor-model-parallel-size": shape.tp,
+        "--pipeline-model-parallel-size": shape.pp,
+        "--context-parallel-size": shape.cp,
+        "--expert-model-parallel-size": shape.ep,
+    }
+    if shape.pp > 1 and (shape.vpp > 1 or not _even(shape)):
+        words["--pipeline-model-parallel-layout"] = layout_text(shape.layers)
+    shape_words, notes = _model(plan.model)
+    words |= shape_words
+    words |= {
+        "--seq-length": job.seq,
+        "--max-position-embeddings": max(job.seq, plan.model.max_seq),
+        "--micro-batch-size": plan.microbatch_per_rank,
+        "--global-batch-size": job.global_batch,
+        "--optimizer": _OPTIMIZERS[job.optimizer],
+    }
+    if job.optimizer == "sgd":
+        words["--sgd-momentum"] = 0.0
+    if plan.zero_stage == 1:
+        words["--use-distributed-optimizer"] = None
+    elif plan.zero_stage:
+        words |= {
+            "--use-megatron-fsdp": None,
+            "--data-parallel-sharding-strategy": _SHARDING[plan.zero_stage],
+            "--ckpt-format": "fsdp_dtensor",
+        }
+    if plan.sequence_parallel:
+        words["--sequence-parallel"] = None
+    if plan.recompute == "selective":
+        words["--recompute-granularity"] = "selective"
+    elif plan.recompute == "full":
+        words |= {
+            "--recompute-granularity": "full",
+            "--recompute-method": "uniform",
+            "--recompute-num-layers": 1,
+        }
+    lines = [name if value is None else f"{name} {value}" for name, value in words.items()]
+    if _DTYPES[job.dtype]:
+        lines.append(_DTYPES[job.dtype])
+    return "\n".join(lines) + "\n", notes
+
+
+def _even(shape: Shape) -> bool:
+    sizes = {sum(stop - start for start, stop in chunks) for chunks in shape.layers}
+    return len(sizes) == 1
+
+
+def _model(model: Model) -> tuple[dict[str, Any], list[str]]:
+    """(arguments of the model's shape, notes on what they leave open)."""
+    words: dict[str, Any] = {"--num-layers": model.layers, "--hidden-size": model.hidden}
+    kinds = dict.fromkeys((block.attention, block.feed_forward) for block in model.blocks)
+    if len(kinds) > 1 or model.blocks[0].attention.kv_rank:
+        return words, ["blocks that differ, or latent attention: their sizes are yours to give"]
+    attention, part = next(iter(kinds))
+    words |= {"--num-attention-heads": attention.heads, "--kv-channels": attention.head_dim}
+    if attention.kv_heads != attention.heads:
+        words |= {"--group-query-attention": None, "--num-query-groups": attention.kv_heads}
+    words["--ffn-hidden-size"] = part.width
+    if isinstance(part, Experts):
+        words |= {
+            "--num-experts": part.experts,
+            "--moe-router-topk": part.active,
+            "--moe-ffn-hidden-size": part.width,
+        }
+    if part.gated:
+        words["--swiglu"] = None
+    if not model.tied:
+        words["--untie-embeddings-and-output-weights"] = None
+    return words, ["norms, position embedding, tokenizer, data and learning rate are yours to give"]
+
+
+def read(text: str, ranks: tuple[int, ...]) -> Shape:
+    """The shape that the arguments and the launch order give. Raises BadInputError for malformed text."""
+    words = arguments(text)
+    try:
+        tp, pp, cp, ep, blocks = (
+            int(words[f"--{name}"])
+            for name in (
+                "tensor-model-parallel-size",
+                "pipeline-model-parallel-size",
+                "context-parallel-size",
+                "expert-model-parallel-size",
+                "num-layers",
+            )
+        )
+    except (KeyError, ValueError) as error:
+        raise BadInputError(f"{FILE}: {error} is missing or no number") from None
+    layout = words.get("--pipeline-model-parallel-layout")
+    sizes = [stage.count("t") for stage in layout.split("|")] if layout else [blocks // pp] * pp
+    if len(sizes) % pp or sum(sizes) != blocks:
+        raise BadInputError(f"{FILE}: layout {layout} does not hold {blocks} layers on {pp} stages")
+    shape = Shape(tp, cp, len(ranks) // (tp * cp * pp), ep, chunks_of(sizes, pp), ranks)
+    check_ranks(shape)
+    return shape
+
+
+def chunks_of(sizes: list[int], pp: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Chunks of every stage from the blocks of every place: all first chunks, then all second ones."""
+    layers: list[list[tuple[int, int]]] = [[] for _ in range(pp)]
+    start = 0
+    for place, size in enumerate(sizes):
+        if size:
+            layers[place % pp].append((start, start + size))
+        start += size
+    return tuple(map(tuple, layers))
+
+
+def arguments(text: str) -> dict[str, str]:
+    """Flags and their values ("" for switches)."""
+    words: dict[str, str] = {}
+    name = ""
+    for word in shlex.split(text):
+        if word.startswith("--"):
+            name = word
+            words[name] = ""
+        elif name:
+            words[name] = word
+    return words

@@ -1,0 +1,59 @@
+"""The order of passes as the CSV that `torch.distributed.pipelining` loads (`_load_csv`, compute only).
+
+A row per pipeline rank, a cell per pass: stage, kind, microbatch, like 2F0. Kinds are F, B (whole backward),
+or I (input gradient) and W (weight gradient) where a schedule splits it. Stages of several chunks count all
+first chunks, then all second ones.
+"""
+
+import csv
+import io
+import re
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.training.plan import Pipeline, Plan
+from tangram_sim.training.schedules.base import Pass, Schedule
+from tangram_sim.training.schedules.named import schedule_named
+
+_CELL = re.compile(r"(\d+)([FBIW])(\d+)")
+
+
+def file_name(plan: Plan, number: int) -> str:
+    """The file of one pipeline."""
+    return "schedule.csv" if len(plan.pipelines) == 1 else f"schedule-{number}.csv"
+
+
+def write(plan: Plan) -> dict[str, str]:
+    """A file per pipeline: pipelines that run side by side have orders of their own."""
+    schedule = schedule_named(plan.job.schedule)
+    return {
+        file_name(plan, number): _text(pipeline, schedule) for number, pipeline in enumerate(plan.pipelines)
+    }
+
+
+def _text(pipeline: Pipeline, schedule: Schedule) -> str:
+    depth, chunks = len(pipeline.stages), max(len(stage.chunks) for stage in pipeline.stages) or 1
+    order = schedule.order(depth, pipeline.microbatches, chunks)
+    names = {"F": "F", "B": "I" if order.splits_backward else "B", "W": "W"}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for stage in range(depth):
+        writer.writerow(
+            f"{one.chunk * depth + stage}{names[one.kind]}{one.microbatch}" for one in order.stage(stage)
+        )
+    return text.getvalue()
+
+
+def read(text: str) -> list[tuple[Pass, ...]]:
+    """The passes of every rank. Raises BadInputError for a cell that is none."""
+    rows = [row for row in csv.reader(text.splitlines()) if row]
+    found = []
+    for rank, row in enumerate(rows):
+        passes = []
+        for cell in filter(None, row):
+            match = _CELL.fullmatch(cell.strip())
+            if match is None or int(match[1]) % len(rows) != rank:
+                raise BadInputError(f"schedule.csv, line {rank + 1}: {cell!r} is no pass of this rank")
+            kind = "B" if match[2] == "I" else match[2]
+            passes.append(Pass(kind, int(match[3]), int(match[1]) // len(rows)))
+        found.append(tuple(passes))
+    return found

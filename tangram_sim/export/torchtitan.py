@@ -1,0 +1,115 @@
+"""TorchTitan: sections of its configuration as TOML (`torchtitan.config`, 0.2 and 0.3 have the same keys).
+
+Ranks count tp, cp, dp, pp from fastest to slowest (torchtitan.distributed.parallel_dims: mesh pp, batch, cp,
+tp), as plans do. Cuts are `module_fqns_per_model_part`: the modules of every place, all first chunks first.
+"""
+
+import json
+import tomllib
+from typing import Any
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.export.megatron import chunks_of
+from tangram_sim.export.uniform import Shape, Uniform, check_ranks, refuse
+
+FILE = "torchtitan.toml"
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
+_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+_EMBEDDING, _NORM, _HEAD = "tok_embeddings", "norm", "lm_head"
+
+
+def sections(plan: Uniform) -> dict[str, dict[str, Any]]:
+    """The sections `training` and `parallelism`. Raises CannotExportError."""
+    shape, job = plan.shape, plan.job
+    reasons = []
+    if plan.zero_stage == 1:
+        reasons.append("ZeRO stage 1: it shards as FSDP does (stage 2 or 3) or replicates")
+    if shape.pp > 1 and job.schedule not in SCHEDULES:
+        reasons.append(
+            f"schedule {job.schedule}: {', '.join(SCHEDULES)} are what it has; `--to torch-pipeline-csv` "
+            "writes the order of passes for PyTorch's own runtime"
+        )
+    if job.dtype not in _DTYPES:
+        reasons.append(f"precision {job.dtype}: bf16 and fp32 are what its configuration has")
+    if job.optimizer not in ("adamw", "adam"):
+        reasons.append(f"optimizer {job.optimizer}: its recipes take AdamW")
+    if shape.tp > 1 and shape.dp * shape.cp * shape.tp % max(shape.ep, 1):
+        reasons.append(f"ep {shape.ep} does not divide dp x cp x tp")
+    refuse("TorchTitan", reasons)
+    sharded = plan.zero_stage > 0
+    # Without stages it accumulates over batches; with them one batch is cut into microbatches.
+    local = plan.microbatch_per_rank * (plan.microbatches if shape.pp > 1 else 1)
+    parallelism: dict[str, Any] = {
+        "data_parallel_replicate_degree": 1 if sharded else shape.dp,
+        "data_parallel_shard_degree": shape.dp if sharded else 1,
+        "fsdp_reshard_after_forward": {2: "never", 3: "always"}.get(plan.zero_stage, "default"),
+        "tensor_parallel_degree": shape.tp,
+        "enable_sequence_parallel": plan.sequence_parallel,
+        "context_parallel_degree": shape.cp,
+        "expert_parallel_degree": shape.ep,
+        "pipeline_parallel_degree": shape.pp,
+    }
+    if shape.pp > 1:
+        parallelism |= {
+            "pipeline_parallel_schedule": SCHEDULES[job.schedule],
+            "pipeline_parallel_microbatch_size": plan.microbatch_per_rank,
+            "module_fqns_per_model_part": modules_of(shape),
+        }
+    training = {
+        "local_batch_size": local,
+        "global_batch_size": job.global_batch,
+        "seq_len": job.seq,
+        "mixed_precision_param": _DTYPES[job.dtype],
+    }
+    return {"training": training, "parallelism": parallelism}
+
+
+def modules_of(shape: Shape) -> list[list[str]]:
+    """Module names of every place, all first chunks first; its models call them so."""
+    found = []
+    for chunk in range(shape.vpp):
+        for chunks in shape.layers:
+            start, stop = chunks[chunk] if chunk < len(chunks) else (0, 0)
+            found.append([f"layers.{block}" for block in range(start, stop)])
+    found[0].insert(0, _EMBEDDING)
+    found[-1] += [_NORM, _HEAD]
+    return found
+
+
+def write(plan: Uniform) -> tuple[str, list[str]]:
+    """(text of the file, notes for the person). Raises CannotExportError."""
+    lines = []
+    for name, values in sections(plan).items():
+        lines.append(f"[{name}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        lines.append("")
+    notes = [
+        "up to 0.2: `--job.config_file torchtitan.toml`; from 0.3: put the two sections into the config "
+        "of your recipe"
+    ]
+    if plan.recompute != "none":
+        notes.append(f"activation checkpointing is `{plan.recompute}` in the plan: choose it in your recipe")
+    return "\n".join(lines), notes
+
+
+def read(text: str, ranks: tuple[int, ...], blocks: int) -> Shape:
+    """The shape that the file and the launch order give; `blocks` is the depth of the model.
+
+    Raises BadInputError for malformed text.
+    """
+    try:
+        found = tomllib.loads(text)["parallelism"]
+        tp, cp, ep, pp = (
+            int(found[f"{name}_parallel_degree"]) for name in ("tensor", "context", "expert", "pipeline")
+        )
+        dp = int(found["data_parallel_replicate_degree"]) * int(found["data_parallel_shard_degree"])
+        parts = found.get("module_fqns_per_model_part")
+    except (tomllib.TOMLDecodeError, KeyError, ValueError, TypeError) as error:
+        raise BadInputError(f"{FILE}: malformed: {error}") from None
+    if parts is None:
+        sizes = [blocks]
+    else:
+        sizes = [sum(name.startswith("layers.") for name in part) for part in parts]
+    shape = Shape(tp, cp, dp, ep, chunks_of(sizes, pp), ranks)
+    check_ranks(shape)
+    return shape

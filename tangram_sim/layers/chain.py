@@ -1,0 +1,165 @@
+"""Atoms' programs joined into one op graph of a slice, and what playing it for K layouts gives."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.layers.program import (
+    BEFORE_PREVIOUS,
+    CLASSES,
+    DATA,
+    GRADIENTS,
+    HOST,
+    PREVIOUS,
+    REDUCTION,
+    STREAMS,
+    Program,
+)
+from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
+
+# What of a program decides the structure of a chain: (stream, kind, predecessors, is gradients) of every
+# op, and the output.
+Shape: TypeAlias = tuple[tuple[tuple[int, int, tuple[int, ...], bool], ...], int]
+
+# Groups of ops: what a pass waits for, gradient synchronisation, the rest.
+_PASS, _GRADIENTS, _BACKGROUND = 0, 1, -1
+
+
+class Played(NamedTuple):
+    """Ends of a played chain behind each atom, in the order played. Arrays of (K, atoms)."""
+
+    done: Floats  # the pass itself
+    synced: Floats  # the pass and its gradient synchronisation, were this the last atom; 0 where none has any
+
+
+class _Structure(NamedTuple):
+    graph: OpGraph  # durations zero
+    source: IntArray  # which of the distinct programs' ops, counted through, each op is
+    group: IntArray
+    last: IntArray  # index of each atom's last op
+    atom: IntArray  # place of each op's atom in the chain
+
+
+def _shape(program: Program) -> Shape:
+    return tuple((op.stream, op.kind, op.after, op.name == GRADIENTS) for op in program.ops), program.output
+
+
+@lru_cache(maxsize=1024)
+def _structure(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> _Structure:
+    """Programs number `order` of the distinct `shapes` joined one after another."""
+    offsets = np.concatenate([[0], np.cumsum([len(ops) for ops, _ in shapes])])
+    placed = _issue_order(shapes, order)
+    index_of = {op: index for index, op in enumerate(placed)}
+    resource: list[int] = []
+    kind: list[int] = []
+    group: list[int] = []
+    source: list[int] = []
+    pointers, predecessors = [0], list[int]()
+    last = [0] * len(order)
+    for place, number in placed:
+        stream, op_kind, after, gradients = shapes[order[place]][0][number]
+        last[place] = len(resource)
+        resource.append(stream)
+        kind.append(op_kind)
+        waited_for = stream not in (DATA, HOST, REDUCTION)
+        group.append(_GRADIENTS if gradients else _PASS if waited_for else _BACKGROUND)
+        source.append(int(offsets[order[place]]) + number)
+        for other in after:
+            back = {PREVIOUS: 1, BEFORE_PREVIOUS: 2}.get(other, 0)
+            if place >= back:
+                target = shapes[order[place - back]][1] if back else other
+                predecessors.append(index_of[place - back, target])
+        pointers.append(len(predecessors))
+    graph = op_graph(
+        resource=resource,
+        duration_s=np.zeros(len(resource)),
+        pred_ptr=pointers,
+        pred=predecessors,
+        resources=STREAMS,
+        kind=kind,
+        kinds=CLASSES,
+    )
+    atoms = [place for place, _ in placed]
+    return _Structure(graph, *(column(values, np.int32) for values in (source, group, last, atoms)))
+
+
+def _issue_order(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(place, op of its program) of every op, as the streams get them.
+
+    Program after program, but the gathering of an atom's weights is issued before the gradients of the
+    atom in front of it are reduced: prefetching, without which a ZeRO-3 backward would overlap nothing.
+    """
+    placed: list[tuple[int, int]] = []
+    for place, number in enumerate(order):
+        ops = shapes[number][0]
+        ahead = [index for index, op in enumerate(ops) if op[0] == DATA and op[2] == (BEFORE_PREVIOUS,)]
+        cut = len(placed)
+        while cut and placed[cut - 1][0] == place - 1 and shapes[order[place - 1]][0][placed[cut - 1][1]][3]:
+            cut -= 1
+        placed[cut:cut] = [(place, index) for index in ahead]
+        placed += [(place, index) for index in range(len(ops)) if index not in ahead]
+    return placed
+
+
+def _join(programs: Sequence[Program]) -> tuple[_Structure, Floats]:
+    """The structure of programs played one after another, and durations (K, distinct ops)."""
+    distinct = {id(program): program for program in programs}
+    numbers = {key: number for number, key in enumerate(distinct)}
+    structure = _structure(
+        tuple(_shape(program) for program in distinct.values()),
+        tuple(numbers[id(program)] for program in programs),
+    )
+    durations = np.stack([op.seconds for program in distinct.values() for op in program.ops], axis=1)
+    return structure, durations
+
+
+def play_chain(programs: Sequence[Program]) -> Played:
+    """Play programs in sequence under the fast engine, for all layouts at once."""
+    from tangram_sim.sim.fast import latest_ends  # compiled code: loaded when something is played
+
+    structure, durations = _join(programs)
+    ends = latest_ends(structure.graph, structure.source, durations, structure.group, 2, structure.last)
+    done, reduced = ends[:, _PASS], ends[:, _GRADIENTS]
+    if not any(op.name == GRADIENTS for program in programs for op in program.ops):
+        return Played(done, reduced)
+    # Behind the last atom nothing is prefetched, so its gradients wait only for itself and those before.
+    before = np.concatenate([np.zeros((len(done), 1)), reduced[:, :-1]], axis=1)
+    gradients = np.stack([program.gradients for program in programs], axis=1)
+    return Played(done, np.maximum(done, before) + gradients)
+
+
+def class_seconds(programs: Sequence[Program]) -> Floats:
+    """Seconds that each class of ops has on the critical path of programs played in sequence, (K, CLASSES).
+
+    The path leads to the end of the pass or of its gradient synchronisation, whichever is later.
+    """
+    from tangram_sim.sim.fast import path_totals
+
+    structure, durations = _join(programs)
+    graph = structure.graph
+    counted = structure.group != _BACKGROUND
+    return path_totals(graph, structure.source, durations, graph.kind, len(CLASSES), counted)
+
+
+def chain_graph(programs: Sequence[Program], names: Sequence[str], layout: int = 0) -> OpGraph:
+    """The op graph of one layout of the chain, labelled for people: what a slice looks like inside."""
+    structure, durations = _join(programs)
+    distinct = {id(program): program for program in programs}
+    ops = [op.name for program in distinct.values() for op in program.ops]
+    labels = [
+        f"{names[atom]}: {ops[source]}" for atom, source in zip(structure.atom, structure.source, strict=True)
+    ]
+    graph = structure.graph
+    return op_graph(
+        resource=graph.resource,
+        duration_s=durations[layout, structure.source],
+        pred_ptr=graph.pred_ptr,
+        pred=graph.pred,
+        resources=STREAMS,
+        kind=graph.kind,
+        kinds=CLASSES,
+        label=labels.__getitem__,
+    )

@@ -1,0 +1,1 @@
+"""Where ranks sit: islands of equal GPUs, and roads between any ranks."""

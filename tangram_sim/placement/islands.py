@@ -1,0 +1,298 @@
+"""Islands of a cluster: measuring its nodes, cutting them (`cutting`), naming and describing the pieces."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tangram_sim.clusters import Cluster, Island, Link
+from tangram_sim.cost.paths import IslandPaths, ring_finder
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.placement.cutting import Floats, NodeMetrics, Obstacle, Tolerances, cut, obstacle
+from tangram_sim.placement.ranks import Placement, worst_gpu
+from tangram_sim.topology import PathFinder
+from tangram_sim.units import GIGA, TERA, show_rate
+
+__all__ = ["DEFAULT_TOLERANCES", "Tolerances", "find_islands"]
+
+DEFAULT_TOLERANCES = Tolerances()
+
+_REASONS = 4  # neighbours that an island's reason compares it with
+
+
+def find_islands(
+    cluster: Cluster,
+    dtype: str,
+    tolerances: Tolerances = DEFAULT_TOLERANCES,
+    hwdb: Hwdb | None = None,
+    stack: str = "generic",
+) -> tuple[Island, ...]:
+    """Cut a cluster into the fewest islands that meet the three constraints of `cutting`.
+
+    Compute is the peak of `dtype` (a column of gpus.csv) times the GEMM efficiency
+    of the database, rates are datasheet rates times link efficiencies. GPUs without units for `dtype` have no
+    compute and form islands of their own. Names: `g0` for a whole group, `g0+g1` for joined groups, `g0.1`,
+    `g0.2` for pieces of one. Where the cluster states its graph, nodes are alike only if their parts of it
+    are equal as listed. `Island.reason` says what keeps it apart, with numbers.
+    """
+    hwdb = hwdb or Hwdb.load()
+    nodes = _Nodes(cluster, dtype, hwdb, stack)
+    sample = nodes.sample(2)
+    pieces = cut(nodes.metrics(sample), nodes.bandwidth(sample), tolerances)
+    piece_of = {sample[node]: index for index, piece in enumerate(pieces) for node in piece}
+    if any(len({piece_of[node] for node in block if node in piece_of}) > 1 for block in nodes.blocks):
+        # Equal nodes have come apart: two of each do not stand for all of them.
+        sample = list(range(nodes.count))
+        pieces = cut(nodes.metrics(sample), nodes.bandwidth(sample), tolerances)
+        full = [[sample[node] for node in piece] for piece in pieces]
+    else:
+        full = [
+            sorted(node for block in nodes.blocks if piece_of[block[0]] == index for node in block)
+            for index in range(len(pieces))
+        ]
+    order = sorted(range(len(full)), key=lambda index: full[index])
+    full, pieces = [full[index] for index in order], [pieces[index] for index in order]
+    names = _names(cluster, full)
+    reasons = _Reasons(nodes, sample, tolerances, pieces, names)
+    return tuple(
+        _island(cluster, nodes, members, names[index], reasons.of(index))
+        for index, members in enumerate(full)
+    )
+
+
+def finer_islands(
+    cluster: Cluster, dtype: str, islands: Sequence[Island], hwdb: Hwdb, stack: str = "generic"
+) -> tuple[Island, ...]:
+    """The same nodes cut without tolerances, into islands of equal GPUs; `islands` where they are that."""
+    held = {node for island in islands for node in island.node_indices}
+    cut_finer = tuple(
+        island
+        for island in find_islands(cluster, dtype, Tolerances(0.0, 0.0, 0.0), hwdb, stack)
+        if held.issuperset(island.node_indices)
+    )
+    same = {frozenset(island.node_indices) for island in islands} == {
+        frozenset(island.node_indices) for island in cut_finer
+    }
+    covered = sum(island.nodes for island in cut_finer) == len(held)
+    return tuple(islands) if same or not covered else cut_finer
+
+
+_NIC = 2  # column of the link metrics, behind the two kinds of links inside a node
+
+
+class _Nodes:
+    """The nodes of a cluster as the cut sees them."""
+
+    def __init__(self, cluster: Cluster, dtype: str, hwdb: Hwdb, stack: str) -> None:
+        self.cluster, self.group = cluster, cluster.node_group
+        self.count = len(self.group)
+        rows = []
+        for group in cluster.groups:
+            node, inner = group.node, _inner_links(group.node.intra, group.node.bridge, group.node.gpus)
+            efficiency = hwdb.efficiency(node.gpu, dtype, stack).gemm_efficiency.value
+            rates = [link.bytes_per_s * hwdb.link_efficiency(link).value for link in inner]
+            # NICs count as links of the node: one slow NIC would slow every stage of a joined island.
+            rates.append(node.nic_bytes_per_s)
+            rows.append((node.gpu.peak_flop_per_s(dtype) * efficiency, node.gpu.memory_bytes, *rates))
+        self.figures = np.array(rows)
+        shapes = [(g.node.gpus, g.node.scale_up_nodes) for g in cluster.groups]
+        self.finder: PathFinder | None = None
+        self.ranks: list[tuple[int, ...]] = []
+        self.forms = [0] * self.count
+        if cluster.wiring.full:
+            self.finder = ring_finder(cluster, hwdb)
+            first = Placement(cluster, hwdb).first_rank
+            self.ranks = [tuple(range(*first[node : node + 2])) for node in range(self.count)]
+            self.forms = _forms(self.finder, self.ranks)
+        self.shapes = np.array(
+            [(*shapes[g], form) for g, form in zip(self.group, self.forms, strict=True)], dtype=np.int64
+        )
+        self.domain = self._domains()
+        self._network_share = hwdb.network_efficiency.value
+        self._inner_share = np.array([hwdb.link_efficiency(g.node.intra).value for g in cluster.groups])
+
+    def _domains(self) -> list[int]:
+        """The scale-up domain of every node; -1 where a node is its own."""
+        domains, base = [], 0
+        for group in self.cluster.groups:
+            size = group.node.scale_up_nodes
+            domains += [base + position // size if size > 1 else -1 for position in range(group.count)]
+            base += -(-group.count // size)
+        return domains
+
+    @property
+    def blocks(self) -> list[list[int]]:
+        """Nodes that nothing tells apart: group, shared scale-up domain, part of a stated graph."""
+        blocks: dict[tuple[int, int, int], list[int]] = {}
+        for node in range(self.count):
+            key = self.group[node], self.domain[node], self.forms[node]
+            blocks.setdefault(key, []).append(node)
+        return list(blocks.values())
+
+    def sample(self, each: int) -> list[int]:
+        """The first `each` nodes of every block."""
+        return sorted(node for block in self.blocks for node in block[:each])
+
+    def metrics(self, nodes: Sequence[int]) -> NodeMetrics:
+        """Metrics of some nodes, in that order."""
+        groups = [self.group[node] for node in nodes]
+        figures = self.figures[groups]
+        return NodeMetrics(self.shapes[list(nodes)], figures[:, 0], figures[:, 1], figures[:, 2:])
+
+    def bandwidth(self, nodes: Sequence[int], effective: bool = True) -> Floats:
+        """(nodes, nodes) bytes/s between nodes: the scale-up link within a domain, else the network.
+
+        `effective` multiplies datasheet rates by the share that is reached.
+        """
+        groups = np.array([self.group[node] for node in nodes])
+        domains = np.array([self.domain[node] for node in nodes])
+        kinds = len(self.cluster.groups)
+        first = [self.group.index(group) for group in range(kinds)]
+        between = np.array([[self.cluster.node_bandwidth(a, b) for b in first] for a in first])
+        inner = np.array([group.node.intra.bytes_per_s * group.node.gpus for group in self.cluster.groups])
+        if effective:
+            between, inner = between * self._network_share, inner * self._inner_share
+        shared = (domains[:, None] == domains) & (domains >= 0)
+        rates: Floats = np.where(shared, inner[groups][:, None], between[np.ix_(groups, groups)])
+        return rates
+
+
+def _forms(finder: PathFinder, ranks: Sequence[tuple[int, ...]]) -> list[int]:
+    """A number per node, equal where the boxes that its GPUs sit in are equal."""
+    known: dict[tuple[tuple[int, int], ...], int] = {}
+    found = []
+    for own in ranks:
+        form = tuple(
+            (finder.topology.boxes[box], len(places)) for box, places in finder.topology.split(own).items()
+        )
+        found.append(known.setdefault(form, len(known)))
+    return found
+
+
+def _inner_links(intra: Link, bridge: Link | None, gpus: int) -> tuple[Link, Link]:
+    """(link between any two GPUs, link of the best-joined two); a single GPU has neither."""
+    if gpus == 1:
+        return (_NO_LINK, _NO_LINK)
+    return (intra, bridge or intra)
+
+
+_NO_LINK = Link("none", "none", 0.0, 0.0)
+
+
+def _names(cluster: Cluster, islands: Sequence[Sequence[int]]) -> list[str]:
+    """`g0`, `g0+g1`, or `g0.1` where a group is cut; pieces are numbered in node order."""
+    holders: dict[int, list[int]] = {}
+    for index, members in enumerate(islands):
+        for group in sorted({cluster.node_group[node] for node in members}):
+            holders.setdefault(group, []).append(index)
+    parts: list[list[str]] = [[] for _ in islands]
+    for group in sorted(holders):
+        name = cluster.groups[group].name
+        for number, index in enumerate(holders[group], start=1):
+            parts[index].append(name if len(holders[group]) == 1 else f"{name}.{number}")
+    return ["+".join(part) for part in parts]
+
+
+def _island(cluster: Cluster, nodes: _Nodes, members: Sequence[int], name: str, reason: str) -> Island:
+    """The island that `members` form, every figure its worst member's."""
+    groups = tuple(sorted({cluster.node_group[node] for node in members}))
+    kinds = [cluster.groups[group].node for group in groups]
+    bridges = [node.bridge for node in kinds if node.bridge is not None]
+    held = set(members)
+    sample = [node for block in nodes.blocks for node in [node for node in block if node in held][:2]]
+    rates = nodes.bandwidth(sample, effective=False)[np.triu_indices(len(sample), 1)]
+    return Island(
+        name=name,
+        gpu=worst_gpu([node.gpu for node in kinds]),
+        nodes=len(members),
+        gpus_per_node=kinds[0].gpus,
+        intra=_worst_link([node.intra for node in kinds]),
+        nic_bytes_per_s=min(node.nic_bytes_per_s for node in kinds),
+        nic_latency_s=max(cluster.group_limit(a, b)[1] for a in groups for b in groups),
+        network_bytes_per_s=float(rates.min()) if len(members) > 1 else float("inf"),
+        scale_up_nodes=kinds[0].scale_up_nodes,
+        bridge=_worst_link(bridges) if len(bridges) == len(kinds) else None,
+        groups=groups,
+        node_indices=tuple(members),
+        reason=reason,
+        paths=IslandPaths.of(nodes.finder, tuple(nodes.ranks[node] for node in members))
+        if nodes.finder
+        else None,
+    )
+
+
+def _worst_link(links: Sequence[Link]) -> Link:
+    """The slowest link, with the longest latency of all."""
+    slowest = min(links, key=lambda link: (link.bytes_per_s, link.name))
+    return replace(slowest, latency_s=max(link.latency_s for link in links))
+
+
+class _Reasons:
+    """Words for what keeps islands apart; `pieces` index into `sample`, the nodes that stand for all."""
+
+    def __init__(
+        self,
+        nodes: _Nodes,
+        sample: Sequence[int],
+        tolerances: Tolerances,
+        pieces: Sequence[Sequence[int]],
+        names: Sequence[str],
+    ) -> None:
+        self.tolerances, self.pieces, self.names = tolerances, pieces, names
+        self.metrics, self.bandwidth = nodes.metrics(sample), nodes.bandwidth(sample)
+        self.groups = [{nodes.group[sample[node]] for node in piece} for piece in pieces]
+        self.gpus = [
+            worst_gpu([nodes.cluster.groups[g].node.gpu for g in groups]).name for groups in self.groups
+        ]
+
+    def of(self, index: int) -> str:
+        """Why island `index` is not one with its neighbours: first those that share a group with it."""
+        others = [other for other in range(len(self.pieces)) if other != index]
+        if not others:
+            allowed = self.tolerances
+            spreads = f"compute within {allowed.compute:.0%}, memory within {allowed.memory:.0%}"
+            return f"all nodes are alike: {spreads}, intra-node and NIC bandwidth within {allowed.intra:.0%}"
+        others.sort(
+            key=lambda other: (not self.groups[other] & self.groups[index], abs(other - index), other)
+        )
+        words = [self._against(index, other) for other in others[:_REASONS]]
+        more = f"; and {len(others) - _REASONS} more" if len(others) > _REASONS else ""
+        return f"{self.gpus[index]}: {'; '.join(words)}{more}"
+
+    def _against(self, index: int, other: int) -> str:
+        mine, theirs = list(self.pieces[index]), list(self.pieces[other])
+        clash = obstacle(self.metrics, self.bandwidth, self.tolerances, mine + theirs)
+        of = f"{self.names[other]} ({self.gpus[other]})"
+        if clash is None:  # cannot be after a cut; an empty reason would hide a mistake
+            return f"could be one with {of}"
+        if clash.constraint == "network":
+            outside = next(place for place, piece in enumerate(self.pieces) if clash.outside in piece)
+            return (
+                f"one island with {of} would hold a link of {show_rate(clash.low)} while a faster one of "
+                f"{show_rate(clash.high)} leaves it to {self.names[outside]}"
+            )
+        values = self._values(clash)
+        own = clash.high if float(clash.high) in [float(values[node]) for node in mine] else clash.low
+        far = clash.low if own == clash.high else clash.high
+        if clash.constraint == "shape":
+            if clash.column == 2:
+                return f"its nodes' part of the stated graph differs from that of {of}"
+            what = ("GPUs per node", "nodes per scale-up domain")[clash.column]
+            return f"{what} {own:g} vs {far:g} of {of}"
+        unit, name = {"compute": (TERA, "TFLOP/s"), "memory": (GIGA, "GB"), "intra": (GIGA, "GB/s")}[
+            clash.constraint
+        ]
+        what = clash.constraint
+        if clash.constraint == "intra":
+            what = "NIC" if clash.column == _NIC else "intra-node"
+        limit = 1 + getattr(self.tolerances, clash.constraint)
+        factor = f"{clash.high / clash.low:.2f} times" if clash.low > 0 else "without bound"
+        numbers = f"{what} {own / unit:.4g} vs {far / unit:.4g} {name} of {of}"
+        return f"{numbers}, {factor} where {limit:.2f} is allowed"
+
+    def _values(self, clash: Obstacle) -> Floats:
+        if clash.constraint == "shape":
+            return self.metrics.shape[:, clash.column].astype(np.float64)
+        if clash.constraint == "intra":
+            return self.metrics.intra[:, clash.column]
+        return self.metrics.compute if clash.constraint == "compute" else self.metrics.memory

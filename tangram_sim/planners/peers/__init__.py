@@ -1,0 +1,1 @@
+"""Other systems' planners under the same simulator."""

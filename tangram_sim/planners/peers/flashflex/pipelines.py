@@ -1,0 +1,189 @@
+"""The best pipeline of one part: its machines in groups and in order, the shape of each, its layers.
+
+A part is what one pipeline gets: some GPUs of some machines. A machine's GPUs become stages of `tp` each.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, permutations, product
+
+import numpy as np
+
+from tangram_sim.planners.coarse.coarse_plan import ReplicaGroup, balanced, tables_of
+from tangram_sim.planners.coarse.profile import Profile
+from tangram_sim.planners.peers.flashflex.partition import DeviceGraph, partition
+
+GROUPS = 3  # stage-groups that a part is cut into, at most
+DEEPEST = 64  # stages
+PATHS = 5  # kinds of GPUs up to which all their orders are compared
+
+Fragment = tuple[int, int]  # (kind, GPUs) of one machine in one part
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """A pipeline: stages front to back as (fragment, team), atoms by `cuts`; one replica."""
+
+    fragments: tuple[Fragment, ...]
+    stages: tuple[tuple[int, ReplicaGroup], ...]
+    cuts: tuple[int, ...]
+    slowest_s: float  # forward and backward of the slowest stage
+    fill_s: float  # one microbatch through all stages and back, hops included
+
+    def seconds(self, microbatches: int) -> float:
+        """Until the last microbatch is back: 1F1B in closed form."""
+        return (microbatches - 1) * self.slowest_s + self.fill_s
+
+    @cached_property
+    def structure(self) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+        """(kind and tp of every stage, cuts): pipelines alike in these can run as one."""
+        return tuple((team.kind, team.tp) for _, team in self.stages), self.cuts
+
+
+@dataclass
+class Pipes:
+    """The best pipeline of every part seen, for one profile and so many sequences per microbatch."""
+
+    profile: Profile
+    sequences: int
+
+    def __post_init__(self) -> None:
+        self._known: dict[tuple[tuple[Fragment, ...], int], Pipe | None] = {}
+        self._speeds: dict[tuple[int, int], float] = {}
+        self._rates: dict[tuple[Fragment, ...], float] = {}
+
+    def best(self, part: tuple[Fragment, ...], microbatches: int) -> Pipe | None:
+        """The pipeline that is through with so many microbatches first; None where none fits memory."""
+        key = (part, microbatches)
+        if key not in self._known:
+            best, limit_s = None, float("inf")
+            shapes = sorted(self._shapes(part), key=lambda shape: shape[0])
+            for order in orders(part, self.profile) if shapes else ():
+                for pace, fill, tps in shapes:
+                    if (microbatches - 1) * pace + fill >= limit_s:
+                        continue
+                    slowest_s = (limit_s - fill) / (microbatches - 1) if microbatches > 1 else limit_s
+                    found = self._pipe(order, tps, microbatches, slowest_s)
+                    if found is not None and found.seconds(microbatches) < limit_s:
+                        best, limit_s = found, found.seconds(microbatches)
+            self._known[key] = best
+        return self._known[key]
+
+    def rate(self, part: tuple[Fragment, ...]) -> float:
+        """Microbatches per second that no pipeline of a part exceeds; 0 where it makes none."""
+        if part not in self._rates:
+            self._rates[part] = 1.0 / min((pace for pace, _, _ in self._shapes(part)), default=float("inf"))
+        return self._rates[part]
+
+    def _shapes(self, part: Sequence[Fragment]) -> Iterator[tuple[float, float, dict[Fragment, int]]]:
+        """(least slowest stage, least sum of stages, tp of every class of fragments).
+
+        Bounds hold however layers are split. The tp divides the fragment, so no GPU is left over; no deeper
+        than there are atoms.
+        """
+        classes = sorted(set(part))
+        counts = [part.count(one) for one in classes]
+        choices = [[tp for tp in self.profile.tps(kind) if gpus % tp == 0] for kind, gpus in classes]
+        for chosen in product(*choices):
+            stages = [
+                (kind, tp, count * gpus // tp)
+                for (kind, gpus), count, tp in zip(classes, counts, chosen, strict=True)
+            ]
+            speeds = [self._speed(kind, tp) for kind, tp, _ in stages]
+            depth = sum(number for _, _, number in stages)
+            if depth <= min(self.profile.atoms, DEEPEST) and min(speeds) > 0.0:
+                total = sum(speed * number for speed, (_, _, number) in zip(speeds, stages, strict=True))
+                yield 1.0 / total, 1.0 / max(speeds), dict(zip(classes, chosen, strict=True))
+
+    def _speed(self, kind: int, tp: int) -> float:
+        """Whole models per second of one stage; 0 where the profile has no row."""
+        key = (kind, tp)
+        if key not in self._speeds:
+            table = self.profile.layers(kind, tp, self.sequences)
+            self._speeds[key] = 1.0 / table.seconds[-1] if table else 0.0
+        return self._speeds[key]
+
+    def _pipe(
+        self, order: Sequence[Fragment], tps: dict[Fragment, int], microbatches: int, slowest_s: float
+    ) -> Pipe | None:
+        """One order and shape, layers split exactly; None where nothing fits under that slowest stage."""
+        stages = tuple(
+            (number, ReplicaGroup(kind, 1, tps[kind, gpus], self.sequences))
+            for number, (kind, gpus) in enumerate(order)
+            for _ in range(gpus // tps[kind, gpus])
+        )
+        found = balanced([(team,) for _, team in stages], microbatches, self.profile, slowest_s)
+        if found is None:
+            return None
+        cuts, slowest = found
+        fill = sum(
+            max(table.seconds[stop] - table.seconds[start] for table in tables_of([team], self.profile) or ())
+            for (start, stop), (_, team) in zip(pairwise(cuts), stages, strict=True)
+        )
+        sent = sum(self._hop_s(a, b) for a, b in pairwise(stages))
+        return Pipe(tuple(order), stages, cuts, slowest, fill + 2 * sent)
+
+    def _hop_s(self, before: tuple[int, ReplicaGroup], after: tuple[int, ReplicaGroup]) -> float:
+        """One microbatch handed on, one direction; inside the machine between stages of one fragment."""
+        (here, a), (there, b) = before, after
+        size = self.sequences * self.profile.boundary_bytes
+        if here == there:
+            return size / self.profile.inside_rate(a.kind, size)
+        return size / self.profile.rate(a.kind, b.kind, size, min(a.tp, b.tp))
+
+
+def orders(part: Sequence[Fragment], profile: Profile) -> list[tuple[Fragment, ...]]:
+    """Orders of the fragments worth a look: stage-groups in every order, the best path inside each.
+
+    Groups are parts of the least cut, edges weighing what their links carry: rich links stay inside a group.
+    """
+    path = _best_path(part, profile)
+    found = [path, path[::-1]]
+    for k in range(2, min(GROUPS, len(part)) + 1):
+        members = _groups(part, k, profile)
+        for order in permutations(members):
+            found.append(tuple(one for group in order for one in _best_path(group, profile)))
+    return list(dict.fromkeys(found))
+
+
+def _groups(part: Sequence[Fragment], k: int, profile: Profile) -> list[tuple[Fragment, ...]]:
+    """k stage-groups of whole fragments, about equally fast."""
+    classes = sorted(set(part))
+    counts = np.array([part.count(one) for one in classes])
+    weights = np.array([gpus * speed_of(profile, kind) for kind, gpus in classes])
+    edges = np.array(
+        [[ga * gb * profile.rate(a, b, profile.boundary_bytes, 1) for b, gb in classes] for a, ga in classes]
+    )
+    split = partition(DeviceGraph(counts, weights, (edges + edges.T) / 2), k)
+    return [
+        tuple(one for one, count in zip(classes, row, strict=True) for _ in range(int(count)))
+        for row in split
+    ]
+
+
+def speed_of(profile: Profile, kind: int) -> float:
+    """Whole models per second of one GPU, memory not asked."""
+    for tp in profile.tps(kind):
+        table = profile.layers(kind, tp, 1)
+        if table is not None:
+            return 1.0 / (table.seconds[-1] * tp)
+    return 1e-12
+
+
+def _best_path(part: Sequence[Fragment], profile: Profile) -> tuple[Fragment, ...]:
+    """Fragments kind by kind; the kinds along the path over which activations travel fastest."""
+    kinds = sorted({kind for kind, _ in part})
+
+    def travel_s(path: Sequence[int]) -> float:
+        size = profile.boundary_bytes
+        return sum(size / profile.rate(a, b, size, 1) for a, b in pairwise(path))
+
+    if len(kinds) <= PATHS:
+        path = min(permutations(kinds), key=lambda one: (travel_s(one), one))
+    else:  # the nearest kind next
+        path, left = (kinds[0],), kinds[1:]
+        while left:
+            following = min(left, key=lambda one: (travel_s((path[-1], one)), one))
+            path, left = (*path, following), [one for one in left if one != following]
+    return tuple(one for kind in path for one in sorted(part) if one[0] == kind)

@@ -1,0 +1,73 @@
+"""Ways to save memory that all pipelines share, and the profiles of layers under each."""
+
+from dataclasses import dataclass, field, replace
+
+from tangram_sim.layouts import Layout
+from tangram_sim.planners.coarse.profile import LayerTable, Profile, SimulatedProfile
+from tangram_sim.training.job import Job
+
+
+@dataclass(frozen=True, eq=False)
+class Saving:
+    """A layout without degrees, the profile of layers under it, and the share of state that copies split."""
+
+    like: Layout
+    profile: Profile
+    sharded: float = 0.0
+
+    def among(self, copies: int) -> Profile:
+        """The profile of pipelines side by side, so many copies of every layer."""
+        left = 1.0 - self.sharded * (1.0 - 1.0 / copies)
+        return self.profile if left == 1.0 else Sharded(self.profile, left)
+
+
+def savings(profile: SimulatedProfile) -> tuple[Saving, ...]:
+    """Nothing, ZeRO-1, full recomputation, ZeRO-3 with it: what FlashFlex's options amount to."""
+    job = profile.job
+    found = []
+    for zero, recompute in ((0, "none"), (1, "none"), (1, "full"), (3, "full")):
+        like = Layout(zero_stage=zero, recompute=recompute, sequence_parallel=True)
+        found.append(Saving(like, replace(profile, like=replace(like, zero_stage=0)), _sharded(job, zero)))
+    return tuple(found)
+
+
+def _sharded(job: Job, zero: int) -> float:
+    """The share of a layer's state that a ZeRO stage spreads over its copies."""
+    if zero == 3:
+        return 1.0
+    return job.trainable * job.optimizer_bytes / job.bytes_per_parameter if zero else 0.0
+
+
+@dataclass
+class Sharded(Profile):
+    """A profile of which only a share of the state is left on each GPU."""
+
+    base: Profile
+    left: float
+    _tables: dict[tuple[int, int, int], LayerTable | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.kinds, self.atoms = self.base.kinds, self.base.atoms
+        self.boundary_bytes, self.gradient_bytes = self.base.boundary_bytes, self.base.gradient_bytes
+
+    def tps(self, kind: int) -> tuple[int, ...]:
+        """The base's."""
+        return self.base.tps(kind)
+
+    def layers(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
+        """The base's row with less state."""
+        key = (kind, tp, sequences)
+        if key not in self._tables:
+            row = self.base.layers(*key)
+            self._tables[key] = row and replace(
+                row, state_bytes=tuple(size * self.left for size in row.state_bytes)
+            )
+        return self._tables[key]
+
+    def rate(self, a: int, b: int, size: float, gpus: int) -> float:
+        """The base's."""
+        return self.base.rate(a, b, size, gpus)
+
+    def inside_rate(self, kind: int, size: float) -> float:
+        """The base's."""
+        return self.base.inside_rate(kind, size)

@@ -1,0 +1,251 @@
+"""HAP's programs for a model on a cluster, with whole sequences for shares, in the words of a plan."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from tangram_sim.layers.atoms import atom_kinds
+from tangram_sim.layouts import Layout
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.layouts import divisors, head_counts
+from tangram_sim.planners.coarse.profile import LayerTable, Profile
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.peers.hap.graph import Op, by_class, graph_of
+from tangram_sim.planners.peers.hap.machine import Machine
+from tangram_sim.planners.peers.hap.ratios import Balanced, balanced, in_turn
+from tangram_sim.planners.peers.hap.rules import (
+    DATA,
+    EXCHANGE,
+    FEATURE,
+    GATHER,
+    GATHERED,
+    REDUCE,
+    SCATTER,
+    Space,
+)
+from tangram_sim.planners.peers.hap.synthesis import Program, Synthesizer, spliced
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Pipeline, Share, pipeline_of_shares
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A program that a plan can hold: a family for every block, sequences of a microbatch for every kind.
+
+    `sequences` is empty where all devices have equal shares, because features are cut.
+    """
+
+    seconds: float  # of a step, by HAP's cost
+    microbatches: int
+    microbatch: int
+    families: tuple[str, ...]
+    sequences: tuple[int, ...]
+
+    def rank(self) -> tuple[float, int, str]:
+        """Order of preference: seconds to nine digits, then fewer microbatches."""
+        return float(f"{self.seconds:.9g}"), self.microbatches, str(self)
+
+    def __str__(self) -> str:
+        runs = [f"{len(list(run))}x{family}" for family, run in groupby(self.families)]
+        return (
+            f"{self.microbatches} x {self.microbatch}: {' '.join(runs)} on {self.sequences or 'equal shares'}"
+        )
+
+
+def candidates(
+    model: Model, job: Job, profile: Profile, deadline: Deadline | None = None
+) -> Iterator[Candidate]:
+    """The cheapest programs for every number of microbatches, of data alone and with features cut.
+
+    No more of them when the deadline is over.
+    """
+    deadline = deadline or Deadline()
+    devices = sum(kind.gpus for kind in profile.kinds)
+    wide = devices > 1 and all(heads % devices == 0 for heads in head_counts(model))
+    programs: list[Program] | None = None
+    for microbatches in divisors(job.global_batch):
+        if deadline.over():
+            return
+        microbatch = job.global_batch // microbatches
+        ops = graph_of(model, job, microbatch)
+        machine = machine_of(ops, model, job, profile, microbatches)
+        if machine is None:
+            continue
+        for one in _of_data(ops, machine):
+            rounded = _in_whole(one, machine, microbatch)
+            if rounded is not None:
+                yield rounded
+        if wide:
+            if programs is None:  # what they cost per step hardly depends on the number of microbatches
+                programs = _of_features(ops, machine)
+            for program in programs:
+                found = _in_equal(Program(ops, program.choices), machine, microbatch)
+                if found is not None:
+                    yield found
+
+
+def machine_of(
+    ops: Sequence[Op], model: Model, job: Job, profile: Profile, microbatches: int
+) -> Machine | None:
+    """The cluster as HAP sees it, from a profile of layers; None where that has no row for some kind."""
+    devices = sum(kind.gpus for kind in profile.kinds)
+    microbatch = job.global_batch // microbatches
+    each = max(1, round(microbatch / devices))
+    tables = [profile.layers(kind, 1, each) for kind in range(len(profile.kinds))]
+    rows = [table for table in tables if table is not None]
+    if len(rows) < len(tables):
+        return None
+    part = each / microbatch
+    read = part * sum(ops[source].output_bytes for op in ops for source in op.inputs)
+    weights = sum(op.weight_bytes for op in ops)
+    return Machine(
+        tuple(kind.gpus for kind in profile.kinds),
+        _speeds(ops, model, rows, part),
+        _rates(ops, profile),
+        microbatches,
+        tuple(table.memory_bytes for table in rows),
+        max(table.states[-1] for table in rows) / weights,
+        tuple(table.activations[-1] / read for table in rows),
+    )
+
+
+def _speeds(
+    ops: Sequence[Op], model: Model, rows: Sequence[LayerTable], part: float
+) -> tuple[tuple[float, ...], ...]:
+    """FLOP/s by (kind of atom, kind of GPU), as the profile has it for a part of the microbatch."""
+    kinds, work = atom_kinds(model), dict(by_class(ops))
+    found = []
+    for one in range(max(kinds) + 1):
+        atoms = [atom for atom, kind in enumerate(kinds) if kind == one]
+        spent = [sum(table.forward_s[atom] + table.backward_s[atom] for atom in atoms) for table in rows]
+        found.append(tuple(part * max(work.get(one, 0.0), 1.0) / seconds for seconds in spent))
+    return tuple(found)
+
+
+def _rates(ops: Sequence[Op], profile: Profile) -> dict[str, float]:
+    """Bytes/s of one ring over all devices, node after node; of an exchange, a device's share of its node."""
+    kinds = range(len(profile.kinds))
+    size = max(op.output_bytes for op in ops)
+    across = min(profile.rate(a, b, size, 1) for a in kinds for b in kinds)
+    inside = [profile.inside_rate(kind, size) for kind in kinds if profile.kinds[kind].gpus_per_node > 1]
+    several = sum(kind.nodes for kind in profile.kinds) > 1
+    ring = min([across, *inside] if several else inside or [across])
+    widest = max(kind.gpus_per_node for kind in profile.kinds)
+    exchange = min([across / widest, *inside] if several else inside or [across])
+    return {GATHER: ring, SCATTER: ring, REDUCE: ring, EXCHANGE: exchange}
+
+
+def _space(*families: str) -> Space:
+    return Space(families=families, sequence=False, by_block=True)
+
+
+def _of_data(ops: Sequence[Op], machine: Machine) -> list[Balanced]:
+    """Weights on every device; where they do not fit, those of as many blocks as do, and of none."""
+    whole = in_turn(ops, machine, _space(DATA))
+    gathered = in_turn(ops, machine, _space(GATHERED))
+    if whole is not None or gathered is None:
+        return [one for one in (whole, gathered) if one is not None]
+    kept = Synthesizer(ops, machine, gathered.shares, _space(DATA)).best()
+    few, many, best = 0, 1 + max(op.block for op in ops), gathered  # blocks gathered: too few, enough
+    while kept is not None and many - few > 1:
+        middle = (few + many) // 2
+        found = balanced(spliced(gathered.program, kept, middle), machine)
+        if found is None:
+            few = middle
+        else:
+            many, best = middle, found
+    return [gathered] if best is gathered else [best, gathered]
+
+
+def _of_features(ops: Sequence[Op], machine: Machine) -> list[Program]:
+    """Programs that cut the features of all blocks, or of some, for equal shares."""
+    shares = machine.even()
+    everywhere = Synthesizer(ops, machine, shares, _space(FEATURE)).best()
+    if everywhere is None:
+        return []
+    limit_s = everywhere.bill(machine).seconds(machine, shares) * (1 + 1e-9)
+    mixed = Synthesizer(ops, machine, shares, _space(DATA, FEATURE)).best(limit_s)
+    some = mixed is not None and set(mixed.families()) == {DATA, FEATURE}
+    return [everywhere, mixed] if mixed is not None and some else [everywhere]
+
+
+def _in_equal(program: Program, machine: Machine, microbatch: int) -> Candidate | None:
+    """A program with equal shares, as plans hold features; None where memory or whole sequences forbid it."""
+    bill, shares, families = program.bill(machine), machine.even(), program.families()
+    if not bill.fits(machine, shares) or (DATA in families and microbatch % machine.devices):
+        return None
+    return Candidate(bill.seconds(machine, shares), machine.microbatches, microbatch, families, ())
+
+
+def _in_whole(one: Balanced, machine: Machine, microbatch: int) -> Candidate | None:
+    """Shares rounded to whole sequences per kind; the fullest device of a kind sets its time and memory."""
+    kinds = range(len(machine.counts))
+    pace = [
+        sum(flop / row[kind] for flop, row in zip(one.bill.shared_flop, machine.speeds, strict=True))
+        for kind in kinds
+    ]
+    room = []
+    for kind, memory in enumerate(machine.memory_bytes):
+        fixed, shared = one.bill.memory_of(machine, kind)
+        room.append(int(min(max(memory - fixed, 0.0) * microbatch / shared, microbatch)))
+    taken = whole_sequences(one.shares, machine.counts, microbatch, pace, room)
+    if taken is None:
+        return None
+    shares = [-(-count // n) / microbatch for count, n in zip(taken, machine.counts, strict=True)]
+    seconds = one.bill.seconds(machine, shares)
+    return Candidate(seconds, machine.microbatches, microbatch, one.program.families(), taken)
+
+
+def whole_sequences(
+    shares: Sequence[float],
+    counts: Sequence[int],
+    microbatch: int,
+    pace: Sequence[float],
+    room: Sequence[int],
+) -> tuple[int, ...] | None:
+    """Sequences of every kind, `microbatch` in all: shares rounded down, the rest to whom it delays least.
+
+    `pace` is what a device of each kind needs per unit of share, `room` the most sequences that it holds.
+    None where whole sequences do not fit.
+    """
+    kinds = range(len(counts))
+    taken = [
+        min(int(share * microbatch + 1e-9), most) * n
+        for share, n, most in zip(shares, counts, room, strict=True)
+    ]
+    for _ in range(microbatch - sum(taken)):
+        open_ = [kind for kind in kinds if taken[kind] < room[kind] * counts[kind]]
+        if not open_:
+            return None
+        chosen = min(open_, key=lambda kind: (-(-(taken[kind] + 1) // counts[kind]) * pace[kind], kind))
+        taken[chosen] += 1
+    return tuple(taken)
+
+
+def pipeline_of(one: Candidate, profile: Profile) -> Pipeline:
+    """The candidate as a pipeline of one stage; devices without a sequence stay idle."""
+    parts = []
+    if one.sequences:
+        for kind, count in zip(profile.kinds, one.sequences, strict=True):
+            replicas = min(kind.gpus, count)
+            if replicas:
+                parts.append(Share(kind.name, kind.ranks[:replicas], count, _runs(one, replicas)))
+    else:
+        ranks = tuple(rank for kind in profile.kinds for rank in kind.ranks)
+        name = "+".join(kind.name for kind in profile.kinds)
+        parts.append(Share(name, ranks, one.microbatch, _runs(one, len(ranks))))
+    return pipeline_of_shares(one.microbatches, (0, len(one.families)), [parts])
+
+
+def _runs(one: Candidate, ranks: int) -> tuple[tuple[int, Layout], ...]:
+    """(stop, layout) of runs of blocks of one family."""
+    layouts = {
+        DATA: Layout(dp=ranks),
+        GATHERED: Layout(dp=ranks, zero_stage=3),
+        FEATURE: Layout(tp=ranks),
+    }
+    stop, found = 0, []
+    for family, run in groupby(one.families):
+        stop += len(list(run))
+        found.append((stop, layouts[family]))
+    return tuple(found)

@@ -1,0 +1,159 @@
+"""The devices as HAP sees them (speeds, a bandwidth per collective, memory), and what a step on them costs.
+
+A program's cost is linear in what it bills, so a bill is all that choosing shares needs to know.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tangram_sim.planners.peers.hap.graph import FORWARD_AND_BACKWARD, Op
+from tangram_sim.planners.peers.hap.rules import CUTS, DATA, EXCHANGE, GATHER, REDUCE, SCATTER, Rule
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Devices by kind: `counts` of them, `speeds` in FLOP/s by (class of operations, kind)."""
+
+    counts: tuple[int, ...]
+    speeds: tuple[tuple[float, ...], ...]
+    bytes_per_s: dict[str, float]  # of every collective, per device
+    microbatches: int = 1  # of a step; gradients are reduced once
+    memory_bytes: tuple[float, ...] = ()  # by kind; empty: not asked
+    state_factor: float = 8.0  # bytes of state per byte of weights
+    stored_factor: tuple[
+        float, ...
+    ] = ()  # by kind; bytes kept for the backward per byte that operations read
+
+    @property
+    def devices(self) -> int:
+        """All devices."""
+        return sum(self.counts)
+
+    def even(self) -> tuple[float, ...]:
+        """Equal shares."""
+        return (1.0 / self.devices,) * len(self.counts)
+
+    def proportional(self, work: Sequence[float]) -> tuple[float, ...]:
+        """Shares in proportion to the speed at some FLOP by class."""
+        pace = [
+            1.0 / sum(flop / row[kind] for flop, row in zip(work, self.speeds, strict=True))
+            for kind in range(len(self.counts))
+        ]
+        total = sum(count * one for count, one in zip(self.counts, pace, strict=True))
+        return tuple(one / total for one in pace)
+
+
+@dataclass
+class Bill:
+    """What a program asks of every device: FLOP and bytes that follow the shares, and such that do not."""
+
+    shared_flop: list[float]  # by class; a device does its share
+    whole_flop: list[float]  # by class; every device does all
+    padded_bytes: dict[str, float] = field(default_factory=dict)  # x (devices - 1) x the largest share
+    moved_bytes: dict[str, float] = field(default_factory=dict)  # x the largest share
+    fixed_s: float = 0.0
+    fixed_state: float = 0.0  # bytes of memory on every device
+    shared_state: float = 0.0  # x its share
+    fixed_stored: float = 0.0  # bytes that operations read, on every device
+    shared_stored: float = 0.0  # x its share
+
+    def add(self, other: "Bill") -> None:
+        """This and the other program's."""
+        for one, flop in enumerate(other.shared_flop):
+            self.shared_flop[one] += flop
+        for one, flop in enumerate(other.whole_flop):
+            self.whole_flop[one] += flop
+        for mine, others in (
+            (self.padded_bytes, other.padded_bytes),
+            (self.moved_bytes, other.moved_bytes),
+        ):
+            for name, size in others.items():
+                mine[name] = mine.get(name, 0.0) + size
+        self.fixed_s += other.fixed_s
+        self.fixed_state += other.fixed_state
+        self.shared_state += other.shared_state
+        self.fixed_stored += other.fixed_stored
+        self.shared_stored += other.shared_stored
+
+    def padded_s(self, machine: Machine) -> float:
+        """Seconds of collectives per unit of the largest share."""
+        rates = machine.bytes_per_s
+        padded = sum(size / rates[name] for name, size in sorted(self.padded_bytes.items()))
+        moved = sum(size / rates[name] for name, size in sorted(self.moved_bytes.items()))
+        return padded * (machine.devices - 1) + moved
+
+    def whole_s(self, machine: Machine) -> float:
+        """Seconds that do not depend on shares: what every device does in full, and fixed transfers."""
+        pairs = zip(self.whole_flop, machine.speeds, strict=True)
+        return self.fixed_s + sum(flop / min(row) for flop, row in pairs)
+
+    def seconds(self, machine: Machine, shares: Sequence[float]) -> float:
+        """A step: every operation and collective as slow as its slowest device, one after the other.
+
+        HAP's T(Q, B), per device of a kind: the sum over triples of max_d compute + max_d communication.
+        """
+        pairs = zip(self.shared_flop, machine.speeds, strict=True)
+        computed = sum(
+            flop * max(share / speed for share, speed in zip(shares, row, strict=True)) for flop, row in pairs
+        )
+        return computed + self.whole_s(machine) + self.padded_s(machine) * max(shares)
+
+    def memory_of(self, machine: Machine, kind: int) -> tuple[float, float]:
+        """(bytes whatever the share, bytes per unit of it) of a device of a kind."""
+        factor = machine.stored_factor[kind] if machine.stored_factor else 1.0
+        return (
+            self.fixed_state + factor * self.fixed_stored,
+            self.shared_state + factor * self.shared_stored,
+        )
+
+    def fits(self, machine: Machine, shares: Sequence[float]) -> bool:
+        """Whether every device holds its share of state and of what is kept for the backward."""
+        for kind, (room, share) in enumerate(zip(machine.memory_bytes, shares, strict=False)):
+            fixed, shared = self.memory_of(machine, kind)
+            if fixed + shared * share > room:
+                return False
+        return True
+
+
+def bill_of_rule(op: Op, rule: Rule, inputs: Sequence[Op], machine: Machine) -> Bill:
+    """An operation under a rule: its FLOP, the reduction of its gradients, its state and what it stores."""
+    classes = len(machine.speeds)
+    bill = Bill([0.0] * classes, [0.0] * classes)
+    flop = FORWARD_AND_BACKWARD * op.flop * machine.microbatches
+    (bill.shared_flop if rule.shared else bill.whole_flop)[op.speed] += flop
+    devices = machine.devices
+    turns = (devices - 1) / devices
+    state = op.weight_bytes * machine.state_factor
+    if rule.family == DATA:
+        bill.fixed_s += 2.0 * turns * op.gradient_bytes / machine.bytes_per_s[REDUCE]
+    if rule.weights == "gathered":  # weights put together forward and backward, gradients scattered
+        gathered = 2.0 * turns * op.weight_bytes / machine.bytes_per_s[GATHER]
+        scattered = turns * op.gradient_bytes / machine.bytes_per_s[SCATTER]
+        bill.fixed_s += machine.microbatches * (gathered + scattered)
+        bill.fixed_state += state / devices
+    elif rule.weights == "cut":
+        bill.shared_state += state
+    else:
+        bill.fixed_state += state
+    kept = sum(one.output_bytes for one in inputs)
+    if inputs and rule.needs[0] in CUTS:
+        bill.shared_stored += kept
+    else:
+        bill.fixed_stored += kept
+    return bill
+
+
+def bill_of_conversion(tensor: Op, collectives: Sequence[str], machine: Machine) -> Bill:
+    """Collectives over a tensor, once per microbatch each; uneven shards are padded to the largest."""
+    classes = len(machine.speeds)
+    bill = Bill([0.0] * classes, [0.0] * classes)
+    size = tensor.output_bytes * machine.microbatches
+    turns = (machine.devices - 1) / machine.devices
+    for name in collectives:
+        if name == REDUCE:
+            bill.fixed_s += 2.0 * turns * size / machine.bytes_per_s[REDUCE]
+        elif name == EXCHANGE:
+            bill.moved_bytes[name] = bill.moved_bytes.get(name, 0.0) + turns * size
+        else:
+            bill.padded_bytes[name] = bill.padded_bytes.get(name, 0.0) + size
+    return bill

@@ -1,0 +1,92 @@
+"""Shares of the devices for a program: a linear program, solved by HiGHS; and programs and shares in turn.
+
+    min  sum_c u_c + v     u_c >= F_c B_k / f_ck     v >= P B_k     sum_k n_k B_k = 1     S B_k <= M_k - fixed
+
+over kinds k of devices, classes c of operations: what the bill of a program says, constants included. Devices
+of a kind get equal shares; that loses nothing, since averaging over them raises no maximum.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tangram_sim.planners.peers.hap.graph import Op, by_class
+from tangram_sim.planners.peers.hap.machine import Bill, Machine
+from tangram_sim.planners.peers.hap.rules import Space
+from tangram_sim.planners.peers.hap.synthesis import Program, Synthesizer
+
+_ROUNDS = 10
+_FALLS = 1.0 - 1e-9  # what counts as falling
+
+
+def best_shares(bill: Bill, machine: Machine) -> tuple[float, ...] | None:
+    """The share of one device of every kind that makes a step shortest; None where memory allows none."""
+    from scipy.optimize import linprog  # half a second to import: only where a program is balanced
+
+    kinds, classes = len(machine.counts), len(machine.speeds)
+    width = kinds + classes + 1
+    rows, limits = list[list[float]](), list[float]()
+    padded = bill.padded_s(machine)
+    for kind in range(kinds):
+        for one, (flop, row) in enumerate(zip(bill.shared_flop, machine.speeds, strict=True)):
+            rows.append(_row(width, {kind: flop / row[kind], kinds + one: -1.0}))
+            limits.append(0.0)
+        rows.append(_row(width, {kind: padded, width - 1: -1.0}))
+        limits.append(0.0)
+        if machine.memory_bytes:
+            scale = machine.memory_bytes[kind]
+            fixed, shared = bill.memory_of(machine, kind)
+            if fixed > scale:
+                return None
+            rows.append(_row(width, {kind: shared / scale}))
+            limits.append(1.0 - fixed / scale)
+    costs = [0.0] * kinds + [1.0] * (classes + 1)
+    total = [_row(width, dict(enumerate(map(float, machine.counts))))]
+    found = linprog(costs, np.array(rows), limits, total, [1.0], bounds=(0.0, None), method="highs")
+    if not found.success:
+        return None
+    shares = [max(float(one), 0.0) for one in found.x[:kinds]]
+    total_share = sum(count * share for count, share in zip(machine.counts, shares, strict=True))
+    return tuple(share / total_share for share in shares)
+
+
+def _row(width: int, entries: dict[int, float]) -> list[float]:
+    row = [0.0] * width
+    for place, value in entries.items():
+        row[place] = value
+    return row
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """A program with its shares."""
+
+    program: Program
+    bill: Bill
+    shares: tuple[float, ...]
+    seconds: float
+
+
+def in_turn(ops: Sequence[Op], machine: Machine, space: Space) -> Balanced | None:
+    """The best program for shares in proportion to speed, the best shares for it, and so on while that helps.
+
+    None where the first program fits memory under no shares.
+    """
+    work = dict(by_class(ops))
+    shares = machine.proportional([work.get(one, 0.0) for one in range(len(machine.speeds))])
+    best: Balanced | None = None
+    for _ in range(_ROUNDS):
+        program = Synthesizer(ops, machine, shares, space).best()
+        found = balanced(program, machine) if program is not None else None
+        if found is None or (best is not None and found.seconds >= best.seconds * _FALLS):
+            return best
+        best, shares = found, found.shares
+    return best
+
+
+def balanced(program: Program, machine: Machine) -> Balanced | None:
+    """A program with the shares that are best for it; None where it fits memory under none."""
+    bill = program.bill(machine)
+    shares = best_shares(bill, machine)
+    return None if shares is None else Balanced(program, bill, shares, bill.seconds(machine, shares))

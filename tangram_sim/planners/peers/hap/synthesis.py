@@ -1,0 +1,219 @@
+"""Best-first search for the cheapest distributed program of a graph under given shares.
+
+A state is how far the graph is computed, and the properties that are still live: (tensor, relation). Steps
+apply the rules of the next operation, with whatever collectives its inputs need; since costs do not depend on
+the order of independent steps, the graph's own order loses nothing. States are taken in the order of cost so
+far plus the least that what is left can cost (A*; the published code's estimate is 0), so the first complete
+program is the cheapest. A state all of whose properties are live in a cheaper one is dropped.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import pairwise, product
+
+from tangram_sim.planners.peers.hap.graph import Op, last_uses
+from tangram_sim.planners.peers.hap.machine import Bill, Machine, bill_of_conversion, bill_of_rule
+from tangram_sim.planners.peers.hap.rules import (
+    BATCH,
+    FEATURES,
+    SEQUENCE,
+    WHOLE,
+    Rule,
+    Space,
+    conversion,
+    rules_of,
+)
+
+Property = tuple[int, str]  # (tensor, relation)
+Route = tuple[str, ...]  # relations of a tensor, from a live one to the one that is needed
+
+_BETWEEN = (WHOLE, BATCH, SEQUENCE, FEATURES)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How one operation is computed, and how its inputs get where they are needed."""
+
+    rule: Rule
+    routes: tuple[tuple[int, Route], ...]  # (tensor, route) of every conversion
+
+
+@dataclass(frozen=True)
+class Program:
+    """A choice per operation."""
+
+    ops: tuple[Op, ...]
+    choices: tuple[Choice, ...]
+
+    def bill(self, machine: Machine) -> Bill:
+        """What it asks of the devices."""
+        classes = len(machine.speeds)
+        total = Bill([0.0] * classes, [0.0] * classes)
+        for op, choice in zip(self.ops, self.choices, strict=True):
+            total.add(bill_of_rule(op, choice.rule, [self.ops[one] for one in op.inputs], machine))
+            for tensor, route in choice.routes:
+                total.add(bill_of_conversion(self.ops[tensor], _collectives(route), machine))
+        return total
+
+    def families(self) -> tuple[str, ...]:
+        """The family of every block, of its operations with weights."""
+        found: dict[int, str] = {}
+        for op, choice in zip(self.ops, self.choices, strict=True):
+            if choice.rule.family:
+                found[op.block] = choice.rule.family
+        return tuple(found[block] for block in sorted(found))
+
+
+def spliced(first: Program, second: Program, block: int) -> Program:
+    """The first program up to a block, the second one from there on.
+
+    Both have to leave what passes from block to block in the same relation.
+    """
+    pairs = zip(first.ops, first.choices, second.choices, strict=True)
+    return Program(first.ops, tuple(b if op.block >= block else a for op, a, b in pairs))
+
+
+def _collectives(route: Route) -> list[str]:
+    return [name for a, b in pairwise(route) for name in conversion(a, b) or ()]
+
+
+Expansion = tuple[float, frozenset[Property], str, Choice]  # tensors relative to the operation
+
+
+class Synthesizer:
+    """Searches one graph on one machine; what an operation may become is remembered for its equals."""
+
+    def __init__(self, ops: Sequence[Op], machine: Machine, shares: Sequence[float], space: Space) -> None:
+        self.ops, self.machine, self.shares, self.space = tuple(ops), machine, tuple(shares), space
+        self._last = last_uses(ops)
+        self._known: dict[tuple[object, ...], list[Expansion]] = {}
+        self._costs: dict[tuple[object, ...], float] = {}
+
+    def best(self, limit: float = float("inf")) -> Program | None:
+        """The cheapest program; None where the rules allow none, or none that costs at most `limit`."""
+        ops, ahead = self.ops, self._ahead()
+        start: tuple[int, frozenset[Property], str] = (0, frozenset(), "")
+        reached = {start: 0.0}
+        came: dict[
+            tuple[int, frozenset[Property], str], tuple[tuple[int, frozenset[Property], str], Choice]
+        ] = {}
+        heap: list[tuple[float, int, tuple[int, frozenset[Property], str]]] = [(ahead[0], 0, start)]
+        pushed = 0
+        done: dict[tuple[int, str], list[frozenset[Property]]] = {}
+        while heap:
+            _, _, state = heappop(heap)
+            place, live, family = state
+            cheaper = done.setdefault((place, family), [])
+            if any(live <= other for other in cheaper):  # no dearer, and all that is live here is live there
+                continue
+            cheaper.append(live)
+            if place == len(ops):
+                return self._program(state, came)
+            for extra, left, chosen, choice in self._expansions(place, live, family):
+                following = (place + 1, frozenset((place + t, r) for t, r in left), chosen)
+                cost = reached[state] + extra
+                if cost + ahead[place + 1] <= limit and cost < reached.get(following, float("inf")):
+                    reached[following] = cost
+                    came[following] = state, choice
+                    pushed += 1
+                    heappush(heap, (cost + ahead[place + 1], pushed, following))
+        return None
+
+    def _program(
+        self,
+        state: tuple[int, frozenset[Property], str],
+        came: dict[tuple[int, frozenset[Property], str], tuple[tuple[int, frozenset[Property], str], Choice]],
+    ) -> Program:
+        choices = list[Choice]()
+        while state in came:
+            state, choice = came[state]
+            routes = tuple((state[0] + tensor, route) for tensor, route in choice.routes)
+            choices.append(Choice(choice.rule, routes))
+        return Program(self.ops, tuple(reversed(choices)))
+
+    def _ahead(self) -> list[float]:
+        """The least that all operations from each place on cost, collectives between them left out."""
+        found = [0.0] * (len(self.ops) + 1)
+        for place in range(len(self.ops) - 1, -1, -1):
+            rules = rules_of(self.ops[place].kind, len(self.ops[place].inputs), self.space)
+            least = min((self._rule_cost(place, rule) for rule in rules), default=0.0)
+            found[place] = found[place + 1] + least
+        return found
+
+    def _expansions(self, place: int, live: frozenset[Property], family: str) -> list[Expansion]:
+        """Every way to compute an operation from live properties; tensors counted from its place."""
+        op, last = self.ops[place], self._last
+        near = tuple(sorted((t - place, r, last[t] - place) for t, r in live))
+        held = "" if self._opens(place) else family
+        key = (
+            *(op.kind, op.flop, op.output_bytes, op.weight_bytes, op.gradient_bytes, op.speed),
+            *(tuple(source - place for source in op.inputs), last[place] - place, self._opens(place + 1)),
+            *(held, near),
+        )
+        if key not in self._known:
+            self._known[key] = list(self._expand(place, live, held))
+        return self._known[key]
+
+    def _opens(self, place: int) -> bool:
+        """Whether an operation is free to choose a family: the first of a block, or all of them are."""
+        ops = self.ops
+        return not self.space.by_block or place in (0, len(ops)) or ops[place].block != ops[place - 1].block
+
+    def _expand(self, place: int, live: frozenset[Property], held: str) -> Iterator[Expansion]:
+        op, last = self.ops[place], self._last
+        closes = self._opens(place + 1)
+        for rule in rules_of(op.kind, len(op.inputs), self.space):
+            if held and rule.family and rule.family != held:
+                continue
+            chosen = "" if closes else rule.family or held
+            computed = self._rule_cost(place, rule)
+            needs = dict.fromkeys(zip(op.inputs, rule.needs, strict=True))
+            ways = [self._routes(tensor, need, live, last[tensor] > place) for tensor, need in needs]
+            for routes in product(*ways):
+                cost, kept = computed, set(live)
+                conversions = []
+                for (tensor, _), route in zip(needs, routes, strict=True):
+                    if len(route) > 1:
+                        cost += self._conversion_cost(tensor, route)
+                        conversions.append((tensor - place, route))
+                    kept |= {(tensor, relation) for relation in route}
+                if last[place] > place:
+                    kept.add((place, rule.gives))
+                left = frozenset((t - place, r) for t, r in kept if last[t] > place)
+                yield cost, left, chosen, Choice(rule, tuple(conversions))
+
+    def _routes(self, tensor: int, need: str, live: frozenset[Property], again: bool) -> list[Route]:
+        """Ways to a relation: it is there, or one conversion, or two by way of another.
+
+        What lies on the way stays live; for a tensor that is not read `again` only the cheapest way counts.
+        """
+        there = sorted(relation for one, relation in live if one == tensor)
+        if need in there:
+            return [(need,)]
+        ways: list[Route] = [(source, need) for source in there if conversion(source, need) is not None]
+        for source in there:
+            for between in _BETWEEN:
+                if between not in there and between != need:
+                    first, second = conversion(source, between), conversion(between, need)
+                    if first is not None and second is not None:
+                        ways.append((source, between, need))
+        if again or not ways:
+            return ways
+        return [min(ways, key=lambda way: self._conversion_cost(tensor, way))]
+
+    def _rule_cost(self, place: int, rule: Rule) -> float:
+        op = self.ops[place]
+        inputs = [self.ops[one] for one in op.inputs]
+        sizes = tuple(one.output_bytes for one in inputs)
+        key = (rule, op.flop, op.weight_bytes, op.gradient_bytes, op.speed, sizes)
+        if key not in self._costs:
+            self._costs[key] = bill_of_rule(op, rule, inputs, self.machine).seconds(self.machine, self.shares)
+        return self._costs[key]
+
+    def _conversion_cost(self, tensor: int, route: Route) -> float:
+        key = (self.ops[tensor].output_bytes, route)
+        if key not in self._costs:
+            bill = bill_of_conversion(self.ops[tensor], _collectives(route), self.machine)
+            self._costs[key] = bill.seconds(self.machine, self.shares)
+        return self._costs[key]

@@ -1,0 +1,283 @@
+"""Sailor: equal stages, one data-parallel degree, replicas of several GPU kinds inside a stage.
+
+Strati et al., "Sailor: Automating Distributed Training over Dynamic, Heterogeneous, and Geo-distributed
+Clusters" (SOSP 2025). Where this differs from the published code: docs/models/planners.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from itertools import count, pairwise
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.models import Model
+from tangram_sim.planners.coarse.coarse_plan import CoarsePlan, ReplicaGroup, step_s
+from tangram_sim.planners.coarse.profile import LayerTable, Profile
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.peers.seating import Row, Seating
+from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner, best_that_fits
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+
+WORTHWHILE = 1.5  # speed-up that doubling tp must bring
+DEEPEST = 32  # stages
+
+
+class Sailor(WholeClusterPlanner):
+    """Depth, microbatch, tp by kind and number of microbatches best-first; replicas by integer program."""
+
+    name = "sailor"
+    limits = (
+        "it splits layers evenly, has one data-parallel degree, and knows neither recomputation nor ZeRO, "
+        "experts or context parallelism"
+    )
+
+    def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
+        """The best plan by Sailor's own closed form."""
+        return best_that_fits(outlines(price.profile, job.global_batch, price.deadline), price, self)
+
+
+def outlines(profile: Profile, global_batch: int, deadline: Deadline | None = None) -> Iterator[CoarsePlan]:
+    """The best outline for every depth, microbatch, tp by kind and number of microbatches, fastest first.
+
+    Best-first: what is not settled waits under a bound on its steps and is opened when its turn comes; what
+    is settled waits under its step, and when its turn comes nothing can be before it. When time is over only
+    what is settled is handed out.
+    """
+    deadline, numbers, seen = deadline or Deadline(), count(), set[CoarsePlan]()
+    space = _Space(profile, global_batch)
+    waiting: list[tuple[float, int, _Shape | _Paced | CoarsePlan]] = [
+        (shape.least_s(), next(numbers), shape) for shape in space.shapes()
+    ]
+    heapify(waiting)
+    while waiting and waiting[0][0] < float("inf"):
+        bound_s, _, first = heappop(waiting)
+        if isinstance(first, CoarsePlan):
+            if first not in seen:
+                seen.add(first)
+                yield first
+        elif not deadline.over():
+            for least_s, found in space.opened(first):
+                heappush(waiting, (max(bound_s, least_s), next(numbers), found))
+
+
+def even_cuts(atoms: int, depth: int) -> tuple[int, ...]:
+    """Boundaries of stages of equal length; where they cannot be equal the last ones are longer."""
+    short, longer = divmod(atoms, depth)
+    lengths = [short + (place >= depth - longer) for place in range(depth)]
+    cuts = [0]
+    for length in lengths:
+        cuts.append(cuts[-1] + length)
+    return tuple(cuts)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Every stage of one depth on one kind under one tp; `replicas` of it are there."""
+
+    kind: int
+    tp: int
+    table: LayerTable
+    replicas: int
+    cuts: tuple[int, ...]
+
+    @cached_property
+    def seconds(self) -> tuple[float, ...]:
+        """Of every stage. Summed atom by atom, so that equal stages take equal seconds to the last digit."""
+        atoms = [f + b for f, b in zip(self.table.forward_s, self.table.backward_s, strict=True)]
+        return tuple(sum(atoms[start:stop]) for start, stop in pairwise(self.cuts))
+
+    @cached_property
+    def heavier(self) -> dict[int, int]:
+        """For some stages those that take at least as long, as bits."""
+        return {
+            one: sum(1 << place for place, seconds in enumerate(self.seconds) if seconds >= self.seconds[one])
+            for one in _references(len(self.seconds))
+        }
+
+    def allowed(self, microbatches: int) -> tuple[float, ...]:
+        """Seconds, inf where a stage does not fit with the microbatches in flight at its place."""
+        depth = len(self.seconds)
+        microbatches = min(microbatches, depth)
+        if microbatches not in self._allowed:
+            found = []
+            for place, (start, stop) in enumerate(pairwise(self.cuts)):
+                held = self.table.bytes_with(min(microbatches, depth - place))
+                fits = held[stop] - held[start] <= self.table.memory_bytes
+                found.append(self.seconds[place] if fits else float("inf"))
+            self._allowed[microbatches] = tuple(found)
+        return self._allowed[microbatches]
+
+    @cached_property
+    def _allowed(self) -> dict[int, tuple[float, ...]]:
+        return {}
+
+
+def _references(depth: int) -> tuple[int, ...]:
+    """Stages to bound by: the ends, a short one and a long one."""
+    return tuple(dict.fromkeys((0, min(1, depth - 1), max(depth - 2, 0), depth - 1)))
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Equal stages, sequences of a replica's microbatch, and of every kind the tps still open (or none)."""
+
+    cuts: tuple[int, ...]
+    sequences: int
+    global_batch: int
+    columns: tuple[tuple[_Column | None, ...], ...]  # by kind; None: the kind is not used
+
+    @property
+    def depth(self) -> int:
+        """Stages."""
+        return len(self.cuts) - 1
+
+    @property
+    def settled(self) -> bool:
+        """Whether one tp by kind is left."""
+        return all(len(open_) == 1 for open_ in self.columns)
+
+    @cached_property
+    def _quickest(self) -> list[float]:
+        """Seconds of every stage on its quickest kind."""
+        used = [column.seconds for open_ in self.columns for column in open_ if column]
+        return [min(row) for row in zip(*used, strict=True)]
+
+    @cached_property
+    def _levels(self) -> list[list[tuple[float, int]]]:
+        """For some stages: (seconds, most dp of stages at least as heavy that all end in these seconds)."""
+        levels = []
+        used = [column for open_ in self.columns for column in open_ if column]
+        for place in _references(self.depth):
+            heavier = -1
+            for column in used:
+                heavier &= column.heavier[place]
+            held, level = dict[int, int](), list[tuple[float, int]]()
+            for column in sorted(used, key=lambda one: one.seconds[place]):
+                held[column.kind] = max(held.get(column.kind, 0), column.replicas)
+                level.append((column.seconds[place], sum(held.values()) // heavier.bit_count()))
+            levels.append(level)
+        return levels
+
+    def slowest_s(self, dp: int) -> float:
+        """The slowest stage takes at least this, with so many replicas; inf where there are not as many."""
+        found = [max(self._quickest)]
+        for level in self._levels:
+            found.append(min((seconds for seconds, most in level if most >= dp), default=float("inf")))
+        return max(found)
+
+    def least_s(self) -> float:
+        """No step is shorter, whatever dp and the number of microbatches; inf where there is none."""
+        if not any(column for open_ in self.columns for column in open_):
+            return float("inf")
+        least = float("inf")
+        for seconds in {seconds for level in self._levels for seconds, _ in level}:
+            dp = self.global_batch // self.sequences
+            for level in self._levels:
+                dp = min(dp, max((most for one, most in level if one <= seconds), default=0))
+            if dp:
+                least = min(least, self.paced_s(dp, -(-self.global_batch // (self.sequences * dp))))
+        return least
+
+    def paced_s(self, dp: int, microbatches: int) -> float:
+        """No step with so many replicas and microbatches is shorter."""
+        return (microbatches - 1) * self.slowest_s(dp) + sum(self._quickest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Paced:
+    """A settled shape with a number of microbatches; `dp` is the least that is through with them."""
+
+    shape: _Shape
+    microbatches: int
+    dp: int
+
+
+@dataclass
+class _Space:
+    """What is searched: shapes, what they are opened into, and their outlines."""
+
+    profile: Profile
+    global_batch: int
+    _columns: dict[tuple[int, int, int, int], _Column | None] = field(default_factory=dict)
+
+    def shapes(self) -> Iterator[_Shape]:
+        """One per depth and microbatch, every tp worth looking at open."""
+        sizes = [1 << power for power in range(self.global_batch.bit_length())]
+        for depth in range(1, min(DEEPEST, self.profile.atoms) + 1):
+            cuts = even_cuts(self.profile.atoms, depth)
+            for sequences in sizes:
+                columns = [self._worth(kind, sequences, cuts) for kind in range(len(self.profile.kinds))]
+                if not any(columns):
+                    break  # larger microbatches need more memory, or have no row
+                yield _Shape(cuts, sequences, self.global_batch, tuple((*own, None) for own in columns))
+
+    def _worth(self, kind: int, sequences: int, cuts: tuple[int, ...]) -> list[_Column]:
+        """Degrees worth looking at: the least that fits some stage, and doublings that pay WORTHWHILE."""
+        found = list[_Column]()
+        for tp in self.profile.tps(kind):
+            column = self._column(kind, tp, sequences, cuts)
+            if column is None or min(column.allowed(1)) == float("inf"):
+                continue
+            if not found or found[-1].table.seconds[-1] / column.table.seconds[-1] >= WORTHWHILE:
+                found.append(column)
+        return found
+
+    def _column(self, kind: int, tp: int, sequences: int, cuts: tuple[int, ...]) -> _Column | None:
+        key = (kind, tp, sequences, len(cuts))
+        if key not in self._columns:
+            table, there = self.profile.layers(kind, tp, sequences), self.profile.kinds[kind]
+            replicas = there.nodes * (there.gpus_per_node // tp)
+            self._columns[key] = _Column(kind, tp, table, replicas, cuts) if table else None
+        return self._columns[key]
+
+    def opened(self, waiting: "_Shape | _Paced") -> Iterator[tuple[float, "_Shape | _Paced | CoarsePlan"]]:
+        """(bound on the step, or the step) of what is in there."""
+        if isinstance(waiting, _Paced):
+            found = self._outline(waiting)
+            if found is not None:
+                yield found
+        elif waiting.settled:
+            yield from _paced(waiting)
+        else:
+            kind = next(one for one, open_ in enumerate(waiting.columns) if len(open_) > 1)
+            for column in waiting.columns[kind]:
+                columns = (*waiting.columns[:kind], (column,), *waiting.columns[kind + 1 :])
+                shape = replace(waiting, columns=columns)
+                yield shape.least_s(), shape
+
+    def _outline(self, paced: _Paced) -> tuple[float, CoarsePlan] | None:
+        """(seconds, outline): the least slowest and sum of stages, of its seats those of the least step."""
+        shape = paced.shape
+        own = [column for (column,) in shape.columns]
+        nowhere = (float("inf"),) * shape.depth
+        columns = [column.allowed(paced.microbatches) if column else nowhere for column in own]
+        rows: tuple[Row, ...] = tuple(zip(*columns, strict=True))
+        seating = Seating(rows, tuple(column.replicas if column else 0 for column in own), paced.dp)
+        best: tuple[float, CoarsePlan] | None = None
+        for stages in seating.best(paced.microbatches - 1):
+            teams = tuple(
+                tuple(
+                    ReplicaGroup(column.kind, replicas, column.tp, replicas * shape.sequences)
+                    for column, replicas in zip(own, stage, strict=True)
+                    if column and replicas
+                )
+                for stage in stages
+            )
+            outline = CoarsePlan(paced.microbatches, shape.sequences * paced.dp, shape.cuts, teams)
+            seconds = step_s(outline, self.profile)
+            if best is None or seconds < best[0]:
+                best = seconds, outline
+        return best
+
+
+def _paced(shape: _Shape) -> Iterator[tuple[float, _Paced]]:
+    """Every number of microbatches that some dp makes, with the least such dp: more replicas only wait."""
+    held = sum(column.replicas for (column,) in shape.columns if column)
+    dp = min(held // shape.depth, shape.global_batch // shape.sequences)
+    while dp:
+        microbatches = -(-shape.global_batch // (shape.sequences * dp))
+        dp = -(-shape.global_batch // (shape.sequences * microbatches))
+        yield shape.paced_s(dp, microbatches), _Paced(shape, microbatches, dp)
+        dp -= 1

@@ -1,0 +1,1 @@
+"""The Tangram planner: enumerate slices on islands, compose them, play the finalists."""

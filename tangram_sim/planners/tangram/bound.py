@@ -1,0 +1,91 @@
+"""Bounds below which no plan on a cluster can get, under the same cost model.
+
+Let w[a, k] be the least GPU-seconds of atom `a` per sequence on kind `k` (`ideal_seconds`) and n[k] the GPUs
+of that kind. Any plan splits the B sequences of every atom over kinds, and a step lasts at least as long
+as every GPU's busy time: T >= min over splits x of max_k sum_a B x[a, k] w[a, k] / n[k]. For any prices
+y[k] >= 0 with sum_k n[k] y[k] = 1, weak duality gives T >= B sum_a min_k w[a, k] y[k]. We take y[k]
+proportional to the speed of kind k on the whole model, which is optimal when kinds differ by one factor.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Cluster, Gpu, Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.training.job import Job
+from tangram_sim.training.step.ideal import ideal_seconds
+
+
+def _members(island: Island, cluster: Cluster | None) -> list[Gpu]:
+    """The kinds of GPU in an island: plans are priced at the ranks they use, which may beat its worst."""
+    if cluster is None or not island.groups:
+        return [island.gpu]
+    return list(dict.fromkeys(cluster.groups[group].node.gpu for group in island.groups))
+
+
+class WorkBound:
+    """Ideal work of every atom on every island, and the bounds that follow from it.
+
+    With `cluster`, an island counts as its best member atom by atom; without, as its worst.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        job: Job,
+        islands: Sequence[Island],
+        hwdb: Hwdb,
+        cluster: Cluster | None = None,
+        least: NDArray[np.float64] | None = None,
+    ) -> None:
+        self.batch = job.global_batch
+        self.seconds: NDArray[np.float64] = np.array(  # (kinds, atoms), GPU-seconds per sequence
+            [
+                np.min([ideal_seconds(model, gpu, job, hwdb) for gpu in _members(island, cluster)], axis=0)
+                for island in islands
+            ]
+        )
+        if least is not None:  # (kinds, atoms): what the caller knows of the layouts it allows
+            self.seconds = np.maximum(self.seconds, least)
+        self.gpus = np.array([island.gpus for island in islands], dtype=np.float64)
+        speed = 1.0 / self.seconds.sum(axis=1)
+        self.value: NDArray[np.float64] = speed / (self.gpus * speed).sum()  # y[k]
+        cheapest = (self.seconds * self.value[:, None]).min(axis=0)  # per atom, share of the step
+        self._prefix = np.concatenate([[0.0], np.cumsum(cheapest)])
+        self._own = np.concatenate([np.zeros((len(islands), 1)), np.cumsum(self.seconds, axis=1)], axis=1)
+
+    def step_s(self) -> float:
+        """The bound for the whole model on all islands."""
+        return float(self.batch * self._prefix[-1])
+
+    def microbatch_s(self, microbatch: int) -> float:
+        """Seconds of any step with this microbatch size: at least this.
+
+        One microbatch crosses the whole pipeline, each atom on at most all GPUs of one kind. While it does,
+        others may be under way: its passage does not add to the work.
+        """
+        latency = float((self.seconds / self.gpus[:, None]).min(axis=0).sum()) * microbatch
+        return max(latency, self.step_s())
+
+    def load(self, start: int, stop: int, kind: int, gpus: int) -> float:
+        """How much of its share atoms [start, stop) put on `gpus` GPUs of one kind: 1 is balanced.
+
+        Time of the slice there over the time of the whole model on the whole cluster, both ideal.
+        """
+        return float((self._own[kind, stop] - self._own[kind, start]) / gpus / self._prefix[-1])
+
+    def slice_s(self, start: int, stop: int, kind: int, gpus: int) -> float:
+        """Seconds of a step in which atoms [start, stop) run on `gpus` GPUs of one kind: at least this.
+
+        The larger of the slice's own time (over-subscription) and that of the rest of the model on the
+        rest of the cluster (under-subscription).
+        """
+        own = self.batch * (self._own[kind, stop] - self._own[kind, start]) / gpus
+        rest = self._prefix[-1] - (self._prefix[stop] - self._prefix[start])
+        left = 1.0 - gpus * self.value[kind]  # share of the cluster's value that the rest may use
+        if rest > 1e-15 * self._prefix[-1]:
+            own = max(own, self.batch * rest / left if left > 1e-12 else float("inf"))
+        return float(own)

@@ -1,0 +1,1 @@
+"""Partial plans composed into pipelines, exactly or within a budget."""

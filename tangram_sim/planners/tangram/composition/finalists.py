@@ -1,0 +1,199 @@
+"""From composed pipelines to real plans: ranks are assigned, steps are played whole, boundaries refined."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.errors import TangramError
+from tangram_sim.layouts import Layout
+from tangram_sim.models import Model
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.sim import contention
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import LayerLayout, LayoutRun, Part, Pipeline, Plan, Stage
+from tangram_sim.training.step.lowered import LoweredStep, Lowering
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One stage to be: atoms [start, stop) on some ranks under one layout, or under one for each run.
+
+    Runs may reach beyond the stage when its ends have moved; an end that has none takes the nearest.
+    Seats `beside` it are further parts of the stage; `sequences` of every microbatch are then its own.
+    """
+
+    island: str
+    ranks: tuple[int, ...]
+    layout: Layout
+    start: int
+    stop: int
+    runs: tuple[LayoutRun, ...] = ()
+    sequences: int = 0  # 0: the whole microbatch
+    beside: tuple["Seat", ...] = ()
+
+    def between(self, start: int, stop: int) -> "Seat":
+        """The same stage with other atoms."""
+        return replace(
+            self, start=start, stop=stop, beside=tuple(one.between(start, stop) for one in self.beside)
+        )
+
+    def layouts(self, layers: int) -> tuple[LayerLayout, ...]:
+        """The layout of every run of blocks; the embedding goes with the first, the head with the last."""
+        start, stop = _blocks(self.start, self.stop, layers)
+        found: list[LayerLayout] = []
+        for number, run in enumerate(self.runs):
+            low, high = _blocks(run.start, run.stop, layers)
+            low = start if number == 0 else max(low, start)
+            high = stop if number == len(self.runs) - 1 else min(high, stop)
+            if low >= high:
+                continue
+            if found and found[-1].layout == run.layout:
+                low = found.pop().layers[0]
+            found.append(LayerLayout((low, high), run.layout))
+        if not found:
+            return (LayerLayout((start, stop), self.layout),)
+        found[0] = LayerLayout((start, found[0].layers[1]), found[0].layout)
+        return tuple(found)
+
+
+def _blocks(start: int, stop: int, layers: int) -> tuple[int, int]:
+    """Transformer blocks [start, stop) among atoms [start, stop)."""
+    return min(max(start - 1, 0), layers), min(max(stop - 1, 0), layers)
+
+
+def seats_of(composed: Composed, islands: Sequence[Island], placement: Placement) -> tuple[Seat, ...]:
+    """Give every place of a composed pipeline its ranks: nodes of an island in order, front to back."""
+    next_node = [0] * len(islands)
+    seats: list[Seat] = []
+    first = placement.first_rank
+    for place in composed.places:
+        partial = place.partial
+        if partial.portions:
+            seats.append(_joint_seat(place, islands, next_node, placement))
+            continue
+        island = islands[place.kind]
+        taken = island.node_indices[next_node[place.kind] : next_node[place.kind] + partial.nodes]
+        next_node[place.kind] += partial.nodes
+        ranks = [rank for node in taken for rank in range(first[node], first[node + 1])]
+        depth = len(partial.stages)
+        share, shift = len(ranks) // depth, place.start - partial.start
+        layout = replace(partial.layout, pp=1)
+        for inner in range(depth):
+            start, stop = partial.cuts[inner], partial.cuts[inner + 1]
+            runs = tuple(
+                LayoutRun(run.start + shift, run.stop + shift, replace(run.layout, pp=1))
+                for run in partial.runs
+                if run.start < stop and run.stop > start
+            )
+            if len({run.layout for run in runs}) == 1:
+                layout, runs = runs[0].layout, ()
+            elif runs:
+                layout = runs[0].layout
+            ranks_here = tuple(ranks[inner * share : (inner + 1) * share])
+            seats.append(Seat(island.name, ranks_here, layout, start + shift, stop + shift, runs))
+    return tuple(seats)
+
+
+def _joint_seat(place: Placed, islands: Sequence[Island], next_node: list[int], placement: Placement) -> Seat:
+    """A place on several islands: the next nodes of each, as parts of their own or as one."""
+    partial, first = place.partial, placement.first_rank
+    kind_of = {island.name: kind for kind, island in enumerate(islands)}
+    shift = place.start - partial.start
+    parts: list[Seat] = []
+    for portion in partial.portions:
+        kind = kind_of[portion.island]
+        taken = islands[kind].node_indices[next_node[kind] : next_node[kind] + portion.nodes]
+        next_node[kind] += portion.nodes
+        ranks = tuple(rank for node in taken for rank in range(first[node], first[node + 1]))
+        runs = tuple(LayoutRun(run.start + shift, run.stop + shift, run.layout) for run in portion.runs)
+        parts.append(
+            Seat(portion.island, ranks, portion.layout, place.start, place.stop, runs, portion.sequences)
+        )
+    if all(part.sequences for part in parts):
+        return replace(parts[0], beside=tuple(parts[1:]))
+    ranks = tuple(sorted(rank for part in parts for rank in part.ranks))
+    return replace(parts[0], island="+".join(part.island for part in parts), ranks=ranks)
+
+
+def pipeline_of(seats: Iterable[Seat], layers: int, microbatch: int, microbatches: int) -> Pipeline:
+    """The pipeline noun for stages that hold one chunk each."""
+    stages = []
+    for seat in seats:
+        blocks = _blocks(seat.start, seat.stop, layers)
+        parts = tuple(
+            Part(one.island, one.ranks, one.sequences or microbatch, one.layouts(layers))
+            for one in (seat, *seat.beside)
+        )
+        chunks = (blocks,) if blocks[1] > blocks[0] else ()
+        stages.append(Stage(chunks, seat.start == 0, seat.stop == layers + 2, parts))
+    return Pipeline(microbatches, microbatch, tuple(stages))
+
+
+class PlanEvaluator:
+    """Plays whole plans of one model, cluster and job; equal seats are played once."""
+
+    def __init__(self, model: Model, cluster: Cluster, job: Job, lowering: Lowering, counts: Counts) -> None:
+        self.model, self.cluster, self.job = model, cluster, job
+        self.lowering, self.counts = lowering, counts
+        self._shared: dict[tuple[tuple[Seat, ...], int], float] = {}
+        self._played: dict[tuple[tuple[Seat, ...], int], tuple[float, Pipeline, LoweredStep]] = {}
+
+    def play(self, seats: tuple[Seat, ...], microbatch: int) -> tuple[float, Pipeline, LoweredStep]:
+        """Simulated seconds of the step (inf where it does not fit), and what was played."""
+        from tangram_sim.training.schedules.step import play_steps
+
+        key = (seats, microbatch)
+        if key not in self._played:
+            pipeline = pipeline_of(seats, self.model.layers, microbatch, self.job.global_batch // microbatch)
+            step = self.lowering.lower(pipeline)
+            seconds = float("inf")
+            if step.fits():
+                seconds = float(play_steps(step.template, step.template.durations(step.times)[None, :])[0])
+            self.counts.played += 1
+            self._played[key] = (seconds, pipeline, step)
+        return self._played[key]
+
+    def shared(self, seats: tuple[Seat, ...], microbatch: int) -> float:
+        """Simulated seconds of a step whose transfers share network links, as `forecast` plays it."""
+        key = (seats, microbatch)
+        if key not in self._shared:
+            graph = self.play(seats, microbatch)[2].graph()
+            self._shared[key] = contention.play(graph).makespan_s
+        return self._shared[key]
+
+    def scored(self, seats: tuple[Seat, ...], microbatch: int) -> Scored:
+        """The plan with its simulated step, links shared. Raises TangramError when it does not fit."""
+        seconds, pipeline, step = self.play(seats, microbatch)
+        if seconds == float("inf"):
+            raise TangramError("a plan that does not fit its memory was to be scored")
+        plan = Plan(self.model, self.cluster, self.job, (pipeline,))
+        return Scored(plan, step, self.shared(seats, microbatch))
+
+    def refine(self, seats: tuple[Seat, ...], microbatch: int, rounds: int = 40) -> tuple[Seat, ...]:
+        """Move single atoms over stage boundaries while that shortens the played step."""
+        best = self.play(seats, microbatch)[0]
+        for _ in range(rounds):
+            improved = False
+            for index in range(len(seats) - 1):
+                for move in (1, -1):
+                    moved = _moved(seats, index, move)
+                    if moved is None:
+                        continue
+                    seconds = self.play(moved, microbatch)[0]
+                    if seconds < best * (1 - 1e-9):
+                        best, seats, improved = seconds, moved, True
+            if not improved:
+                break
+        return seats
+
+
+def _moved(seats: tuple[Seat, ...], index: int, move: int) -> tuple[Seat, ...] | None:
+    """The boundary behind stage `index` moved by one atom; None when a stage would be empty."""
+    before, after = seats[index], seats[index + 1]
+    boundary = before.stop + move
+    if boundary <= before.start or boundary >= after.stop:
+        return None
+    changed = (before.between(before.start, boundary), after.between(boundary, after.stop))
+    return (*seats[:index], *changed, *seats[index + 2 :])

@@ -1,0 +1,233 @@
+"""Sweeps over microbatch sizes: compose, play the finalists, refine and rank them."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.cost.collectives import network_rate, transfer_s
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import Scored
+from tangram_sim.planners.tangram.composition.compose import Composed
+from tangram_sim.planners.tangram.composition.exact import Proof, find, roads
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat, seats_of
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.training.job import Job
+from tangram_sim.training.schedules import holds_whole_depth
+
+SLACK, ROUGH_SLACK = 0.003, 0.03  # pipelines this close to the best step are played whole
+PLAYED, ROUGH_PLAYED = 16, 48  # finalists per microbatch size; more where they are ordered by estimates
+SHARED, REFINED = 32, 10  # kinds of finalists played with shared links; of these refined
+MOST_OPS = 400_000  # ops of all steps played so
+LOOSE = 1.5  # of what whole islands compose to: the limit of the sweep over halves
+LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))  # of the lower bound, tried in turn
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+
+def hop_seconds(
+    islands: Sequence[Island], cluster: Cluster, hwdb: Hwdb, size: float, order: Sequence[str]
+) -> NDArray[np.float64]:
+    """(kinds, kinds): seconds to hand one microbatch from a node of one island to a node of the next.
+
+    inf where --order forbids the neighbourhood. One node on each side: the finalists' play knows better.
+    """
+    hops = np.zeros((len(islands), len(islands)))
+    placement = Placement(cluster, hwdb) if cluster.wiring.full else None
+    for a, source in enumerate(islands):
+        for b, target in enumerate(islands):
+            if order and order.index(source.name) > order.index(target.name):
+                hops[a, b] = np.inf
+                continue
+            if placement is not None:
+                first = placement.first_rank
+                ends = source.node_indices[0], target.node_indices[-1]
+                if ends[0] != ends[1]:
+                    near, far = (tuple(range(first[node], first[node + 1])) for node in ends)
+                    hops[a, b] = placement.transfer_s(near, far, size)
+                continue
+            limits = [cluster.group_limit(i, j) for i in source.groups for j in target.groups]
+            rate = min(*(rate for rate, _ in limits), source.nic_bytes_per_s, target.nic_bytes_per_s)
+            rate *= hwdb.network_efficiency.value
+            if a == b:
+                rate = min(rate, network_rate(source, hwdb))
+                if source.scale_up_nodes >= source.nodes > 1:
+                    rate = (
+                        source.intra.bytes_per_s
+                        * hwdb.link_efficiency(source.intra).value
+                        * source.gpus_per_node
+                    )
+            hops[a, b] = transfer_s(size, rate, max(latency for _, latency in limits))
+    return hops
+
+
+class Search:
+    """Sweeps over microbatch sizes under a limit on the step, below which nothing is dropped.
+
+    A coarse sweep (islands whole or in halves) finds a good plan in little time; its played step, plus
+    SLACK, is the limit of the full sweep. Without such a plan limits widen from the lower bound upward.
+    What the full sweep proves is kept in `bounds`.
+    """
+
+    def __init__(
+        self,
+        enumeration: Enumeration,
+        referee: PlanEvaluator,
+        bound_s: float,
+        units: Sequence[int],
+        work: NDArray[np.float64],
+        order: Sequence[str],
+        expired: Callable[[], bool],
+    ) -> None:
+        self.expired = expired
+        self.bounds: dict[int, float] = {}  # by microbatch size: no single pipeline is played in less
+        self.enumeration, self.referee, self.bound_s = enumeration, referee, bound_s
+        self.units, self.work, self.order = units, work, order
+        self.best_s = float("inf")
+        self.best_of: dict[int, float] = {}  # by microbatch size
+        cluster, islands = referee.cluster, enumeration.islands
+        # Parts of an island are priced at its worst member: a plan on better ones may be faster.
+        self.provable = max(units) == 1 and all(
+            len({cluster.groups[group].node for group in island.groups}) == 1 for island in islands
+        )
+        estimated = holds_whole_depth(enumeration.job.schedule)
+        self.slack = ROUGH_SLACK if estimated else SLACK
+        self.played: dict[tuple[tuple[Seat, ...], int], float] = {}
+
+    def run(self, progress: Progress | None) -> list[tuple[float, tuple[Seat, ...], int]]:
+        """Everything that was played and fits."""
+        sizes = microbatch_sizes(self.enumeration.job)
+        halves = [
+            max(unit, -(-island.nodes // 2))
+            for island, unit in zip(self.enumeration.islands, self.units, strict=True)
+        ]
+        sweeps = [
+            (halves, self._loose_s(sizes[0], halves)),
+            *((self.units, self.bound_s * factor) for factor in LIMITS),
+        ]
+        for number, (units, limit_s) in enumerate(sweeps):
+            for position, microbatch in enumerate(sizes):
+                if self.expired():
+                    break
+                if progress:
+                    progress(position, len(sizes), f"microbatch {microbatch}, sweep {number + 1}")
+                self._size(microbatch, min(limit_s, self.best_s * (1 + self.slack)), units)
+            if self.expired() or (number and self.best_s <= limit_s):
+                break
+            if self.best_s < float("inf"):  # the full sweep needs no other limit than the best plan
+                sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
+                sweeps[number + 1 :] = [(self.units, float("inf"))]
+        if progress:
+            progress(len(sizes), len(sizes), "finalists")
+        return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
+
+    def _loose_s(self, microbatch: int, halves: Sequence[int]) -> float:
+        """A limit far above what halves of islands can do: LOOSE times what whole ones compose to.
+
+        It only spares the first composition pipelines that no finalist comes from. inf: whole islands hold
+        no pipeline, or are halves already.
+        """
+        whole = [island.nodes for island in self.enumeration.islands]
+        if whole == list(halves):
+            return float("inf")
+        found = self._found(microbatch, float("inf"), whole).pipelines
+        return LOOSE * found[0].objective_s if found else float("inf")
+
+    def _found(self, microbatch: int, limit_s: float, units: Sequence[int]) -> Proof:
+        """The pipelines of one microbatch size below the limit, and what is proven of the others."""
+        enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
+        table = enumeration.table(microbatch, limit_s, units)
+        placement = self.referee.lowering.placement
+        size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
+        hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
+        counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
+        ways = roads(islands, placement, enumeration.hwdb, size, hops)
+        return find(table, counts, ways, enumeration.model, job, limit_s, self.best_s)
+
+    def least_s(self) -> float:
+        """No single pipeline of stages on one island each is played in less; 0: not known."""
+        sizes = microbatch_sizes(self.enumeration.job)
+        return min((self.bounds.get(size, 0.0) for size in sizes), default=0.0)
+
+    def _size(self, microbatch: int, limit_s: float, units: Sequence[int]) -> None:
+        """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
+        enumeration, islands = self.enumeration, self.enumeration.islands
+        if enumeration.bound.microbatch_s(microbatch) >= limit_s:
+            if self.provable:
+                self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
+            return
+        proof = self._found(microbatch, limit_s, units)
+        if self.provable and units is self.units and not self.expired():
+            self.bounds[microbatch] = proof.bound_s
+        enumeration.counts.composed += len(proof.pipelines)
+        most = PLAYED if proof.exact else ROUGH_PLAYED
+        for seats in _distinct(proof.pipelines, islands, self.referee.lowering.placement, most):
+            if self.expired() and self.played:
+                return
+            seconds = self.referee.play(seats, microbatch)[0]
+            if seconds < float("inf"):
+                self.played[seats, microbatch] = seconds
+                self.best_s = min(self.best_s, seconds)
+                self.best_of[microbatch] = min(self.best_of.get(microbatch, seconds), seconds)
+
+
+def microbatch_sizes(job: Job) -> list[int]:
+    """Divisors of the global batch, those that give a pipeline of moderate length first.
+
+    The order changes nothing but the time: a good plan found early prunes the sizes after it.
+    """
+    return sorted(
+        divisors(job.global_batch), key=lambda size: (abs(np.log2(job.global_batch / size) - 5.0), size)
+    )
+
+
+def _distinct(
+    composed: list[Composed], islands: Sequence[Island], placement: Placement, most: int
+) -> list[tuple[Seat, ...]]:
+    """The best different pipelines, `most` at most."""
+    seen = dict.fromkeys(seats_of(one, islands, placement) for one in composed[: 4 * most])
+    return list(seen)[:most]
+
+
+def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: PlanEvaluator, top: int) -> list[Scored]:
+    """Refine the best finalists of different kinds; the `top` different plans, links shared, fastest first.
+
+    The search plays transfers as if each had its links to itself; here they share them.
+    """
+    kinds: dict[object, tuple[tuple[Seat, ...], int]] = {}  # the best of each kind: others would refine to it
+    for _, seats, microbatch in sorted(played, key=lambda entry: (entry[0], len(entry[1]))):
+        kinds.setdefault(_kind(seats, microbatch), (seats, microbatch))
+    contenders = list(kinds.values())[: max(SHARED, top)]
+    ops = sum(len(referee.play(*one)[2].template.graph) for one in contenders)
+    while ops > MOST_OPS and len(contenders) > max(2, top):  # long steps: fewer contenders
+        ops -= len(referee.play(*contenders.pop())[2].template.graph)
+    contenders.sort(key=lambda one: referee.shared(*one))
+    refined = [(referee.refine(*one), one[1]) for one in contenders[:REFINED]]
+    chosen: dict[object, Scored] = {}
+    for scored in sorted(
+        (referee.scored(*one) for one in dict.fromkeys([*refined, *contenders])), key=_step_s
+    ):
+        pipeline = scored.plan.pipelines[0]
+        shape = tuple(
+            (stage.parts[0].island, len(stage.ranks), *(run.layout for run in stage.parts[0].layouts))
+            for stage in pipeline.stages
+        )
+        chosen.setdefault((pipeline.microbatch, shape), scored)
+    return list(chosen.values())[:top]
+
+
+def _kind(seats: tuple[Seat, ...], microbatch: int) -> object:
+    """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
+    return microbatch, tuple(
+        (one.island, len(one.ranks), one.layout, tuple(run.layout for run in one.runs), one.sequences)
+        for seat in seats
+        for one in (seat, *seat.beside)
+    )
+
+
+def _step_s(scored: Scored) -> float:
+    return scored.step_s

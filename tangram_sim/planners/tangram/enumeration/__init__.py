@@ -1,0 +1,1 @@
+"""Which slice on which island is asked about, and what parallelizers answer."""

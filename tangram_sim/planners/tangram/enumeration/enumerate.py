@@ -1,0 +1,377 @@
+"""Asks a parallelizer about every (slice, part of an island) that can matter, and tabulates the answers."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers.atoms import atom_kinds, atoms_of
+from tangram_sim.models import Block, Model
+from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer
+from tangram_sim.planners.api import POLICIES, Candidate, Counts
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Question, Subject, answered
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import UNLIMITED, PartialPlan, passage
+from tangram_sim.training.schedules import holds_whole_depth
+
+
+@dataclass(frozen=True)
+class Table:
+    """Partial plans for one microbatch, as the composition reads them."""
+
+    microbatch: int
+    microbatches: int
+    slice_class: NDArray[np.int64]  # (atoms + 1, atoms + 1)
+    option_ptr: NDArray[np.int64]
+    floats: NDArray[np.float64]  # (options, 4): slowest, latency, forward, closing
+    ints: NDArray[np.int64]  # (options, 4): kind, nodes (in units), depth, most stages behind
+    partials: list[PartialPlan]  # of the class's first slice
+    whole_depth: bool = False  # the schedule holds as many microbatches as the pipeline is deep (ZB-H1)
+    joint: tuple[tuple[int, ...], ...] = ()  # nodes of each kind that a unit of every joint kind takes
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What joint islands offer for one microbatch: nodes of every island in each of them, partial plans."""
+
+    nodes: tuple[tuple[int, ...], ...]
+    partials: tuple[tuple[int, int, PartialPlan], ...]  # (slice class, joint island, plan of its first slice)
+
+
+def _never() -> bool:
+    return False
+
+
+@lru_cache(maxsize=64)
+def slice_classes(model: Model) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
+    """(First slice of every class of equal signatures, class of atoms [start, stop) or -1)."""
+    ids = atom_kinds(model)
+    seen: dict[tuple[int, ...], int] = {}
+    firsts: list[tuple[int, int]] = []
+    table = [[-1] * (len(ids) + 1) for _ in range(len(ids) + 1)]
+    for start in range(len(ids)):
+        for stop in range(start + 1, len(ids) + 1):
+            signature = ids[start:stop]
+            if signature not in seen:
+                seen[signature] = len(firsts)
+                firsts.append((start, stop))
+            table[start][stop] = seen[signature]
+    return tuple(firsts), tuple(map(tuple, table))
+
+
+@dataclass
+class Enumeration:
+    """Asks about every slice class on every number of nodes of every island, unless a policy prunes it.
+
+    Policies: redundancy (equal signature on an equivalent island: asked once), infeasibility (the slice's
+    weights alone exceed the part's memory), imbalance (no plan with this pair can beat the best known
+    one: a valid bound, so the winner never changes), incompatibility (partial plans that are too slow for
+    any pipeline below the limit, or that another beats wherever they could stand, are dropped).
+    A `window` above 0 also drops pairs whose load leaves [1/window, window]; what that may lose is known.
+    """
+
+    model: Model
+    job: Job
+    islands: Sequence[Island]
+    parallelizer: Parallelizer
+    constraints: Constraints
+    hwdb: Hwdb
+    bound: WorkBound
+    counts: Counts
+    record: list[Candidate] | None = None
+    tied_s: float = 0.0
+    policies: Sequence[str] = POLICIES
+    window: float = 0.0
+    loads: list[float] = field(default_factory=list)  # of the pairs asked about
+    widest: int = 1 << 30  # units of the widest stage asked about
+    expired: Callable[[], bool] = field(default=_never)  # true: no further questions, what is known must do
+    asking: PrefetchQueue | None = None  # the parallelizer in several processes
+    passage_s: float = 0.0  # of one microbatch through the pipeline, at least (closed objective)
+    _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
+    # By (part, class, microbatch): the pace asked with, and the answer.
+    _answers: dict[tuple[int, int, int], tuple[float, Answer]] = field(default_factory=dict)
+    _pruned: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    _visited: set[tuple[int, int, int]] = field(default_factory=set)  # (part, kind, microbatch)
+    _outside_s: float = float("inf")  # least bound of a pair that only the window left out
+
+    def table(
+        self, microbatch: int, limit_s: float, units: Sequence[int], beside: Beside | None = None
+    ) -> Table:
+        """Partial plans for one microbatch size; pairs that cannot beat `limit_s` are not asked about.
+
+        Islands are taken `units[kind]` nodes at a time. What joint islands offer `beside` goes in, too.
+        """
+        firsts, classes = slice_classes(self.model)
+        pairs = sum(entry >= 0 for row in classes for entry in row)
+        options: list[list[tuple[int, PartialPlan]]] = [[] for _ in firsts]
+        parts = list(self._parts_by(units))
+        if self.asking is not None:
+            self._ask_ahead(parts, microbatch, limit_s)
+        for kind, number, part in parts:
+            if self.expired():
+                break
+            if "redundancy" in self.policies and (number, kind, microbatch) not in self._visited:
+                known = any(
+                    (number, other, microbatch) in self._visited for other in range(len(self.islands))
+                )
+                self.counts.redundant += pairs if known else pairs - len(firsts)
+                self._visited.add((number, kind, microbatch))
+            for group, (start, stop) in enumerate(firsts):
+                key = (number, group, microbatch)
+                answer = self._answer(key, kind, part, start, stop, limit_s)
+                options[group] += [(kind, partial) for partial in answer.partials] if answer else []
+        if beside is None:
+            return self._tabulate(microbatch, classes, options, units)
+        for group, joint, partial in beside.partials:
+            options[group].append((len(self.islands) + joint, partial))
+        found = self._tabulate(microbatch, classes, options, [*units, *[1] * len(beside.nodes)])
+        return replace(found, joint=beside.nodes)
+
+    def _parts_by(self, units: Sequence[int]) -> Iterator[tuple[int, int, Island]]:
+        """(kind, number, part), `units[kind]` nodes of an island at a time; equal parts have one number."""
+        for kind, island in enumerate(self.islands):
+            for nodes in range(units[kind], min(island.nodes, self.widest * units[kind]) + 1, units[kind]):
+                part = anonymous(island.part(nodes))
+                if "redundancy" not in self.policies:
+                    part = replace(part, name=f"{part.name} of {island.name}")
+                yield kind, self._parts.setdefault(part, len(self._parts)), part
+
+    def _ask_ahead(self, parts: Sequence[tuple[int, int, Island]], microbatch: int, limit_s: float) -> None:
+        """Have everything that a table is about to ask answered in other processes."""
+        firsts, _ = slice_classes(self.model)
+        pace_s, work_s = self._pace_s(microbatch, limit_s), self._work_s(microbatch, limit_s)
+        self.ahead(
+            Question(part, microbatch, start, stop, pace_s)
+            for kind, _, part in parts
+            for start, stop in firsts
+            if not self._reason(kind, part, start, stop, work_s)
+        )
+
+    def ahead(self, questions: Iterable[Question]) -> None:
+        """Have these questions answered in other processes, if there are any, but for what is known."""
+        if self.asking is None:
+            return
+        _, classes = slice_classes(self.model)
+
+        def known(one: Question) -> bool:
+            key = self._parts.get(one.part, -1), classes[one.start][one.stop], one.microbatch
+            return key in self._answers and self._answers[key][0] >= one.pace_s
+
+        self.asking.ahead([one for one in questions if not known(one)])
+
+    def _pace_s(self, microbatch: int, limit_s: float) -> float:
+        """A plan below the limit has no stage slower than its share of the microbatches."""
+        if "incompatibility" not in self.policies:
+            return float("inf")
+        return self._work_s(microbatch, limit_s) / (self.job.global_batch // microbatch)
+
+    def _work_s(self, microbatch: int, limit_s: float) -> float:
+        """All microbatches on the slowest stage of a plan below the limit: all but one after a passage."""
+        microbatches = self.job.global_batch // microbatch
+        if microbatches == 1 or not self.passage_s:
+            return limit_s
+        return min(limit_s, max(limit_s - self.passage_s, 0.0) * microbatches / (microbatches - 1))
+
+    def _answer(
+        self, key: tuple[int, int, int], kind: int, part: Island, start: int, stop: int, limit_s: float
+    ) -> Answer | None:
+        """The answer about one (part, class, microbatch); None when a policy prunes it."""
+        pace_s = self._pace_s(key[2], limit_s)
+        if key in self._answers and self._answers[key][0] >= pace_s:
+            return self._answers[key][1]
+        reason = self._reason(kind, part, start, stop, self._work_s(key[2], limit_s))
+        if reason:
+            self._pruned[key] = reason
+            return None
+        self._pruned.pop(key, None)
+        self.loads.append(self.bound.load(start, stop, kind, part.gpus))
+        answer = self._ask(self.islands[kind].name, part, start, stop, key[2], pace_s)
+        if "redundancy" not in self.policies:
+            _, classes = slice_classes(self.model)
+            for first, row in enumerate(classes):
+                for last, group in enumerate(row):
+                    if group == key[1] and first != start:
+                        self._ask(self.islands[kind].name, part, first, last, key[2], pace_s)
+        self._answers[key] = (pace_s, answer)
+        return answer
+
+    def ask(self, kind: int, nodes: int, start: int, stop: int, microbatch: int) -> tuple[PartialPlan, ...]:
+        """Partial plans of any pace for atoms like [start, stop) on some nodes of an island; asked once."""
+        firsts, classes = slice_classes(self.model)
+        group = classes[start][stop]
+        part = anonymous(self.islands[kind].part(nodes))
+        key = (self._parts.setdefault(part, len(self._parts)), group, microbatch)
+        if key not in self._answers or self._answers[key][0] < float("inf"):
+            if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
+                return ()
+            self._answers[key] = (
+                float("inf"),
+                self._ask(self.islands[kind].name, part, *firsts[group], microbatch, float("inf")),
+            )
+        return self._answers[key][1].partials
+
+    def ask_on(
+        self, island: Island, start: int, stop: int, microbatch: int, pace_s: float
+    ) -> tuple[PartialPlan, ...]:
+        """Partial plans on an island that is none of the enumeration's; whoever asks keeps the answer."""
+        if self._weights_bytes(start, stop) > island.gpus * island.gpu.memory_bytes:
+            return ()
+        return self._ask(island.name, anonymous(island), start, stop, microbatch, pace_s).partials
+
+    def _reason(self, kind: int, part: Island, start: int, stop: int, limit_s: float) -> str:
+        """Why a pair is not asked about; empty when it is."""
+        if (
+            "infeasibility" in self.policies
+            and self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes
+        ):
+            return "infeasible"
+        least_s = self.bound.slice_s(start, stop, kind, part.gpus)
+        if "imbalance" in self.policies and least_s >= limit_s:
+            return "imbalanced"
+        if (
+            self.window
+            and not 1 <= self.bound.load(start, stop, kind, part.gpus) * self.window <= self.window**2
+        ):
+            self._outside_s = min(self._outside_s, least_s)
+            return "windowed"
+        return ""
+
+    def lost(self, best_s: float) -> float:
+        """At most this share of a step of `best_s` was lost to the window: no plan with a pair outside is
+        faster than the least bound of those pairs."""
+        return max(1.0 - self._outside_s / best_s, 0.0)
+
+    def count_pruned(self) -> None:
+        """Put the pairs that were never asked about into the counts."""
+        reasons = list(self._pruned.values())
+        self.counts.imbalanced += reasons.count("imbalanced")
+        self.counts.infeasible += reasons.count("infeasible")
+        self.counts.windowed += reasons.count("windowed")
+
+    def _ask(self, name: str, part: Island, start: int, stop: int, microbatch: int, pace_s: float) -> Answer:
+        question = Question(part, microbatch, start, stop, pace_s)
+        answer = self.asking.ready.pop(question, None) if self.asking is not None else None
+        if answer is None:
+            subject = Subject(self.model, self.job, self.hwdb, self.constraints)
+            answer = answered(self.parallelizer, subject, question)
+        self.counts.asked += 1
+        self.counts.dominated += answer.dominated
+        if not answer.partials and not answer.dominated:
+            self.counts.infeasible += 1
+        if self.record is not None:
+            self.record += [_candidate(partial, name) for partial in answer.partials]
+        return answer
+
+    @cached_property
+    def _parameters(self) -> NDArray[np.float64]:
+        """Parameters of atoms [0, i), a prefix sum."""
+        hidden = self.model.hidden
+        counts = [
+            atom.parameters(hidden) if isinstance(atom, Block) else atom.parameters
+            for atom in atoms_of(self.model)
+        ]
+        return np.concatenate([[0.0], np.cumsum(np.array(counts, dtype=np.float64))])
+
+    def _weights_bytes(self, start: int, stop: int) -> float:
+        """Weights, gradients and optimizer state of a slice, held once: no layout needs less."""
+        parameters = float(self._parameters[stop] - self._parameters[start])
+        if self.model.tied and stop - start == self.model.layers + 2:
+            parameters -= self.model.vocabulary_parameters
+        return parameters * self.job.bytes_per_parameter
+
+    def _tabulate(
+        self,
+        microbatch: int,
+        classes: tuple[tuple[int, ...], ...],
+        options: list[list[tuple[int, PartialPlan]]],
+        units: Sequence[int],
+    ) -> Table:
+        flat = [pair for group in options for pair in group]
+        floats = np.array([_quantities(partial, self._extra_tail(partial)) for _, partial in flat]).reshape(
+            -1, 4
+        )
+        ints = np.array(
+            [
+                (kind, partial.nodes // units[kind], len(partial.stages), partial.stages_behind)
+                for kind, partial in flat
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 4)
+        pointers = np.concatenate([[0], np.cumsum([len(group) for group in options])]).astype(np.int64)
+        of_slice = np.array(classes, dtype=np.int64)
+        whole_depth = holds_whole_depth(self.job.schedule)
+        most = np.full(len(options), len(of_slice)) if whole_depth else _most_behind(of_slice, len(options))
+        kept = np.ones(len(floats), dtype=bool)
+        if "incompatibility" in self.policies:
+            kept = _undominated(pointers, floats, ints, most)
+        return Table(
+            microbatch,
+            self.job.global_batch // microbatch,
+            of_slice,
+            np.concatenate([[0], np.cumsum(kept)])[pointers],
+            np.ascontiguousarray(floats[kept]),
+            np.ascontiguousarray(ints[kept]),
+            [partial for (_, partial), keep in zip(flat, kept.tolist(), strict=True) if keep],
+            whole_depth,
+        )
+
+    def _extra_tail(self, partial: PartialPlan) -> float:
+        """A head without the embedding it is tied to all-reduces that gradient after its last backward."""
+        return self.tied_s if partial.stop == self.model.layers + 2 and partial.start > 0 else 0.0
+
+
+def _most_behind(of_slice: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """For every class, the most stages that can stand behind any of its slices: one for each atom left."""
+    most = np.zeros(classes, dtype=np.int64)
+    _, stops = np.nonzero(of_slice >= 0)
+    np.maximum.at(most, of_slice[of_slice >= 0], of_slice.shape[0] - 1 - stops)
+    return most
+
+
+def _undominated(
+    pointers: NDArray[np.int64], floats: NDArray[np.float64], ints: NDArray[np.int64], most: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Options that no other of their class and island beats or equals in everything, nodes included."""
+    if not len(floats):
+        return np.zeros(0, dtype=bool)
+    from tangram_sim.planners.tangram.enumeration.kernels import undominated
+
+    kept: NDArray[np.bool_] = undominated(pointers, np.ascontiguousarray(floats), ints, most)
+    return kept
+
+
+def anonymous(part: Island) -> Island:
+    """The part without its name and place: equal parts of different islands are asked about once."""
+    return replace(part, name=part.gpu.name, groups=(), node_indices=(), reason="")
+
+
+def _quantities(partial: PartialPlan, extra_tail: float) -> tuple[float, float, float, float]:
+    """(slowest, latency, forward, closing) of a partial plan; see docs/models/composition.md."""
+    stages = partial.stages
+    latency, forward, closing = passage(
+        [stage.forward_s for stage in stages],
+        [stage.backward_s for stage in stages],
+        [stage.gradient_sync_s + stage.optimizer_s + extra_tail for stage in stages],
+        partial.hop_s,
+    )
+    return partial.slowest_s, latency, forward, closing
+
+
+def _candidate(partial: PartialPlan, island: str) -> Candidate:
+    return Candidate(
+        partial.start,
+        partial.stop,
+        island,
+        partial.nodes,
+        partial.microbatch,
+        " | ".join(f"{run.stop - run.start} x {run.layout}" for run in partial.runs) or str(partial.layout),
+        partial.slowest_s,
+        partial.stages_behind if partial.stages_behind < UNLIMITED else None,
+        max(stage.peak_bytes(1) for stage in partial.stages),
+        partial.stages[0].capacity_bytes,
+    )

@@ -1,0 +1,122 @@
+"""Questions of one enumeration, put to a parallelizer in several processes ahead of their use.
+
+Every answer depends on its question alone, so it is the same wherever it is made: how many processes there
+are decides who answers, and nothing else. A process that dies leaves its questions to the asker (`parallel`).
+"""
+
+import gc
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from multiprocessing import parent_process
+from typing import NamedTuple
+
+from tangram_sim.clusters import Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers.atoms import Slice
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Request
+from tangram_sim.planners.tangram.enumeration.parallel import Pieces
+from tangram_sim.registry import parallelizer as parallelizer_named
+from tangram_sim.training.job import Job
+
+PIECES_EACH = 2  # per process, at least: pieces are of unequal length
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What all questions of an enumeration share."""
+
+    model: Model
+    job: Job
+    hwdb: Hwdb
+    constraints: Constraints
+
+
+class Question(NamedTuple):
+    """Atoms [start, stop) on a part of an island; see `Request`."""
+
+    part: Island
+    microbatch: int
+    start: int
+    stop: int
+    pace_s: float
+
+    def request(self, subject: Subject) -> Request:
+        """The question in the words of the narrow API."""
+        return Request(
+            Slice(subject.model, self.start, self.stop),
+            self.part,
+            subject.job,
+            self.microbatch,
+            subject.job.global_batch // self.microbatch,
+            subject.hwdb,
+            subject.constraints,
+            self.pace_s,
+        )
+
+
+def answered(parallelizer: Parallelizer, subject: Subject, question: Question) -> Answer:
+    """The answer without its rejections, which keep all prices of their island alive."""
+    return replace(parallelizer.parallelize(question.request(subject)), rejected=())
+
+
+@lru_cache(maxsize=2)
+def _opened(sealed: bytes) -> tuple[Parallelizer, Subject]:
+    """One parallelizer for all pieces that a process gets: what it keeps serves the next piece."""
+    name, subject = pickle.loads(sealed)
+    return parallelizer_named(name)(), subject
+
+
+def answer_piece(sealed: bytes, questions: Sequence[Question], until_s: float) -> list[Answer]:
+    """Answers in order, until the clock says `until_s`: one piece of work, also on another machine."""
+    parallelizer, subject = _opened(sealed)
+    found: list[Answer] = []
+    for question in questions:
+        if time.time() >= until_s:
+            break
+        found.append(answered(parallelizer, subject, question))
+    if parent_process() is not None:
+        # What this process has priced serves the next pieces; joblib's workers walk all of it every second in
+        # search of garbage, unless it is set apart.
+        gc.freeze()
+    return found
+
+
+def pieces_of(questions: Sequence[Question], least: int) -> list[list[Question]]:
+    """Questions about one part with one microbatch together: what is worked out for one serves the next.
+
+    Cut only where there would be fewer than `least` pieces; the longest first, so that no process ends late.
+    """
+    together: dict[tuple[Island, int], list[Question]] = {}
+    for question in questions:
+        together.setdefault((question.part, question.microbatch), []).append(question)
+    cuts = -(-least // max(len(together), 1))
+    found = []
+    for alike in together.values():
+        each = -(-len(alike) // cuts)
+        found += [alike[first : first + each] for first in range(0, len(alike), each)]
+    return sorted(found, key=lambda piece: -len(piece) * piece[0].part.gpus)
+
+
+@dataclass
+class PrefetchQueue:
+    """Has questions answered ahead, by the parallelizer of a name, in the processes of `pieces`."""
+
+    pieces: Pieces
+    name: str
+    subject: Subject
+    until_s: float = float("inf")
+    ready: dict[Question, Answer] = field(default_factory=dict)
+    _sealed: bytes = b""
+
+    def ahead(self, questions: Sequence[Question]) -> None:
+        """Answers to all questions, kept until they are taken; neighbours go to one process."""
+        self._sealed = self._sealed or pickle.dumps((self.name, self.subject))
+        open_ones = [one for one in dict.fromkeys(questions) if one not in self.ready]
+        chunks = pieces_of(open_ones, PIECES_EACH * self.pieces.processes)
+        found = self.pieces.run(answer_piece, [(self._sealed, chunk, self.until_s) for chunk in chunks])
+        for chunk, answers in zip(chunks, found, strict=True):
+            self.ready.update(zip(chunk, answers, strict=False))  # shorter where time was up

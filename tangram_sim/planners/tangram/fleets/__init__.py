@@ -1,0 +1,1 @@
+"""Large clusters: copies of pipeline patterns, mixed by a master program."""

@@ -1,0 +1,216 @@
+"""Fleets: how many copies of which pattern, and who does how many microbatches (docs/models/scale.md).
+
+Master problem of a column generation: for a step of T seconds, x_q copies of pattern q that together finish
+the most sequences, within the nodes of every island. The least T at which that is the whole batch comes from
+bisection; the dual prices of the nodes say what another pattern must finish per node to be of use.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Island
+from tangram_sim.layouts import Layout
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seats_of
+from tangram_sim.planners.tangram.fleets.patterns import Pattern
+from tangram_sim.training.plan import Pipeline
+
+LEAST_SHARE = 0.01  # of all nodes: fewer are not worth a pipeline of another pattern
+_STEPS = 24  # of a bisection: the step to 1e-5 of its range
+_MOST_EXCESS = 200_000  # sequences that are handed back exactly; beyond, in whole granules
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """The linear program's answer: the least step, copies of every pattern (fractions), prices of a node."""
+
+    step_s: float
+    copies: NDArray[np.float64]
+    prices: NDArray[np.float64]  # sequences per node, by island
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Equal copies side by side: one pipeline of the plan."""
+
+    pattern: Pattern
+    copies: int
+    microbatches: int
+
+
+def master(patterns: Sequence[Pattern], nodes: Sequence[int], batch: int) -> Master | None:
+    """The least step in which some mix of patterns finishes `batch` sequences; None without patterns."""
+    if not patterns:
+        return None
+    used = np.array([pattern.nodes for pattern in patterns], dtype=np.float64).T
+    low, high = 0.0, max(pattern.first_s + pattern.pace_s * batch for pattern in patterns)
+    best = _most(patterns, used, nodes, high)
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high) if low else min(high, 4 * min(one.first_s for one in patterns))
+        found = _most(patterns, used, nodes, middle)
+        if found[0] >= batch:
+            high, best = middle, found
+        else:
+            low = middle
+        if high - low < 1e-5 * high:
+            break
+    return Master(high, best[1], best[2])
+
+
+def _most(
+    patterns: Sequence[Pattern], used: NDArray[np.float64], nodes: Sequence[int], step_s: float
+) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    from scipy.optimize import linprog
+
+    done = np.array([pattern.done(step_s) for pattern in patterns])
+    answer = linprog(-done, A_ub=used, b_ub=np.array(nodes, dtype=np.float64), method="highs")
+    if answer.x is None:  # cannot be: no copies at all is a solution
+        return 0.0, np.zeros(len(patterns)), np.zeros(len(nodes))
+    return -float(answer.fun), np.asarray(answer.x), -np.asarray(answer.ineqlin.marginals)
+
+
+def whole(patterns: Sequence[Pattern], answer: Master, nodes: Sequence[int]) -> dict[Pattern, int]:
+    """Whole copies, in granules: the program's rounded, then what is left filled with the best."""
+    left = [float(count) for count in nodes]
+    chosen: dict[Pattern, int] = {}
+
+    def take(pattern: Pattern, copies: int) -> None:
+        copies -= copies % pattern.granule
+        if copies > 0:
+            chosen[pattern] = chosen.get(pattern, 0) + copies
+            for kind, width in enumerate(pattern.nodes):
+                left[kind] -= width * copies
+
+    for pattern, copies in sorted(
+        zip(patterns, answer.copies, strict=True), key=lambda pair: -float(pair[1])
+    ):
+        room = int(min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width))
+        if copies * sum(pattern.nodes) > LEAST_SHARE * sum(nodes):
+            take(pattern, min(round(float(copies)), room))
+    if not chosen:  # small clusters of many patterns
+        take(max(patterns, key=lambda one: one.done(answer.step_s)), 1)
+    worth = sorted(patterns, key=lambda one: -one.done(answer.step_s) / sum(one.nodes))
+    for pattern in [*chosen, *worth]:  # those in use first: fewer different pipelines
+        if pattern.done(answer.step_s) >= pattern.sequences:
+            room = int(min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width))
+            if pattern in chosen or room * sum(pattern.nodes) > LEAST_SHARE * sum(nodes):
+                take(pattern, room)
+    return chosen
+
+
+def apportion(chosen: dict[Pattern, int], batch: int) -> list[Group] | None:
+    """Microbatches of every copy so that the last one ends first, and all sequences are done exactly.
+
+    None where the patterns' microbatches cannot add up to the batch.
+    """
+    low, high = 0.0, max(pattern.first_s + pattern.pace_s * batch for pattern in chosen)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if _capacity(chosen, middle) >= batch else (middle, high)
+    turns = {pattern: _microbatches(pattern, high) for pattern in chosen}
+    turns = {pattern: count for pattern, count in turns.items() if count}
+    excess = sum(chosen[one] * one.sequences * count for one, count in turns.items()) - batch
+    fewer = _hand_back({one: chosen[one] for one in turns}, turns, excess)
+    if fewer is None:
+        return None
+    groups = []
+    for pattern, count in turns.items():
+        rounds, extra = divmod(fewer[pattern], chosen[pattern] // pattern.granule)
+        for copies, microbatches in (
+            (chosen[pattern] - extra * pattern.granule, count - rounds),
+            (extra * pattern.granule, count - rounds - 1),
+        ):
+            if copies and microbatches > 0:
+                groups.append(Group(pattern, copies, microbatches))
+            elif copies and microbatches < 0:
+                return None
+    return groups
+
+
+def _microbatches(pattern: Pattern, step_s: float) -> int:
+    return max(0, int(1 + (step_s - pattern.first_s) / pattern.pace_s + 1e-9))
+
+
+def _capacity(chosen: dict[Pattern, int], step_s: float) -> int:
+    return sum(copies * one.sequences * _microbatches(one, step_s) for one, copies in chosen.items())
+
+
+def _hand_back(
+    chosen: dict[Pattern, int], turns: dict[Pattern, int], excess: int
+) -> dict[Pattern, int] | None:
+    """Granules of every pattern that do one microbatch less, so that `excess` sequences are not done.
+
+    The slowest patterns give back first; what whole granules leave over is found by counting coins.
+    """
+    coins = {one: one.granule * one.sequences for one in chosen}
+    most = {one: turns[one] * (chosen[one] // one.granule) for one in chosen}
+    fewer = dict.fromkeys(chosen, 0)
+    last = {one: one.first_s + (turns[one] - 1) * one.pace_s for one in chosen}
+    reserve = 2 * max(coins.values())
+    for one in sorted(chosen, key=lambda one: -last[one]):
+        if excess > reserve:
+            fewer[one] = min(most[one], (excess - reserve) // coins[one], chosen[one] // one.granule)
+            excess -= fewer[one] * coins[one]
+    if excess > _MOST_EXCESS:
+        return None
+    # by[rest]: the coin that reaches it, and from where
+    by: dict[int, tuple[Pattern | None, int]] = {0: (None, 0)}
+    frontier = [0]
+    while frontier and excess not in by:
+        following = []
+        for reached in frontier:
+            for one, coin in coins.items():
+                target = reached + coin
+                if target <= excess and target not in by:
+                    by[target] = (one, reached)
+                    following.append(target)
+        frontier = following
+    if excess not in by:
+        return None
+    while excess:
+        coin_of, excess = by[excess]
+        if coin_of is None or fewer[coin_of] == most[coin_of]:
+            return None
+        fewer[coin_of] += 1
+    return fewer
+
+
+def pipelines_of(
+    groups: Sequence[Group], islands: Sequence[Island], placement: Placement, layers: int
+) -> tuple[Pipeline, ...]:
+    """Every group with ranks of its own: nodes of an island in order, group by group."""
+    taken = [0] * len(islands)
+    found = []
+    for group in groups:
+        pattern, copies = group.pattern, group.copies
+        mine = [
+            replace(island, node_indices=island.node_indices[taken[kind] :])
+            for kind, island in enumerate(islands)
+        ]
+        places = tuple(_scaled(place, copies, pattern.copies) for place in pattern.composed.places)
+        composed = Composed(0.0, places, copies * pattern.sequences, group.microbatches)
+        seats = seats_of(composed, mine, placement)
+        found.append(pipeline_of(seats, layers, composed.microbatch, group.microbatches))
+        for kind, width in enumerate(pattern.nodes):
+            taken[kind] += round(width * copies)
+    return tuple(found)
+
+
+def _scaled(place: Placed, copies: int, priced: int) -> Placed:
+    """A place of a pattern priced as `priced` copies, with `copies` of them."""
+
+    def layout(one: Layout) -> Layout:
+        return replace(one, dp=one.dp * copies // priced)
+
+    partial = place.partial
+    runs = tuple(replace(run, layout=layout(run.layout)) for run in partial.runs)
+    return replace(
+        place,
+        partial=replace(
+            partial, nodes=partial.nodes * copies // priced, layout=layout(partial.layout), runs=runs
+        ),
+    )

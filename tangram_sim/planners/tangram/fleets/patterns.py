@@ -1,0 +1,342 @@
+"""Patterns: pipelines on few nodes, of which many copies stand side by side (docs/models/scale.md).
+
+`copies` equal pipelines are one pipeline whose stages take `copies` times the nodes, its microbatch `copies`
+times the sequences: a pattern is priced as that pipeline, by the search that plans small clusters.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers.atoms import Slice
+from tangram_sim.models import Block, FeedForward, Model
+from tangram_sim.parallelizers.api import Constraints, Parallelizer, Request
+from tangram_sim.planners.api import Counts
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.composition.compose import Composed, compose_table
+from tangram_sim.planners.tangram.composition.search import hop_seconds
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.registry import parallelizer as parallelizer_named
+from tangram_sim.training.job import Job
+
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of one copy
+SEQUENCES = (1, 2, 4, 8, 16)  # of one microbatch of one copy
+# Of the bound: limits of a search with nothing to beat.
+FACTORS = (1.25, 1.5, 1.8, 2.2, 3.0, 8.0, float("inf"))
+SLACK = 0.02  # of the best pattern of a kind: these, too, are kept
+HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
+TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
+MANY = 8  # microbatches from which on gathering or reducing weights in each of them (ZeRO 2, 3) is not tried
+PARTS = (8, 4, 2)  # copies that share a node in a stage
+EVEN = 0.97  # share of the copies that sharing nodes must leave
+IDLE = 0.1  # of what other shapes use: shapes that leave more nodes idle are not searched
+WIDEST = 2  # nodes of the widest stage of a copy that has more
+STATES = 300  # counts of nodes in a copy that are all kept apart; with more, kinds are used up one by one
+MOST_STATES = 10_000_000  # counts in a copy over several islands: one number each, few kept apart
+# Of the limit: what a stage may add to the best pattern, for many fewer labels. What the first finds limits
+# the second; where it finds nothing, something little better than the limit may be lost.
+TOLERANCES = (0.01, 0.002)
+KEPT = 2  # patterns of one width and microbatch
+
+
+# Whether to leave the first number of sequences for others: no, if it gives any pattern, or anyway.
+Climb: TypeAlias = Literal["no", "yes", "anyway"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One pipeline on few nodes, priced as `copies` side by side; seconds of the objective."""
+
+    nodes: tuple[float, ...]  # of one copy, by island; whole for a granule of copies
+    copies: int
+    granule: int  # copies come in multiples of this: degrees of all layouts stay whole
+    sequences: int  # of one microbatch of one copy
+    first_s: float  # until a copy has done its first microbatch, tails included
+    pace_s: float  # every further one
+    composed: Composed
+
+    def done(self, step_s: float) -> float:
+        """Sequences that one copy completes within a step of `step_s`, parts of microbatches included."""
+        return self.sequences * max(0.0, 1.0 + (step_s - self.first_s) / self.pace_s)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetProblem:
+    """What all patterns of one request share; it travels to other processes."""
+
+    model: Model
+    cluster: Cluster
+    job: Job
+    islands: tuple[Island, ...]
+    hwdb: Hwdb
+    constraints: Constraints
+    parallelizer: str
+
+
+def shares(bound: WorkBound) -> list[float]:
+    """Share of the work that every island does when all of them work at their best rate."""
+    return [float(value) for value in bound.gpus * bound.value]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a search of patterns may use: at most so many nodes of every island in each of `copies`.
+
+    A stage of a copy takes whole nodes, or multiples of 1 / `parts` of a node: `parts` copies share one.
+    """
+
+    nodes: tuple[int, ...]
+    copies: int
+    parts: int = 1
+
+    @property
+    def states(self) -> float:
+        """Counts of nodes (or parts of them) that a copy may have used."""
+        return float(np.prod([count * self.parts + 1.0 for count in self.nodes]))
+
+    def finer(self) -> "Shape | None":
+        """The same on the smallest parts of nodes that can be searched, for as many copies as share them."""
+        for parts in PARTS:
+            fewer = replace(self, copies=self.copies - self.copies % parts, parts=parts)
+            if parts > self.parts and fewer.copies >= EVEN * self.copies and fewer.states <= MOST_STATES:
+                return fewer
+        return None
+
+
+def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[Shape]:
+    """Copies over some islands, the likeliest first: those that hold weights and gradients once.
+
+    As many copies as cut one of the islands into `WIDTHS` nodes, each with its share of every island.
+    """
+    model, recipe = ground.model, ground.job.recipe
+    needed = model.parameters * (recipe.weight_bytes + recipe.gradient_bytes) / HELD
+    found: dict[tuple[int, ...], int] = {}
+    for copies in {_copies(model, ground.islands[kind].nodes // width) for kind in kinds for width in WIDTHS}:
+        if not copies:
+            continue
+        nodes = [0] * len(ground.islands)
+        for kind in kinds:
+            nodes[kind] = ground.islands[kind].nodes // copies
+        used = [count for count in nodes if count]
+        several, states = len(used) > 1, Shape(tuple(nodes), copies).states
+        if sum(used) > WIDEST * (model.layers + 2) or (several and states > MOST_STATES):
+            continue
+        if len(kinds) == 1 or several:
+            found[tuple(nodes)] = max(copies, found.get(tuple(nodes), 0))
+
+    def room(nodes: tuple[int, ...]) -> float:
+        pairs = zip(nodes, ground.islands, strict=True)
+        return sum(count * one.gpus_per_node * one.gpu.memory_bytes for count, one in pairs) / needed
+
+    def taken(nodes: tuple[int, ...]) -> float:
+        pairs = zip(nodes, ground.islands, strict=True)
+        return found[nodes] * sum(count * one.gpus_per_node * one.gpu.memory_bytes for count, one in pairs)
+
+    most = max(map(taken, found), default=0.0)
+    found = {nodes: copies for nodes, copies in found.items() if taken(nodes) >= (1 - IDLE) * most}
+    ordered = sorted(found, key=lambda nodes: (abs(np.log2(min(room(nodes), 2 * sum(nodes))) - 0.2), nodes))
+    return [Shape(nodes, found[nodes]) for nodes in ordered]
+
+
+def patterns_of(
+    ground: FleetProblem, shape: Shape, start: int, climb: Climb, share: float, best_s: float, until_s: float
+) -> tuple[list[Pattern], float, int, Counts]:
+    """Patterns of one shape that do `share` of the batch in less than (1 + SLACK) x `best_s`.
+
+    Also the seconds of the best one (inf: none found), its sequences, and what was asked. Microbatches of one
+    copy have `start` sequences; then more, or else fewer, until it gets worse, if `climb` says so. One piece
+    of work, also on another machine; no question is begun after `until_s` of `time.time`.
+    """
+    counts, patterns, reached = Counts(), list[Pattern](), (float("inf"), start)
+
+    def expired() -> bool:
+        return time.time() >= until_s
+
+    at = SEQUENCES.index(start)
+    for sizes in [(start,)] if climb == "no" else [SEQUENCES[at:], SEQUENCES[:at][::-1]]:
+        for sequences in sizes:
+            if expired():
+                break
+            found = _search(ground, shape, sequences, share, min(best_s, reached[0]), counts, expired)
+            patterns += [pattern for _, pattern in found]
+            if found and found[0][0] < reached[0]:
+                reached = found[0][0], sequences
+            elif sequences != start or climb != "anyway":
+                break
+        if reached[1] != start or (reached[0] == float("inf") and climb != "anyway"):
+            break
+    return patterns, *reached, counts
+
+
+def _copies(model: Model, most: int) -> int:
+    """Copies side by side; with experts a multiple of 8 (or a power of two), so that ep finds divisors."""
+    dense = all(
+        isinstance(block, Block) and isinstance(block.feed_forward, FeedForward) for block in model.blocks
+    )
+    if dense or most < 2:
+        return most
+    return most - most % 8 if most >= 16 else 1 << (most.bit_length() - 1)
+
+
+def _search(
+    ground: FleetProblem,
+    shape: Shape,
+    sequences: int,
+    share: float,
+    best_s: float,
+    counts: Counts,
+    expired: Callable[[], bool],
+) -> list[tuple[float, Pattern]]:
+    """(seconds of the share's work, pattern), best first, below (1 + SLACK) x `best_s`."""
+    kinds, copies = [kind for kind, count in enumerate(shape.nodes) if count], shape.copies
+    unit, counts_of = copies // shape.parts, [shape.nodes[kind] * shape.parts for kind in kinds]
+    each = share * ground.job.global_batch / copies  # sequences of one copy
+    microbatches = max(1, round(each / sequences))
+    if sequences > 1 and each < sequences:
+        return []
+    job = replace(ground.job, global_batch=microbatches * copies * sequences)
+    scale = microbatches * sequences / each  # the job of this search over the share's work
+    islands = [ground.islands[kind].part(copies * shape.nodes[kind]) for kind in kinds]
+    constraints = replace(ground.constraints, copies=copies)
+    if microbatches > MANY and "zero_stage" not in dict(constraints.fixed):
+        constraints = replace(constraints, zero_stages=(0, 1))
+    # A fresh one for each search: its prices are of no use to the next, and take memory.
+    parallelizer = parallelizer_named(ground.parallelizer)()
+    widest = min(WIDEST * shape.parts, max(counts_of))
+    least, passage_s = _least(
+        ground, job, islands, constraints, sequences, unit, widest, parallelizer, counts
+    )
+    bound = WorkBound(ground.model, job, islands, ground.hwdb, least=least)
+    enumeration = Enumeration(
+        ground.model,
+        job,
+        islands,
+        parallelizer,
+        constraints,
+        ground.hwdb,
+        bound,
+        counts,
+        widest=widest,
+        expired=expired,
+        passage_s=passage_s,
+    )
+    work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
+    microbatch, units = copies * sequences, [unit] * len(islands)
+    size = microbatch * job.seq * ground.model.hidden * job.recipe.activation_bytes
+    hops = hop_seconds(islands, ground.cluster, ground.hwdb, size, ()) / copies
+    one_by_one = shape.states > STATES
+    found: list[Composed] = []
+    if not np.isfinite(bound.step_s()):  # no layout holds even one block
+        return []
+    known_s = best_s * (1 + SLACK) * scale  # without a pattern to beat limits widen from the bound upward
+    for limit_s in [known_s] if known_s < np.inf else [bound.step_s() * factor for factor in FACTORS]:
+        table = enumeration.table(microbatch, limit_s, units)
+        for tolerance in TOLERANCES:
+            found = compose_table(
+                table, counts_of, hops, work, limit_s, KEPT, one_by_one, tolerance * limit_s
+            )
+            if not found:
+                break
+            limit_s = min(limit_s, found[0].objective_s * (1 + SLACK))
+        if found:
+            break
+    enumeration.count_pruned()
+    counts.composed += len(found)
+    return [
+        (one.objective_s / scale, _pattern(one, ground, kinds, shape, sequences, microbatches))
+        for one in found
+    ]
+
+
+def _least(
+    ground: FleetProblem,
+    job: Job,
+    islands: Sequence[Island],
+    constraints: Constraints,
+    sequences: int,
+    unit: int,
+    widest: int,
+    parallelizer: Parallelizer,
+    counts: Counts,
+) -> tuple[NDArray[np.float64], float]:
+    """(kinds, atoms): GPU-seconds per sequence that every block takes at least under any layout of a stage,
+    and seconds of one microbatch through all of them.
+
+    Communication and launches of the best layout for each block alone: no stage of many blocks does better.
+    Zero where a stage may be part of a node: smaller groups are cheaper, and are not asked about here.
+    """
+    least, copies = np.zeros((len(islands), ground.model.layers + 2)), constraints.copies
+    if copies == 1:
+        return least, 0.0
+    blocks = ground.model.blocks
+    microbatch = copies * sequences
+    passage = np.full(least.shape, np.inf)
+    passage[:, [0, -1]] = 0.0
+    for kind, island in enumerate(islands):
+        seconds, quickest = dict[Block, float](), dict[Block, float]()
+        for atom, block in enumerate(blocks, start=1):
+            if block not in seconds:
+                seconds[block] = quickest[block] = float("inf")
+                for nodes in range(unit, min(island.nodes, widest * unit) + 1, unit):
+                    part = replace(
+                        island.part(nodes), name=island.gpu.name, groups=(), node_indices=(), reason=""
+                    )
+                    request = Request(
+                        Slice(ground.model, atom, atom + 1),
+                        part,
+                        job,
+                        microbatch,
+                        job.global_batch // microbatch,
+                        ground.hwdb,
+                        constraints,
+                    )
+                    counts.asked += 1
+                    for partial in parallelizer.parallelize(request).partials:
+                        seconds[block] = min(seconds[block], partial.slowest_s * part.gpus / microbatch)
+                        quickest[block] = min(quickest[block], partial.slowest_s)
+            least[kind, atom] = seconds[block] * TRUSTED
+            passage[kind, atom] = quickest[block] * TRUSTED
+    return least, float(passage.min(axis=0).sum())
+
+
+def _pattern(
+    composed: Composed,
+    ground: FleetProblem,
+    kinds: Sequence[int],
+    shape: Shape,
+    sequences: int,
+    microbatches: int,
+) -> Pattern:
+    nodes, copies = [0.0] * len(ground.islands), shape.copies
+    places = tuple(replace(place, kind=kinds[place.kind]) for place in composed.places)
+    for place in places:
+        nodes[place.kind] += place.partial.nodes / copies
+    pace_s = max(place.partial.slowest_s for place in places)
+    return Pattern(
+        tuple(nodes),
+        copies,
+        _granule(composed, copies, shape.parts),
+        sequences,
+        composed.objective_s - (microbatches - 1) * pace_s,
+        pace_s,
+        replace(composed, places=places),
+    )
+
+
+def _granule(composed: Composed, copies: int, parts: int) -> int:
+    """The fewest copies at which nodes, dp and ep of every stage stay whole."""
+    layouts = [run.layout for place in composed.places for run in place.partial.runs] or []
+    layouts += [place.partial.layout for place in composed.places]
+    for granule in range(parts, copies, parts):
+        if all(
+            layout.dp * granule % copies == 0 and layout.dp * granule // copies * layout.cp % layout.ep == 0
+            for layout in layouts
+        ):
+            return granule
+    return copies

@@ -1,0 +1,215 @@
+"""Pipelines side by side: each island (or a share of each) a pipeline of its own, with its share of a batch.
+
+A small set is built from partial plans: copies of a pipeline over stages of equal nodes, atoms balanced by
+ideal work, passes given out one by one to the pipeline that ends first. What its objective puts near the
+best plan is played whole, gradients synchronised across pipelines; it stays only if that is faster.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from tangram_sim.clusters import Island
+from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.parallelizers.partition import balanced
+from tangram_sim.planners.api import Scored
+from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, pipeline_of, seats_of
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.sim import contention
+from tangram_sim.training.plan import PartialPlan, Plan
+from tangram_sim.training.schedules import holds_whole_depth
+from tangram_sim.training.step.side_by_side import lower_plan
+
+ASKED_SHARE, ASKED_LEAST = 40, 40  # questions: one for every 40 of the search, and at least 40
+PLAYED = 4  # combinations played
+NEAR = 1.05  # of the best step: objectives above are not played
+MOST_PIPELINES = 8
+
+# (kind, nodes) of every stage, front to back.
+Stages = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One pipeline: `fill_s` for a single pass with all that follows, `pace_s` for each further one."""
+
+    places: tuple[Placed, ...]
+    fill_s: float
+    pace_s: float
+
+    def step_s(self, passes: int) -> float:
+        """Seconds of a step of so many passes under the composition's objective."""
+        return self.fill_s + (passes - 1) * self.pace_s
+
+
+def share_passes(pipelines: Sequence[Built], passes: int) -> tuple[int, ...]:
+    """Passes of each pipeline, one at least, so that the last one ends as early as possible.
+
+    Greedy: each pass goes where it ends first, which is optimal for steps linear in passes.
+    """
+    shares = [1] * len(pipelines)
+    for _ in range(passes - len(pipelines)):
+        ends = [one.step_s(share + 1) for one, share in zip(pipelines, shares, strict=True)]
+        shares[int(np.argmin(ends))] += 1
+    return tuple(shares)
+
+
+@dataclass
+class Replication:
+    """Looks for pipelines side by side that beat `best`, from the partial plans of a search."""
+
+    enumeration: Enumeration
+    referee: PlanEvaluator
+
+    def improve(self, best: Scored) -> Scored | None:
+        """A faster plan of several pipelines, links shared; None when none was found."""
+        budget = max(ASKED_LEAST, self.enumeration.counts.asked // ASKED_SHARE)
+        last = self.enumeration.counts.asked + budget
+        found: list[tuple[float, list[tuple[tuple[Island, ...], Built]], tuple[int, ...], int]] = []
+        for microbatch in self._sizes(best.plan.pipelines[0].microbatch):
+            if self.enumeration.counts.asked >= last:
+                break
+            passes = self.enumeration.job.global_batch // microbatch
+            for side_by_side in self._combinations(microbatch):
+                if not 2 <= len(side_by_side) <= min(passes, MOST_PIPELINES):
+                    continue
+                built = [one for _, one in side_by_side]
+                shares = share_passes(built, passes)
+                step_s = max(one.step_s(share) for one, share in zip(built, shares, strict=True))
+                found.append((step_s, side_by_side, shares, microbatch))
+        found.sort(key=lambda one: one[0])
+        winner: Scored | None = None
+        for step_s, side_by_side, shares, microbatch in found[:PLAYED]:
+            limit_s = winner.step_s if winner else best.step_s
+            if step_s < limit_s * NEAR:
+                scored = self._played(best.plan, side_by_side, shares, microbatch)
+                if scored is not None and scored.step_s < limit_s:
+                    winner = scored
+        return winner
+
+    def _sizes(self, usual: int) -> list[int]:
+        """Microbatch sizes, those a little below the single pipeline's first."""
+        batch = self.enumeration.job.global_batch
+        return sorted(divisors(batch)[:-1], key=lambda size: (abs(np.log2(2 * size / usual) + 0.01), size))
+
+    def _combinations(self, microbatch: int) -> Iterator[list[tuple[tuple[Island, ...], Built]]]:
+        """Sets of pipelines that together take (almost) all nodes."""
+        islands = self.enumeration.islands
+        # Every island for itself, in one pipeline or in equal copies.
+        alone: list[list[tuple[Island, Built, int]]] = []
+        for kind, island in enumerate(islands):
+            options = []
+            for copies in divisors(island.nodes):
+                if copies > MOST_PIPELINES:
+                    continue
+                nodes = island.nodes // copies
+                built = [
+                    one
+                    for depth in divisors(nodes)
+                    if (one := self._built(((kind, nodes // depth),) * depth, microbatch)) is not None
+                ]
+                if built:
+                    fastest = min(built, key=lambda one: one.step_s(self._share(kind, microbatch, copies)))
+                    options.append((island, fastest, copies))
+            alone.append(options)
+        if all(alone):
+            for pick in (min, max):  # fewest and most copies
+                chosen = [pick(options, key=lambda option: option[2]) for options in alone]
+                yield [one for island, built, copies in chosen for one in _copies((island,), built, copies)]
+            best = [
+                min(
+                    options,
+                    key=lambda option: option[1].step_s(self._share(kind, microbatch, option[2])),
+                )
+                for kind, options in enumerate(alone)
+            ]
+            yield [one for island, built, copies in best for one in _copies((island,), built, copies)]
+        if len(islands) > 1:
+            common = int(np.gcd.reduce([island.nodes for island in islands]))
+            for copies in divisors(common)[1:]:
+                for order in (range(len(islands)), range(len(islands) - 1, -1, -1)):
+                    stages = tuple((kind, islands[kind].nodes // copies) for kind in order)
+                    built_whole = self._built(stages, microbatch)
+                    if built_whole is not None:
+                        yield _copies(tuple(islands), built_whole, copies)
+
+    def _share(self, kind: int, microbatch: int, copies: int) -> int:
+        """Passes that one of `copies` pipelines of a kind would take if all kinds ran as they ideally do."""
+        bound = self.enumeration.bound
+        speed = bound.gpus / bound.seconds.sum(axis=1)
+        passes = self.enumeration.job.global_batch / microbatch
+        return max(1, round(passes * float(speed[kind] / speed.sum()) / copies))
+
+    def _built(self, stages: Stages, microbatch: int) -> Built | None:
+        """A pipeline over these stages, back to front, each under its best partial plan; None: too large."""
+        enumeration, atoms = self.enumeration, self.enumeration.model.layers + 2
+        if len(stages) > atoms:
+            return None
+        seconds, islands = enumeration.bound.seconds, enumeration.islands
+        weights = [seconds[kind] / (nodes * islands[kind].gpus_per_node) for kind, nodes in stages]
+        cuts = balanced(weights, 0)
+        passes = max(1, enumeration.job.global_batch // microbatch // 2)
+        places: list[Placed] = []
+        behind, latency, closing, slowest = 0, 0.0, 0.0, 0.0
+        whole = holds_whole_depth(enumeration.job.schedule)
+        for (kind, nodes), (start, stop) in reversed(list(zip(stages, pairwise(cuts), strict=True))):
+            able = [
+                partial
+                for partial in enumeration.ask(kind, nodes, start, stop, microbatch)
+                if partial.stages_behind >= (atoms if whole else behind)
+            ]
+            if not able:
+                return None
+            paced = slowest
+
+            def cost(partial: PartialPlan, paced: float = paced) -> float:
+                return partial.latency_s + partial.tail_s + (passes - 1) * max(partial.slowest_s, paced)
+
+            partial = min(able, key=cost)
+            places.append(Placed(kind, start, stop, partial))
+            behind += len(partial.stages)
+            latency += partial.latency_s
+            closing = max(closing, partial.tail_s)
+            slowest = max(slowest, partial.slowest_s)
+        return Built(tuple(reversed(places)), latency + closing, slowest)
+
+    def _played(
+        self,
+        like: Plan,
+        side_by_side: list[tuple[tuple[Island, ...], Built]],
+        shares: tuple[int, ...],
+        microbatch: int,
+    ) -> Scored | None:
+        """The plan played whole, links shared; None where it does not fit."""
+        placement, islands = self.referee.lowering.placement, self.enumeration.islands
+        pipelines = []
+        for (members, built), passes in zip(side_by_side, shares, strict=True):
+            by_name = {member.name: member for member in members}
+            held = [by_name.get(island.name, island) for island in islands]
+            composed = Composed(built.step_s(passes), built.places, microbatch, passes)
+            seats = seats_of(composed, held, placement)
+            pipelines.append(pipeline_of(seats, like.model.layers, microbatch, passes))
+        plan = replace(like, pipelines=tuple(pipelines))
+        lowered = lower_plan(plan, self.referee.lowering)
+        self.enumeration.counts.played += 1
+        if not lowered.fits():
+            return None
+        graph = lowered.graph()
+        step_s = contention.play(graph).makespan_s
+        return Scored(plan, lowered.steps[0], step_s)
+
+
+def _copies(islands: tuple[Island, ...], built: Built, copies: int) -> list[tuple[tuple[Island, ...], Built]]:
+    """Equal pipelines on consecutive shares of the islands' nodes."""
+    found = []
+    for copy in range(copies):
+        members = []
+        for island in islands:
+            nodes = island.nodes // copies
+            taken = island.node_indices[copy * nodes : (copy + 1) * nodes]
+            members.append(replace(island, nodes=nodes, node_indices=taken))
+        found.append((tuple(members), built))
+    return found

@@ -1,0 +1,345 @@
+"""Plans for large clusters: patterns on few nodes, many copies side by side, played whole.
+
+Replication and column generation (Dantzig and Wolfe, Operations Research 8(1), 1960) in place of counts of
+single nodes: the work depends on the kinds of GPUs and the model, hardly on the number of nodes.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tangram_sim.clusters import Island
+from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat
+from tangram_sim.planners.tangram.enumeration.parallel import Pieces
+from tangram_sim.planners.tangram.fleets.fleet import Group, Master, apportion, master, pipelines_of, whole
+from tangram_sim.planners.tangram.fleets.patterns import (
+    SEQUENCES,
+    SLACK,
+    WIDEST,
+    WIDTHS,
+    Climb,
+    FleetProblem,
+    Pattern,
+    Shape,
+    patterns_of,
+    shapes,
+    shares,
+)
+from tangram_sim.sim import fast
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
+
+MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
+MOST_NODES = 24  # nodes up to which it is tried at all: beyond, patterns find as good plans in less time
+MOST_PASSES = 60_000  # of microbatches through stages in fleets played, after which no mix is tried
+WORTH = 1.05  # of the step through all islands: pipelines over some that may be worth mixing in
+ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
+FINER, FEW = (
+    3,
+    64,
+)  # shapes over all islands searched again with stages on parts of nodes; one beyond FEW nodes
+ALIKE, NEAR = 12, 0.03  # fleets of equal copies played: so many at most, this close to the best step
+MOVES = 3  # rounds of moving atoms over boundaries
+ROUNDS = 4  # times the master problem is solved, corrected by what was played
+
+
+def is_large(nodes: Sequence[int]) -> bool:
+    """Whether a cluster with so many nodes on its islands has too many counts to tell apart."""
+    states = 1
+    for count in nodes:
+        states *= count + 1
+    return states > MOST_STATES or sum(nodes) > MOST_NODES
+
+
+@dataclass(slots=True)
+class Family:
+    """Shapes of copies over the same islands: whole nodes first, until three in a row are no better; then
+    the best of these with stages on parts of nodes.
+    """
+
+    like: list[tuple[int, ...]]  # sets of islands that are equal but for their names: searched as the first
+    share: float  # of the batch
+    shapes: list[Shape]
+    best_s: float
+    finer: int  # how many of the best are searched again with stages on parts of nodes
+    near: list[tuple[float, Shape]] = field(default_factory=list)  # searched, by the seconds of their best
+    worse: int = 0
+    usual: int = SEQUENCES[0]  # sequences per microbatch of the best pattern, here or of others before
+
+    def next(self, most: int) -> list[tuple[Shape, int, Climb]]:
+        """At most so many shapes to search now, from what sequences per microbatch, and what others."""
+        if self.worse <= 2 and self.shapes:
+            taken, self.shapes = self.shapes[:most], self.shapes[most:]
+            # The first shapes look around even where the usual number of sequences gives nothing.
+            return [(shape, self.usual, "yes" if len(self.near) > 1 else "anyway") for shape in taken]
+        self.shapes = []
+        near = sorted(self.near, key=lambda one: one[0])[: self.finer]
+        self.near = []
+        return [
+            (finer, sequences, "no")
+            for seconds, shape in near
+            if seconds <= self.best_s * (1 + SLACK) and (finer := shape.finer()) is not None
+            for sequences in SEQUENCES
+        ]
+
+    def reached(self, shape: Shape, best_s: float, sequences: int) -> None:
+        """One more shape was searched, with this best pattern."""
+        if best_s < self.best_s:
+            self.usual = sequences  # of the next shapes', too
+        self.near.append((best_s, shape))
+        self.worse = 0 if best_s < self.best_s * 0.995 else self.worse + (self.best_s < float("inf"))
+        self.best_s = min(best_s, self.best_s)
+
+
+class Fleets:
+    """Finds the best fleet for one request."""
+
+    def __init__(
+        self,
+        ground: FleetProblem,
+        bound: WorkBound,
+        lowering: Lowering,
+        counts: Counts,
+        pieces: Pieces,
+        until_s: float,
+    ) -> None:
+        self.ground, self.bound, self.lowering, self.until_s = ground, bound, lowering, until_s
+        self.counts, self.pieces = counts, pieces
+        self.nodes = [island.nodes for island in ground.islands]
+        self.master_s = float("inf")  # the linear program's step, over the patterns found
+        self.patterns: list[Pattern] = []
+        self._plays: dict[tuple[object, ...], tuple[Scored | None, LoweredPlan]] = {}
+        self.passes = 0  # of microbatches through stages, in fleets played
+
+    def best(self) -> Scored | None:
+        """The best fleet played; None when no pattern fits or time is up before there is one."""
+        share = shares(self.bound)
+        everything = tuple(range(len(self.nodes)))
+        best: Scored | None = None
+        usual = SEQUENCES[0]
+        if len(everything) > 1:  # stages of every kind in one pipeline: no gradients between kinds
+            usual = self._search([(everything, 1.0)], float("inf"), usual)
+            best = self._best_of(self._pools())
+        limit_s = WORTH * best.step_s if best else float("inf")
+        self._search([((kind,), share[kind]) for kind in everything], limit_s, usual)
+        lone = {_only(pattern) for pattern in self.patterns} - {-1}
+        # Islands that hold no pipeline of their own may hold some stages of another's.
+        strong = max(lone, key=lambda kind: share[kind], default=None)
+        if strong is not None and len(everything) > 2:
+            lacking = [kind for kind in everything if kind not in lone]
+            self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking], limit_s, usual)
+        return self._refined(self._one_kind_of_copy(self._best_of(self._pools(), best)))
+
+    def notes(self) -> list[str]:
+        """What was searched in place of everything, in words."""
+        if not self.patterns:
+            return []
+        searched = ", ".join(map(str, WIDTHS))
+        return [
+            f"{sum(self.nodes)} nodes: searched as copies of {len(self.patterns)} pipeline patterns side "
+            f"by side (copies of {searched} nodes of an island, or as many of each; stages of at most "
+            f"{WIDEST} nodes in copies of more; {', '.join(map(str, SEQUENCES))} sequences per microbatch); "
+            "pipelines over some islands only were not searched. A mix could take "
+            f"{self.master_s:.4g} s if copies and microbatches came in fractions and gradients were "
+            "synchronised within each pattern only"
+        ]
+
+    def _best_of(self, pools: list[list[Pattern]], best: Scored | None = None) -> Scored | None:
+        for pool in pools:
+            if best and self.passes > MOST_PASSES:
+                break
+            found = self._mix(pool, best.step_s if best else float("inf"))
+            if found is not None and (best is None or found.step_s < best.step_s):
+                best = found
+        return best
+
+    def _pools(self) -> list[list[Pattern]]:
+        """All patterns, and those whose stages all shard their state alike: their rings span pipelines."""
+        pools = [[one for one in self.patterns if _zero(one) == {stage}] for stage in range(4)]
+        return [self.patterns] + [pool for pool in pools if pool and len(pool) < len(self.patterns)]
+
+    def _search(self, work: list[tuple[tuple[int, ...], float]], best_s: float, usual: int) -> int:
+        """Patterns on some sets of islands until time is up; sets of equal islands are searched once.
+
+        Begins with `usual` sequences per microbatch; returns those of the best pattern of the last set.
+        """
+        like: dict[tuple[Island, ...], list[tuple[int, ...]]] = {}
+        share_of = dict(work)
+        for kinds, _ in work:
+            like.setdefault(tuple(_anonymous(self.ground.islands[kind]) for kind in kinds), []).append(kinds)
+        finer = FINER if sum(self.nodes) <= FEW else 0
+        families = [
+            Family(
+                alike,
+                share_of[alike[0]],
+                shapes(self.ground, alike[0]),
+                best_s,
+                finer if len(alike[0]) == len(self.nodes) else 0,
+                usual=usual,
+            )
+            for alike in like.values()
+        ]
+        # Rounds are the same whatever the number of processes, and so is what is found.
+        most = -(-ROUND // max(len(families), 1))
+        turns = 0
+        while time.time() < self.until_s:
+            turn = [(family, *piece) for family in families for piece in family.next(most if turns else 1)]
+            if not turn:
+                break
+            turns += 1
+            found = self.pieces.run(
+                patterns_of,
+                [
+                    (self.ground, shape, start, climb, family.share, family.best_s, self.until_s)
+                    for family, shape, start, climb in turn
+                ],
+            )
+            for (family, shape, *_), (patterns, reached_s, sequences, counts) in zip(
+                turn, found, strict=True
+            ):
+                self.counts.add(counts)
+                family.reached(shape, reached_s, sequences)
+                for kinds in family.like:
+                    self.patterns += [_moved(pattern, family.like[0], kinds) for pattern in patterns]
+        return families[-1].usual if families else usual
+
+    def _one_kind_of_copy(self, best: Scored | None) -> Scored | None:
+        """Fleets of copies of one pattern whose objective is close to the best step are played, too."""
+        batch, found = self.ground.job.global_batch, list[tuple[float, int, list[Group]]]()
+        for number, pattern in enumerate(self.patterns):
+            pairs = zip(self.nodes, pattern.nodes, strict=True)
+            copies = min(int(count // width) for count, width in pairs if width)
+            copies -= copies % pattern.granule
+            groups = apportion({pattern: copies}, batch) if copies else None
+            if groups:
+                ends = [one.pattern.first_s + (one.microbatches - 1) * one.pattern.pace_s for one in groups]
+                found.append((max(ends), number, groups))
+        for objective_s, _, groups in sorted(found, key=lambda one: one[:2])[:ALIKE]:
+            if best and (objective_s > best.step_s * (1 + NEAR) or time.time() >= self.until_s):
+                break
+            scored = self._played(groups)[0]
+            if scored is not None and (best is None or scored.step_s < best.step_s):
+                best = scored
+        return best
+
+    def _refined(self, best: Scored | None) -> Scored | None:
+        """Atoms moved over the boundaries of stages, where the plan is a single pipeline."""
+        if best is None or len(best.plan.pipelines) > 1 or time.time() >= self.until_s:
+            return best
+        ground, (pipeline,) = self.ground, best.plan.pipelines
+        if pipeline.microbatch * pipeline.microbatches != ground.job.global_batch:
+            return best
+        referee = PlanEvaluator(ground.model, ground.cluster, ground.job, self.lowering, self.counts)
+        seats, start = list[Seat](), 0
+        for stage in pipeline.stages:
+            blocks = sum(last - first for first, last in stage.chunks)
+            stop = start + blocks + stage.embedding + stage.head
+            (part,) = stage.parts
+            if len(part.layouts) > 1:
+                return best
+            seats.append(Seat(part.island, part.ranks, part.layouts[0].layout, start, stop))
+            start = stop
+        moved = referee.refine(tuple(seats), pipeline.microbatch, MOVES)
+        step_s, pipeline, step = referee.play(moved, pipeline.microbatch)
+        if step_s >= best.step_s:
+            return best
+        return Scored(replace(best.plan, pipelines=(pipeline,)), step, step_s)
+
+    def _mix(self, pool: list[Pattern], limit_s: float) -> Scored | None:
+        """Solve, play, correct the patterns by what was played, solve again; the best plan played."""
+        best: Scored | None = None
+        seen: set[tuple[object, ...]] = set()
+        for _ in range(ROUNDS):
+            if best and (time.time() >= self.until_s or self.passes > MOST_PASSES):
+                break
+            answer = master(pool, self.nodes, self.ground.job.global_batch)
+            groups = self._groups(pool, answer) if answer else None
+            if answer is None or not groups:
+                break
+            if not seen:
+                self.master_s = min(self.master_s, answer.step_s)
+            key = tuple((group.pattern.composed, group.copies, group.microbatches) for group in groups)
+            if key in seen or answer.step_s >= min(limit_s, best.step_s if best else limit_s):
+                break
+            seen.add(key)
+            scored, lowered = self._played(groups)
+            if scored is None:  # fewer copies than priced share their state more thickly
+                steps = zip(groups, lowered.steps, strict=True)
+                full = [one.pattern for one, step in steps if not step.fits()]
+                pool = [one for one in pool if one not in full]
+                continue
+            if best is None or scored.step_s < best.step_s:
+                best = scored
+            pool = _corrected(pool, groups, lowered)
+        return best
+
+    def _groups(self, pool: list[Pattern], answer: Master) -> list[Group] | None:
+        chosen = whole(pool, answer, self.nodes)
+        while chosen:
+            groups = apportion(chosen, self.ground.job.global_batch)
+            if groups is not None:
+                return groups
+            # Sums that do not meet the batch: without the coarsest pattern they may.
+            chosen.pop(max(chosen, key=lambda one: one.granule * one.sequences))
+        return None
+
+    def _played(self, groups: list[Group]) -> tuple[Scored | None, LoweredPlan]:
+        """The fleet played whole, links not shared, once; None where it does not fit."""
+        key = tuple((group.pattern.composed, group.copies, group.microbatches) for group in groups)
+        if key in self._plays:
+            return self._plays[key]
+        ground = self.ground
+        pipelines = pipelines_of(groups, ground.islands, self.lowering.placement, ground.model.layers)
+        plan = Plan(ground.model, ground.cluster, ground.job, pipelines)
+        lowered = lower_plan(plan, self.lowering)
+        scored = Scored(plan, lowered.steps[0], lowered.step_s()) if lowered.fits() else None
+        self.passes += sum(len(one.stages) * one.microbatches for one in pipelines)
+        self.counts.played += 1
+        self._plays[key] = scored, lowered
+        return scored, lowered
+
+
+def _anonymous(island: Island) -> Island:
+    """The island without name and place: islands equal in the rest have the same patterns."""
+    return replace(island, name="", groups=(), node_indices=(), reason="")
+
+
+def _moved(pattern: Pattern, source: tuple[int, ...], target: tuple[int, ...]) -> Pattern:
+    """The same pattern on equal islands."""
+    if source == target:
+        return pattern
+    nodes = [0.0] * len(pattern.nodes)
+    to = dict(zip(source, target, strict=True))
+    for kind in source:
+        nodes[to[kind]] = pattern.nodes[kind]
+    places = tuple(replace(place, kind=to[place.kind]) for place in pattern.composed.places)
+    return replace(pattern, nodes=tuple(nodes), composed=replace(pattern.composed, places=places))
+
+
+def _only(pattern: Pattern) -> int:
+    """The island of a pattern on one; -1 for several."""
+    used = [kind for kind, width in enumerate(pattern.nodes) if width]
+    return used[0] if len(used) == 1 else -1
+
+
+def _zero(pattern: Pattern) -> set[int]:
+    return {place.partial.layout.zero_stage for place in pattern.composed.places}
+
+
+def _family(pattern: Pattern) -> tuple[object, ...]:
+    """What the synchronisation of a pattern depends on: its errors are taken as alike."""
+    layouts = [place.partial.layout for place in pattern.composed.places]
+    return pattern.nodes, tuple((one.tp, one.ep, one.zero_stage) for one in layouts)
+
+
+def _corrected(pool: list[Pattern], groups: list[Group], lowered: LoweredPlan) -> list[Pattern]:
+    """The pool with first microbatches as long as the played pipelines say, synchronisation included."""
+    late: dict[tuple[object, ...], float] = {}
+    for group, step in zip(groups, lowered.steps, strict=True):
+        expected = group.pattern.first_s + (group.microbatches - 1) * group.pattern.pace_s
+        played, family = fast.makespan(step.bare_graph()), _family(group.pattern)
+        late[family] = max(late.get(family, -float("inf")), played - expected)
+    return [replace(one, first_s=max(one.first_s + late.get(_family(one), 0.0), 1e-9)) for one in pool]

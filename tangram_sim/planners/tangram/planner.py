@@ -1,0 +1,23 @@
+"""Tangram behind the second API, like any other whole-cluster planner."""
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.models import Model
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+
+
+class Tangram(WholeClusterPlanner):
+    """Islands, partial plans, composition, finalists played whole; see `tangram_sim.planners.tangram`."""
+
+    name = "tangram"
+    limits = "Tangram tries few stages over several islands, and few pipelines side by side"
+
+    def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
+        """The best plan found."""
+        wishes = SearchOptions(time_limit_s=price.deadline.limit_s)
+        found = tangram(model, cluster, job, price.hwdb, wishes)
+        price.deadline.over()  # its search has the limit of its own: this notes that it ran into it
+        return found.ranked[0].plan

@@ -1,0 +1,1 @@
+"""Stages on several islands at once."""

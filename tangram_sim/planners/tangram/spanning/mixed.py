@@ -1,0 +1,175 @@
+"""Partial plans on joint islands: a homogeneous parallelizer asked about each part, the stage priced whole.
+
+Each island is asked about the same slice with its share of the sequences. Answers that need alike memory make
+a stage of several parts, priced as it would be in a plan: the slowest part's pace, gradients reduced over all
+copies. All islands together at their worst member, with one layout, are asked about as well.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from tangram_sim.clusters import Island
+from tangram_sim.errors import TangramError
+from tangram_sim.layouts import Layout
+from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seats_of
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, anonymous
+from tangram_sim.planners.tangram.enumeration.prefetch import Question
+from tangram_sim.planners.tangram.spanning.joint import Nodes, shares
+from tangram_sim.training.plan import UNLIMITED, PartialPlan, Portion, StagePrice
+from tangram_sim.training.schedules import in_flight
+from tangram_sim.training.step.lowered import Lowering
+
+
+@dataclass
+class MixedPrices:
+    """Partial plans of slices on joint islands."""
+
+    enumeration: Enumeration
+    lowering: Lowering
+    _whole: dict[Nodes, Island] = field(default_factory=dict)
+
+    def island(self, nodes: Nodes) -> Island:
+        """The joint island at its worst member, on the first nodes of each of its islands."""
+        if nodes not in self._whole:
+            first = self.lowering.placement.first_rank
+            taken = [
+                node
+                for island, count in zip(self.enumeration.islands, nodes, strict=True)
+                for node in island.node_indices[:count]
+            ]
+            ranks = tuple(sorted(rank for node in taken for rank in range(first[node], first[node + 1])))
+            self._whole[nodes] = self.lowering.placement.island(ranks)
+        return self._whole[nodes]
+
+    def partials(
+        self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
+    ) -> Iterator[PartialPlan]:
+        """Partial plans for atoms [start, stop) on these nodes of all islands together.
+
+        Those that take longer than `pace_s` per microbatch are left out.
+        """
+        yield from self._merged(nodes, start, stop, microbatch, pace_s)
+        for sequences in self._shares(nodes, start, stop, microbatch):
+            yield from self._uneven(nodes, start, stop, microbatch, sequences, pace_s)
+
+    def questions(
+        self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
+    ) -> Iterator[Question]:
+        """What `partials` is going to ask."""
+        yield Question(anonymous(self.island(nodes)), microbatch, start, stop, pace_s)
+        for sequences in self._shares(nodes, start, stop, microbatch):
+            for (kind, count), share in zip(self._members(nodes), sequences, strict=True):
+                part = anonymous(self.enumeration.islands[kind].part(count))
+                yield Question(part, share, start, stop, float("inf"))
+
+    def _shares(self, nodes: Nodes, start: int, stop: int, microbatch: int) -> Iterator[tuple[int, ...]]:
+        """Shares of a microbatch by the ideal speeds of the members."""
+        islands, work = self.enumeration.islands, self.enumeration.bound.seconds[:, start:stop].sum(axis=1)
+        speeds = [
+            count * islands[kind].gpus_per_node / float(work[kind]) for kind, count in self._members(nodes)
+        ]
+        return shares(speeds, microbatch)
+
+    def _members(self, nodes: Nodes) -> list[tuple[int, int]]:
+        """(kind, nodes) of the islands that are in it."""
+        return [(kind, count) for kind, count in enumerate(nodes) if count]
+
+    def _merged(
+        self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
+    ) -> Iterator[PartialPlan]:
+        """One layout over all GPUs, each taken as the worst of them."""
+        islands = self.enumeration.islands
+        for partial in self.enumeration.ask_on(self.island(nodes), start, stop, microbatch, pace_s):
+            if len(partial.stages) == 1:
+                portions = tuple(
+                    Portion(islands[kind].name, count, 0, partial.layout, partial.runs)
+                    for kind, count in self._members(nodes)
+                )
+                yield replace(partial, nodes=1, portions=portions)
+
+    def _uneven(
+        self,
+        nodes: Nodes,
+        start: int,
+        stop: int,
+        microbatch: int,
+        sequences: Sequence[int],
+        pace_s: float,
+    ) -> Iterator[PartialPlan]:
+        """A part on each island, with so many sequences of every microbatch."""
+        members = self._members(nodes)
+        answers = [
+            [
+                one
+                for one in self.enumeration.ask(kind, count, start, stop, share)
+                if len(one.stages) == 1 and one.slowest_s < pace_s
+            ]
+            for (kind, count), share in zip(members, sequences, strict=True)
+        ]
+        passes = self.enumeration.job.global_batch // microbatch
+        seen: set[tuple[Portion, ...]] = set()
+        for level in sorted({one.stages_behind for answer in answers for one in answer}):
+            able = [[one for one in answer if one.stages_behind >= level] for answer in answers]
+            if not all(able):
+                break
+            chosen = [min(some, key=lambda one: passes * one.slowest_s + one.tail_s) for some in able]
+            for zero in dict.fromkeys(pick(one.layout.zero_stage for one in chosen) for pick in (max, min)):
+                portions = tuple(
+                    _portion(self.enumeration.islands[kind].name, count, share, one, zero)
+                    for (kind, count), share, one in zip(members, sequences, chosen, strict=True)
+                )
+                if portions in seen or not all(self._allowed(portion) for portion in portions):
+                    continue
+                seen.add(portions)
+                priced = self._priced(chosen[0], portions, microbatch)
+                if priced is not None:
+                    yield priced
+
+    def _allowed(self, portion: Portion) -> bool:
+        """Whether what the user fixed holds for a part, sharded as the others are."""
+        layouts = [portion.layout, *(run.layout for run in portion.runs)]
+        return all(self.enumeration.constraints.allows(one, portion.sequences) for one in layouts)
+
+    def _priced(
+        self, like: PartialPlan, portions: tuple[Portion, ...], microbatch: int
+    ) -> PartialPlan | None:
+        """The stage that these portions make; None where it never fits."""
+        job, islands = self.enumeration.job, self.enumeration.islands
+        draft = replace(
+            like,
+            island="+".join(portion.island for portion in portions),
+            nodes=1,
+            layout=portions[0].layout,
+            runs=portions[0].runs,
+            microbatch=microbatch,
+            portions=portions,
+            boundary_bytes=like.boundary_bytes / like.microbatch * microbatch,
+        )
+        passes = job.global_batch // microbatch
+        alone = Composed(0.0, (Placed(len(islands), like.start, like.stop, draft),), microbatch, passes)
+        seats = seats_of(alone, islands, self.lowering.placement)
+        pipeline = pipeline_of(seats, self.enumeration.model.layers, microbatch, passes)
+        try:
+            step = self.lowering.lower(pipeline)
+        except TangramError:  # layouts that cannot hold the same weights together
+            return None
+        behind = min(self._behind(chunks[0], passes) for chunks in step.part_prices[0])
+        return replace(draft, stages=step.prices[0], stages_behind=behind) if behind >= 0 else None
+
+    def _behind(self, price: StagePrice, microbatches: int) -> int:
+        """The most stages behind at which a part fits; -1 never."""
+        schedule, limit = self.enumeration.job.schedule, price.in_flight_limit()
+        if limit >= in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches):
+            return UNLIMITED
+        return limit - 1 if limit >= in_flight(schedule, 0, 1, 1, microbatches) else -1
+
+
+def _portion(island: str, nodes: int, sequences: int, partial: PartialPlan, zero: int) -> Portion:
+    """What one part does, its state sharded as all parts of the stage shard theirs."""
+
+    def sharded(layout: Layout) -> Layout:
+        return replace(layout, zero_stage=zero)
+
+    runs = tuple(replace(run, layout=sharded(run.layout)) for run in partial.runs)
+    return Portion(island, nodes, sequences, sharded(partial.layout), runs)

@@ -1,0 +1,286 @@
+"""Stages that span islands, and islands cut finer: composed anew, played whole, kept where a step is shorter.
+
+The second pass of a search, under the first one's best step as its limit. Joint islands are further kinds of
+the same composition, so a pipeline may hold stages on one island and stages on several. Where tolerances have
+joined unequal GPUs, islands of equal ones take their place, and every stage decides for itself what to join.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.placement.islands import finer_islands
+from tangram_sim.planners.api import Scored
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.composition.compose import Composed, Placed, compose_table
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat, seats_of
+from tangram_sim.planners.tangram.composition.search import hop_seconds
+from tangram_sim.planners.tangram.enumeration.enumerate import Beside, Enumeration, Table, slice_classes
+from tangram_sim.planners.tangram.fleets.scale import is_large
+from tangram_sim.planners.tangram.spanning.joint import joint_islands
+from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
+from tangram_sim.training.plan import PartialPlan, Pipeline
+
+PAIRS_SHARE, PAIRS_LEAST = 16, 60  # slices on joint islands: one for every 16 questions, and at least 60
+SIZES = 4  # microbatch sizes, those next to the best one
+COMPOSED = 256  # pipelines looked through for stages on joint islands
+PLAYED = 24  # of them, played per size
+REFINED = 4  # of those played; twice as many are played with shared links
+SLACK = 0.03  # pipelines this close to the best plan are played: links shared, they may change places
+WORTH = 0.01  # distance to the least work below which nothing is looked for
+
+Pipelines = dict[tuple[tuple[Seat, ...], int], float]
+
+
+class Prospect(NamedTuple):
+    """A slice on a joint island, and the least seconds of a step that a pipeline with it would take."""
+
+    least_s: float
+    microbatch: int
+    joint: int
+    group: int  # slice class
+
+
+def node_rates(table: Table, work: NDArray[np.float64], kinds: int) -> NDArray[np.float64]:
+    """Work per second and node that the fastest partial plan of a table does on each kind of island."""
+    rates = np.zeros(kinds)
+    for (kind, nodes, _, _), slowest, partial in zip(
+        table.ints.tolist(), table.floats[:, 0].tolist(), table.partials, strict=True
+    ):
+        rates[kind] = max(rates[kind], float(work[partial.stop] - work[partial.start]) / (nodes * slowest))
+    return rates
+
+
+def spanning_over(enumeration: Enumeration, referee: PlanEvaluator, free: bool) -> "Spanning":
+    """The pass over the islands of a search; where their cut is `free`, over islands of equal GPUs."""
+    job, hwdb, model = enumeration.job, enumeration.hwdb, enumeration.model
+    finer = tuple(enumeration.islands)
+    if free:
+        finer = finer_islands(referee.cluster, job.recipe.gemm_dtype, enumeration.islands, hwdb, job.stack)
+    if finer == tuple(enumeration.islands) or is_large([island.nodes for island in finer]):
+        return Spanning(enumeration, referee)
+    # Both cuts share what was answered; which pairs were visited goes by the number of an island.
+    bound = WorkBound(model, job, finer, hwdb, referee.cluster)
+    return Spanning(replace(enumeration, islands=finer, bound=bound, _visited=set()), referee, finer=True)
+
+
+@dataclass
+class Spanning:
+    """Looks for pipelines that the search could not see: stages on several islands, or on finer ones.
+
+    `finer` says that the enumeration's islands are not those of the search.
+    """
+
+    enumeration: Enumeration
+    referee: PlanEvaluator
+    finer: bool = False
+    best_s: float = float("inf")  # of the pipelines played here, transfers not sharing links
+    asked: int = 0  # slices on joint islands
+    nearest: Scored | None = None  # the best of what was refined, faster than the limit or not
+    _prices: MixedPrices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = [island.nodes for island in self.enumeration.islands]
+        self.work = np.concatenate([[0.0], np.cumsum(self.enumeration.bound.seconds.min(axis=0))])
+        self.joint = joint_islands(self.counts)
+        self._prices = MixedPrices(self.enumeration, self.referee.lowering)
+
+    def improve(self, usual: int, limit_s: float) -> Scored | None:
+        """The best such plan below `limit_s`, links shared; None: none was found.
+
+        `usual` is the microbatch of the best plan on single islands.
+        """
+        if (
+            not self.joint
+            or self.enumeration.expired()
+            or limit_s <= self.enumeration.bound.step_s() * (1 + WORTH)
+        ):
+            return None
+        sizes = self._sizes(usual)
+        tables = {size: self._table(size, limit_s * (1 + SLACK)) for size in sizes}
+        prospects = sorted(one for size in sizes for one in self._prospects(tables[size], limit_s))
+        found: Pipelines = {}
+        kept = prospects[: max(PAIRS_LEAST, self.enumeration.counts.asked // PAIRS_SHARE)]
+        for microbatch in sizes:
+            limit = min(limit_s, self.best_s) * (1 + SLACK)
+            chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
+            chosen.sort(key=lambda one: (one.joint, one.group))  # questions about one place follow each other
+            if (chosen or self.finer) and not self.enumeration.expired():
+                found |= dict(self._played(microbatch, limit, chosen))
+        found |= dict(self._undivided(min(limit_s, self.best_s) * (1 + SLACK)))
+        contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * REFINED]
+        contenders = [one for one in contenders if found[one] < limit_s * (1 + SLACK)]
+        contenders.sort(key=lambda one: self.referee.shared(*one))
+        refined = [(self._refined(*one), one[1]) for one in contenders[:REFINED]]
+        scored = [self.referee.scored(*one) for one in dict.fromkeys([*refined, *contenders])]
+        self.nearest = min(scored, key=lambda one: one.step_s, default=None)
+        return self.nearest if self.nearest is not None and self.nearest.step_s < limit_s else None
+
+    def note(self, limit_s: float) -> str:
+        """What was looked at and what came of it, in words."""
+        names = ", ".join(island.name for island in self.enumeration.islands)
+        looked = f"{self.asked} slices on {len(self.joint)} joint islands looked at"
+        if self.finer:
+            looked = f"{names} taken apart, {looked}"
+        if self.nearest is None:
+            return f"{looked}: no plan within {SLACK:.0%} of the best one"
+        step_s = self.nearest.step_s
+        joined = joined_stages(self.nearest.plan.pipelines[0])
+        what = f"stages of their own on {names}" if not joined else "; ".join(joined)
+        if limit_s == float("inf"):
+            return f"{looked}: {what} takes {step_s:.4g} s; without such stages there is no plan"
+        verdict = f"{1 - step_s / limit_s:.1%} faster than" if step_s < limit_s else "no faster than"
+        return f"{looked}: {what} takes {step_s:.4g} s, {verdict} the best plan without ({limit_s:.4g} s)"
+
+    def _sizes(self, usual: int) -> list[int]:
+        """Microbatch sizes next to the usual one, larger ones first: shares of them are finer."""
+        divided = divisors(self.enumeration.job.global_batch)
+        return sorted(divided, key=lambda size: (abs(np.log2(size / usual) - 0.1), size))[:SIZES]
+
+    def _table(self, microbatch: int, limit_s: float, beside: Beside | None = None) -> Table:
+        return self.enumeration.table(microbatch, limit_s, [1] * len(self.counts), beside)
+
+    def _prospects(self, table: Table, limit_s: float) -> Iterator[Prospect]:
+        """Slices on joint islands that could be part of a pipeline below the limit.
+
+        At the pace of the fastest partial plans on each island, per node: the slice on the nodes it takes,
+        the rest of the model on the others.
+        """
+        rates = node_rates(table, self.work, len(self.counts))
+        firsts, _ = slice_classes(self.enumeration.model)
+        for group, (start, stop) in enumerate(firsts):
+            done = float(self.work[stop] - self.work[start])
+            for joint, nodes in enumerate(self.joint):
+                own = float((rates * nodes).sum())
+                left = float((rates * self.counts).sum()) - own
+                rest = float(self.work[-1]) - done
+                if own <= 0 or (rest > 0 and left <= 0):
+                    continue
+                pace_s = max(done / own, rest / left if rest > 0 else 0.0)
+                # A second stage, where there is one, works on the first microbatch once the first has.
+                least_s = (table.microbatches + (rest > 0)) * pace_s
+                if least_s < limit_s:
+                    yield Prospect(least_s, table.microbatch, joint, group)
+
+    def _played(
+        self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]
+    ) -> Iterator[tuple[tuple[tuple[Seat, ...], int], float]]:
+        """Pipelines of one microbatch size that hold a stage on several islands and fit, with their steps."""
+        enumeration, job = self.enumeration, self.enumeration.job
+        islands, placement = enumeration.islands, self.referee.lowering.placement
+        beside = Beside(self.joint, tuple(self._partials(microbatch, limit_s, prospects)))
+        if not beside.partials and not self.finer:
+            return
+        table = self._table(microbatch, limit_s, beside)
+        size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
+        kinds = [*islands, *(self._prices.island(nodes) for nodes in self.joint)]
+        hops = hop_seconds(kinds, placement.cluster, enumeration.hwdb, size, ())
+        composed = compose_table(table, self.counts, hops, self.work, limit_s, COMPOSED)
+        spanning = [
+            one for one in composed if self.finer or any(place.partial.portions for place in one.places)
+        ]
+        enumeration.counts.composed += len(spanning)
+        for seats in list(dict.fromkeys(seats_of(one, islands, placement) for one in spanning))[:PLAYED]:
+            seconds = self.referee.play(seats, microbatch)[0]
+            if seconds < float("inf"):
+                self.best_s = min(self.best_s, seconds)
+                yield (seats, microbatch), seconds
+
+    def _undivided(self, limit_s: float) -> Iterator[tuple[tuple[tuple[Seat, ...], int], float]]:
+        """The whole model as one stage on all nodes of some islands, at any microbatch, with its step.
+
+        Data parallelism with uneven shares wants microbatches far from those of pipelines, and few questions.
+        """
+        atoms = len(self.work) - 1
+        full = [
+            (kind, nodes)
+            for kind, nodes in enumerate(self.joint)
+            if all(count in (0, every) for count, every in zip(nodes, self.counts, strict=True))
+        ]
+        batch = self.enumeration.job.global_batch
+        self.enumeration.ahead(
+            one
+            for microbatch in divisors(batch)
+            for _, nodes in full
+            for one in self._prices.questions(nodes, 0, atoms, microbatch, limit_s / (batch // microbatch))
+        )
+        for microbatch in divisors(batch):
+            passes = batch // microbatch
+            for kind, nodes in full:
+                if self.enumeration.expired():
+                    return
+                self.asked += 1
+                for one in self._prices.partials(nodes, 0, atoms, microbatch, limit_s / passes):
+                    place = Placed(len(self.counts) + kind, 0, atoms, one)
+                    composed = Composed(0.0, (place,), microbatch, passes)
+                    seats = seats_of(composed, self.enumeration.islands, self.referee.lowering.placement)
+                    seconds = self.referee.play(seats, microbatch)[0]
+                    if seconds < limit_s:
+                        self.best_s = min(self.best_s, seconds)
+                        yield (seats, microbatch), seconds
+
+    def _partials(
+        self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]
+    ) -> Iterator[tuple[int, int, PartialPlan]]:
+        """(slice class, joint island, partial plan) for every prospect."""
+        firsts, _ = slice_classes(self.enumeration.model)
+        pace_s = limit_s / (self.enumeration.job.global_batch // microbatch)
+        asked = [(self.joint[one.joint], *firsts[one.group], microbatch, pace_s) for one in prospects]
+        self.enumeration.ahead(one for given in asked for one in self._prices.questions(*given))
+        for prospect, given in zip(prospects, asked, strict=True):
+            if self.enumeration.expired():
+                return
+            self.asked += 1
+            for partial in self._prices.partials(*given):
+                yield prospect.group, prospect.joint, partial
+
+    def _refined(self, seats: tuple[Seat, ...], microbatch: int) -> tuple[Seat, ...]:
+        """Atoms moved over boundaries and sequences between parts while the played step gets shorter."""
+        best = self.referee.play(seats, microbatch)[0]
+        while True:
+            seats = self.referee.refine(seats, microbatch)
+            seconds, moved = min(
+                ((self.referee.play(one, microbatch)[0], one) for one in self._reshared(seats)),
+                key=lambda one: one[0],
+                default=(best, seats),
+            )
+            if seconds >= min(best, self.referee.play(seats, microbatch)[0]) * (1 - 1e-9):
+                return seats
+            best, seats = seconds, moved
+
+    def _reshared(self, seats: tuple[Seat, ...]) -> Iterator[tuple[Seat, ...]]:
+        """One sequence, or one for each replica, given by one part of a stage to another."""
+        allows = self.enumeration.constraints.allows
+        for index, seat in enumerate(seats):
+            parts = (seat, *(replace(one, beside=()) for one in seat.beside))
+            for giver, taker in permutations(range(len(parts)), 2):
+                for count in sorted({1, parts[giver].layout.dp, parts[taker].layout.dp}):
+                    changed = list(parts)
+                    changed[giver] = replace(parts[giver], sequences=parts[giver].sequences - count)
+                    changed[taker] = replace(parts[taker], sequences=parts[taker].sequences + count)
+                    if all(
+                        one.sequences >= one.layout.dp and allows(one.layout, one.sequences)
+                        for one in changed
+                    ):
+                        whole = replace(changed[0], beside=tuple(changed[1:]))
+                        yield (*seats[:index], whole, *seats[index + 1 :])
+
+
+def joined_stages(pipeline: Pipeline) -> list[str]:
+    """The stages of a pipeline that hold GPUs of several islands, in words."""
+    found = []
+    for number, stage in enumerate(pipeline.stages):
+        parts = [
+            f"{len(part.ranks)} GPUs of {part.island} ({part.sequences_per_microbatch} sequences)"
+            for part in stage.parts
+        ]
+        if len(parts) > 1:
+            found.append(f"stage {number} on {' and '.join(parts)}")
+        elif "+" in stage.parts[0].island:
+            found.append(f"stage {number} on {len(stage.ranks)} GPUs of {stage.parts[0].island} as one")
+    return found

@@ -1,0 +1,1 @@
+"""Uniform layouts: one layout for all of a cluster."""

@@ -1,0 +1,32 @@
+"""Uniform: the best single Megatron layout over all GPUs, the plan of software that sees equal GPUs only."""
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.planners.api import Counts
+from tangram_sim.planners.uniform.trivial import fastest_uniform
+from tangram_sim.planners.whole_cluster import CannotAnswerError, Price, WholeClusterPlanner, no_answer
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+
+
+class BestUniform(WholeClusterPlanner):
+    """Even layers, one layout, ranks in file order; a stage that spans kinds runs at its slowest member."""
+
+    name = "uniform"
+    limits = "it lays one layout with even stages over all GPUs"
+
+    def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
+        """The fastest layout of those that fit."""
+        short = [kind for kind in cluster.groups if not kind.node.gpu.peak_flop_per_s(job.recipe.gemm_dtype)]
+        if short:
+            raise CannotAnswerError(
+                f"uniform: {', '.join(group.node.gpu.name for group in short)}: no {job.dtype} units; "
+                f"{self.limits}"
+            )
+        found = fastest_uniform(
+            model, cluster, job, price.lowering, [()], Constraints(), Counts(), price.deadline
+        )
+        if found is None:
+            raise no_answer(self, price, f"no layout of {model.name} on {cluster.name} fits")
+        return found.plan

@@ -1,0 +1,238 @@
+"""One explicit uniform layout over a cluster: the plan that `tangram estimate` prices.
+
+Ranks are numbered node by node in file order (or in the order of groups asked for), tp fastest, then cp,
+dp, pp; a stage that spans GPU kinds runs at its slowest member.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.layouts import Layout
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import LayerLayout, Part, Pipeline, Plan, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Degrees of one layout for the whole model.
+
+    `micro_batch` counts sequences per data-parallel rank; dp 0 means as many replicas as the GPUs hold.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 0
+    cp: int = 1
+    ep: int = 1
+    vpp: int = 1
+    zero_stage: int = 0
+    micro_batch: int = 1
+    recompute: str = "none"
+    sequence_parallel: bool = False
+    layers: tuple[int, ...] = ()  # blocks per stage (or per chunk, round by round); () = even
+    order: tuple[str, ...] = ()  # node groups; ranks are numbered in this order
+
+
+def rank_order(cluster: Cluster, order: Sequence[str]) -> list[int]:
+    """Global ranks in the order that stages take them."""
+    names = [group.name for group in cluster.groups]
+    for name in order:
+        if name not in names:
+            raise unknown_name(
+                "node group", name, names, "--order takes group names g0, g1, ... in file order."
+            )
+    if len(set(order)) != len(order):
+        raise BadInputError(f"--order names a group twice: {','.join(order)}; name each once")
+    begins, ranks = {}, 0
+    for group in cluster.groups:
+        begins[group.name] = ranks, ranks + group.count * group.node.gpus
+        ranks = begins[group.name][1]
+    return [rank for name in (order or names) for rank in range(*begins[name])]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A uniform layout that breaks no law: what its options leave open, filled in."""
+
+    dp: int
+    microbatch: int  # sequences of one pipeline pass, whole stage
+    microbatches: int
+    layout: Layout
+    bounds: tuple[tuple[int, int], ...]  # blocks of every chunk, see `chunk_bounds`
+
+
+def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available: int) -> Settled:
+    """Hold a uniform layout to the laws of model, job and the `available` GPUs.
+
+    Raises BadInputError or InfeasibleError naming the law that is broken, with its numbers.
+    """
+    dp = _degrees(cluster, wanted, available)
+    _check(model, job, wanted, dp)
+    microbatch = wanted.micro_batch * dp
+    if microbatch > job.global_batch:
+        raise BadInputError(
+            f"--micro-batch {wanted.micro_batch} x {_chosen(wanted, dp)} = {microbatch} sequences are one "
+            f"microbatch, more than the global batch of {job.global_batch}; {_instead(job, wanted, dp)}"
+        )
+    if job.global_batch % microbatch:
+        raise BadInputError(
+            f"a global batch of {job.global_batch} is not a multiple of micro-batch {wanted.micro_batch} x "
+            f"{_chosen(wanted, dp)} = {microbatch}; {_instead(job, wanted, dp)}"
+        )
+    microbatches = job.global_batch // microbatch
+    if wanted.vpp > 1 and microbatches % wanted.pp:
+        raise BadInputError(
+            f"--vpp {wanted.vpp}: the interleaved schedule needs microbatches in multiples of --pp "
+            f"{wanted.pp}, a global batch of {job.global_batch} gives {microbatches}; change --micro-batch, "
+            "--dp, --pp or --global-batch"
+        )
+    layout = Layout(
+        wanted.tp,
+        dp,
+        wanted.cp,
+        wanted.ep,
+        1,
+        wanted.zero_stage,
+        wanted.recompute,
+        wanted.sequence_parallel,
+    )
+    return Settled(dp, microbatch, microbatches, layout, tuple(chunk_bounds(model, wanted)))
+
+
+def stage_places(bounds: Sequence[tuple[int, int]], pp: int, vpp: int) -> list[tuple[tuple[int, int], ...]]:
+    """The chunks of every stage, empty ones left out."""
+    chunks = [tuple(bounds[chunk * pp + stage] for chunk in range(vpp)) for stage in range(pp)]
+    return [tuple(chunk for chunk in own if chunk[1] > chunk[0]) for own in chunks]
+
+
+def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> Plan:
+    """The plan of one uniform layout.
+
+    Raises BadInputError or InfeasibleError naming the law that is broken, with its numbers.
+    """
+    available = rank_order(cluster, wanted.order)
+    settled = settle(model, cluster, job, wanted, len(available))
+    share = settled.layout.gpus
+    group_of = _group_of(cluster)
+    stages = []
+    for stage, kept in enumerate(stage_places(settled.bounds, wanted.pp, wanted.vpp)):
+        ranks = tuple(available[stage * share : (stage + 1) * share])
+        island = "+".join(dict.fromkeys(group_of[rank] for rank in ranks))
+        first, last = settled.bounds[stage], settled.bounds[(wanted.vpp - 1) * wanted.pp + stage]
+        runs = (LayerLayout((first[0], last[1]), settled.layout),)
+        part = Part(island, ranks, settled.microbatch, runs)
+        stages.append(Stage(kept, stage == 0, stage == wanted.pp - 1, (part,)))
+    return Plan(model, cluster, job, (Pipeline(settled.microbatches, settled.microbatch, tuple(stages)),))
+
+
+def _degrees(cluster: Cluster, wanted: Uniform, available: int) -> int:
+    """The data-parallel degree, after checking all degrees against each other and the GPUs there are."""
+    degrees = {"tp": wanted.tp, "pp": wanted.pp, "cp": wanted.cp, "ep": wanted.ep, "vpp": wanted.vpp}
+    for name, value in {**degrees, "micro-batch": wanted.micro_batch}.items():
+        if value < 1:
+            raise BadInputError(f"--{name} {value}: give 1 or more")
+    if wanted.dp < 0:
+        raise BadInputError(f"--dp {wanted.dp}: give 1 or more, or 0 for as many replicas as the GPUs hold")
+    if not 0 <= wanted.zero_stage <= 3:
+        raise BadInputError(f"--zero {wanted.zero_stage}: ZeRO stages are 0 to 3")
+    per_replica = wanted.tp * wanted.pp * wanted.cp
+    dp = wanted.dp or max(available // per_replica, 1)
+    if per_replica * dp > available:
+        among = f" in {', '.join(wanted.order)}" if wanted.order else ""
+        raise InfeasibleError(
+            f"--tp {wanted.tp} x --pp {wanted.pp} x --dp {dp} x --cp {wanted.cp} = {per_replica * dp} GPUs; "
+            f"{cluster.name} has {available}{among}; lower a degree"
+        )
+    return dp
+
+
+def _chosen(wanted: Uniform, dp: int) -> str:
+    """The data-parallel degree, and who chose it."""
+    return f"dp {dp}" if wanted.dp else f"dp {dp} (as many replicas as the GPUs hold: --dp is not given)"
+
+
+def _instead(job: Job, wanted: Uniform, dp: int) -> str:
+    """What to type: degrees no larger that share the batch evenly, and batches that this degree shares."""
+    microbatch = wanted.micro_batch * dp
+    fitting = [one for one in range(1, dp) if job.global_batch % (wanted.micro_batch * one) == 0]
+    below = job.global_batch // microbatch * microbatch
+    batches = " or ".join(str(size) for size in (below, below + microbatch) if size)
+    degrees = f"--dp {' or '.join(map(str, fitting[-3:]))}, or " if fitting else ""
+    return f"give {degrees}--global-batch {batches}"
+
+
+def _group_of(cluster: Cluster) -> list[str]:
+    return [group.name for group in cluster.groups for _ in range(group.count * group.node.gpus)]
+
+
+def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
+    """The laws of one layout of this model, in terms of the options."""
+    for heads in sorted(head_counts(model)):
+        if heads % wanted.tp:
+            raise BadInputError(
+                f"--tp {wanted.tp} does not divide the {heads} attention heads of {model.name}; "
+                f"give one of {', '.join(map(str, divisors(heads)))}"
+            )
+    if job.seq % wanted.cp:
+        raise BadInputError(
+            f"--cp {wanted.cp} does not divide the sequence of {job.seq} tokens; give a divisor"
+        )
+    if wanted.sequence_parallel and job.seq // wanted.cp % wanted.tp:
+        raise BadInputError(
+            f"--sequence-parallel: --tp {wanted.tp} does not divide the {job.seq // wanted.cp} tokens of a "
+            "rank; change --seq or --tp, or leave it out"
+        )
+    if wanted.ep not in expert_degrees(model, dp * wanted.cp):
+        raise BadInputError(
+            f"--ep {wanted.ep}: {model.name} on dp {dp} x cp {wanted.cp} allows ep "
+            f"{', '.join(map(str, expert_degrees(model, dp * wanted.cp)))}"
+        )
+    if wanted.vpp > 1 and job.schedule != "interleaved":
+        raise BadInputError(f"--vpp {wanted.vpp} needs --schedule interleaved (it is {job.schedule})")
+    if job.schedule == "interleaved" and (wanted.vpp == 1 or wanted.pp == 1):
+        raise BadInputError(
+            f"--schedule interleaved needs --pp 2 and --vpp 2 or more (they are {wanted.pp} and {wanted.vpp})"
+        )
+
+
+def chunk_bounds(model: Model, wanted: Uniform) -> list[tuple[int, int]]:
+    """Blocks [start, stop) of every chunk in forward order (chunk c of stage s is entry c * pp + s)."""
+    places = wanted.pp * wanted.vpp
+    counts = list(wanted.layers)
+    if not counts:
+        if places > model.layers:
+            raise BadInputError(
+                f"--pp {wanted.pp} x --vpp {wanted.vpp} = {places} places for the {model.layers} layers of "
+                f"{model.name}; lower one"
+            )
+        base, extra = divmod(model.layers, places)
+        # Uneven shares go to the middle: the ends also hold embedding and head.
+        first = (places - extra) // 2
+        counts = [base + (1 if first <= place < first + extra else 0) for place in range(places)]
+    if len(counts) == wanted.pp and wanted.vpp > 1:
+        if any(count % wanted.vpp for count in counts):
+            raise BadInputError(
+                f"--layers {','.join(map(str, counts))}: with --vpp {wanted.vpp} give multiples of it, "
+                f"or {places} numbers"
+            )
+        counts = [counts[place % wanted.pp] // wanted.vpp for place in range(places)]
+    if len(counts) != places or sum(counts) != model.layers or any(count < 0 for count in counts):
+        raise BadInputError(
+            f"--layers {','.join(map(str, wanted.layers))}: needs {places} numbers, none negative, that add "
+            f"up to the {model.layers} layers of {model.name} (they are {len(counts)}, in all {sum(counts)})"
+        )
+    # A stage at either end may hold the embedding or the head alone; anywhere else it would hold nothing.
+    if any(count == 0 for count in (counts if wanted.vpp > 1 else counts[1:-1])):
+        raise BadInputError(
+            f"--layers {','.join(map(str, wanted.layers))}: a stage would hold nothing; only the first and "
+            "the last one, which hold the embedding and the head, may have 0 layers (and without --vpp)"
+        )
+    bounds, start = [], 0
+    for count in counts:
+        bounds.append((start, start + count))
+        start += count
+    return bounds

@@ -1,0 +1,171 @@
+"""The plan that needs no search: the best single Megatron layout, over all GPUs or over one kind of them."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate
+from math import gcd
+
+from tangram_sim.clusters import Cluster, Gpu, Island
+from tangram_sim.errors import TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.layouts import RECOMPUTE, Layout
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.parallelizers.layouts import divisors, expert_degrees
+from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, uniform_plan
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.schedules import holds_whole_depth
+from tangram_sim.training.step.ideal import ideal_seconds
+from tangram_sim.training.step.lowered import LoweredStep, Lowering
+
+# Savers of memory, (ZeRO stage, recomputation): the first that fits is taken.
+SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
+
+
+def trivial(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    islands: Sequence[Island],
+    lowering: Lowering,
+    constraints: Constraints,
+    counts: Counts,
+    some: bool = False,
+) -> Scored | None:
+    """The fastest uniform layout over all `islands`, or over one of them; None where none fits.
+
+    `islands` come in the order in which stages take them. Pieces of a node group cannot be told apart: where
+    only `some` of the cluster may be used, or in another order than the file's, they are left out.
+    """
+    names = [tuple(island.name.split("+")) for island in islands]
+    known = {group.name for group in cluster.groups}
+    whole = [one for one in names if set(one) <= known]
+    every = tuple(name for one in names for name in one) if len(whole) == len(names) else ()
+    orders = [every] if every else [] if some else [()]
+    orders += [one for one in whole if one != every]
+    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts)
+
+
+def fastest_uniform(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    lowering: Lowering,
+    orders: Sequence[tuple[str, ...]],
+    constraints: Constraints,
+    counts: Counts,
+    deadline: Deadline | None = None,
+) -> Scored | None:
+    """The fastest of all layouts over the groups of one of `orders` (empty: the cluster in file order).
+
+    Played exactly, in the order of a bound on their steps, until no other can win or time is over.
+    """
+    deadline = deadline or Deadline()
+    best: Scored | None = None
+    candidates = [
+        (_least_s(model, cluster, job, wanted, lowering.prices.hwdb), number, wanted)
+        for number, wanted in enumerate(
+            wanted for order in orders for wanted in layouts(model, cluster, job, order, constraints)
+        )
+    ]
+    for least_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
+        if (best is not None and least_s >= best.step_s) or deadline.over():
+            break
+        found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts)
+        if found is not None:
+            seconds = _played_s(found[1])
+            if best is None or seconds < best.step_s:
+                best = Scored(*found, seconds)
+    return best
+
+
+def layouts(
+    model: Model, cluster: Cluster, job: Job, order: tuple[str, ...], constraints: Constraints
+) -> Iterator[Uniform]:
+    """Degrees that use as many GPUs as the batch allows; tp inside the smallest node."""
+    groups = [group for group in cluster.groups if not order or group.name in order]
+    gpus = sum(group.count * group.node.gpus for group in groups)
+    node = gcd(*(group.node.gpus for group in groups))
+    experts = sorted({1, *expert_degrees(model, gpus)})
+    fixed = dict(constraints.fixed)
+    for tp in divisors(node):
+        shards = constraints.sequence_parallel
+        sequence_parallel = tp > 1 if shards is None else shards
+        for pp in divisors(gpus // tp):
+            room = gpus // tp // pp
+            dp = fixed.get("dp", max(one for one in divisors(job.global_batch) if one <= room))
+            if pp > model.layers or dp > room or job.global_batch % dp:
+                continue
+            for ep in experts:
+                if dp % ep:
+                    continue
+                for size in divisors(job.global_batch // dp):
+                    wanted = Uniform(tp, pp, dp, ep=ep, micro_batch=size, order=order)
+                    yield replace(wanted, sequence_parallel=sequence_parallel)
+
+
+def _least_s(model: Model, cluster: Cluster, job: Job, wanted: Uniform, hwdb: Hwdb) -> float:
+    """Seconds that a step under one layout takes at least.
+
+    Stage i works M t_i in all, and its first microbatch passes all stages in front twice, unless a schedule
+    puts weight gradients off; t_i is the ideal work of its blocks on its slowest GPU.
+    """
+    groups = [group for group in cluster.groups if not wanted.order or group.name in wanted.order]
+    groups.sort(key=lambda group: wanted.order.index(group.name) if wanted.order else 0)
+    ends = list(accumulate(group.count * group.node.gpus for group in groups))
+    before = [_ideal_before(model, group.node.gpu, job, hwdb) for group in groups]
+    wide, passed, least = wanted.tp * wanted.dp, 0.0, 0.0
+    microbatches = job.global_batch // (wanted.micro_batch * wanted.dp)
+    for place, (start, stop) in enumerate(chunk_bounds(model, wanted)):
+        first = bisect_right(ends, place * wide)
+        last = bisect_left(ends, (place + 1) * wide)
+        work = max(before[kind][stop] - before[kind][start] for kind in range(first, last + 1))
+        seconds = work * wanted.micro_batch / wanted.tp
+        least = max(least, microbatches * seconds + passed)
+        passed += 0.0 if holds_whole_depth(job.schedule) else seconds
+    return least
+
+
+@lru_cache(maxsize=256)
+def _ideal_before(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
+    """Ideal GPU-seconds of the blocks before each boundary, per sequence."""
+    return tuple(accumulate(ideal_seconds(model, gpu, job, hwdb)[1:-1], initial=0.0))
+
+
+def _first_that_fits(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    wanted: Uniform,
+    lowering: Lowering,
+    constraints: Constraints,
+    counts: Counts,
+) -> tuple[Plan, LoweredStep] | None:
+    """The plan with the first saver of memory that is allowed and suffices; None where none does."""
+    savers: Sequence[tuple[int, str]] = SAVERS
+    if "zero_stage" in dict(constraints.fixed):
+        savers = tuple((dict(constraints.fixed)["zero_stage"], one) for one in RECOMPUTE)
+    for zero, recompute in savers:
+        layout = Layout(wanted.tp, wanted.dp, 1, wanted.ep, 1, zero, recompute, wanted.sequence_parallel)
+        if not constraints.allows(layout, wanted.micro_batch * wanted.dp):
+            continue
+        try:
+            plan = uniform_plan(model, cluster, job, replace(wanted, zero_stage=zero, recompute=recompute))
+            step = lowering.lower(plan.pipelines[0])
+        except TangramError:  # a law of the model that these degrees break: heads, experts, layers
+            return None
+        counts.played += 1
+        if step.fits():
+            return plan, step
+    return None
+
+
+def _played_s(step: LoweredStep) -> float:
+    from tangram_sim.training.schedules.step import play_steps
+
+    return float(play_steps(step.template, step.template.durations(step.times)[None, :])[0])

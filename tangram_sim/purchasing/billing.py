@@ -1,0 +1,223 @@
+"""The bill of a fleet: what each member costs per hour of training, on which figures, what is missing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tangram_sim.errors import unknown_name
+from tangram_sim.hwdb.prices import Figure
+from tangram_sim.purchasing import costs
+from tangram_sim.purchasing.fleets import Member
+from tangram_sim.purchasing.pricefile import Economics, Prices
+
+ACQUIRE = ("auto", "buy", "rent", "spot")
+HOLD = ("auto", "owned", "rented")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How machines are paid for.
+
+    `acquire`: buy (capital, then power), rent or spot (by the hour); auto buys what has a capital price and
+    rents what has a rent alone.
+    `fleet`: owned (its capital is spent: power alone counts) or rented; auto rents what has a rent.
+    """
+
+    acquire: str = "auto"
+    fleet: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.acquire not in ACQUIRE:
+            raise unknown_name("way to acquire", self.acquire, ACQUIRE)
+        if self.fleet not in HOLD:
+            raise unknown_name("way to hold the fleet", self.fleet, HOLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One line of a bill."""
+
+    member: str
+    kind: str  # capital, power or rent
+    usd_per_hour: float  # of training
+    bought: bool
+    basis: str  # the figures behind it, with their sources
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What a bill does not count of one member, and the figures that would tell.
+
+    A figure is a key of the price file; `A or B` where either does.
+    """
+
+    member: str
+    nodes: int
+    running: int
+    figures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a fleet costs, and what of it nobody knows."""
+
+    charges: tuple[Charge, ...]
+    outlay_usd: float | None  # capital of what is bought; None: not all of it is stated
+    lacks: tuple[Lack, ...]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Every figure that is not stated, once."""
+        return tuple(dict.fromkeys(figure for lack in self.lacks for figure in lack.figures))
+
+    @property
+    def known(self) -> bool:
+        """Whether every figure was there."""
+        return not self.lacks
+
+    @property
+    def usd_per_hour(self) -> float:
+        """All that is known of it, per hour of training: at least so much where figures are missing."""
+        return sum(charge.usd_per_hour for charge in self.charges)
+
+    def more_than(self, base: "Bill") -> float | None:
+        """USD per hour more than another bill; None where what both do not count is not the same."""
+        if set(self.lacks) != set(base.lacks):
+            return None
+        return self.usd_per_hour - base.usd_per_hour
+
+
+def bill(
+    members: Sequence[Member], running: Sequence[int], prices: Prices, terms: Terms | None = None
+) -> Bill:
+    """The bill of a fleet of which `running` nodes of each member draw power; all nodes are paid for."""
+    charges: list[Charge] = []
+    lacks: list[Lack] = []
+    outlay: float | None = 0.0
+    for member, nodes in zip(members, running, strict=True):
+        lines, capital, lacking = _member(member, nodes, prices, terms or Terms())
+        charges += lines
+        outlay = None if outlay is None or capital is None else outlay + capital
+        if lacking:
+            lacks.append(Lack(member.label, member.nodes, nodes, tuple(lacking)))
+    return Bill(tuple(charges), outlay, tuple(lacks))
+
+
+def rent_of(member: Member, prices: Prices, *, spot: bool = False) -> Figure | None:
+    """Rent of one node per hour: a dated price, else what the cluster or node file says."""
+    facts = prices.of(member.name)
+    if spot:
+        return facts.spot_usd_per_hour
+    if facts.rent_usd_per_hour is None and member.node.usd_per_hour > 0:
+        return Figure(member.node.usd_per_hour, "cluster or node file")
+    return facts.rent_usd_per_hour
+
+
+def power_w_of(member: Member, prices: Prices) -> float:
+    """Watts of one node: the price file's figure, else the node's own, else its GPUs'."""
+    stated = prices.of(member.name).power_w
+    return stated.value if stated else member.power_w
+
+
+def way_of(member: Member, prices: Prices, terms: Terms) -> str:
+    """buy, rent, spot or owned: how a member is paid for; `unpriced` where neither price is stated."""
+    rent = rent_of(member, prices)
+    if not member.bought:
+        if terms.fleet == "auto":
+            return "owned" if rent is None else "rent"
+        return "owned" if terms.fleet == "owned" else "rent"
+    if terms.acquire == "auto":
+        if prices.of(member.name).capital_usd:
+            return "buy"
+        return "unpriced" if rent is None else "rent"
+    return terms.acquire
+
+
+def _member(
+    member: Member, running: int, prices: Prices, terms: Terms
+) -> tuple[list[Charge], float | None, list[str]]:
+    """(charges, outlay, missing figures) of one member; outlay None: not stated."""
+    way, economics = way_of(member, prices, terms), prices.economics
+    where = f"nodes.{member.name or member.label}"
+    if way == "unpriced":
+        return [], None, [f"{where}.rent_usd_per_hour or {where}.capital_usd"]
+    if way in ("rent", "spot"):
+        rent = rent_of(member, prices, spot=way == "spot")
+        if rent is None:
+            return [], 0.0, [f"{where}.{way}_usd_per_hour"]
+        charge = Charge(member.label, way, rent.value * member.nodes, member.bought, f"{way} {rent}")
+        return [charge], 0.0, []
+    lines, lacking = _power(member, running, prices)
+    if way == "owned":
+        return lines, 0.0, lacking
+    capital = prices.of(member.name).capital_usd
+    outlay = None if capital is None else capital.value * member.nodes
+    if capital is None:
+        lacking.append(f"{where}.capital_usd")
+    if economics.amortisation_years is None:
+        lacking.append("economics.amortisation_years")
+    if capital is None or economics.amortisation_years is None:
+        return lines, outlay, lacking
+    rate = costs.owned_usd_per_hour(
+        capital.value,
+        economics.amortisation_years.value,
+        economics.upkeep_per_year.value,
+        economics.utilisation.value,
+    )
+    basis = f"capital {capital}, over {economics.amortisation_years} years"
+    lines.insert(0, Charge(member.label, "capital", rate * member.nodes, member.bought, basis))
+    return lines, outlay, lacking
+
+
+def _power(member: Member, running: int, prices: Prices) -> tuple[list[Charge], list[str]]:
+    """Electricity of the nodes that run; nodes that stand still lack nothing."""
+    economics: Economics = prices.economics
+    if not running:
+        return [], []
+    needed = {"economics.pue": economics.pue, "economics.usd_per_kwh": economics.usd_per_kwh}
+    lacking = [name for name, figure in needed.items() if figure is None]
+    if economics.pue is None or economics.usd_per_kwh is None:
+        return [], lacking
+    watts = power_w_of(member, prices) * running
+    rate = costs.power_usd_per_hour(watts, economics.pue.value, economics.usd_per_kwh.value)
+    basis = f"{watts / 1000:.4g} kW, PUE {economics.pue}, USD/kWh {economics.usd_per_kwh}"
+    return [Charge(member.label, "power", rate, member.bought, basis)], lacking
+
+
+def break_even_of(member: Member, prices: Prices) -> float | None:
+    """Hours of training after which buying a node has cost less than renting it; inf: never.
+
+    None where its capital price, its rent or the price of power is not stated.
+    """
+    capital, rent = prices.of(member.name).capital_usd, rent_of(member, prices)
+    power, lacking = _power(member, 1, prices)
+    if capital is None or rent is None or lacking:
+        return None
+    economics = prices.economics
+    upkeep = (
+        capital.value * economics.upkeep_per_year.value / costs.HOURS_PER_YEAR / economics.utilisation.value
+    )
+    return costs.break_even_hours(capital.value, rent.value, power[0].usd_per_hour + upkeep)
+
+
+def failure_lacks(members: Sequence[Member], prices: Prices) -> list[str]:
+    """The figures without which failures of a job on any of these nodes cannot be counted."""
+    economics = prices.economics
+    lacking = []
+    if economics.mtbf_hours is None:
+        bare = [member.name for member in members if prices.of(member.name).mtbf_hours is None]
+        lacking += [f"economics.mtbf_hours (or nodes.{name}.mtbf_hours)" for name in bare[:1]]
+    wanted = {"checkpoint_s": economics.checkpoint_s, "restart_s": economics.restart_s}
+    return lacking + [f"economics.{name}" for name, figure in wanted.items() if figure is None]
+
+
+def goodput_of(members: Sequence[Member], running: Sequence[int], prices: Prices) -> costs.Goodput | None:
+    """Goodput of a job on the running nodes; None where MTBF, checkpoint or restart time is not stated."""
+    economics = prices.economics
+    if failure_lacks(members, prices) or economics.checkpoint_s is None or economics.restart_s is None:
+        return None
+    nodes = [
+        (count, mtbf.value * costs.SECONDS_PER_HOUR)
+        for member, count in zip(members, running, strict=True)
+        if (mtbf := prices.of(member.name).mtbf_hours or economics.mtbf_hours) is not None
+    ]
+    return costs.goodput(costs.system_mtbf_s(nodes), economics.checkpoint_s.value, economics.restart_s.value)

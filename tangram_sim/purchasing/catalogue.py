@@ -1,0 +1,201 @@
+"""Catalogues: which nodes are on offer, and which mixes of them the limits allow."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.purchasing.billing import Terms, bill, power_w_of
+from tangram_sim.purchasing.fleets import Fleet, Member, Purchase, named_purchase
+from tangram_sim.purchasing.notes import price_file
+from tangram_sim.purchasing.pricefile import Prices
+
+MOST_MIXES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One kind of node on offer, at most `most` of it; costs are of one node."""
+
+    name: str
+    purchase: Purchase  # of one node
+    most: int
+    usd_per_hour: float  # of training, all of it
+    outlay_usd: float
+    power_w: float
+    rack_units: float  # 0: not stated, and not asked about
+    arrives: date | None  # None: at once, or not asked about
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a purchase may take; inf or None: no limit."""
+
+    budget_usd: float = float("inf")  # outlay
+    budget_usd_per_hour: float = float("inf")
+    power_w: float = float("inf")  # of the nodes bought, at the wall: with PUE where it is stated
+    nodes: float = float("inf")
+    rack_units: float = float("inf")
+    deadline: date | None = None  # nodes that come later are left out
+
+
+class _OfferIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    node: Annotated[str, Field(min_length=1)]
+    most: Annotated[int, Field(ge=1, le=100_000)] = 4
+
+
+class _CatalogueIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    offers: Annotated[list[_OfferIn], Field(min_length=1, max_length=64)]
+
+
+def load_catalogue(path: Path, hwdb: Hwdb) -> list[tuple[Purchase, int]]:
+    """(one node, most of it) of every offer in a catalogue file, in order.
+
+    A node is a row of hwdb/nodes.csv or a node file beside the catalogue. Raises BadInputError naming file
+    and key, UnknownNameError for unknown nodes.
+    """
+    data = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if not isinstance(data, Mapping):
+        raise BadInputError(
+            f"{path}: a catalogue is a mapping with the key offers: [{{node: NAME, most: 4}}, ...]"
+        )
+    try:
+        parsed = _CatalogueIn.model_validate(dict(data))
+    except ValidationError as error:
+        raise BadInputError("\n".join(f"{path}: {_in_words(one)}" for one in error.errors()[:5])) from None
+    found: dict[str, tuple[Purchase, int]] = {}
+    for index, offer in enumerate(parsed.offers):
+        beside = path.parent / offer.node
+        given = str(beside) if offer.node.endswith((".yaml", ".yml", ".json")) else offer.node
+        try:
+            purchase = named_purchase(given, 1, hwdb)
+        except BadInputError as error:
+            raise BadInputError(f"{path}: offers[{index}].node: {error}") from None
+        except Exception as error:
+            raise type(error)(f"{path}: offers[{index}].node: {error}") from None
+        if purchase.name in found:
+            raise BadInputError(
+                f"{path}: offers[{index}].node: {purchase.name} is offered twice; add up `most`"
+            )
+        found[purchase.name] = (purchase, offer.most)
+    return list(found.values())
+
+
+def _in_words(problem: Any) -> str:
+    path = ".".join(str(part) for part in problem["loc"])
+    words = str(problem["msg"])
+    return f"{path}: {words[:1].lower()}{words[1:]} (offers: [{{node: NAME, most: 4}}, ...])"
+
+
+def priced_offers(
+    catalogue: Sequence[tuple[Purchase, int]], prices: Prices, terms: Terms, limits: Limits, ordered: date
+) -> tuple[list[Offer], list[str]]:
+    """Offers with their costs, and notes on those left out for their delivery.
+
+    Raises BadInputError naming every figure that is missing.
+    """
+    offers: list[Offer] = []
+    notes: list[str] = []
+    missing: dict[str, None] = {}
+    for purchase, most in catalogue:
+        member = Member(f"+{purchase.name}", purchase.name, 1, bought=True, node=purchase.node)
+        charged, facts = bill([member], [1], prices, terms), prices.of(purchase.name)
+        missing |= dict.fromkeys(charged.missing)
+        if limits.rack_units < float("inf") and facts.rack_units is None:
+            missing[f"nodes.{purchase.name}.rack_units"] = None
+        arrives = None
+        if limits.deadline is not None:
+            if facts.delivery_days is None:
+                missing[f"nodes.{purchase.name}.delivery_days"] = None
+                continue
+            arrives = ordered + timedelta(days=facts.delivery_days.value)
+            if arrives > limits.deadline:
+                notes.append(f"{purchase.name} left out: it comes on {arrives}, after {limits.deadline}")
+                continue
+        pue = prices.economics.pue
+        offers.append(
+            Offer(
+                purchase.name,
+                purchase,
+                min(most, int(facts.available.value)) if facts.available else most,
+                charged.usd_per_hour,
+                charged.outlay_usd or 0.0,
+                power_w_of(member, prices) * (pue.value if pue else 1.0),
+                facts.rack_units.value if facts.rack_units else 0.0,
+                arrives,
+            )
+        )
+    if missing:
+        raise BadInputError(
+            f"the catalogue cannot be priced without {', '.join(missing)}. Complete this and give it with "
+            f"--prices FILE (docs/how-to/buy-gpus.md):\n{price_file(missing)}"
+        )
+    if not offers:
+        raise InfeasibleError("nothing in the catalogue comes in time: " + "; ".join(notes))
+    return offers, notes
+
+
+def mixes(offers: Sequence[Offer], limits: Limits) -> list[tuple[int, ...]]:
+    """All counts of the offers within the limits, the empty mix included, in lexicographic order.
+
+    Raises BadInputError where there are too many to list.
+    """
+    found = []
+    for mix in _extend(offers, limits, ()):
+        found.append(mix)
+        if len(found) > MOST_MIXES:
+            raise BadInputError(
+                f"the limits allow more than {MOST_MIXES:,} mixes; lower --max-nodes, --budget or `most`"
+            )
+    return found
+
+
+def _extend(offers: Sequence[Offer], limits: Limits, chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    if len(chosen) == len(offers):
+        yield chosen
+        return
+    for count in range(offers[len(chosen)].most + 1):
+        longer = (*chosen, count)
+        if not fits(offers, limits, longer):
+            return  # every limit is a sum of what nodes take: more of it fits no better
+        yield from _extend(offers, limits, longer)
+
+
+def fits(offers: Sequence[Offer], limits: Limits, mix: Sequence[int]) -> bool:
+    """Whether (the first) counts of a mix stay within every limit."""
+    pairs = list(zip(offers, mix, strict=False))
+    taken = (
+        (sum(offer.outlay_usd * count for offer, count in pairs), limits.budget_usd),
+        (sum(offer.usd_per_hour * count for offer, count in pairs), limits.budget_usd_per_hour),
+        (sum(offer.power_w * count for offer, count in pairs), limits.power_w),
+        (sum(count for _, count in pairs), limits.nodes),
+        (sum(offer.rack_units * count for offer, count in pairs), limits.rack_units),
+    )
+    return all(amount <= limit * (1 + 1e-12) for amount, limit in taken)
+
+
+def bought(fleet: Fleet, offers: Sequence[Offer], mix: Sequence[int]) -> Fleet:
+    """The fleet with a mix."""
+    return fleet.with_purchases(
+        [
+            Purchase(offer.name, offer.purchase.node, count)
+            for offer, count in zip(offers, mix, strict=True)
+            if count
+        ]
+    )
+
+
+def mix_name(offers: Sequence[Offer], mix: Sequence[int]) -> str:
+    """`2 x p5.48xlarge + 1 x DGX-H100`; `nothing` for the fleet as it stands."""
+    parts = [f"{count} x {offer.name}" for offer, count in zip(offers, mix, strict=True) if count]
+    return " + ".join(parts) or "nothing"

@@ -1,0 +1,306 @@
+"""What `what-if --json`, `purchase --json` and front.json hold: pydantic models and how they are filled."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from tangram_sim.purchasing.notes import break_evens, price_file
+from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.purchase import PurchaseStudy
+from tangram_sim.purchasing.sensitivity import Sensitivity
+from tangram_sim.purchasing.whatif import Row, WhatIf
+from tangram_sim.studies.documents import Document
+
+
+class UseDocument(Document):
+    """What a plan takes of one member of a fleet."""
+
+    label: str
+    gpu: str
+    gpus: int
+    gpus_used: int
+    nodes_used: int
+    bought: bool
+    busy: float = Field(0.0, description="share of the time of all its GPUs in which they compute")
+
+
+class ChargeDocument(Document):
+    """One line of a bill."""
+
+    of: str
+    kind: str = Field(description="capital, power, rent or spot")
+    usd_per_hour: float = Field(description="of training")
+    basis: str = Field(description="the figures behind it, with day and source")
+
+
+class CandidateDocument(Document):
+    """One candidate. Without a plan only name, feasible and reason are there."""
+
+    name: str
+    feasible: bool
+    reason: str | None = None
+    tokens_per_s: float | None = Field(None, description="as simulated, times goodput where that is known")
+    tokens_per_s_low: float | None = Field(None, description="90 % interval")
+    tokens_per_s_high: float | None = None
+    goodput: float | None = None
+    checkpoint_interval_s: float | None = None
+    step_s: float | None = None
+    mfu: float | None = None
+    days_to_train: float | None = None
+    power_w: float | None = Field(None, description="of the nodes that run, without PUE")
+    outlay_usd: float | None = None
+    usd_per_hour: float | None = None
+    usd_per_hour_at_least: float | None = Field(None, description="what is known of it")
+    usd_to_train: float | None = None
+    usd_per_million_tokens: float | None = None
+    marginal_tokens_per_usd: float | None = None
+    missing: list[str] = Field([], description="figures without which the bill is incomplete")
+    uses: list[UseDocument] = Field([], description="member by member")
+    charges: list[ChargeDocument] = Field([], description="of the bill")
+
+
+class SwingDocument(Document):
+    """How far one assumption moves the score."""
+
+    input: str
+    base: float
+    low: float
+    high: float
+    at_low: float
+    at_high: float
+    source: str
+
+
+class FlipDocument(Document):
+    """The value of one assumption at which the second best is the best."""
+
+    input: str
+    base: float
+    threshold: float
+
+
+class SensitivityDocument(Document):
+    """What an answer hangs on: the ranking of the candidates that buy something, where there are two."""
+
+    score: str = Field(description="usd_per_million_tokens or tokens_per_s")
+    best: str
+    second: str
+    value: float
+    tornado: list[SwingDocument]
+    flips: list[FlipDocument]
+    steady: list[str] = Field(description="inputs that flip nothing as far as was looked")
+    unpriced: list[str] = Field([], description="candidates not ranked: their bills are incomplete")
+
+
+class BreakEvenDocument(Document):
+    """Buy or rent: a node with both prices."""
+
+    node: str
+    hours: float | None = Field(description="of training until buying has cost less; null: never")
+    years: float | None
+
+
+class WhatIfDocument(Document):
+    """`what-if --json`; the fleet as it stands comes first."""
+
+    model: str
+    tokens: float
+    candidates: list[CandidateDocument]
+    sensitivity: SensitivityDocument | None
+    break_even: list[BreakEvenDocument] = Field([], description="of nodes with capital price and rent")
+    to_complete: str = Field("", description="YAML for --prices with the figures that are missing")
+    assumptions: list[str]
+    notes: list[str]
+
+
+class WorkDocument(Document):
+    """One of the models of a purchase."""
+
+    name: str
+    weight: float = Field(description="share of the tokens")
+
+
+class PointDocument(Document):
+    """One mix of the front."""
+
+    mix: dict[str, int]
+    cost: float
+    tokens_per_s: float
+    bound_tokens_per_s: float = Field(description="no plan is faster")
+    gap: float | None = Field(description="bound over found, less one")
+    plans: list[str] = Field(description="files in plans/ beside front.json")
+    rows: list[CandidateDocument]
+
+
+class MixDocument(Document):
+    """One mix that was simulated."""
+
+    mix: list[int] = Field(description="nodes of each offer, in order of the catalogue")
+    name: str
+    cost: float
+    tokens_per_s: float
+    bound_tokens_per_s: float
+    step_s: list[float]
+    reason: str
+
+
+class PurchaseDocument(Document):
+    """`purchase --json` and front.json."""
+
+    models: list[WorkDocument]
+    cost: str = Field(description="usd_per_hour or outlay_usd")
+    mixes: int = Field(description="within the limits")
+    bounded_away: int
+    growth_breach: float | None
+    front: list[PointDocument]
+    simulated: list[MixDocument]
+    sensitivity: SensitivityDocument | None
+    break_even: list[BreakEvenDocument] = Field([], description="of nodes with capital price and rent")
+    assumptions: list[str]
+    notes: list[str]
+
+
+def candidate_document(row: Row) -> CandidateDocument:
+    """One row as a document; its plan is in a file of its own."""
+    if row.document is None:
+        return CandidateDocument(name=row.name, feasible=False, reason=row.reason)
+    marginal, good = row.marginal_tokens_per_usd, row.goodput
+    return CandidateDocument(
+        name=row.name,
+        feasible=True,
+        tokens_per_s=row.throughput.tokens_per_s,
+        tokens_per_s_low=row.throughput.low,
+        tokens_per_s_high=row.throughput.high,
+        goodput=good.fraction if good else None,
+        checkpoint_interval_s=good.interval_s if good and math.isfinite(good.interval_s) else None,
+        step_s=row.document.step_s,
+        mfu=row.document.mfu,
+        days_to_train=_finite(row.days_to_train),
+        power_w=row.power_w,
+        outlay_usd=row.bill.outlay_usd,
+        usd_per_hour=row.bill.usd_per_hour if row.bill.known else None,
+        usd_per_hour_at_least=row.bill.usd_per_hour,
+        usd_to_train=_finite(row.usd_to_train),
+        usd_per_million_tokens=_finite(row.usd_per_million_tokens),
+        marginal_tokens_per_usd=_finite(marginal),
+        missing=list(row.bill.missing),
+        uses=[
+            UseDocument(
+                label=use.label,
+                gpu=use.gpu,
+                gpus=use.gpus,
+                gpus_used=use.gpus_used,
+                nodes_used=use.nodes_used,
+                bought=use.bought,
+                busy=use.busy,
+            )
+            for use in row.uses
+        ],
+        charges=[
+            ChargeDocument(
+                of=charge.member, kind=charge.kind, usd_per_hour=charge.usd_per_hour, basis=charge.basis
+            )
+            for charge in row.bill.charges
+        ],
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity: what is beyond all numbers is left out."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def sensitivity_document(found: Sensitivity) -> SensitivityDocument:
+    """A sensitivity as a document."""
+    return SensitivityDocument(
+        score=found.score,
+        best=found.best,
+        second=found.second,
+        value=found.value,
+        tornado=[
+            SwingDocument(
+                input=swing.input.name,
+                base=swing.input.base,
+                low=swing.input.low,
+                high=swing.input.high,
+                at_low=swing.at_low,
+                at_high=swing.at_high,
+                source=swing.input.source,
+            )
+            for swing in found.tornado
+        ],
+        flips=[
+            FlipDocument(input=flip.input.name, base=flip.input.base, threshold=flip.threshold)
+            for flip in found.flips
+        ],
+        steady=list(found.steady),
+        unpriced=list(found.unpriced),
+    )
+
+
+def _break_even(rows: Sequence[Row], prices: Prices) -> list[BreakEvenDocument]:
+    return [
+        BreakEvenDocument(node=one.node, hours=_finite(one.hours), years=_finite(one.years))
+        for one in break_evens(rows, prices)
+    ]
+
+
+def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str, ...]) -> WhatIfDocument:
+    """A what-if as a document; `notes` come before the study's own."""
+    missing = dict.fromkeys(figure for row in study.rows for figure in row.bill.missing)
+    return WhatIfDocument(
+        model=study.model.name,
+        tokens=study.tokens,
+        candidates=[candidate_document(row) for row in study.rows],
+        sensitivity=sensitivity_document(found) if found else None,
+        break_even=_break_even(study.rows, study.prices),
+        to_complete=price_file(missing),
+        assumptions=list(study.assumptions),
+        notes=[*notes, *study.notes],
+    )
+
+
+def purchase_document(
+    study: PurchaseStudy, found: Sensitivity | None, notes: tuple[str, ...], *, cost: str, growth: bool
+) -> PurchaseDocument:
+    """A purchase as a document; `notes` come before the study's own."""
+    front = study.front
+    return PurchaseDocument(
+        models=[WorkDocument(name=work.model.name, weight=work.weight) for work in study.works],
+        cost=cost,
+        mixes=front.mixes,
+        bounded_away=front.left_out,
+        growth_breach=front.growth_breach if growth else None,
+        front=[
+            PointDocument(
+                mix={
+                    offer.name: count for offer, count in zip(study.offers, point.simulated.mix, strict=True)
+                },
+                cost=point.simulated.cost,
+                tokens_per_s=point.simulated.tokens_per_s,
+                bound_tokens_per_s=point.simulated.bound_tokens_per_s,
+                gap=_finite(point.simulated.gap),
+                plans=[str(path.name) for path, _ in point.plan_files(Path())],
+                rows=[candidate_document(row) for row in point.rows],
+            )
+            for point in study.points
+        ],
+        simulated=[
+            MixDocument(
+                mix=list(one.mix),
+                name=one.name,
+                cost=one.cost,
+                tokens_per_s=one.tokens_per_s,
+                bound_tokens_per_s=one.bound_tokens_per_s,
+                step_s=[document.step_s for document in one.documents],
+                reason=one.reason,
+            )
+            for one in front.simulated
+        ],
+        sensitivity=sensitivity_document(found) if found else None,
+        break_even=_break_even([row for point in study.points for row in point.rows], study.prices),
+        assumptions=list(study.assumptions),
+        notes=[*notes, *study.notes],
+    )

@@ -1,0 +1,125 @@
+"""What a study of purchases should tell beside its figures: what is not counted and what to type, and why."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tangram_sim.purchasing import costs
+from tangram_sim.purchasing.billing import break_even_of, failure_lacks
+from tangram_sim.purchasing.pricefile import Prices
+
+if TYPE_CHECKING:
+    from tangram_sim.purchasing.whatif import Row
+
+HARDLY = 0.1  # busy less than that: not worth its power, which its row says in watts
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """When buying a node has cost less than renting it; hours are of training, inf: never."""
+
+    node: str
+    hours: float
+    years: float
+
+    def __str__(self) -> str:
+        when = f"after {self.hours:,.0f} hours of training ({self.years:.1f} years)"
+        if math.isinf(self.hours):
+            when = "never"
+        return f"buying a {self.node} has cost less than renting it {when}"
+
+
+def break_evens(rows: Sequence["Row"], prices: Prices) -> list[BreakEven]:
+    """Buy or rent, for every node on offer that has both prices, each once."""
+    found: dict[str, BreakEven] = {}
+    for member in (member for row in rows for member in row.fleet.members if member.bought):
+        hours = break_even_of(member, prices)
+        if hours is not None:
+            years = hours / costs.HOURS_PER_YEAR / prices.economics.utilisation.value
+            found.setdefault(member.name, BreakEven(member.name, hours, years))
+    return list(found.values())
+
+
+def tokens_per_s_means(failures: bool) -> str:
+    """The one definition of tokens/s in these studies."""
+    if failures:
+        return "tokens/s: as simulated, times goodput (failures, checkpoints and restarts take the rest)"
+    return "tokens/s: as simulated; time lost to failures is not taken off"
+
+
+def notes_of(rows: Sequence["Row"], prices: Prices) -> list[str]:
+    """What is missing, idle or assumed, once each."""
+    planned = [row for row in rows if row.document is not None]
+    notes = [*_not_counted(planned), *_failures(planned, prices)]
+    bare = dict.fromkeys(
+        member.name or member.label
+        for row in rows
+        for member in row.fleet.members
+        if not member.power_is_stated and prices.of(member.name).power_w is None
+    )
+    if bare:
+        notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
+    return [*notes, *_idle(planned), *map(str, break_evens(rows, prices))]
+
+
+def price_file(figures: Iterable[str]) -> str:
+    """A price file to complete: YAML with the figures that are missing; empty where none is.
+
+    Figures are keys as in `Lack`; where one of two suffices the second is a remark.
+    """
+    wanted: dict[str, dict[str, str]] = {}
+    for figure in figures:
+        name, _, other = figure.partition(" or ")
+        section, _, key = name.rpartition(".")
+        wanted.setdefault(section, {}).setdefault(key, other.rpartition(".")[2])
+    nodes = [section for section in wanted if section != "economics"]
+    lines = ["nodes:"] if nodes else []
+    for section in nodes:
+        lines.append(f"  {section.removeprefix('nodes.')}: {_entry(wanted[section])}")
+    if "economics" in wanted:
+        lines.append(f"economics: {_entry(wanted['economics'])}")
+    return "\n".join(lines)
+
+
+def _entry(keys: dict[str, str]) -> str:
+    stated = ", ".join(f"{key}: NUMBER" for key in keys)
+    others = [f"or {other}" for other in keys.values() if other]
+    remark = f"  # {', '.join(others)}" if others else ""
+    return f"{{{stated}, date: YYYY-MM-DD, source: WHO SAYS SO}}{remark}"
+
+
+def _not_counted(rows: Sequence["Row"]) -> list[str]:
+    """What bills leave out, in which rows, and for want of which figures."""
+    found: dict[tuple[str, ...], tuple[dict[str, None], dict[str, None]]] = {}
+    for row in rows:
+        for lack in row.bill.lacks:
+            members, names = found.setdefault(lack.figures, ({}, {}))
+            members[lack.member.removeprefix("+")] = names[row.name] = None
+    return [
+        f"costs leave out {', '.join(members)} in "
+        f"{'every row' if len(names) == len(rows) else ', '.join(f'`{name}`' for name in names)}, "
+        f"for want of {', '.join(figures)}"
+        for figures, (members, names) in found.items()
+    ]
+
+
+def _failures(rows: Sequence["Row"], prices: Prices) -> list[str]:
+    members = [member for row in rows for member in row.fleet.members]
+    missing = failure_lacks(members, prices)
+    return [f"failures are not counted, for want of {', '.join(missing)}"] if missing else []
+
+
+def _idle(rows: Sequence["Row"]) -> list[str]:
+    """Old GPUs that a plan uses hardly or not at all: they only cost."""
+    idle: dict[str, list[str]] = {}
+    for row in rows:
+        for use in row.uses:
+            if not use.bought and use.busy < HARDLY:
+                what = f"{use.label} ({use.gpus} x {use.gpu}) "
+                what += f"only {use.busy:.0%} of its time" if use.gpus_used else "not at all"
+                idle.setdefault(what, []).append(f"`{row.name}`")
+    return [
+        f"the plan for {', '.join(names)} uses {what}; --remove shows what is lost without it"
+        for what, names in idle.items()
+    ]

@@ -1,0 +1,188 @@
+"""The whole question of a purchase: catalogue, limits and works in; the front with its bills out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.purchasing import catalogue as offered
+from tangram_sim.purchasing.billing import Terms, failure_lacks
+from tangram_sim.purchasing.catalogue import Limits, Offer
+from tangram_sim.purchasing.fleets import Fleet, Purchase
+from tangram_sim.purchasing.notes import notes_of
+from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.search import Front, Search, Simulated, Work
+from tangram_sim.purchasing.whatif import Row, WhatIf, assumed, plan_path, row_of
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class Point:
+    """One mix of the front: a row per model, as in a what-if."""
+
+    simulated: Simulated
+    rows: tuple[Row, ...]
+
+    def plan_files(self, folder: Path) -> list[tuple[Path, PlanDocument]]:
+        """Where the plans of this point are written, and what."""
+        several = len(self.simulated.documents) > 1
+        return [
+            (
+                plan_path(folder, self.simulated.name + (f" {document.model['name']}" if several else "")),
+                document,
+            )
+            for document in self.simulated.documents
+        ]
+
+
+@dataclass(frozen=True)
+class PurchaseStudy:
+    """The answer, with everything it rests on."""
+
+    works: tuple[Work, ...]
+    offers: tuple[Offer, ...]
+    limits: Limits
+    front: Front
+    points: tuple[Point, ...]
+    prices: Prices
+    terms: Terms
+    notes: tuple[str, ...]
+    failures: bool  # whether goodput is in the throughputs
+    assumptions: tuple[str, ...]
+
+
+def purchase(
+    works: Sequence[Work],
+    fleet: Fleet,
+    catalogue: Sequence[tuple[Purchase, int]],
+    limits: Limits,
+    prices: Prices,
+    *,
+    ordered: date,
+    tokens: float = 1e12,
+    terms: Terms | None = None,
+    wishes: SearchOptions | None = None,
+    hwdb: Hwdb | None = None,
+    sweep: Sweep | None = None,
+    growth: bool = True,
+    by_outlay: bool = False,
+) -> PurchaseStudy:
+    """The Pareto front of throughput against cost over all mixes of a catalogue within the limits.
+
+    `ordered` is the day deliveries count from. Cost is USD per hour of training of what is bought, or its
+    outlay. Raises BadInputError for missing figures, InfeasibleError when nothing fits.
+    """
+    hwdb, terms, sweep = hwdb or Hwdb.load(), terms or Terms(), sweep or Sweep(jobs=1)
+    if not works or any(work.weight <= 0 for work in works):
+        raise BadInputError("give at least one model, and weights above zero")
+    offers, notes = offered.priced_offers(catalogue, prices, terms, limits, ordered)
+    if by_outlay and not any(offer.outlay_usd for offer in offers):
+        raise BadInputError(
+            "--cost outlay: nothing in the catalogue is bought, all is rented; take --cost hourly"
+        )
+    mixes = offered.mixes(offers, limits)
+    if len(mixes) == 1:
+        raise InfeasibleError(_nothing_fits(offers, limits))
+    wishes = wishes or SearchOptions(sub_islands=False)
+    everything = offered.bought(fleet, offers, [1] * len(offers)).members
+    failures = not failure_lacks(everything, prices)
+    search = Search(
+        works,
+        fleet,
+        offers,
+        mixes,
+        hwdb,
+        sweep,
+        prices,
+        wishes=wishes,
+        failures=failures,
+        growth=growth,
+        by_outlay=by_outlay,
+    )
+    front = search.run()
+    points = tuple(
+        _point(one, front.points[0], fleet, offers, tokens, prices, terms, failures) for one in front.points
+    )
+    rows = [row for point in points for row in point.rows]
+    notes += notes_of(rows, prices)
+    if not wishes.sub_islands:
+        notes.append("islands were planned whole; `--sub-islands` searches finer and takes longer")
+    if growth:
+        notes.append(
+            "assumed: a fleet is worth no more than one that contains it"
+            + (
+                f"; answers broke this by up to {front.growth_breach:.1%}, and the bound was widened"
+                if front.growth_breach
+                else "; no simulated pair breaks it"
+            )
+        )
+    return PurchaseStudy(
+        tuple(works),
+        tuple(offers),
+        limits,
+        front,
+        points,
+        prices,
+        terms,
+        (*notes, *front.notes),
+        failures,
+        assumed(prices, rows),
+    )
+
+
+def as_what_if(study: PurchaseStudy, tokens: float) -> WhatIf:
+    """The points of a front of one model as candidates of a what-if, so that its sensitivity can be asked."""
+    rows = tuple(point.rows[0] for point in study.points)
+    return WhatIf(
+        study.works[0].model,
+        tokens,
+        rows,
+        study.prices,
+        study.terms,
+        study.notes,
+        study.assumptions,
+        study.failures,
+    )
+
+
+def _point(
+    one: Simulated,
+    first: Simulated,
+    fleet: Fleet,
+    offers: Sequence[Offer],
+    tokens: float,
+    prices: Prices,
+    terms: Terms,
+    failures: bool,
+) -> Point:
+    """A point's rows; margins count from the cheapest point."""
+    grown, start = offered.bought(fleet, offers, one.mix), offered.bought(fleet, offers, first.mix)
+    rows = []
+    for document, base in zip(one.documents, first.documents, strict=True):
+        from_row = row_of(first.name, start, base, tokens, prices, terms, None, failures=failures)
+        row = row_of(one.name, grown, document, tokens, prices, terms, from_row, failures=failures)
+        rows.append(row if one is not first else replace(row, marginal_tokens_per_usd=None))
+    return Point(one, tuple(rows))
+
+
+def _nothing_fits(offers: Sequence[Offer], limits: Limits) -> str:
+    """Why not even one node can be had, offer by offer."""
+    lines = []
+    for offer in offers:
+        takes = (
+            ("outlay", offer.outlay_usd, limits.budget_usd, "USD"),
+            ("rate", offer.usd_per_hour, limits.budget_usd_per_hour, "USD/h"),
+            ("power", offer.power_w / 1000, limits.power_w / 1000, "kW"),
+            ("space", offer.rack_units, limits.rack_units, "rack units"),
+            ("nodes", 1.0, limits.nodes, "nodes"),
+            ("available", 1.0, float(offer.most), "nodes"),
+        )
+        over = [
+            f"{what} {amount:g} of {limit:g} {unit}" for what, amount, limit, unit in takes if amount > limit
+        ]
+        lines.append(f"one {offer.name}: {', '.join(over)}")
+    return "nothing in the catalogue fits the limits: " + "; ".join(lines)

@@ -1,0 +1,250 @@
+"""The search over a catalogue: branch and bound to the Pareto front of throughput against cost.
+
+A mix stays unsimulated only when no plan of it can reach the front, by two bounds:
+1. Work (planners/tangram/bound.py): GPUs work no faster than their ideal rates. Always valid.
+2. Growth, if asked for: planners may leave nodes idle, so a fleet is worth no more than one that has it.
+   It holds for best plans; a heuristic planner may break it. Every simulated pair is checked, and the bound
+   is widened by the worst breach seen.
+docs/models/costs.md has the argument.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.errors import InfeasibleError, TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.composition.search import microbatch_sizes
+from tangram_sim.purchasing.cases import Case, Outcome, outcome, overlays_of, simulate_case
+from tangram_sim.purchasing.catalogue import Offer, bought, mix_name
+from tangram_sim.purchasing.fleets import Fleet
+from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.whatif import planned_goodput, throughput_of
+from tangram_sim.studies import api
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.sweep import Sweep
+from tangram_sim.training.job import Job
+
+_BATCH = 4  # mixes per process and round: fewer waste cores, more waste mixes
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One of the models a fleet is to train, and its share of the tokens."""
+
+    model: Model
+    job: Job
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One mix with the plans found for it; throughput 0 where a model does not fit."""
+
+    mix: tuple[int, ...]
+    name: str
+    cost: float
+    tokens_per_s: float  # as simulated, times goodput where that is known
+    bound_tokens_per_s: float  # by work: no plan is faster, failures or not
+    documents: tuple[PlanDocument, ...]  # one per model
+    reason: str = ""
+
+    @property
+    def gap(self) -> float:
+        """How far the plans may be below the best there is: bound over answer, less one."""
+        return self.bound_tokens_per_s / self.tokens_per_s - 1 if self.tokens_per_s else float("inf")
+
+
+@dataclass
+class Front:
+    """The answer: non-dominated mixes by rising cost, and everything that was simulated."""
+
+    points: list[Simulated]
+    simulated: list[Simulated]
+    mixes: int  # within the limits
+    left_out: int  # not simulated: bounded away
+    growth_breach: float  # worst breach of the growth bound among simulated pairs, relative
+    notes: list[str] = field(default_factory=list)
+
+
+def rate_of(rates: Sequence[float], weights: Sequence[float]) -> float:
+    """Tokens per second of a job that gives each model its share of tokens: a weighted harmonic mean."""
+    if not all(rate > 0 for rate in rates):
+        return 0.0
+    return sum(weights) / sum(weight / rate for rate, weight in zip(rates, weights, strict=True))
+
+
+def work_bound(work: Work, cluster: Cluster, hwdb: Hwdb) -> float:
+    """Tokens per second that no plan of the planner on a cluster exceeds; 0 where no GPU has the units."""
+    job = api.resolve(work.job, cluster)
+    kinds: list[Island] = []
+    for group in cluster.groups:
+        node = group.node
+        if node.gpu.peak_flop_per_s(job.recipe.gemm_dtype):
+            kinds.append(
+                Island(group.name, node.gpu, group.count, node.gpus, node.intra, node.nic_bytes_per_s, 0.0)
+            )
+    if not kinds:
+        return 0.0
+    bound = WorkBound(work.model, job, kinds, hwdb)
+    return job.tokens / min(bound.microbatch_s(size) for size in microbatch_sizes(job))
+
+
+class Search:
+    """Branch and bound over mixes. `mixes` must hold every mix within the limits, the empty one included."""
+
+    def __init__(
+        self,
+        works: Sequence[Work],
+        fleet: Fleet,
+        offers: Sequence[Offer],
+        mixes: Sequence[tuple[int, ...]],
+        hwdb: Hwdb,
+        sweep: Sweep,
+        prices: Prices,
+        *,
+        wishes: SearchOptions,
+        failures: bool,
+        growth: bool = True,
+        by_outlay: bool = False,
+    ) -> None:
+        """`failures`: throughput is times goodput. `mixes` as above."""
+        self.works, self.fleet, self.offers = works, fleet, offers
+        self.mixes, self.hwdb, self.sweep, self.wishes, self.growth = list(mixes), hwdb, sweep, wishes, growth
+        self.prices, self.failures = prices, failures
+        each = [offer.outlay_usd if by_outlay else offer.usd_per_hour for offer in offers]
+        self.counts: NDArray[np.int64] = np.array(self.mixes, dtype=np.int64).reshape(len(self.mixes), -1)
+        self.cost: NDArray[np.float64] = self.counts @ np.array(each)
+        self.bound: NDArray[np.float64] = np.array([self._bound(mix) for mix in self.mixes])
+        self.rate: NDArray[np.float64] = np.full(len(self.mixes), -1.0)  # -1: not simulated
+        self.answers: dict[int, tuple[Outcome, ...]] = {}
+        self.breach = 0.0
+
+    def _bound(self, mix: tuple[int, ...]) -> float:
+        cluster = bought(self.fleet, self.offers, mix).cluster
+        rates = [work_bound(work, cluster, self.hwdb) for work in self.works]
+        return rate_of(rates, [work.weight for work in self.works])
+
+    def run(self) -> Front:
+        """Simulate until no other mix can reach the front. Raises InfeasibleError when none has a plan."""
+        while True:
+            waiting = self._open()
+            if not len(waiting):
+                break
+            size = self.sweep.jobs * _BATCH if self.sweep.jobs > 1 else 1
+            self._simulate(waiting[:size], len(waiting))
+        return self._front()
+
+    def _open(self) -> NDArray[np.int64]:
+        """Mixes that may reach the front, most promising first."""
+        best = self._best_at(self.cost)
+        most = self._upper()
+        waiting = np.flatnonzero((self.rate < 0) & (most > best * (1 + 1e-12)))
+        promise = most[waiting] / np.maximum(best[waiting], 1e-300)
+        order = np.lexsort((waiting, -promise))
+        return waiting[order]
+
+    def _best_at(self, cost: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The best throughput simulated at a cost no higher."""
+        known = np.flatnonzero(self.rate >= 0)
+        if not len(known):
+            return np.zeros(len(cost))
+        order = known[np.argsort(self.cost[known], kind="stable")]
+        best = np.concatenate([[0.0], np.maximum.accumulate(self.rate[order])])
+        place = np.searchsorted(self.cost[order], cost * (1 + 1e-12) + 1e-9, side="right")
+        found: NDArray[np.float64] = best[place]
+        return found
+
+    def _upper(self) -> NDArray[np.float64]:
+        """What each mix reaches at most: the smaller of the two bounds."""
+        most = self.bound.copy()
+        if self.growth:
+            for index in np.flatnonzero(self.rate >= 0):
+                inside = (self.counts <= self.counts[index]).all(axis=1)
+                most[inside] = np.minimum(most[inside], self.rate[index] * (1 + self.breach))
+        return most
+
+    def _simulate(self, chosen: NDArray[np.int64], waiting: int) -> None:
+        """Plan some mixes; `waiting` are open yet, these included."""
+        pairs = [(int(index), work) for index in chosen for work in self.works]
+        cases = [
+            Case(
+                work.model,
+                bought(self.fleet, self.offers, self.mixes[index]).cluster,
+                work.job,
+                self.wishes,
+                overlays_of(self.hwdb),
+            )
+            for index, work in pairs
+        ]
+        keys = [case.key(self.hwdb) for case in cases]
+        done, most = len(self.answers) * len(self.works), (len(self.answers) + waiting) * len(self.works)
+        answers = self.sweep.run(simulate_case, cases, keys, "plan", before=done, of=most)
+        found: dict[int, list[Outcome]] = {}
+        for (index, _), answer in zip(pairs, answers, strict=True):
+            found.setdefault(index, []).append(outcome(answer))
+        for index, outcomes in found.items():
+            self.answers[index] = tuple(outcomes)
+            rates = [self._tokens_per_s(self.mixes[index], one.document) for one in outcomes]
+            self.rate[index] = rate_of(rates, [work.weight for work in self.works])
+            if self.rate[index] > self.bound[index] * (1 + 1e-9):
+                raise TangramError(
+                    f"the plan for {mix_name(self.offers, self.mixes[index])} beats the bound that the "
+                    "search rests on; this is a fault of the program: please report it"
+                )
+        self._check_growth(list(found))
+
+    def _tokens_per_s(self, mix: tuple[int, ...], document: PlanDocument | None) -> float:
+        """Throughput as what-if has it; 0 without a plan."""
+        if document is None:
+            return 0.0
+        fleet = bought(self.fleet, self.offers, mix)
+        good = planned_goodput(fleet, document, self.prices) if self.failures else None
+        return throughput_of(document, good).tokens_per_s
+
+    def _check_growth(self, new: Sequence[int]) -> None:
+        """Widen the growth bound by the worst pair in which the smaller fleet was the faster."""
+        known = np.flatnonzero(self.rate >= 0)
+        for index in new:
+            for other in known:
+                for small, large in ((index, other), (other, index)):
+                    inside = bool((self.counts[small] <= self.counts[large]).all())
+                    if inside and self.rate[small] > self.rate[large] > 0:
+                        self.breach = max(self.breach, float(self.rate[small] / self.rate[large] - 1))
+
+    def _front(self) -> Front:
+        simulated = [self._simulated(index) for index in sorted(self.answers)]
+        points = front_of(simulated)
+        if not points:
+            raise InfeasibleError("no mix has a plan: " + (simulated[0].reason if simulated else "no mixes"))
+        left = len(self.mixes) - len(simulated)
+        return Front(points, simulated, len(self.mixes), left, self.breach, list(self.sweep.notes))
+
+    def _simulated(self, index: int) -> Simulated:
+        outcomes, mix = self.answers[index], self.mixes[index]
+        documents = tuple(one.document for one in outcomes if one.document is not None)
+        whole = Simulated(
+            mix,
+            mix_name(self.offers, mix),
+            float(self.cost[index]),
+            float(self.rate[index]),
+            float(self.bound[index]),
+            documents,
+        )
+        reasons = [one.reason for one in outcomes if one.document is None]
+        return replace(whole, reason=reasons[0]) if reasons else whole
+
+
+def front_of(simulated: Sequence[Simulated]) -> list[Simulated]:
+    """The mixes that none beats: no other is as fast for less, or faster for no more. By rising cost."""
+    points: list[Simulated] = []
+    for one in sorted(simulated, key=lambda one: (one.cost, -one.tokens_per_s, one.mix)):
+        if one.tokens_per_s > (points[-1].tokens_per_s if points else 0.0) * (1 + 1e-12):
+            points.append(one)
+    return points

@@ -1,0 +1,273 @@
+"""What an answer hangs on: how far each input moves it, and the value at which the ranking flips.
+
+Inputs of the bill vary by a fixed share; efficiencies and networks by the standard error of their row.
+Decisions stay: a changed efficiency re-prices the plan found, it does not plan anew.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tangram_sim.hwdb import Hwdb, collectives
+from tangram_sim.hwdb import Row as HwdbRow
+from tangram_sim.hwdb.efficiency import PARAMETERS
+from tangram_sim.hwdb.prices import Figure
+from tangram_sim.purchasing.billing import power_w_of, rent_of, way_of
+from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Prices
+from tangram_sim.purchasing.whatif import Row, WhatIf, row_of
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.forecast import forecast
+from tangram_sim.studies.planfile import plan_from_document
+
+SPREAD = 0.2  # of prices, power and the like, where nobody states an interval
+REACH = 10.0  # thresholds of prices are looked for between a tenth and ten times the figure
+_GRID, _HALVINGS, _REPLAYS = 60, 60, 12
+_LIMITS = {"utilisation": (0.0, 1.0), "pue": (1.0, math.inf)}
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One assumption with the interval it is varied in."""
+
+    name: str
+    base: float
+    low: float
+    high: float
+    source: str
+    row: HwdbRow | None = None  # of the efficiency table; None: a figure of the bill
+
+
+@dataclass(frozen=True, slots=True)
+class Swing:
+    """What a score becomes at both ends of an input's interval."""
+
+    input: Input
+    at_low: float
+    at_high: float
+
+    @property
+    def width(self) -> float:
+        """How far the score moves."""
+        return abs(self.at_high - self.at_low)
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """The value of an input nearest to its own at which two candidates change places."""
+
+    input: Input
+    threshold: float
+
+    @property
+    def change(self) -> float:
+        """How far from the figure, relative."""
+        return self.threshold / self.input.base - 1
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Tornado of the best candidate, and what would put the second best first. `score` says of what."""
+
+    score: str  # usd_per_million_tokens (less is better) or tokens_per_s (more is better)
+    best: str
+    second: str
+    value: float
+    tornado: tuple[Swing, ...]  # widest first
+    flips: tuple[Flip, ...]  # nearest first
+    steady: tuple[str, ...]  # inputs that flip nothing as far as was looked
+    unpriced: tuple[str, ...] = ()  # candidates without a whole bill: not in the ranking
+
+
+def sensitivity(study: WhatIf, hwdb: Hwdb) -> Sensitivity:
+    """The sensitivity of a what-if: of what is bought, where that is more than one candidate.
+
+    The score is USD per million tokens among candidates with complete bills, else tokens/s.
+    """
+    rows = study.contenders
+    priced = tuple(row for row in rows if row.bill.known and row.bill.usd_per_hour > 0)
+    billed = len(priced) > 1 or len(priced) == len(rows)
+    rows, unpriced = (priced, [row.name for row in rows if row not in priced]) if billed else (rows, [])
+    measure = _Measure(study, hwdb, billed)
+    ranked = sorted(rows, key=lambda row: measure.score(row) * (1 if billed else -1))
+    best, second = ranked[0], ranked[min(1, len(ranked) - 1)]
+    inputs = [*_bill_inputs(study, [best, second]), *measure.efficiencies([best, second])]
+    swings = []
+    for one in inputs:
+        swings.append(Swing(one, measure.at(best, one, one.low), measure.at(best, one, one.high)))
+    flips, steady = [], []
+    if best is not second:
+        for one in inputs:
+            threshold = _threshold(partial(measure.lead, best, second, one), one)
+            if threshold is None:
+                steady.append(one.name)
+            else:
+                flips.append(Flip(one, threshold))
+    return Sensitivity(
+        "usd_per_million_tokens" if billed else "tokens_per_s",
+        best.name,
+        second.name,
+        measure.score(best),
+        tuple(sorted((swing for swing in swings if swing.width > 0), key=lambda swing: -swing.width)),
+        tuple(sorted(flips, key=lambda flip: abs(math.log(max(1 + flip.change, 1e-12))))),
+        tuple(steady),
+        tuple(unpriced),
+    )
+
+
+class _Measure:
+    """Scores of rows under changed inputs; replays under a changed database are remembered."""
+
+    def __init__(self, study: WhatIf, hwdb: Hwdb, billed: bool) -> None:
+        self.study, self.hwdb, self.billed = study, hwdb, billed
+        self._steps: dict[tuple[str, str, float], float] = {}
+
+    def score(self, row: Row) -> float:
+        """USD per million tokens, or tokens per second."""
+        return row.usd_per_million_tokens or 0.0 if self.billed else row.throughput.tokens_per_s
+
+    def at(self, row: Row, one: Input, value: float) -> float:
+        """The score of a row with one input changed."""
+        study, prices, document = self.study, self.study.prices, row.document
+        if document is None:
+            return 0.0
+        if one.row is None:
+            prices = with_figure(prices, one.name, value)
+        else:
+            document = document.model_copy(update={"step_s": self._step_s(row.name, document, one, value)})
+        changed = row_of(
+            row.name, row.fleet, document, study.tokens, prices, study.terms, None, failures=study.failures
+        )
+        return self.score(changed)
+
+    def lead(self, best: Row, second: Row, one: Input, value: float) -> float:
+        """How far the best is ahead of the second: negative when they have changed places."""
+        ahead = self.at(second, one, value) - self.at(best, one, value)
+        return ahead if self.billed else -ahead
+
+    def efficiencies(self, rows: Sequence[Row]) -> list[Input]:
+        """The measured rows that the plans rest on, kernels and links, each within one standard error."""
+        database = self.hwdb.fresh()
+        for row in rows:
+            if row.document is not None:
+                forecast(plan_from_document(row.document, database, row.name), database)
+        found = []
+        for read in database.rows_read():
+            value, sigma = read.number("value"), read.number("sigma")
+            if sigma <= 0 or value <= 0 or _known(read) is None:
+                continue
+            least, most = _range(read)
+            low, high = max(value - sigma, least), min(value + sigma, most)
+            found.append(Input(_named(read), value, low, high, read["source"], read))
+        return found
+
+    def _step_s(self, name: str, document: PlanDocument, one: Input, value: float) -> float:
+        key = (name, one.name, value)
+        if one.row is None or value == one.base:
+            return document.step_s
+        if key not in self._steps:
+            changed = replace(one.row, cells={**one.row.cells, "value": repr(value)})
+            database = self.hwdb.with_row(changed)
+            self._steps[key] = forecast(plan_from_document(document, database, name), database).step_s
+        return self._steps[key]
+
+
+def _known(row: HwdbRow) -> tuple[float, float] | None:
+    """The range in which what a row states makes sense; None for rows that move no prediction."""
+    if row.table == "efficiency":
+        kernel = PARAMETERS.get((row["kernel"], row["parameter"]))
+        return (kernel.lowest, kernel.highest) if kernel else None
+    if row.table == "collectives" and row["parameter"] != "error":
+        pattern = collectives.PARAMETERS[row["parameter"]]
+        return pattern.lowest, pattern.highest
+    return None
+
+
+def _range(row: HwdbRow) -> tuple[float, float]:
+    """That range, its lower end above zero."""
+    lowest, highest = _known(row) or (0.0, math.inf)
+    return max(lowest, 0.01 * row.number("value")), highest
+
+
+def _named(row: HwdbRow) -> str:
+    """What a person calls the figure of a row."""
+    what = f"{row['kernel'] or row['pattern']} {row['parameter']} of "
+    what += " ".join(part for part in (row["link"], row["gpu"]) if part not in ("", "*")) or "any"
+    return what + (f" in {row['dtype']}" if row["dtype"] not in ("", "*") else "")
+
+
+def _bill_inputs(study: WhatIf, rows: Sequence[Row]) -> list[Input]:
+    """Every figure that the bills of `rows` take."""
+    found: dict[str, Input] = {}
+
+    def add(name: str, figure: Figure | None) -> None:
+        if figure is not None and figure.value > 0:
+            least, most = _LIMITS.get(name.rpartition(".")[2], (0.0, math.inf))
+            low, high = max(figure.value * (1 - SPREAD), least), min(figure.value * (1 + SPREAD), most)
+            found.setdefault(name, Input(name, figure.value, low, high, str(figure)))
+
+    for row in rows:
+        for member in row.fleet.members:
+            way, facts, where = (
+                way_of(member, study.prices, study.terms),
+                study.prices.of(member.name),
+                member.name,
+            )
+            if way in ("rent", "spot"):
+                add(f"nodes.{where}.{way}_usd_per_hour", rent_of(member, study.prices, spot=way == "spot"))
+            else:
+                if way == "buy":
+                    add(f"nodes.{where}.capital_usd", facts.capital_usd)
+                watts = power_w_of(member, study.prices)
+                add(f"nodes.{where}.power_w", facts.power_w or Figure(watts, "the node's own figure"))
+            add(f"nodes.{where}.mtbf_hours", facts.mtbf_hours)
+    for name in Economics.__dataclass_fields__:
+        add(f"economics.{name}", getattr(study.prices.economics, name))
+    return list(found.values())
+
+
+def with_figure(prices: Prices, name: str, value: float) -> Prices:
+    """Prices with one figure replaced; `name` is `economics.KEY` or `nodes.NODE.KEY`."""
+    section, _, rest = name.partition(".")
+    figure = Figure(value, "varied")
+    if section == "economics":
+        return replace(prices, economics=replace(prices.economics, **{rest: figure}))
+    node, _, key = rest.rpartition(".")
+    facts: NodeFacts = replace(prices.of(node), **{key: figure})
+    return replace(prices, nodes={**prices.nodes, node: facts})
+
+
+def _threshold(lead: Callable[[float], float], one: Input) -> float | None:
+    """The value nearest to the figure at which `lead` becomes negative; None where it never does.
+
+    Figures of a bill are searched between figure / REACH and figure x REACH, efficiencies over three
+    standard errors.
+    """
+    if one.row is None:
+        least, most = _LIMITS.get(one.name.rpartition(".")[2], (0.0, math.inf))
+        ends, steps, halvings = (max(one.base / REACH, least), min(one.base * REACH, most)), _GRID, _HALVINGS
+    else:
+        sigma = one.row.number("sigma")
+        least, most = _range(one.row)
+        ends = (max(one.base - 3 * sigma, least), min(one.base + 3 * sigma, most))
+        steps, halvings = 1, _REPLAYS
+    crossings = []
+    for end in ends:
+        inside = one.base
+        for step in range(1, steps + 1):
+            value = one.base * (end / one.base) ** (step / steps) if end > 0 else one.base
+            if lead(value) < 0:
+                crossings.append(_bisect(lead, inside, value, halvings))
+                break
+            inside = value
+    return min(crossings, key=lambda value: abs(math.log(value / one.base)), default=None)
+
+
+def _bisect(lead: Callable[[float], float], inside: float, outside: float, halvings: int) -> float:
+    for _ in range(halvings):
+        middle = (inside + outside) / 2
+        if lead(middle) < 0:
+            outside = middle
+        else:
+            inside = middle
+    return outside

@@ -1,0 +1,254 @@
+"""What-if: the fleet plus a purchase, replanned, simulated and billed; one row per candidate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.purchasing import costs
+from tangram_sim.purchasing.billing import Bill, Terms, bill, failure_lacks, goodput_of, power_w_of
+from tangram_sim.purchasing.cases import Case, outcome, overlays_of, simulate_case
+from tangram_sim.purchasing.fleets import Fleet, Purchase
+from tangram_sim.purchasing.notes import notes_of
+from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.sweep import Sweep
+from tangram_sim.training.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Tokens per second as simulated, with the ends of its interval (equal to it where none is known)."""
+
+    tokens_per_s: float
+    low: float
+    high: float
+
+
+def throughput_of(document: PlanDocument, good: costs.Goodput | None = None) -> Throughput:
+    """Tokens per second of a plan with their 90 % interval, times goodput: the one definition."""
+    tokens = document.job.global_batch * document.job.seq * (good.fraction if good else 1.0)
+    rate = tokens / document.step_s
+    if not document.step_s_high or not document.step_s_low:
+        return Throughput(rate, rate, rate)
+    return Throughput(rate, tokens / document.step_s_high, tokens / document.step_s_low)
+
+
+def planned_goodput(fleet: Fleet, document: PlanDocument, prices: Prices) -> costs.Goodput | None:
+    """Goodput of a plan: failures of the nodes that it uses; None where it is not known."""
+    running = [nodes for _, nodes in fleet.used(ranks_of(document))]
+    return goodput_of(fleet.members, running, prices)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a plan takes of one member of the fleet."""
+
+    label: str
+    gpu: str
+    gpus: int
+    gpus_used: int
+    nodes_used: int
+    bought: bool
+    busy: float  # share of the time of all its GPUs in which they compute
+
+
+NO_BILL = Bill((), None, ())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate. Without a plan `document` is None and `reason` says why."""
+
+    name: str
+    fleet: Fleet
+    document: PlanDocument | None
+    reason: str = ""
+    throughput: Throughput = Throughput(0.0, 0.0, 0.0)  # as simulated, times goodput where that is known
+    goodput: costs.Goodput | None = None  # None: failures are not counted
+    uses: tuple[Use, ...] = ()
+    power_w: float = 0.0  # of the nodes that run, without PUE
+    bill: Bill = NO_BILL
+    days_to_train: float = 0.0
+    usd_to_train: float | None = None
+    usd_per_million_tokens: float | None = None
+    marginal_tokens_per_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Rows, the fleet as it stands first; what was assumed; notes."""
+
+    model: Model
+    tokens: float
+    rows: tuple[Row, ...]
+    prices: Prices
+    terms: Terms
+    notes: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = field(default=())
+    failures: bool = False  # whether goodput is in the throughputs: in all of them or in none
+
+    @property
+    def contenders(self) -> tuple[Row, ...]:
+        """The planned rows that are ranked: what is bought, and what is not where that alone is too few."""
+        planned = [row for row in self.rows if row.document is not None]
+        bought = [row for row in planned if any(use.bought for use in row.uses)]
+        return tuple(bought if len(bought) > 1 else planned)
+
+
+def what_if(
+    model: Model,
+    fleet: Fleet,
+    purchases: Sequence[tuple[Purchase, ...]],
+    *,
+    retired: dict[str, int] | None = None,
+    job: Job | None = None,
+    tokens: float = 1e12,
+    prices: Prices | None = None,
+    terms: Terms | None = None,
+    wishes: SearchOptions | None = None,
+    hwdb: Hwdb | None = None,
+    sweep: Sweep | None = None,
+) -> WhatIf:
+    """Every purchase added to the fleet (from which `retired` nodes are taken), planned, simulated, billed.
+
+    The first row is the fleet as it stands; with `retired`, the second is what is left of it. Raises
+    InfeasibleError when no row has a plan.
+    """
+    hwdb, sweep, prices, terms = (
+        hwdb or Hwdb.load(),
+        sweep or Sweep(jobs=1),
+        prices or Prices(),
+        terms or Terms(),
+    )
+    candidates = [("fleet", fleet)]
+    rest = fleet
+    if retired:
+        rest = fleet.without(retired)
+        candidates.append(("fleet" + _less(retired), rest))
+    for bought in purchases:
+        name = ("" if not retired else "fleet" + _less(retired) + " ") + "+ " + " + ".join(map(str, bought))
+        candidates.append((name, rest.with_purchases(bought)))
+    wishes, job = wishes or SearchOptions(), job or Job()
+    cases = [Case(model, one.cluster, job, wishes, overlays_of(hwdb)) for _, one in candidates]
+    answers = sweep.run(simulate_case, cases, [case.key(hwdb) for case in cases], "candidate")
+    rows: list[Row] = []
+    failures = not any(failure_lacks(one.members, prices) for _, one in candidates)
+    for (name, member), answer in zip(candidates, answers, strict=True):
+        found = outcome(answer)
+        if found.document is None:
+            rows.append(Row(name, member, None, found.reason))
+            continue
+        base = rows[0] if rows else None
+        rows.append(row_of(name, member, found.document, tokens, prices, terms, base, failures=failures))
+    if all(row.document is None for row in rows):
+        raise InfeasibleError("no candidate has a plan: " + rows[0].reason)
+    return WhatIf(
+        model,
+        tokens,
+        tuple(rows),
+        prices,
+        terms,
+        (*notes_of(rows, prices), *sweep.notes),
+        assumed(prices, rows),
+        failures,
+    )
+
+
+def row_of(
+    name: str,
+    fleet: Fleet,
+    document: PlanDocument,
+    tokens: float,
+    prices: Prices,
+    terms: Terms,
+    base: Row | None,
+    *,
+    failures: bool,
+) -> Row:
+    """The figures of one planned candidate; `base` is the fleet that margins are counted from."""
+    taken = fleet.used(ranks_of(document))
+    running = [nodes for _, nodes in taken]
+    good = planned_goodput(fleet, document, prices) if failures else None
+    rate = throughput_of(document, good)
+    charged = bill(fleet.members, running, prices, terms)
+    hours = tokens / rate.tokens_per_s / costs.SECONDS_PER_HOUR if rate.tokens_per_s > 0 else float("inf")
+    marginal = None
+    if base is not None and base.document is not None:
+        more = charged.more_than(base.bill)
+        if more is not None:
+            gained = rate.tokens_per_s - base.throughput.tokens_per_s
+            marginal = costs.marginal_tokens_per_usd(gained, more)
+    per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
+    return Row(
+        name,
+        fleet,
+        document,
+        throughput=rate,
+        goodput=good,
+        uses=tuple(
+            Use(one.label, one.node.gpu.name, one.nodes * one.node.gpus, gpus, nodes, one.bought, busy)
+            for one, (gpus, nodes), busy in zip(fleet.members, taken, busy_of(fleet, document), strict=True)
+        ),
+        power_w=sum(
+            power_w_of(one, prices) * nodes for one, nodes in zip(fleet.members, running, strict=True)
+        ),
+        bill=charged,
+        days_to_train=costs.days_to_train(tokens, rate.tokens_per_s, prices.economics.utilisation.value),
+        usd_to_train=charged.usd_per_hour * hours if charged.known else None,
+        usd_per_million_tokens=per_million if charged.known else None,
+        marginal_tokens_per_usd=marginal,
+    )
+
+
+def ranks_of(document: PlanDocument) -> list[int]:
+    """All ranks that a plan uses."""
+    return [
+        rank
+        for pipeline in document.pipelines
+        for stage in pipeline.stages
+        for part in stage.parts
+        for rank in part.ranks
+    ]
+
+
+def _less(retired: dict[str, int]) -> str:
+    return "".join(f" - {count} x {name}" for name, count in retired.items())
+
+
+def assumed(prices: Prices, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Every figure that the bills rest on, with its source."""
+    lines = dict.fromkeys(
+        f"{charge.member} {charge.kind}: {charge.basis}" for row in rows for charge in row.bill.charges
+    )
+    economics = prices.economics
+    for name in economics.__dataclass_fields__:
+        figure = getattr(economics, name)
+        if figure is not None:
+            lines.setdefault(f"economics.{name}: {figure}")
+    return tuple(lines)
+
+
+def busy_of(fleet: Fleet, document: PlanDocument) -> tuple[float, ...]:
+    """Per member: the share of the time of all its GPUs in which a plan has them compute."""
+    share: dict[int, float] = {}
+    for stage in document.stages:
+        part = document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part]
+        share |= dict.fromkeys(part.ranks, 1.0 - stage.idle_fraction)
+    found, first = [], 0
+    for member in fleet.members:
+        gpus = member.nodes * member.node.gpus
+        found.append(sum(share.get(rank, 0.0) for rank in range(first, first + gpus)) / gpus)
+        first += gpus
+    return tuple(found)
+
+
+def plan_path(folder: Path, name: str) -> Path:
+    """A file name for a candidate's plan: letters, digits, dots and dashes."""
+    kept = "".join(char if char.isalnum() or char in ".-" else "_" for char in name)
+    while "__" in kept:
+        kept = kept.replace("__", "_")
+    return folder / f"{kept.strip('_')}.json"

@@ -1,0 +1,65 @@
+"""How figures of a purchase read: dollars, tokens, days; `-` for what is not known."""
+
+import math
+
+from tangram_sim.purchasing import costs
+from tangram_sim.purchasing.whatif import Row
+
+
+def money(usd: float | None) -> str:
+    """Dollars with three or four digits; `-` where they are not known."""
+    if usd is None:
+        return "-"
+    if math.isinf(usd):
+        return "inf"
+    return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}"
+
+
+def outlay(row: Row) -> str:
+    """Capital of what is bought; `-` where not all of it is stated."""
+    return money(row.bill.outlay_usd)
+
+
+def hourly(row: Row) -> str:
+    """USD per hour of training; `> N` where N is what is known of it, `-` where nothing is."""
+    return _at_least(row.bill.usd_per_hour, row)
+
+
+def per_million(row: Row) -> str:
+    """USD per million tokens, as `hourly`."""
+    rate = row.throughput.tokens_per_s
+    return _at_least(costs.usd_per_million_tokens(row.bill.usd_per_hour, rate), row)
+
+
+def _at_least(usd: float, row: Row) -> str:
+    if row.bill.known:
+        return money(usd)
+    return f"> {money(usd)}" if usd else "-"
+
+
+def count_of(value: float | None) -> str:
+    """A large number in millions; `-` where it is not known."""
+    if value is None:
+        return "-"
+    return f"{value:g}" if math.isinf(value) else f"{value / 1e6:,.3g} M"
+
+
+def days(value: float) -> str:
+    """Days, or years where it is many."""
+    return f"{value / 365.25:,.1f} years" if value > 3652.5 else f"{value:,.1f} days"
+
+
+def uses(row: Row) -> str:
+    """GPUs used of those there are, and the share of their time in which they compute, member by member."""
+    return ", ".join(
+        f"{use.label} {use.gpus_used}/{use.gpus}" + (f" {use.busy:.0%}" if use.gpus_used else "")
+        for use in row.uses
+    )
+
+
+def rate(row: Row) -> str:
+    """Tokens per second with the 90 % interval where one is known."""
+    found = row.throughput
+    if found.low == found.high:
+        return f"{found.tokens_per_s:,.0f}"
+    return f"{found.tokens_per_s:,.0f} ({found.low:,.0f} to {found.high:,.0f})"

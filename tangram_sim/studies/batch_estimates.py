@@ -1,0 +1,263 @@
+"""Many uniform layouts at once: prices and steps of all that share a pipeline depth are found together.
+
+The answers are those of `api.estimate`, but links are never shared between transfers (as in the planner's
+search), and there is no document: a thousand layouts take about a second.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.errors import TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers.atoms import atom_kinds
+from tangram_sim.models import Model
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.uniform.layouts import Settled, Uniform, rank_order, settle, stage_places
+from tangram_sim.training.job import Job
+from tangram_sim.training.schedules import StageTimes, in_flight, step_template
+from tangram_sim.training.stage.pricing import Pricer, Prices
+from tangram_sim.training.stage.setting import Setting
+from tangram_sim.training.stage.sharing import runs_of
+from tangram_sim.training.step.factors import ClassShares, PathSeconds, StageKind, step_factors
+from tangram_sim.training.step.ideal import model_flop
+from tangram_sim.training.step.intervals import Z90, roads, sigmas, worst_residual
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one layout achieves."""
+
+    layout: Uniform
+    step_s: float
+    step_s_low: float  # 90 % interval
+    step_s_high: float
+    tokens_per_s: float
+    mfu: float  # of the GPUs used
+    feasible: bool
+    peak_memory_bytes: float  # of the fullest GPU, relative to its capacity
+    peak_memory_bytes_high: float
+    memory_capacity_bytes: float  # of that GPU
+    gpus_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A layout that cannot be priced, and the law it breaks."""
+
+    layout: Uniform
+    reason: str
+
+
+@dataclass
+class _Batch:
+    """Layouts of one depth, number of chunks, cut and order of groups: the same ranks in every stage."""
+
+    job: Job
+    stages: list[tuple[int, ...]]  # ranks
+    wanted: list[Uniform] = field(default_factory=list)
+    settled: list[Settled] = field(default_factory=list)
+    place: list[int] = field(default_factory=list)  # in the caller's order
+
+
+@dataclass
+class _Stage:
+    """A stage under K layouts: its pricer, slices and their prices."""
+
+    pricer: Pricer
+    runs: tuple[tuple[int, int], ...]
+    prices: tuple[Prices, ...]
+
+    def column(self, name: str) -> Floats:
+        """One price of every chunk, (K, V)."""
+        return np.stack([getattr(price, name) for price in self.prices], axis=1)
+
+
+@dataclass
+class Estimator:
+    """Estimates layouts of one model, cluster and job; keeps what later calls can use again."""
+
+    model: Model
+    cluster: Cluster
+    hwdb: Hwdb
+
+    def __post_init__(self) -> None:
+        self.placement = Placement(self.cluster, self.hwdb)
+        self._available: dict[tuple[str, ...], list[int]] = {}
+        self._kinds = [
+            group.node.gpu for group in self.cluster.groups for _ in range(group.count * group.node.gpus)
+        ]
+
+    def estimate(self, jobs: Sequence[Job], layouts: Sequence[Uniform]) -> list[Estimate | Refusal]:
+        """One answer per layout, under the (resolved) job at its place; order kept."""
+        found: dict[int, Estimate | Refusal] = {}
+        batches: dict[object, _Batch] = {}
+        for place, (job, wanted) in enumerate(zip(jobs, layouts, strict=True)):
+            try:
+                available = self._ranks(wanted.order)
+                settled = settle(self.model, self.cluster, job, wanted, len(available))
+                share = settled.layout.gpus
+                key = (job, wanted.pp, wanted.vpp, share, wanted.order, settled.bounds)
+                if key not in batches:
+                    stages = [
+                        tuple(available[stage * share : (stage + 1) * share]) for stage in range(wanted.pp)
+                    ]
+                    batches[key] = _Batch(job, stages)
+                batch = batches[key]
+                batch.wanted.append(wanted)
+                batch.settled.append(settled)
+                batch.place.append(place)
+            except TangramError as error:
+                found[place] = Refusal(wanted, str(error))
+        for batch in batches.values():
+            try:
+                answers: Sequence[Estimate | Refusal] = self._batch(batch)
+            except TangramError as error:  # a GPU kind without units for the dtype
+                answers = [Refusal(wanted, str(error)) for wanted in batch.wanted]
+            found.update(zip(batch.place, answers, strict=True))
+        return [found[place] for place in range(len(layouts))]
+
+    def _ranks(self, order: tuple[str, ...]) -> list[int]:
+        if order not in self._available:
+            self._available[order] = rank_order(self.cluster, order)
+        return self._available[order]
+
+    def _stages(self, batch: _Batch) -> list[_Stage]:
+        """Every stage of a batch priced; stages alike share one object."""
+        first, layers = batch.wanted[0], self.model.layers
+        layouts = tuple(one.layout for one in batch.settled)
+        microbatch = tuple(one.microbatch for one in batch.settled)
+        pricers: dict[Island, Pricer] = {}
+        known: dict[tuple[Island, tuple[tuple[int, ...], ...]], _Stage] = {}
+        kinds, stages = atom_kinds(self.model), []
+        for number, chunks in enumerate(stage_places(batch.settled[0].bounds, first.pp, first.vpp)):
+            island = replace(
+                self.placement.island(batch.stages[number]), name="", groups=(), node_indices=(), reason=""
+            )
+            runs = tuple(runs_of(chunks, number == 0, number == first.pp - 1, layers))
+            key = (island, tuple(kinds[start:stop] for start, stop in runs))
+            if key not in known:
+                if island not in pricers:
+                    setting = Setting(self.model, island, batch.job, microbatch, layouts, self.hwdb)
+                    pricers[island] = Pricer(setting)
+                pricer = pricers[island]
+                prices = tuple(pricer.price(start, stop) for start, stop in runs)
+                known[key] = _Stage(pricer, runs, prices)
+            stages.append(known[key])
+        return stages
+
+    def _batch(self, batch: _Batch) -> list[Estimate]:
+        """All layouts of a batch, priced and played together."""
+        from tangram_sim.sim.fast import path_totals
+
+        job, count = batch.job, len(batch.settled)
+        stages = self._stages(batch)
+        depth, chunks = len(stages), len(stages[0].prices)
+        tables = self._times(batch, stages)
+        slots = np.zeros((count, 5 * depth * chunks + 4 * depth + 1))
+        held = np.zeros((count, depth))
+        microbatches = np.array([one.microbatches for one in batch.settled])
+        for passes in np.unique(microbatches).tolist():
+            rows = np.flatnonzero(microbatches == passes)
+            template = step_template(job.schedule, depth, passes, chunks, tied=self.model.tied and depth > 1)
+            table = np.stack([template.table(tables[row]) for row in rows])
+            slots[rows] = path_totals(template.graph, template.slot, table, template.slot, template.slots)
+            held[rows] = [
+                in_flight(job.schedule, depth - 1 - stage, depth, chunks, passes) for stage in range(depth)
+            ]
+        seconds = slots.sum(axis=1)
+        spread = self._spread(batch, stages, slots, seconds)
+        rates = [stage.pricer.setting.rates for stage in stages]
+        peaks = np.stack(
+            [
+                stage.column("static_bytes").sum(axis=1)
+                + (1.0 + rates[number].fragmentation)
+                * (
+                    held[:, number] * stage.column("activation_bytes").max(axis=1)
+                    + stage.column("transient_bytes").max(axis=1)
+                )
+                + rates[number].workspace_bytes
+                + rates[number].reserved_bytes
+                for number, stage in enumerate(stages)
+            ],
+            axis=1,
+        )
+        capacity = np.array(
+            [one.usable_memory_bytes + one.workspace_bytes + one.reserved_bytes for one in rates]
+        )
+        fullest = np.argmax(peaks / capacity, axis=1)
+        gpus = [rank for ranks in batch.stages for rank in ranks]
+        peak_flop = sum(self._kinds[rank].peak_flop_per_s(job.recipe.gemm_dtype) for rank in gpus)
+        flop = model_flop(self.model, job, stages[0].pricer.setting.island.gpu, self.hwdb)
+        residual = worst_residual([stage.pricer.setting.island.gpu for stage in stages], job, self.hwdb)
+        high = np.exp(Z90 * residual.memory)
+        return [
+            Estimate(
+                layout=batch.wanted[row],
+                step_s=float(seconds[row]),
+                step_s_low=float(seconds[row] * np.exp(-Z90 * spread[row])),
+                step_s_high=float(seconds[row] * np.exp(Z90 * spread[row])),
+                tokens_per_s=float(job.tokens / seconds[row]),
+                mfu=float(flop / (seconds[row] * peak_flop)),
+                feasible=bool((peaks[row] <= capacity).all()),
+                peak_memory_bytes=float(peaks[row, fullest[row]]),
+                peak_memory_bytes_high=float(peaks[row, fullest[row]] * high),
+                memory_capacity_bytes=float(capacity[fullest[row]]),
+                gpus_used=len(gpus),
+            )
+            for row in range(count)
+        ]
+
+    def _times(self, batch: _Batch, stages: Sequence[_Stage]) -> list[StageTimes]:
+        """Stage times of every layout of a batch."""
+        depth, chunks, model, job = len(stages), len(stages[0].prices), self.model, batch.job
+        forward, backward, weight = (
+            np.stack([stage.column(name) for stage in stages], axis=1)
+            for name in ("forward_s", "backward_s", "backward_weight_s")
+        )
+        sync, optimizer = (
+            np.stack([stage.column(name).sum(axis=1) for stage in stages], axis=1)
+            for name in ("gradient_sync_s", "optimizer_s")
+        )
+        size = np.array([one.microbatch for one in batch.settled]) * (
+            job.seq * model.hidden * job.recipe.activation_bytes
+        )
+        sends = np.zeros((len(size), depth))
+        for boundary in range(depth if chunks > 1 else depth - 1):
+            rate, latency = self.placement.road(batch.stages[boundary], batch.stages[(boundary + 1) % depth])
+            sends[:, boundary] = latency + size / max(rate, 1.0)
+        tied = 0.0
+        if model.tied and depth > 1:
+            rate, latency = self.placement.road(batch.stages[0], batch.stages[-1])
+            tied = 2 * latency + model.vocabulary_parameters * job.recipe.gradient_bytes / max(rate, 1.0)
+        return [
+            StageTimes(
+                forward_s=forward[row],
+                backward_input_s=backward[row] - weight[row],
+                backward_weight_s=weight[row],
+                send_forward_s=sends[row],
+                send_backward_s=sends[row],
+                sync_s=sync[row],
+                optimizer_s=optimizer[row],
+                tied_s=tied,
+            )
+            for row in range(len(size))
+        ]
+
+    def _spread(self, batch: _Batch, stages: Sequence[_Stage], slots: Floats, seconds: Floats) -> Floats:
+        """Log standard deviations of the steps of a batch, [K]."""
+        depth, chunks = len(stages), len(stages[0].prices)
+        alike: dict[int, list[int]] = {}
+        for number, stage in enumerate(stages):
+            alike.setdefault(id(stage), []).append(number)
+        kinds = [
+            StageKind(stages[numbers[0]].pricer, stages[numbers[0]].runs, tuple(numbers))
+            for numbers in alike.values()
+        ]
+        path = PathSeconds.of(slots, depth, chunks)
+        totals = step_factors(path, kinds, chunks, ClassShares(), roads(batch.stages, self.placement))
+        gpus = [kind.pricer.setting.island.gpu for kind in kinds]
+        return sigmas(totals, seconds, worst_residual(gpus, batch.job, self.hwdb))

@@ -1,0 +1,184 @@
+"""Whether a request contradicts itself: what the user fixes against what model, batch and islands allow."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from math import prod
+
+from tangram_sim.clusters import Island
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Experts, Model
+from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.training.job import Job
+
+_SHOWN = 10  # alternatives listed
+_OF_A_STAGE = ("tp", "cp", "dp", "pp")  # degrees that multiply to its GPUs
+
+
+def named_islands(wishes: SearchOptions, islands: Sequence[Island]) -> SearchOptions:
+    """`--order` and `--exclude` with names of node groups turned into the islands that hold just them.
+
+    `g0` stands for all pieces `g0.1`, `g0.2` of a group that is cut; groups that are joined (`g0+g1`)
+    can only be excluded together, by their own names or the island's.
+    """
+    return replace(
+        wishes, order=_as_islands(wishes.order, islands), exclude=_as_islands(wishes.exclude, islands)
+    )
+
+
+def _as_islands(given: Sequence[str], islands: Sequence[Island]) -> tuple[str, ...]:
+    names = [island.name for island in islands]
+    found: list[str] = []
+    for name in given:
+        pieces = [other for other in names if other.startswith(f"{name}.") and "+" not in other]
+        joined = [other for other in names if "+" in other and name in other.split("+")]
+        if name not in names and pieces:
+            found += pieces
+        elif name not in names and joined and set(joined[0].split("+")) <= set(given):
+            found += [joined[0]] if joined[0] not in found else []
+        else:
+            found.append(name)
+    return tuple(found)
+
+
+def require_possible(
+    model: Model, job: Job, wishes: SearchOptions, islands: Sequence[Island], hwdb: Hwdb
+) -> None:
+    """Raise BadInputError or InfeasibleError for constraints that no layout can meet, naming the law."""
+    fixed = dict(wishes.constraints.fixed)
+    _tensor_and_context(model, job, fixed)
+    _experts(model, fixed)
+    _gpus(fixed, islands)
+    _batch(job, wishes.constraints, max(island.gpus for island in islands))
+    zero = fixed.get("zero_stage", 0)
+    if zero and fixed.get("dp") == 1 and fixed.get("cp") == 1:
+        raise BadInputError(f"--fix zero={zero}: with dp=1 and cp=1 there are no replicas to shard over")
+    fused = [hwdb.efficiency(island.gpu, job.recipe.gemm_dtype).fused_attention.value for island in islands]
+    if wishes.constraints.recompute == ("selective",) and job.flash_attention and all(fused):
+        kinds = ", ".join(dict.fromkeys(island.gpu.name for island in islands))
+        raise BadInputError(
+            f"--recompute selective: saves nothing on {kinds}, whose fused attention kernel stores no "
+            "scores; give none or full"
+        )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    more = ", ..." if len(numbers) > _SHOWN else ""
+    return ", ".join(map(str, numbers[:_SHOWN])) + more
+
+
+def _tensor_and_context(model: Model, job: Job, fixed: dict[str, int]) -> None:
+    tp, cp = fixed.get("tp", 1), fixed.get("cp", 1)
+    for heads in sorted({block.attention.heads for block in model.blocks}):
+        if heads % tp:
+            raise BadInputError(
+                f"--fix tp={tp}: does not divide the {heads} attention heads of {model.name}; "
+                f"give one of {_listed(divisors(heads))}"
+            )
+    if job.seq % cp:
+        raise BadInputError(
+            f"--fix cp={cp}: does not divide the sequence of {job.seq} tokens; "
+            f"give one of {_listed(divisors(job.seq))}"
+        )
+
+
+def _experts(model: Model, fixed: dict[str, int]) -> None:
+    ep = fixed.get("ep", 1)
+    counts = sorted({b.feed_forward.experts for b in model.blocks if isinstance(b.feed_forward, Experts)})
+    if ep > 1 and not counts:
+        raise BadInputError(f"--fix ep={ep}: {model.name} has no experts; leave ep out")
+    for experts in counts:
+        if experts % ep:
+            raise BadInputError(
+                f"--fix ep={ep}: does not divide the {experts} experts of {model.name}; "
+                f"give one of {_listed(divisors(experts))}"
+            )
+
+
+def _gpus(fixed: dict[str, int], islands: Sequence[Island]) -> None:
+    """A stage takes whole nodes of one island: some number of them must suit the fixed degrees."""
+    degrees = _degrees(fixed)
+    if not degrees:
+        return
+    product = prod(degrees.values())
+    words = " ".join(f"{name}={value}" for name, value in degrees.items())
+    largest = max(islands, key=lambda island: island.gpus)
+    if product > largest.gpus:
+        raise InfeasibleError(
+            f"--fix {words}: one stage would take {product} GPUs or more, the largest island "
+            f"{largest.name} has {largest.gpus} ({largest.gpu.name}); lower a degree"
+        )
+    whole = len(degrees) == 4
+    if not any(_suits(island, degrees) for island in islands):
+        shapes = "; ".join(f"{i.name}: {i.nodes} nodes of {i.gpus_per_node}" for i in islands)
+        raise InfeasibleError(
+            f"--fix {words}: a stage takes whole nodes, and no number of them has "
+            f"{'exactly ' if whole else 'a multiple of '}{product} GPUs ({shapes}); change a degree"
+        )
+    pp = fixed.get("pp", 1)
+    domains = {i.name: i.gpus_per_node for i in islands}
+    if pp > 1 and all(domain % pp for domain in domains.values()):
+        shapes = ", ".join(f"{name}: {domain}" for name, domain in domains.items())
+        raise InfeasibleError(
+            f"--fix pp={pp}: inner pipelines stay inside one node and must divide its GPUs "
+            f"({shapes}); pp counts stages inside a node, not those of the whole pipeline"
+        )
+    ep, replicas = fixed.get("ep", 1), fixed.get("dp", 0) * fixed.get("cp", 1)
+    if "dp" in fixed and "cp" in fixed and replicas % ep:
+        raise BadInputError(f"--fix ep={ep}: does not divide dp x cp = {replicas}")
+
+
+def _degrees(fixed: dict[str, int]) -> dict[str, int]:
+    """Those of the fixed values that multiply to the GPUs of a stage."""
+    return {name: fixed[name] for name in _OF_A_STAGE if name in fixed}
+
+
+def _suits(island: Island, degrees: dict[str, int]) -> bool:
+    """Whether a stage of the fixed degrees can take some number of the island's nodes."""
+    product, whole = prod(degrees.values()), len(degrees) == len(_OF_A_STAGE)
+    sizes = [nodes * island.gpus_per_node for nodes in range(1, island.nodes + 1)]
+    return any(size == product if whole else size % product == 0 for size in sizes)
+
+
+def left_out(constraints: Constraints, islands: Sequence[Island], used: Collection[str]) -> list[str]:
+    """A note for every island, none of those `used`, that the fixed degrees keep from holding a stage."""
+    degrees = _degrees(dict(constraints.fixed))
+    words = " ".join(f"{name}={value}" for name, value in degrees.items())
+    wants = "" if len(degrees) == len(_OF_A_STAGE) else "a multiple of "
+    return [
+        f"{island.name} ({island.nodes} x {island.gpus_per_node} {island.gpu.name}) stays idle: --fix "
+        f"{words} wants {wants}{prod(degrees.values())} GPUs on whole nodes, which it has not"
+        for island in islands
+        if degrees and island.name not in used and not _suits(island, degrees)
+    ]
+
+
+def _batch(job: Job, constraints: Constraints, gpus: int) -> None:
+    """Some microbatch, a divisor of the global batch, must give every rank its share."""
+    fixed, per_rank = dict(constraints.fixed), constraints.microbatch_per_rank
+    dp, batch = fixed.get("dp", 0), job.global_batch
+    if dp > batch:
+        raise BadInputError(
+            f"--fix dp={dp}: a global batch of {batch} gives some ranks no sequence; lower dp or raise "
+            "--global-batch"
+        )
+    if per_rank > batch or per_rank * dp > batch + dp - 1:
+        ranks = f" x dp {dp}" if dp else ""
+        raise BadInputError(
+            f"--microbatch-per-rank {per_rank}{ranks}: one microbatch is more than the global batch of "
+            f"{batch}; lower it or raise --global-batch"
+        )
+    sizes = divisors(batch)
+    replicas = [dp] if dp else range(1, gpus + 1)
+    shares = sorted({-(-size // r) for r in replicas for size in sizes if size >= r})
+    if per_rank and per_rank not in shares:
+        ranks = f"with dp={dp}" if dp else f"with any dp up to {gpus}"
+        below, above = [s for s in shares if s < per_rank][-1:], [s for s in shares if s > per_rank][:1]
+        raise BadInputError(
+            f"--microbatch-per-rank {per_rank}: a microbatch is a divisor of the global batch of {batch} "
+            f"({_listed(sizes)}), and {ranks} none gives its fullest rank exactly {per_rank} sequences; the "
+            f"nearest that can be: {' and '.join(map(str, below + above))}; or take a --global-batch that "
+            f"{per_rank * max(dp, 1)} divides"
+        )

@@ -1,0 +1,99 @@
+"""Nouns of work: what is to be trained in one step, and with how many bytes per number."""
+
+from dataclasses import dataclass, replace
+
+from tangram_sim.training.stacks import EARLY_STOPPING, FUSED_SOFTMAX
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Bytes per number of one precision recipe.
+
+    `bf16` keeps fp32 gradients (Megatron-LM forces fp32 accumulation for bf16), `fp16` keeps 2-byte
+    gradients under loss scaling; both keep an fp32 master copy. fp8, mxfp8 and nvfp4 compute their
+    GEMMs in that type and everything else in bf16.
+    """
+
+    name: str
+    gemm_dtype: str  # column of hwdb/gpus.csv that GEMMs run at
+    vector_dtype: str  # of everything else
+    weight_bytes: float
+    gradient_bytes: float
+    master_bytes: float
+    activation_bytes: float
+    gemm_bytes: float  # bytes of a GEMM operand
+
+
+RECIPES = {
+    "bf16": Recipe("bf16", "bf16", "bf16", 2, 4, 4, 2, 2),
+    "fp16": Recipe("fp16", "fp16", "fp16", 2, 2, 4, 2, 2),
+    "fp32": Recipe("fp32", "fp32", "fp32", 4, 4, 0, 4, 4),
+    "tf32": Recipe("tf32", "tf32", "tf32", 4, 4, 0, 4, 4),
+    "fp8": Recipe("fp8", "fp8", "bf16", 2, 4, 4, 2, 1),
+    "mxfp8": Recipe("mxfp8", "fp8", "bf16", 2, 4, 4, 2, 1.03125),
+    "nvfp4": Recipe("nvfp4", "fp4", "bf16", 2, 4, 4, 2, 0.5625),
+}
+
+# Bytes of optimizer state per parameter, master copy apart: fp32 moments.
+OPTIMIZER_STATE_BYTES = {
+    "adamw": 8.0,
+    "adam": 8.0,
+    "adamw-8bit": 2.004,  # two 8-bit moments, an fp32 scale per 2,048 of each (Dettmers, arXiv:2110.02861)
+    "lamb": 8.0,
+    "sgd": 0.0,
+    "momentum": 4.0,
+    "lion": 4.0,  # one moment (Chen et al., arXiv:2302.06675)
+    "adafactor": 0.1,  # row and column sums only (Shazeer & Stern, arXiv:1804.04235)
+}
+
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One optimizer step: `global_batch` sequences of `seq` tokens."""
+
+    global_batch: int = 128
+    seq: int = 2048
+    dtype: str = "auto"
+    optimizer: str = "adamw"
+    schedule: str = "1f1b"
+    trainable: float = 1.0  # share of parameters with gradients and optimizer state; adapters: < 1 %
+    gradient_bytes: float = 0.0  # where the software departs from the recipe; 0 = the recipe's
+    stack: str = "generic"  # software stack whose efficiency rows apply: megatron, nemo, fsdp, deepspeed, ...
+    flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
+    dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
+
+    @property
+    def recipe(self) -> Recipe:
+        """The precision recipe; `auto` must have been resolved before."""
+        recipe = RECIPES[self.dtype]
+        return replace(recipe, gradient_bytes=self.gradient_bytes) if self.gradient_bytes else recipe
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether full recomputation leaves out the last product of a block, which nothing reads."""
+        return self.stack in EARLY_STOPPING
+
+    @property
+    def fused_softmax(self) -> bool:
+        """Whether attention without a flash kernel scales, masks and normalises scores in one kernel."""
+        return self.stack in FUSED_SOFTMAX and self.recipe.activation_bytes < 4
+
+    @property
+    def optimizer_bytes(self) -> float:
+        """Optimizer state and master copy, bytes per parameter."""
+        return self.recipe.master_bytes + OPTIMIZER_STATE_BYTES[self.optimizer]
+
+    @property
+    def bytes_per_parameter(self) -> float:
+        """Least weights, gradients and optimizer state, bytes per parameter held once."""
+        recipe = self.recipe
+        trained = recipe.weight_bytes + recipe.gradient_bytes + self.optimizer_bytes
+        frozen = min(recipe.weight_bytes, recipe.gemm_bytes)
+        return self.trainable * trained + (1.0 - self.trainable) * frozen
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one step."""
+        return self.global_batch * self.seq

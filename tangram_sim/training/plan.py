@@ -1,0 +1,273 @@
+"""Nouns of plans: a priced partial plan (one slice on one island), and the whole plan with its decisions.
+
+Predictions of a whole plan are not here: they are made from it (`tangram_sim.lowering.forecast`), so that
+another hardware database re-prices the same decisions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.layouts import Layout
+from tangram_sim.models import Model
+from tangram_sim.training.job import Job
+
+UNLIMITED = 1 << 30  # "fits however many stages stand behind"
+
+
+@dataclass(frozen=True, slots=True)
+class StagePrice:
+    """One pipeline stage, priced: seconds per microbatch, bytes per rank."""
+
+    forward_s: float
+    backward_s: float
+    backward_weight_s: float  # the part of backward_s that only weight gradients need
+    gradient_sync_s: float  # once per step, not hidden by the last backward
+    optimizer_s: float
+    static_bytes: float
+    activation_bytes: float  # per microbatch in flight
+    transient_bytes: float
+    capacity_bytes: float  # what the GPU can hold of these, held as the allocator holds them
+    fragmentation: float = 0.0  # what the allocator caches beyond activations, as a share of them
+    workspace_bytes: float = 0.0  # tensors of the software stack, whatever the layout
+    context_bytes: float = 0.0  # outside the allocator: driver context, libraries, communication
+
+    def peak_bytes(self, in_flight: int) -> float:
+        """Peak of what the allocator holds of it, with that many microbatches in flight: what must fit."""
+        return self.static_bytes + (1.0 + self.fragmentation) * self._activations(in_flight)
+
+    def tensor_bytes(self, in_flight: int) -> float:
+        """Peak of the tensors alone."""
+        return self.static_bytes + self._activations(in_flight)
+
+    def _activations(self, in_flight: int) -> float:
+        return in_flight * self.activation_bytes + self.transient_bytes
+
+    def in_flight_limit(self) -> int:
+        """The most microbatches in flight that fit; 0 when not even one does."""
+        free = (self.capacity_bytes - self.static_bytes) / (1.0 + self.fragmentation) - self.transient_bytes
+        if free < self.activation_bytes:
+            return 0
+        return UNLIMITED if self.activation_bytes <= 0 else int(min(free / self.activation_bytes, UNLIMITED))
+
+
+def passage(
+    forward_s: Sequence[Any], backward_s: Sequence[Any], tail_s: Sequence[Any], hop_s: float
+) -> tuple[Any, Any, Any]:
+    """(latency, forward latency, closing) of consecutive stages, front to back, `hop_s` between neighbours.
+
+    Latency is the time of one microbatch forward and backward. Closing is the latest end of any stage's
+    tail (what follows its last backward), counted from when the first stage starts the last microbatch of
+    a pipeline that waits for nothing else. Stages are floats, or arrays over layouts.
+    """
+    latency = forward = closing = 0.0 * forward_s[0]
+    for place in range(len(forward_s) - 1, -1, -1):
+        hop = hop_s if place < len(forward_s) - 1 else 0.0
+        total = forward_s[place] + backward_s[place] + 2 * hop
+        latency = latency + total
+        closing = _larger(closing + forward_s[place] + hop, latency + tail_s[place])
+        forward = forward + forward_s[place] + hop
+    return latency, forward, closing
+
+
+def _larger(a: Any, b: Any) -> Any:
+    """The larger of two floats, or of two arrays element by element."""
+    return max(a, b) if isinstance(a, float) else np.maximum(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRun:
+    """The layout of a run of atoms [start, stop) inside a partial plan."""
+
+    start: int
+    stop: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What the nodes of one island do in a partial plan on several: sequences of every microbatch, a layout.
+
+    No sequences of its own: all islands together are one part under the partial plan's layout.
+    """
+
+    island: str
+    nodes: int
+    sequences: int
+    layout: Layout
+    runs: tuple[LayoutRun, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPlan:
+    """One slice on (a part of) one island, priced; `stages` holds its inner pipeline.
+
+    `runs` is empty where `layout` holds for all atoms. Else it gives the layout of every run of atoms, from
+    `start` to `stop`; `layout` is that of the first, and all of them have its `pp`. On a joint island
+    `portions` says what the nodes of each of its islands do, and `nodes` is 1.
+    """
+
+    start: int  # atoms [start, stop)
+    stop: int
+    island: str
+    nodes: int
+    layout: Layout
+    microbatch: int
+    cuts: tuple[int, ...]  # atom boundaries of the inner stages, start and stop included
+    stages: tuple[StagePrice, ...]
+    hop_s: float  # transfer between neighbouring inner stages
+    stages_behind: int  # the most pipeline stages behind it at which it still fits; -1: never
+    boundary_bytes: float  # activations handed to the next stage per microbatch
+    measured: bool = False
+    runs: tuple[LayoutRun, ...] = ()
+    portions: tuple[Portion, ...] = ()
+
+    @property
+    def slowest_s(self) -> float:
+        """Seconds per microbatch of its slowest inner stage, forward and backward."""
+        return max(stage.forward_s + stage.backward_s for stage in self.stages)
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds one microbatch spends in it, forward and backward, inner hops included."""
+        return sum(stage.forward_s + stage.backward_s for stage in self.stages) + 2 * self.hop_s * (
+            len(self.stages) - 1
+        )
+
+    @property
+    def tail_s(self) -> float:
+        """Longest time any inner stage still needs after its last backward."""
+        return max(stage.gradient_sync_s + stage.optimizer_s for stage in self.stages)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLayout:
+    """The layout of a run of transformer blocks [start, stop) inside a part."""
+
+    layers: tuple[int, int]
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The ranks of one GPU kind in a stage, and the sequences of each microbatch they take."""
+
+    island: str
+    ranks: tuple[int, ...]
+    sequences_per_microbatch: int
+    layouts: tuple[LayerLayout, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline place; `chunks` are runs of blocks (several when interleaved, none: embedding or head)."""
+
+    chunks: tuple[tuple[int, int], ...]
+    embedding: bool
+    head: bool
+    parts: tuple[Part, ...]
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the first layers of the first part: the layout of the stage in the simple case."""
+        return self.parts[0].layouts[0].layout
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks of the stage."""
+        return tuple(rank for part in self.parts for rank in part.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages in forward order, and its share of the step: `microbatches` passes of `microbatch` sequences."""
+
+    microbatches: int
+    microbatch: int
+    stages: tuple[Stage, ...]
+
+
+def sequences_processed(pipelines: Sequence[Pipeline]) -> int:
+    """Sequences that pipelines side by side have room for in one step."""
+    return sum(pipeline.microbatches * pipeline.microbatch for pipeline in pipelines)
+
+
+def holds_batch(pipelines: Sequence[Pipeline], global_batch: int) -> bool:
+    """Whether pipelines take a global batch: exactly, or with the last microbatch of a single one short.
+
+    Sailor's replicas need not divide the batch (10 of them, 1,024 sequences). The short microbatch is priced
+    as a full one, as its model does; no microbatch is empty.
+    """
+    over = sequences_processed(pipelines) - global_batch
+    return over == 0 or (len(pipelines) == 1 and 0 < over < pipelines[0].microbatch)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Decisions only: who computes what, under which layout and schedule."""
+
+    model: Model
+    cluster: Cluster
+    job: Job
+    pipelines: tuple[Pipeline, ...]
+
+    @cached_property
+    def gpus_used(self) -> int:
+        """GPUs that the plan occupies."""
+        return len({rank for pipeline in self.pipelines for stage in pipeline.stages for rank in stage.ranks})
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one part of a stage is to be: ranks of one GPU kind, their sequences of each microbatch, a layout.
+
+    `layout` is one for all layers of the stage, or runs (stop, layout) in order, up to the stage's last one.
+    """
+
+    island: str
+    ranks: tuple[int, ...]
+    sequences: int
+    layout: Layout | tuple[tuple[int, Layout], ...]
+
+    def part(self, start: int, stop: int) -> Part:
+        """The part that holds blocks [start, stop)."""
+        if isinstance(self.layout, Layout):
+            return Part(self.island, self.ranks, self.sequences, (LayerLayout((start, stop), self.layout),))
+        starts = (start, *(end for end, _ in self.layout[:-1]))
+        runs = tuple(
+            LayerLayout((first, end), layout)
+            for first, (end, layout) in zip(starts, self.layout, strict=True)
+        )
+        return Part(self.island, self.ranks, self.sequences, runs)
+
+
+def pipeline_of_shares(
+    microbatches: int, cuts: Sequence[int], shares: Sequence[Sequence[Share]], chunks: int = 1
+) -> Pipeline:
+    """A pipeline from block boundaries and the shares of every stage.
+
+    `cuts` are the boundaries of all places in forward order, 0 and the number of blocks included: as many
+    places as stages, times `chunks` of an interleaved schedule (chunk c of stage s is place c x stages + s).
+    The first stage gets the embedding, the last one the head; the microbatch is what the first stage's parts
+    take together. A place without blocks is allowed at either end. Raises ValueError for numbers that do not
+    match; what the model, the cluster and memory say is found when the plan is lowered or replayed.
+    """
+    depth = len(shares)
+    if not depth or not all(shares) or len(cuts) != depth * chunks + 1:
+        raise ValueError(
+            f"{len(cuts)} cuts for {depth} stages of {chunks} chunks: {depth * chunks + 1} needed"
+        )
+    totals = {sum(share.sequences for share in stage) for stage in shares}
+    if len(totals) != 1:
+        raise ValueError(f"stages take {sorted(totals)} sequences of one microbatch; the same is needed")
+    stages = []
+    for place, given in enumerate(shares):
+        bounds = [(cuts[chunk * depth + place], cuts[chunk * depth + place + 1]) for chunk in range(chunks)]
+        parts = tuple(share.part(bounds[0][0], bounds[-1][1]) for share in given)
+        kept = tuple(bound for bound in bounds if bound[1] > bound[0])
+        stages.append(Stage(kept, place == 0, place == depth - 1, parts))
+    return Pipeline(microbatches, totals.pop(), tuple(stages))

@@ -1,0 +1,27 @@
+"""Pipeline schedules by name: the order of microbatches on each stage, and the template of a whole step."""
+
+from tangram_sim.training.schedules.base import Pass, Schedule, ScheduleOrder, check_order
+from tangram_sim.training.schedules.named import SCHEDULES, holds_whole_depth, in_flight, schedule_named
+from tangram_sim.training.schedules.step import (
+    StageTimes,
+    StepTemplate,
+    lower_order,
+    play_steps,
+    step_template,
+)
+
+__all__ = [
+    "SCHEDULES",
+    "Pass",
+    "Schedule",
+    "ScheduleOrder",
+    "StageTimes",
+    "StepTemplate",
+    "check_order",
+    "holds_whole_depth",
+    "in_flight",
+    "lower_order",
+    "play_steps",
+    "schedule_named",
+    "step_template",
+]

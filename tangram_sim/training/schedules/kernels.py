@@ -1,0 +1,70 @@
+"""Compiled loop of step lowering: sort the passes of all stages so that each comes after what it waits for.
+
+Callers pass read-only int32 columns and writable int32 outputs, always, so that it is compiled once;
+importing this module imports numba, hence it is imported inside functions only.
+"""
+
+from numba import njit
+
+from tangram_sim.opgraph import IntArray
+from tangram_sim.training.schedules.base import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD
+
+
+@njit(cache=True)
+def merge_stages(
+    stages: int,
+    chunks: int,
+    stage_ptr: IntArray,
+    order_kind: IntArray,
+    order_microbatch: IntArray,
+    order_chunk: IntArray,
+    cursor: IntArray,
+    arrived: IntArray,
+    rows: IntArray,
+    waits: IntArray,
+) -> int:
+    """Fill rows [4, n] with kind, stage, microbatch, chunk and waits [n] with the one predecessor (-1: none).
+
+    A send follows the pass that makes it, so sends leave in the order they are made. `cursor` [stages] is
+    scratch set to stage_ptr[:-1]; `arrived` [2, stages * chunks, microbatches] is scratch set to -1: the op
+    after which the input of F (0) or B (1) is there. Returns the number of ops; fewer than expected means
+    that the stages wait for each other in a circle, and `cursor` says where each got stuck.
+    """
+    n = 0
+    last = stages * chunks - 1
+    moved = True
+    while moved:
+        moved = False
+        for stage in range(stages):
+            while cursor[stage] < stage_ptr[stage + 1]:
+                row = cursor[stage]
+                kind, microbatch, chunk = order_kind[row], order_microbatch[row], order_chunk[row]
+                place = chunk * stages + stage  # in the pipeline of all chunks
+                wait = -1
+                if kind == FORWARD:
+                    if place > 0:
+                        wait = arrived[0, place, microbatch]
+                        if wait < 0:
+                            break
+                elif kind == BACKWARD:
+                    wait = arrived[1, place, microbatch]
+                    if wait < 0:
+                        break
+                rows[0, n], rows[1, n], rows[2, n], rows[3, n] = kind, stage, microbatch, chunk
+                waits[n] = wait
+                done = n
+                n += 1
+                if kind == FORWARD and place == last:
+                    arrived[1, place, microbatch] = done
+                elif (kind == FORWARD and place < last) or (kind == BACKWARD and place > 0):
+                    send = SEND_FORWARD if kind == FORWARD else SEND_BACKWARD
+                    rows[0, n], rows[1, n], rows[2, n], rows[3, n] = send, stage, microbatch, chunk
+                    waits[n] = done
+                    if kind == FORWARD:
+                        arrived[0, place + 1, microbatch] = n
+                    else:
+                        arrived[1, place - 1, microbatch] = n
+                    n += 1
+                cursor[stage] += 1
+                moved = True
+    return n

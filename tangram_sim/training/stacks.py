@@ -1,0 +1,24 @@
+"""Software stacks by name, and what the code of each does differently whatever the hardware."""
+
+# Every stack that rows of hwdb/efficiency may be about; `generic` is one that nobody measured.
+STACKS = (
+    "generic",
+    "megatron",
+    "megatron-deepspeed",
+    "nemo",
+    "fsdp",
+    "deepspeed",
+    "jax",
+    "internevo",
+    "pytorch",
+    "megatron-lm",
+    "amp",
+    "sailor",
+    "pax",
+)
+
+# Stacks whose full recomputation ends as soon as everything the backward pass reads is there again: torch's
+# checkpoint without re-entrance (`early_stop`, PyTorch 2.1), and XLA, which drops what nothing reads.
+EARLY_STOPPING = ("fsdp", "jax", "pax")
+# Stacks with one kernel for scale, mask and softmax of unfused attention, for 16-bit numbers: Megatron's.
+FUSED_SOFTMAX = ("generic", "megatron", "megatron-lm", "megatron-deepspeed", "nemo", "amp", "amp-pipe")

@@ -1,0 +1,1 @@
+"""One stage of a plan: its state, its ops, its price."""

@@ -1,0 +1,271 @@
+"""A transformer block as ops: forward, and backward with recomputation and gradient reduction.
+
+Tensor parallelism and its overlap of weight gradients with the input-gradient reduction follow Shoeybi et
+al. (arXiv:1909.08053); sequence parallelism and recomputation Korthikanti et al. (arXiv:2205.05198); ZeRO
+Rajbhandari et al. (arXiv:1910.02054); ring attention Liu et al. (arXiv:2310.01889).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, ring_exchange_s
+from tangram_sim.cost.kernels import Floats, fused_attention_s, streaming_s, unfused_attention_s, visible_keys
+from tangram_sim.layers.program import (
+    BEFORE_PREVIOUS,
+    COMPUTE,
+    DATA,
+    EXCHANGE,
+    HOST,
+    PREVIOUS,
+    TENSOR,
+    Program,
+)
+from tangram_sim.models import Block, Experts, FeedForward
+from tangram_sim.training.stage import gemms
+from tangram_sim.training.stage.gemms import Passes, passes
+from tangram_sim.training.stage.setting import Setting
+from tangram_sim.training.stage.state import drops, gradient_sync_s, sharded_weights_gather_s
+
+# Kernels the host launches per block: norms, projections, attention, activations, residuals, reductions.
+KERNELS_FORWARD, KERNELS_BACKWARD = 14, 26
+# Backward seconds of the fused attention core over forward ones: five products where forward does two, at
+# 0.85 of its rate (flash-attention on a B200: 1,418 TFLOP/s forward and 1,209 backward; repository
+# Dao-AILab/flash-attention, pull request 2280).
+FUSED_BACKWARD = 2.5 / 0.85
+
+
+class Unfused(NamedTuple):
+    """Attention without a flash kernel."""
+
+    passes: float  # times the score matrix is streamed forward
+    backward: float  # backward seconds over forward ones
+
+
+# The product writes the scores, one kernel for scale, mask and softmax reads and writes them, the second
+# product reads them; four products backward. Without that kernel mask and softmax are kernels of their own,
+# and backward each of them and the scaling move two or three matrices. The counts are then those at which the
+# 32-bit blocks that Sailor profiled (`traces/sailor`) agree best on six GPU kinds: 3.5 % in the mean, 7.0 %
+# with six passes and a factor of two.
+FUSED_SOFTMAX, SEPARATE_SOFTMAX = Unfused(4.0, 2.0), Unfused(7.0, 2.5)
+DROPOUT_PASSES = 2.0  # forward beside them: reads and writes the scores
+# Bytes per number converted, forward; with the backward's share of memory kernels 3.5 in all: reads are
+# partly fused into the kernels before.
+CAST_BYTES = 1.4
+NORM_PASSES = (
+    5.0  # over the residual stream: the addition reads two and writes one, the norm reads and writes one
+)
+
+
+class Times(NamedTuple):
+    """Seconds of the parts of one block on one rank. Arrays of K."""
+
+    norm: Floats
+    gather: Floats  # all-gather before a column-parallel product (sequence parallelism)
+    reduce: Floats  # reduction behind a row-parallel product
+    gather_inner: Floats  # the same two around the feed-forward or the experts
+    reduce_inner: Floats
+    qkv: Passes
+    exchange: Floats  # keys and values around the context-parallel ring
+    attention: Floats
+    out: Passes
+    up: Passes
+    activation: Floats
+    down: Passes
+    route: Passes  # router and shared experts, nothing for dense blocks
+    dispatch: Floats  # all-to-all of tokens to experts
+
+
+def block_times(setting: Setting, block: Block) -> Times:
+    """Price every part of `block` once; forward and backward programs arrange them."""
+    attention, part = block.attention, block.feed_forward
+    model, recipe, rates = setting.model, setting.job.recipe, setting.rates
+    tokens, width = setting.tokens, recipe.activation_bytes
+    residual_bytes = tokens * model.hidden * width
+    sharded = setting.sequence_shards > 1
+    kv_bytes = (
+        tokens * gemms.kv_heads(setting, attention) * (attention.head_dim + attention.value_dim) * width
+    )
+    zero = np.zeros(len(setting.layouts))
+    permuted = zero
+    nothing = Passes(zero, zero, zero)
+    route, dispatch, copies = nothing, zero, np.ones(1)
+    if isinstance(part, Experts):
+        rows = gemms.computed_rows(setting, part)
+        up = passes(setting, gemms.expert_up(setting, part, rows))
+        down = passes(setting, gemms.expert_down(setting, part, rows))
+        extra = [gemms.Gemm(tokens, part.experts, model.hidden)]
+        if part.shared_width:
+            shared = FeedForward(part.shared_width, part.gated)
+            extra += gemms.up_projection(setting, shared) + gemms.down_projection(setting, shared)
+        route = passes(setting, extra)
+        # With sequence parallelism each tp rank sends its share of the tokens and gathers the rest behind the
+        # exchange; without it each sends them all.
+        senders = np.where(sharded, setting.tp, 1)
+        dispatch = all_to_all_s(
+            residual_bytes * part.active * gemms.imbalance(setting) / senders, setting.ep_group
+        )
+        # Behind the dispatch a token is there once for each of its experts, each copy on tp ranks.
+        copies = np.where(setting.ep > 1, part.active, 1)
+        # Sorting tokens by expert and back reads and writes each copy, behind an exchange once more.
+        sorts = np.where(setting.ep > 1, 2.0, 1.0)
+        permuted = sorts * residual_bytes / setting.tp * (2.0 + 2.0 * part.active)
+        inner = part.active * part.width + part.shared_width
+    else:
+        up, down = (
+            passes(setting, gemms.up_projection(setting, part)),
+            passes(setting, gemms.down_projection(setting, part)),
+        )
+        inner = part.width
+    activated = tokens * inner / setting.tp * width * (3.0 if part.gated else 2.0)
+    # A parallel block reads one norm and reduces attention and feed-forward in one collective.
+    halves = 0.5 if block.parallel else 1.0
+    exposed = rates.tensor_exposed
+
+    def gather_s(size: Floats) -> Floats:
+        return np.where(sharded, all_gather_s(size, setting.tp_group), 0.0) * halves
+
+    def reduce_s(size: Floats) -> Floats:
+        whole = all_reduce_s(size, setting.tp_group)
+        return np.where(sharded, all_gather_s(size, setting.tp_group), whole) * halves
+
+    return Times(
+        norm=streaming_s(NORM_PASSES * residual_bytes / setting.sequence_shards, rates),
+        gather=exposed * gather_s(residual_bytes),
+        reduce=exposed * reduce_s(residual_bytes),
+        gather_inner=exposed * gather_s(residual_bytes * copies),
+        reduce_inner=exposed * reduce_s(residual_bytes * copies),
+        qkv=passes(setting, gemms.input_projections(setting, attention)),
+        exchange=ring_exchange_s(kv_bytes, setting.cp_group),
+        attention=_attention_s(setting, block),
+        out=passes(setting, gemms.output_projection(setting, attention)),
+        up=up,
+        activation=streaming_s(activated + permuted + _cast_bytes(setting, inner), rates),
+        down=down,
+        route=route,
+        dispatch=dispatch,
+    )
+
+
+def _cast_bytes(setting: Setting, inner: float) -> Floats:
+    """Bytes that conversions to the type of the products move, forward; nothing where they run in 16 bits.
+
+    Inputs of attention and feed-forward and what lies between its products are read, scaled, and written
+    for this pass and, transposed, for the weight gradients.
+    """
+    if setting.job.recipe.gemm_bytes > setting.job.recipe.activation_bytes / 1.5:
+        return np.zeros(len(setting.layouts))
+    return CAST_BYTES * setting.tokens * (2.0 * setting.model.hidden + inner / setting.tp)
+
+
+def _attention_s(setting: Setting, block: Block) -> Floats:
+    """Seconds of the attention core forward."""
+    attention, rates, seq = block.attention, setting.rates, setting.job.seq
+    heads, width = attention.heads / setting.tp, setting.job.recipe.activation_bytes
+    dims = attention.head_dim, attention.value_dim
+    if not rates.fused_attention:
+        scores = setting.tokens * seq * heads
+        passed = _unfused(setting).passes + (DROPOUT_PASSES if drops(setting, block) else 0.0)
+        return unfused_attention_s(scores, *dims, scores * passed * width, rates)
+    scores = setting.tokens * visible_keys(seq, attention.window, attention.causal) * heads
+    moved = setting.tokens * (heads + gemms.kv_heads(setting, attention)) * sum(dims) * width
+    return fused_attention_s(scores, *dims, moved, rates)
+
+
+def _unfused(setting: Setting) -> Unfused:
+    return FUSED_SOFTMAX if setting.job.fused_softmax else SEPARATE_SOFTMAX
+
+
+def attention_backward(setting: Setting) -> float:
+    """Backward seconds of the attention core over forward ones."""
+    return FUSED_BACKWARD if setting.rates.fused_attention else _unfused(setting).backward
+
+
+def _forward_ops(
+    program: Program,
+    times: Times,
+    moe: bool,
+    scale: Floats,
+    *start: int,
+    hosted: tuple[int, ...] = (),
+    end: float = 1.0,
+) -> int:
+    """Append the forward ops of a block with durations times `scale` (0 or 1) and return the output op.
+
+    They wait for `start`; the last product also for `hosted`, by which the host has launched them all. What
+    comes behind the activation is also times `end` (0 or 1).
+    """
+    add = program.add
+    norm = add("norm 1", COMPUTE, "memory", times.norm * scale, *start)
+    gather = add("gather 1", TENSOR, "tensor_parallel", times.gather * scale, norm)
+    qkv = add("qkv", COMPUTE, "gemm", times.qkv.forward * scale, gather)
+    ring = add("kv ring", EXCHANGE, "context_parallel", times.exchange * scale, qkv)
+    core = add("attention", COMPUTE, "attention", times.attention * scale, qkv)
+    out = add("out", COMPUTE, "gemm", times.out.forward * scale, core, ring)
+    reduce = add("reduce 1", TENSOR, "tensor_parallel", times.reduce * scale, out)
+    norm = add("norm 2", COMPUTE, "memory", times.norm * scale, reduce)
+    ready = add("gather 2", TENSOR, "tensor_parallel", times.gather_inner * scale, norm)
+    if moe:
+        sent = add("dispatch", EXCHANGE, "expert_parallel", times.dispatch * scale, ready)
+        add("router and shared experts", COMPUTE, "gemm", times.route.forward * scale, ready)
+        ready = sent
+    up = add("up", COMPUTE, "gemm", times.up.forward * scale, ready)
+    act = add("activation", COMPUTE, "memory", times.activation * scale, up)
+    down = add("down", COMPUTE, "gemm", times.down.forward * scale * end, act, *hosted)
+    if moe:
+        down = add("combine", EXCHANGE, "expert_parallel", times.dispatch * scale * end, down)
+    return add("reduce 2", TENSOR, "tensor_parallel", times.reduce_inner * scale * end, down)
+
+
+def block_forward(setting: Setting, block: Block, times: Times) -> Program:
+    """The forward pass of one block for one microbatch."""
+    program = Program(len(setting.layouts))
+    gather = program.add(
+        "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS
+    )
+    host = program.add("launch", HOST, "dispatch", KERNELS_FORWARD * setting.rates.dispatch_s)
+    moe = isinstance(block.feed_forward, Experts)
+    _forward_ops(program, times, moe, np.ones(1), PREVIOUS, gather, hosted=(host,))
+    return program
+
+
+def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> Program:
+    """The backward pass of one block; the `last` one also reduces the gradients that waited for it."""
+    moe = isinstance(block.feed_forward, Experts)
+    program = Program(len(setting.layouts))
+    add = program.add
+    full, selective = setting.recompute == 2, setting.recompute == 1
+    weights = add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
+    kernels = KERNELS_BACKWARD + np.where(full, KERNELS_FORWARD, 0)
+    host = add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
+    end = 0.0 if setting.job.stops_early else 1.0
+    replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights, end=end)
+    start = add("gradient gather 2", TENSOR, "tensor_parallel", times.gather_inner, PREVIOUS, replayed)
+    if moe:
+        start = add("gradient dispatch", EXCHANGE, "expert_parallel", times.dispatch, start)
+    down = add("down dx", COMPUTE, "gemm", times.down.input_gradient, start)
+    program.add_weight_gradient("down dw", times.down.weight_gradient, start)
+    act = add("activation dx", COMPUTE, "memory", 1.5 * times.activation, down)
+    up = add("up dx", COMPUTE, "gemm", times.up.input_gradient, act)
+    done = up
+    if moe:
+        add("router dx", COMPUTE, "gemm", times.route.input_gradient, start)
+        program.add_weight_gradient("router dw", times.route.weight_gradient, start)
+        done = add("gradient combine", EXCHANGE, "expert_parallel", times.dispatch, up)
+    reduced = add("gradient reduce 2", TENSOR, "tensor_parallel", times.reduce_inner, done)
+    program.add_weight_gradient("up dw", times.up.weight_gradient, act)
+    norm = add("norm 2 dx", COMPUTE, "memory", 1.5 * times.norm, reduced)
+    gathered = add("gradient gather 1", TENSOR, "tensor_parallel", times.gather, norm)
+    out = add("out dx", COMPUTE, "gemm", times.out.input_gradient, gathered)
+    program.add_weight_gradient("out dw", times.out.weight_gradient, gathered)
+    scores = add("attention again", COMPUTE, "attention", np.where(selective, times.attention, 0.0), out)
+    factor = attention_backward(setting)
+    ring = add("gradient kv ring", EXCHANGE, "context_parallel", 2.0 * times.exchange, out)
+    core = add("attention dx", COMPUTE, "attention", factor * times.attention, scores)
+    qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core, ring)
+    reduced = add("gradient reduce 1", TENSOR, "tensor_parallel", times.reduce, qkv)
+    gradients = program.add_weight_gradient("qkv dw", times.qkv.weight_gradient, core)
+    output = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)
+    program.output = output
+    program.add_gradients(gradient_sync_s(setting, block, last), setting.zero == 3, gradients, output)
+    return program

@@ -1,0 +1,76 @@
+"""Scalar prices of single stages, cached by what they depend on: for replay, estimate and finalists."""
+
+from dataclasses import dataclass, field, replace
+
+from tangram_sim.clusters import Island
+from tangram_sim.cost.device import Rates
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.layouts import Layout
+from tangram_sim.models import Model
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import StagePrice
+from tangram_sim.training.stage.pricing import Pricer, Prices
+from tangram_sim.training.stage.runs import Run, price_runs
+from tangram_sim.training.stage.setting import Setting
+from tangram_sim.training.stage.sharing import Sharing
+
+
+def stage_price(prices: Prices, index: int, rates: Rates) -> StagePrice:
+    """Layout `index` of a batch as a scalar noun."""
+    return StagePrice(
+        forward_s=float(prices.forward_s[index]),
+        backward_s=float(prices.backward_s[index]),
+        backward_weight_s=float(prices.backward_weight_s[index]),
+        gradient_sync_s=float(prices.gradient_sync_s[index]),
+        optimizer_s=float(prices.optimizer_s[index]),
+        static_bytes=float(prices.static_bytes[index]),
+        activation_bytes=float(prices.activation_bytes[index]),
+        transient_bytes=float(prices.transient_bytes[index]),
+        capacity_bytes=rates.usable_memory_bytes,
+        workspace_bytes=rates.workspace_bytes,
+        fragmentation=rates.fragmentation,
+        context_bytes=rates.reserved_bytes,
+    )
+
+
+@dataclass
+class StagePrices:
+    """Prices of stages of one model and job; equal stages are played once."""
+
+    model: Model
+    job: Job
+    hwdb: Hwdb
+    _pricers: dict[tuple[Island, Layout, int, Sharing | None], Pricer] = field(default_factory=dict)
+    _prices: dict[tuple[Island, Layout, int, int, int], StagePrice] = field(default_factory=dict)
+    _joined: dict[tuple[object, ...], StagePrice] = field(default_factory=dict)
+
+    def pricer(
+        self, island: Island, layout: Layout, microbatch: int, sharing: Sharing | None = None
+    ) -> Pricer:
+        """The pricer of one layout on one (part of an) island, which may share its weights with others."""
+        key = (island, layout, microbatch, sharing)
+        if key not in self._pricers:
+            setting = Setting(self.model, island, self.job, microbatch, (layout,), self.hwdb, sharing)
+            self._pricers[key] = Pricer(setting)
+        return self._pricers[key]
+
+    def price(self, island: Island, layout: Layout, microbatch: int, start: int, stop: int) -> StagePrice:
+        """Atoms [start, stop) as one stage on `island`, which the layout fills."""
+        key = (island, layout, microbatch, start, stop)
+        if key not in self._prices:
+            pricer = self.pricer(island, layout, microbatch)
+            self._prices[key] = stage_price(pricer.price(start, stop), 0, pricer.setting.rates)
+        return self._prices[key]
+
+    def joined(self, runs: tuple[Run, ...], exchange_s: float = 0.0) -> StagePrice:
+        """Consecutive runs of one part as one stage, each under its own setting (see `runs.price_runs`)."""
+        key = (*((id(run.pricer), run.start, run.stop) for run in runs), exchange_s)  # pricers are kept
+        if key not in self._joined:
+            if len(runs) == 1:
+                pricer, start, stop = runs[0]
+                price = stage_price(pricer.price(start, stop), 0, pricer.setting.rates)
+                price = replace(price, gradient_sync_s=price.gradient_sync_s + exchange_s)
+            else:
+                price = price_runs(runs, exchange_s)
+            self._joined[key] = price
+        return self._joined[key]

@@ -1,0 +1,197 @@
+"""Runs of layers with settings of their own, one after another on the same ranks, priced as one stage.
+
+Where two runs are laid out differently, activations are handed over between them: a rank that needs more of
+the microbatch than it has gathers the rest (forward from the first layout to the second, gradients the other
+way round; the mirrored step only drops what others keep, which is free).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import lcm
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.cost.collectives import group
+from tangram_sim.errors import BadInputError
+from tangram_sim.layers.atoms import Atom, Embedding
+from tangram_sim.layers.chain import play_chain
+from tangram_sim.layers.program import PREVIOUS, TENSOR, Program
+from tangram_sim.layouts import Layout
+from tangram_sim.training.plan import StagePrice
+from tangram_sim.training.stage import state
+from tangram_sim.training.stage.pricing import Pricer
+from tangram_sim.training.stage.setting import Setting
+
+Integers: TypeAlias = NDArray[np.int64]
+
+
+class Run(NamedTuple):
+    """Atoms [start, stop) under one setting of one layout."""
+
+    pricer: Pricer
+    start: int
+    stop: int
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the run."""
+        return self.pricer.setting.layouts[0]
+
+
+class _Spread(NamedTuple):
+    """What of a layout decides where activations lie."""
+
+    tp: int
+    cp: int
+    dp: int
+    sequence_parallel: bool
+
+    @property
+    def pieces(self) -> int:
+        """Into how many the sequence is cut."""
+        return self.cp * (self.tp if self.sequence_parallel else 1)
+
+    def first(self) -> tuple[Integers, Integers]:
+        """Of every rank, the share of the microbatch (of `dp`) and of the sequence (of `pieces`) it holds."""
+        rank = np.arange(self.tp * self.cp * self.dp)
+        tensor, context, replica = rank % self.tp, rank // self.tp % self.cp, rank // (self.tp * self.cp)
+        return replica, context * self.tp + tensor if self.sequence_parallel else context
+
+
+def _overlap(a: Integers, width_a: int, b: Integers, width_b: int) -> Integers:
+    """Common length of [a, a + 1) x width_a and [b, b + 1) x width_b."""
+    both: Integers = np.minimum((a + 1) * width_a, (b + 1) * width_b) - np.maximum(a * width_a, b * width_b)
+    return np.maximum(both, 0)
+
+
+@lru_cache(maxsize=1 << 16)
+def _missing(before: _Spread, after: _Spread) -> float:
+    """`missing_share`, counted in whole units: common parts of both layouts' shares."""
+    batch, sequence = lcm(before.dp, after.dp), lcm(before.pieces, after.pieces)
+    (had_replica, had_piece), (replica, piece) = before.first(), after.first()
+    area = (batch // after.dp) * (sequence // after.pieces)
+    kept = _overlap(replica, batch // after.dp, had_replica, batch // before.dp) * _overlap(
+        piece, sequence // after.pieces, had_piece, sequence // before.pieces
+    )
+    return int(area - kept.min()) / (batch * sequence)
+
+
+def missing_share(before: Layout, after: Layout) -> float:
+    """The largest share of a microbatch's activations that a rank has to receive between two layouts.
+
+    Both layouts number the same ranks, tp fastest, then cp, then dp. Raises BadInputError when they occupy
+    different numbers of GPUs.
+    """
+    if before.gpus != after.gpus:
+        raise BadInputError(f"layouts {before} and {after} of one part occupy different numbers of GPUs")
+    had, needed = (_Spread(one.tp, one.cp, one.dp, one.sequence_parallel) for one in (before, after))
+    return 0.0 if had == needed else _missing(had, needed)
+
+
+@dataclass
+class Handovers:
+    """Re-shardings under one setting; the links inside equal blocks of ranks are looked up once."""
+
+    setting: Setting
+    _links: dict[int, tuple[float, float]] = field(default_factory=dict)  # bytes/s and start of a block
+
+    def seconds(self, before: Layout, after: Layout) -> float:
+        """Seconds until every rank has what `after` needs of one microbatch laid out as `before`.
+
+        The slowest rank receives its missing share at the bandwidth of the smallest block of ranks that
+        holds the same sequences under both layouts.
+        """
+        share = missing_share(before, after)
+        if share == 0.0:
+            return 0.0
+        setting, job = self.setting, self.setting.job
+        total = int(np.max(setting.microbatch)) * job.seq * setting.model.hidden * job.recipe.activation_bytes
+        block = min(lcm(before.tp * before.cp, after.tp * after.cp), after.gpus)
+        if block not in self._links:
+            over = group(setting.island, np.array([block]), np.array([1]), setting.hwdb)
+            self._links[block] = float(over.bytes_per_s[0]), float(over.once.start[0])
+        bytes_per_s, start_s = self._links[block]
+        return share * total / bytes_per_s + start_s
+
+
+def _handover(setting: Setting, before: Layout, after: Layout) -> list[Program]:
+    """The program of a re-sharding; none where nothing moves."""
+    seconds = Handovers(setting).seconds(before, after)
+    if seconds == 0.0:
+        return []
+    program = Program(1)
+    program.add("re-shard", TENSOR, "tensor_parallel", seconds, PREVIOUS)
+    return [program]
+
+
+def programs_of(runs: Sequence[Run], direction: str) -> list[tuple[Program, str]]:
+    """The programs of a stage and a name for each, in the order played: backward ones from the end."""
+    forward = direction == "forward"
+    ordered = list(runs) if forward else list(runs)[::-1]
+    found: list[tuple[Program, str]] = []
+    for place, run in enumerate(ordered):
+        if place:
+            handed = _handover(run.pricer.setting, ordered[place - 1].layout, run.layout)
+            found += [(program, "between layouts") for program in handed]
+        atoms = range(run.start, run.stop) if forward else range(run.stop - 1, run.start - 1, -1)
+        found += [(run.pricer.program(run.pricer.atoms[atom], direction), f"atom {atom}") for atom in atoms]
+    return found
+
+
+def price_runs(runs: Sequence[Run], exchange_s: float = 0.0) -> StagePrice:
+    """Consecutive runs as one stage; `exchange_s` more synchronise gradients with parts sharded otherwise.
+
+    The whole stage is played, forward, backward and as the last backward of a step. Sums hold for what is
+    additive, the largest transient of any atom for what is not.
+    """
+
+    def ends(direction: str) -> tuple[float, float]:
+        played = play_chain([program for program, _ in programs_of(runs, direction)])
+        return float(played.done[0, -1]), float(max(played.done[0, -1], played.synced[0, -1]))
+
+    forward, _ = ends("forward")
+    _, backward = ends("backward")
+    _, last = ends("last")
+    weight = gather = optimizer = static = activation = transient = scratch = 0.0
+    for run in runs:
+        setting = run.pricer.setting
+        for atom, count in Counter(run.pricer.atoms[run.start : run.stop]).items():
+            kept = state.held(setting, atom)
+            weight += count * float(run.pricer.program(atom, "backward").weight_gradient[0])
+            gather += count * float(state.updated_weights_gather_s(setting, atom)[0])
+            optimizer += count * float(state.optimizer_s(setting, atom)[0])
+            static += count * float(kept.static[0])
+            activation += count * float(kept.activation[0])
+            transient = max(transient, float(kept.transient[0]))
+            scratch = max(scratch, float(kept.scratch[0]))
+    first = runs[0].pricer.setting
+    if first.model.tied and runs[0].start == 0 and runs[-1].stop == len(runs[0].pricer.atoms):
+        # Both ends on the same ranks hold the shared matrix once.
+        shared = Embedding(first.model.vocabulary_parameters)
+        static -= float(state.static_bytes(first, shared)[0])
+        optimizer -= float(state.optimizer_s(first, shared)[0] - first.rates.launch_s)
+    return StagePrice(
+        forward_s=forward,
+        backward_s=backward,
+        backward_weight_s=min(weight, backward),
+        gradient_sync_s=max(last - backward, 0.0) + gather + exchange_s,
+        optimizer_s=optimizer,
+        static_bytes=static,
+        activation_bytes=activation,
+        transient_bytes=transient + scratch,
+        capacity_bytes=first.rates.usable_memory_bytes,
+        workspace_bytes=first.rates.workspace_bytes,
+        fragmentation=first.rates.fragmentation,
+        context_bytes=first.rates.reserved_bytes,
+    )
+
+
+def parameters_of(setting: Setting, atom: Atom) -> float:
+    """Parameters of an atom, whole."""
+    dense, expert = state.parameters_per_rank(setting, atom)
+    layout = setting.layouts[0]
+    return float(dense[0] * layout.tp + expert[0] * layout.tp * layout.ep)

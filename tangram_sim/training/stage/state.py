@@ -1,0 +1,224 @@
+"""What a rank holds of an atom and what data parallelism moves for it: weights, gradients, activations.
+
+Activation accounting follows Korthikanti et al. (arXiv:2205.05198, section 4), generalised to grouped
+queries, gated feed-forwards, experts, latent attention and context parallelism. docs/models/memory.md has the
+equations.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s
+from tangram_sim.cost.kernels import Floats, streaming_s
+from tangram_sim.layers.atoms import Atom, Embedding, Head
+from tangram_sim.models import Block, Experts
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage.gemms import kv_heads
+from tangram_sim.training.stage.setting import Setting
+
+MASK_BYTES = 1.0  # a dropout mask, per number
+MASKED_FRACTION = 0.16  # tokens a masked language model predicts (BERT's 15 %, padded)
+
+
+class Held(NamedTuple):
+    """Bytes of one atom on one rank. Arrays of K."""
+
+    static: Floats  # weights, gradients, optimizer state, at the layout's ZeRO stage
+    activation: Floats  # kept per microbatch in flight
+    transient: Floats  # extra while the atom itself runs
+    scratch: (
+        Floats  # kept from its first backward on and shared by like atoms: gradients as products leave them
+    )
+
+
+def parameters_per_rank(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
+    """(dense, expert) parameters of an atom on one rank before any ZeRO sharding."""
+    if not isinstance(atom, Block):
+        return atom.parameters / setting.tp, np.zeros(len(setting.layouts))
+    hidden, part = setting.model.hidden, atom.feed_forward
+    total = atom.parameters(hidden)
+    experts = part.expert_parameters(hidden) if isinstance(part, Experts) else 0
+    return (total - experts) / setting.tp, experts / (setting.tp * setting.ep)
+
+
+def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
+    """Parameters of an atom on one rank, sharded over the replicas from ZeRO stage `stage` upward.
+
+    Fully sharded experts are cut over their replicas whatever the ZeRO stage.
+    """
+    dense, expert = parameters_per_rank(setting, atom)
+    on = setting.zero >= stage
+    kept = np.where(on, dense / setting.replicas, dense)
+    return kept + np.where(on | setting.fsep, expert / setting.expert_replicas, expert)
+
+
+def _weight_bytes(job: Job) -> float:
+    """Bytes of one weight: frozen ones (adapters) need no more than the type that GEMMs read."""
+    recipe = job.recipe
+    frozen = min(recipe.weight_bytes, recipe.gemm_bytes)
+    return job.trainable * recipe.weight_bytes + (1.0 - job.trainable) * frozen
+
+
+def static_bytes(setting: Setting, atom: Atom) -> Floats:
+    """Weights, gradients and optimizer state of an atom on one rank, as recipe and stack keep them."""
+    recipe, job = setting.job.recipe, setting.job
+    # Where a recipe has a master copy, a sharding optimizer of the stack may keep more (copies of gradients)
+    # or less (no 16-bit shard) for it.
+    master = setting.rates.master_bytes if recipe.master_bytes else 0.0
+    state = job.optimizer_bytes + np.where(setting.zero >= 1, master - recipe.master_bytes, 0.0)
+    return (
+        _sharded(setting, atom, 3) * _weight_bytes(job)
+        + _sharded(setting, atom, 2) * recipe.gradient_bytes * job.trainable
+        + _sharded(setting, atom, 1) * state * job.trainable
+    )
+
+
+def optimizer_s(setting: Setting, atom: Atom) -> Floats:
+    """Seconds of the optimizer update: every state read and written once, bound by memory."""
+    recipe = setting.job.recipe
+    moved = 2 * setting.job.optimizer_bytes + recipe.gradient_bytes + recipe.weight_bytes
+    return streaming_s(_sharded(setting, atom, 1) * moved * setting.job.trainable, setting.rates)
+
+
+def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
+    """All-gather (with `reduce`, all-reduce) of an atom's dense and expert parameters over their replicas.
+
+    Fully sharded experts are not among them (see `_experts_resharded_s`).
+    """
+    dense, expert = parameters_per_rank(setting, atom)
+    operation = all_reduce_s if reduce else all_gather_s
+    replicated = np.where(setting.fsep, 0.0, expert)
+    return setting.rates.data_exposed * (
+        operation(dense * bytes_per_parameter, setting.dp_group)
+        + operation(replicated * bytes_per_parameter, setting.expert_dp_group)
+    )
+
+
+def _experts_resharded_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
+    """FSEP: an all-to-all over all replicas puts a rank's experts together, or takes them apart; else 0."""
+    _, expert = parameters_per_rank(setting, atom)
+    moved = np.where(setting.fsep, expert, 0.0) * bytes_per_parameter
+    return setting.rates.data_exposed * all_to_all_s(moved, setting.dp_group)
+
+
+def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
+    """ZeRO-3 and FSEP: seconds to gather an atom's weights before it runs; 0 for others.
+
+    Every slice beyond the first is one more collective, hence one more latency.
+    """
+    width = _weight_bytes(setting.job)
+    again = np.where(setting.replicas > 1, (setting.slices - 1) * setting.dp_group.once.start, 0.0)
+    gathered = _over_replicas(setting, atom, width, False) + setting.rates.data_exposed * again
+    return np.where(setting.zero >= 3, gathered, 0.0) + _experts_resharded_s(setting, atom, width)
+
+
+def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
+    """Seconds of gradient reduction that an atom causes in one backward pass.
+
+    ZeRO-2 and -3 reduce-scatter after every microbatch (gradients cannot accumulate unsharded);
+    ZeRO-0 all-reduces and ZeRO-1 reduce-scatters after the last one. FSEP takes expert
+    gradients apart after every microbatch.
+    """
+    width = setting.job.recipe.gradient_bytes * setting.job.trainable
+    scattered = _over_replicas(setting, atom, width, False)
+    experts = _experts_resharded_s(setting, atom, width)
+    if not last:
+        return np.where(setting.zero >= 2, scattered, 0.0) + experts
+    return np.where(setting.zero >= 1, scattered, _over_replicas(setting, atom, width, True)) + experts
+
+
+def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
+    """ZeRO-1 and -2: seconds to gather the updated weights behind the optimizer; 0 otherwise."""
+    updated = setting.job.recipe.weight_bytes * setting.job.trainable
+    gathered = _over_replicas(setting, atom, updated, False)
+    return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
+
+
+def drops(setting: Setting, block: Block) -> bool:
+    """Whether a block trains with dropout: GPT's and BERT's, of LayerNorm and plain feed-forwards."""
+    return setting.job.dropout and block.norm_bias and not block.feed_forward.gated
+
+
+def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
+    """(bytes kept of one block without recomputation, bytes of its unfused score matrix).
+
+    Inputs of products are kept for the weight gradients, in the type that products read (fp8 recipes keep
+    the converted copy); of frozen weights only those that adapters on the attention's inputs need.
+    """
+    attention, part, recipe = block.attention, block.feed_forward, setting.job.recipe
+    hidden, tokens, width = setting.model.hidden, setting.tokens, recipe.activation_bytes
+    shards = setting.sequence_shards
+    trained = setting.job.trainable >= 1.0
+    read = min(recipe.gemm_bytes, width)  # of an input kept for a weight gradient
+    copied = read if read < width else 0.0  # beside the one that the attention core or the norm keeps
+    masks = 2 * MASK_BYTES if drops(setting, block) else 0.0
+    # Latent attention also keeps its bottlenecks, before and behind their norms.
+    latent = 2 * (attention.query_rank + attention.kv_rank)
+    # Inputs of the two norms and of the two column-parallel products, and dropout masks.
+    residual = (hidden * (2 * width + (2 if trained else 1) * read + masks) + latent * width) / shards
+    heads = attention.heads / setting.tp
+    projected = heads * (attention.head_dim + attention.value_dim) + kv_heads(setting, attention) * (
+        attention.head_dim + attention.value_dim
+    )
+    output = heads * attention.value_dim * copied if trained else 0.0
+    # What the activation function reads, and its result: the input of the down-projection.
+    per_column = (2.0 if part.gated else 1.0) * width + (read if trained else 0.0)
+    if isinstance(part, Experts):
+        copies = width + (read if trained else 0.0)  # tokens sorted by expert: as combined, as multiplied
+        columns = part.active * part.width + part.shared_width
+        inner = (columns * per_column + part.active * hidden * copies) / setting.tp
+    else:
+        inner = part.width * per_column / setting.tp
+    kept = tokens * (residual + width * projected + output + inner)
+    # Unfused kernels keep the whole matrix, whatever the mask hides: behind the softmax, and behind dropout.
+    per_score = 2 * width + MASK_BYTES if drops(setting, block) else width
+    scores = tokens * setting.job.seq * heads * per_score
+    return kept, np.zeros_like(kept) if setting.rates.fused_attention else scores
+
+
+def _gradient_scratch(setting: Setting, atom: Atom) -> Floats:
+    """Weight gradients in the width of the weights beside wider accumulated ones; of the experts, one's.
+
+    Autograd wants a gradient of the weight's own type for every matrix. Fused kernels that add to fp32
+    gradients hand it a placeholder per shape and keep it.
+    """
+    recipe, job = setting.job.recipe, setting.job
+    dense, expert = parameters_per_rank(setting, atom)
+    if recipe.gradient_bytes <= recipe.weight_bytes:
+        return np.zeros_like(dense)
+    if isinstance(atom, Block) and isinstance(atom.feed_forward, Experts):
+        expert = expert * setting.ep / atom.feed_forward.experts
+    return np.where(setting.zero < 2, (dense + expert) * recipe.weight_bytes * job.trainable, 0.0)
+
+
+def held(setting: Setting, atom: Atom) -> Held:
+    """Memory of one atom on one rank for every layout."""
+    static = static_bytes(setting, atom)
+    width, hidden, tokens = setting.job.recipe.activation_bytes, setting.model.hidden, setting.tokens
+    dense, expert = parameters_per_rank(setting, atom)
+    # The gathered weights of the atom running and of the one prefetched, and its unsharded gradient.
+    job, recipe = setting.job, setting.job.recipe
+    gathered = np.where(setting.zero >= 3, dense + expert, np.where(setting.fsep, expert, 0.0))
+    unsharded = np.where(setting.zero == 2, dense + expert, gathered)
+    transient = 2 * gathered * _weight_bytes(job) + unsharded * recipe.gradient_bytes * job.trainable
+    transient = np.where(setting.zero >= 3, transient / setting.slices, transient)
+    boundary = tokens * hidden * width / setting.sequence_shards
+    if isinstance(atom, Embedding):
+        return Held(static, boundary, transient, np.zeros_like(static))
+    if isinstance(atom, Head):
+        predicted = tokens * (MASKED_FRACTION if setting.model.masked_lm else 1.0)
+        logits = predicted * setting.model.vocab / setting.tp
+        # The loss has logits and their fp32 copy; the product behind it their gradient and the weight's.
+        product = logits * width + _gradient_scratch(setting, atom)
+        # Under sequence parallelism the head's input is gathered, and so is its gradient.
+        gathered = np.where(setting.sequence_shards > 1, 2.0 * predicted * hidden * width, 0.0)
+        peak = np.maximum(logits * (width + 4.0), product) + gathered
+        return Held(static, 2 * boundary, transient + peak, np.zeros_like(static))
+    kept, scores = _block_activation(setting, atom)
+    everything = kept + scores
+    activation = np.select(
+        [setting.recompute == 2, setting.recompute == 1], [boundary, kept], default=everything
+    )
+    # What was not kept comes back while the block's own backward runs (its input is never recomputed).
+    return Held(static, activation, transient + everything - activation, _gradient_scratch(setting, atom))

@@ -1,0 +1,103 @@
+"""What training must at least compute: floating-point operations, and the seconds no layout can go below."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from tangram_sim.clusters import Gpu, Island, Link
+from tangram_sim.cost.kernels import attention_flop, visible_keys
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers.atoms import Atom, Embedding, Head, atoms_of
+from tangram_sim.layouts import Layout
+from tangram_sim.models import Block, FeedForward, Model
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage import gemms
+from tangram_sim.training.stage.block import attention_backward, block_times
+from tangram_sim.training.stage.gemms import Gemm
+from tangram_sim.training.stage.model_ends import logit_gemms, loss_s
+from tangram_sim.training.stage.setting import Setting
+
+
+def lone_setting(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> Setting:
+    """One sequence on one GPU: everything linear in tokens, read off per sequence."""
+    alone = Island(gpu.name, gpu, 1, 1, Link("none", "none", 0.0, 0.0), 0.0, 0.0)
+    return Setting(model, alone, job, 1, (Layout(),), hwdb)
+
+
+def _gemms(setting: Setting, atom: Atom) -> list[Gemm]:
+    if isinstance(atom, Embedding):
+        return []
+    if isinstance(atom, Head):
+        return logit_gemms(setting)
+    found = gemms.input_projections(setting, atom.attention) + gemms.output_projection(
+        setting, atom.attention
+    )
+    part = atom.feed_forward
+    if isinstance(part, FeedForward):
+        return found + gemms.up_projection(setting, part) + gemms.down_projection(setting, part)
+    rows = gemms.balanced_rows(setting, part)
+    found += gemms.expert_up(setting, part, rows) + gemms.expert_down(setting, part, rows)
+    found.append(Gemm(setting.tokens, part.experts, setting.model.hidden))
+    if part.shared_width:
+        shared = FeedForward(part.shared_width, part.gated)
+        found += gemms.up_projection(setting, shared) + gemms.down_projection(setting, shared)
+    return found
+
+
+def _attention_flop(setting: Setting, atom: Atom) -> float:
+    if not isinstance(atom, Block):
+        return 0.0
+    attention, seq = atom.attention, setting.job.seq
+    seen = visible_keys(seq, attention.window, attention.causal)
+    flop = attention_flop(setting.tokens, seen, attention.heads, attention.head_dim, attention.value_dim)
+    return float(flop[0])
+
+
+def _gemm_flop(setting: Setting, atom: Atom) -> float:
+    return sum(
+        float(np.sum(2.0 * gemm.rows * gemm.n * gemm.k * gemm.count)) for gemm in _gemms(setting, atom)
+    )
+
+
+def model_flop(model: Model, job: Job, gpu: Gpu, hwdb: Hwdb) -> float:
+    """Floating-point operations of one step that the model needs: three times forward, without recomputation.
+
+    Frozen weights (adapters) have no weight-gradient products.
+
+    Matrix products including the head, and attention counting only what a causal mask leaves: the
+    convention of MFU in Chowdhery et al. (arXiv:2204.02311) with the causal half left out.
+    """
+    setting = lone_setting(model, gpu, job, hwdb)
+    needed = {
+        atom: (2.0 + job.trainable) * _gemm_flop(setting, atom) + 3.0 * _attention_flop(setting, atom)
+        for atom in set(atoms_of(model))
+    }
+    return job.global_batch * sum(needed[atom] for atom in atoms_of(model))
+
+
+@lru_cache(maxsize=4096)
+def _ideal(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
+    setting = lone_setting(model, gpu, job, hwdb)
+    rates = setting.rates
+    seconds: dict[Atom, float] = {}
+    for atom in dict.fromkeys(atoms_of(model)):
+        total = (2.0 + job.trainable) * _gemm_flop(setting, atom) / rates.gemm_flop_per_s
+        if isinstance(atom, Head):
+            total += float(loss_s(setting)[0] - rates.launch_s) * (5.0 / 3.0)
+        if isinstance(atom, Block):
+            times = block_times(setting, atom)
+            core = float(times.attention[0]) - (1 if rates.fused_attention else 3) * rates.launch_s
+            total += core * (1.0 + attention_backward(setting))
+            streamed = 2 * float(times.norm[0]) + float(times.activation[0]) - 3 * rates.launch_s
+            total += 2.5 * streamed
+        seconds[atom] = max(total, 1e-12)
+    return tuple(seconds[atom] for atom in atoms_of(model))
+
+
+def ideal_seconds(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
+    """Per atom, GPU-seconds that one sequence costs at least on `gpu`, forward and backward.
+
+    Arithmetic at the effective rates and unavoidable streaming, perfectly divided; no launches, no
+    weight traffic, no communication. Every layout's ranks together spend at least this.
+    """
+    return _ideal(model, gpu, job, hwdb)

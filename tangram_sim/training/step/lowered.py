@@ -1,0 +1,162 @@
+"""A whole plan lowered to the op graph of one training step, and what playing it forecasts."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tangram_sim.cost.collectives import transfer_s
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.opgraph import OpGraph
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.training.plan import Pipeline, Plan, Stage, StagePrice
+from tangram_sim.training.schedules import StageTimes, StepTemplate, in_flight, step_template
+from tangram_sim.training.stage import peaks
+from tangram_sim.training.stage.parts import Holders, PartPrices, one_part_one_layout, stage_of_parts
+from tangram_sim.training.stage.prices import StagePrices
+from tangram_sim.training.stage.sharing import atoms_held, holders_by_atom
+from tangram_sim.training.step.boundary import boundary_s, flows
+from tangram_sim.training.step.links import with_links
+from tangram_sim.training.step.node_links import with_node_links
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredStep:
+    """One pipeline of a plan, ready to be played."""
+
+    pipeline: Pipeline
+    placement: Placement
+    template: StepTemplate
+    times: StageTimes
+    boundary_bytes: float  # activations of one microbatch between two stages
+    prices: tuple[tuple[StagePrice, ...], ...]  # per stage, per chunk
+    in_flight: tuple[int, ...]  # activation sets held at peak, per stage
+    # [stage][part][chunk] of a mixed pipeline; empty in the simple case, where `prices` says it all.
+    part_prices: tuple[tuple[tuple[StagePrice, ...], ...], ...] = ()
+    holders: Holders = ()  # who holds each atom, in a mixed pipeline or beside others
+
+    def allocated_bytes(self, stage: int) -> float:
+        """Peak of all tensors of one rank of a stage, of its fullest part."""
+        return peaks.allocated_bytes(self.prices[stage], self.in_flight[stage])
+
+    def reserved_bytes(self, stage: int) -> float:
+        """Peak of what the allocator of one rank holds."""
+        return peaks.reserved_bytes(self.prices[stage], self.in_flight[stage])
+
+    def peak_bytes(self, stage: int) -> float:
+        """Peak memory of one rank of a stage, as the driver shows it: what must fit."""
+        return peaks.device_bytes(self.prices[stage], self.in_flight[stage])
+
+    def of_part(self, stage: int, part: int) -> tuple[StagePrice, ...]:
+        """Prices of one part of a stage, per chunk."""
+        return self.part_prices[stage][part] if self.part_prices else self.prices[stage]
+
+    def capacity_bytes(self, stage: int) -> float:
+        """What the GPU of one rank of a stage holds in all."""
+        return peaks.capacity_bytes(self.prices[stage])
+
+    def fits(self) -> bool:
+        """Whether every stage fits its memory."""
+        return all(self.peak_bytes(stage) <= self.capacity_bytes(stage) for stage in range(len(self.prices)))
+
+    def graph(self) -> OpGraph:
+        """The op graph with durations, memory and shared links, for timelines and the reference engine."""
+        if self.holders:
+            return with_node_links(self.bare_graph(), [self], stage_of=self.template.stage)
+        graph = self.bare_graph()
+        return with_links(graph, self.template, self.pipeline, self.placement, self.boundary_bytes)
+
+    def bare_graph(self) -> OpGraph:
+        """The op graph with durations and memory; no transfer crosses a shared link."""
+        static = [
+            sum(chunk.static_bytes for chunk in chunks) + max(chunk.transient_bytes for chunk in chunks)
+            for chunks in self.prices
+        ]
+        activation = [[chunk.activation_bytes for chunk in chunks] for chunks in self.prices]
+        graph = self.template.with_memory(np.array(static), np.array(activation))
+        return replace(graph, duration_s=self.template.with_durations(self.times).duration_s)
+
+
+@dataclass
+class Lowering:
+    """Lowers plans of one model, cluster and job; stages and roads seen before are not priced again."""
+
+    placement: Placement
+    prices: StagePrices
+    parts: PartPrices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parts = PartPrices(self.placement, self.prices)
+
+    @classmethod
+    def of(cls, plan: Plan, hwdb: Hwdb) -> "Lowering":
+        """The lowering for plans like `plan`."""
+        return cls(Placement(plan.cluster, hwdb), StagePrices(plan.model, plan.job, hwdb))
+
+    def lower(self, pipeline: Pipeline, holders: Holders = ()) -> LoweredStep:
+        """One pipeline as a step; `holders` says who holds each atom where it runs beside others.
+
+        Raises BadInputError for decisions that do not hold together (layouts and ranks, shares of a
+        microbatch, numbers of chunks).
+        """
+        job, model = self.prices.job, self.prices.model
+        stages = pipeline.stages
+        depth, chunks = len(stages), max(1, *(len(stage.chunks) for stage in stages))
+        if not holders and not one_part_one_layout(stages):
+            holders = holders_by_atom((pipeline,), model.layers)
+        template = step_template(
+            job.schedule, depth, pipeline.microbatches, chunks, tied=model.tied and depth > 1
+        )
+        held = tuple(
+            in_flight(job.schedule, depth - 1 - place, depth, chunks, pipeline.microbatches)
+            for place in range(depth)
+        )
+        by_part: tuple[tuple[tuple[StagePrice, ...], ...], ...] = ()
+        if holders:
+            by_part = tuple(self.parts.stage(stage, pipeline.microbatch, holders) for stage in stages)
+            splits = template.order.splits_backward
+            prices = tuple(stage_of_parts(parts, held[place], splits) for place, parts in enumerate(by_part))
+        else:
+            prices = tuple(self._stage(stage, pipeline.microbatch, model.layers) for stage in stages)
+        if any(len(row) != chunks for row in prices):
+            raise BadInputError(f"stages of one pipeline need the same number of chunks, up to {chunks} here")
+        size = pipeline.microbatch * job.seq * model.hidden * job.recipe.activation_bytes
+        sends = np.zeros(depth)
+        for boundary in range(depth if chunks > 1 else depth - 1):
+            after = stages[(boundary + 1) % depth]
+            if after is not stages[boundary]:
+                if holders:
+                    sends[boundary] = boundary_s(flows(stages[boundary], after), self.placement, size)
+                else:
+                    sends[boundary] = self.placement.transfer_s(stages[boundary].ranks, after.ranks, size)
+        times = StageTimes(
+            forward_s=np.array([[chunk.forward_s for chunk in row] for row in prices]),
+            backward_input_s=np.array(
+                [[chunk.backward_s - chunk.backward_weight_s for chunk in row] for row in prices]
+            ),
+            backward_weight_s=np.array([[chunk.backward_weight_s for chunk in row] for row in prices]),
+            send_forward_s=sends,
+            send_backward_s=sends,
+            sync_s=np.array([sum(chunk.gradient_sync_s for chunk in row) for row in prices]),
+            optimizer_s=np.array([sum(chunk.optimizer_s for chunk in row) for row in prices]),
+            tied_s=self._tied_s(stages),
+        )
+        return LoweredStep(pipeline, self.placement, template, times, size, prices, held, by_part, holders)
+
+    def _stage(self, stage: Stage, microbatch: int, layers: int) -> tuple[StagePrice, ...]:
+        island, layout = self.placement.island(stage.ranks), stage.layout
+        if layout.gpus != len(stage.ranks):
+            raise BadInputError(
+                f"layout {layout} occupies {layout.gpus} GPUs, the stage has {len(stage.ranks)} ranks"
+            )
+        runs = atoms_held(stage, layers)
+        return tuple(self.prices.price(island, layout, microbatch, start, stop) for start, stop in runs)
+
+    def _tied_s(self, stages: tuple[Stage, ...]) -> float:
+        """All-reduce of the gradient of a tied matrix held by the first and the last stage."""
+        model, job = self.prices.model, self.prices.job
+        if not model.tied or len(stages) < 2:
+            return 0.0
+        size = model.vocabulary_parameters * job.recipe.gradient_bytes
+        rate, latency = self.placement.road(stages[0].ranks, stages[-1].ranks)
+        return transfer_s(size, rate, 2 * latency)

@@ -1,0 +1,162 @@
+"""How predicted steps answer to the five parameters of a software stack: tables that a fit can interpolate.
+
+A prediction takes milliseconds and a fit asks for thousands of every run. Three facts make a small table do:
+times are homogeneous (all costs times s = the step times s), exposures act almost linearly, and the host's
+dispatch acts piecewise linearly, with one knee where it overtakes the device. Costs that no parameter
+scales (transfers between stages, exchanges of experts) are kept in a table of their own.
+"""
+
+import csv
+import io
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.opgraph import FloatArray
+from tangram_sim.validation.published.predict import Prediction, Predictor
+from tangram_sim.validation.published.reading import Run
+
+HEADER = ("gpu", "dtype", "kernel", "stack", "version", "parameter", "value", "sigma", "n", "source", "date")
+# Seconds per kernel at which steps are predicted; geometric, so that the knee is met equally well everywhere.
+DISPATCH = np.array([2, 8, 16, 28, 45, 65, 90, 130]) * 1e-6
+EXPOSED = np.array([0.3, 1.0, 2.0])  # the other factors at which steps are predicted
+KNOTS = (1, 5)  # entries of DISPATCH at which exposures are varied
+
+
+class Parameters(NamedTuple):
+    """What distinguishes one software stack from another: only these are fitted."""
+
+    time_scale: float = 1.0  # factor on kernel times
+    attention_scale: float = 1.0  # factor on those of the attention core alone
+    dispatch_s: float = 5e-6  # host seconds per kernel
+    tensor_exposed: float = 1.0  # factor on tensor-parallel communication
+    data_exposed: float = 1.0  # factor on data-parallel communication
+
+
+KEYS = (
+    ("stack", "time_scale"),
+    ("stack", "attention_scale"),
+    ("dispatch", "seconds"),
+    ("stack", "tensor_exposed"),
+    ("stack", "data_exposed"),
+)  # (kernel, parameter) of the efficiency row of each field of Parameters
+
+
+def with_stacks(overlays: Sequence[Path], stacks: Iterable[str], parameters: Parameters) -> Hwdb:
+    """The database with `overlays` and rows of some stacks on top, in memory once it returns."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADER)
+    for stack in stacks:
+        for (kernel, parameter), value in zip(KEYS, parameters, strict=True):
+            writer.writerow(("*", "*", kernel, stack, "", parameter, f"{value:.6g}", 0, 0, "candidate", ""))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "efficiency"
+        folder.mkdir()
+        (folder / "candidate.csv").write_text(text.getvalue(), encoding="utf-8")
+        return Hwdb.load([*overlays, Path(name)])
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """Predicted seconds of N runs as a function of Parameters."""
+
+    base: FloatArray  # [N, dispatch]: factors 1
+    attention: FloatArray  # [N, knot, factor]: seconds more or less than at factor 1
+    tensor: FloatArray  # [N, knot, factor]
+    data: FloatArray  # [N, knot, factor]
+    other: FloatArray  # [N, knot, factor]: of what no parameter scales
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "Surface":
+        """The surface of some of the runs, by index or mask."""
+        return Surface(
+            self.base[rows], self.attention[rows], self.tensor[rows], self.data[rows], self.other[rows]
+        )
+
+    def seconds(self, at: Parameters) -> FloatArray:
+        """Steps of all runs, seconds [N]; beyond the table's ends the last slope goes on."""
+        scale = at.time_scale
+        dispatch = at.dispatch_s / scale
+        low, share = _bracket(DISPATCH, dispatch)
+        total: FloatArray = self.base[:, low] * (1 - share) + self.base[:, low + 1] * share
+        knot, part = _bracket(DISPATCH[list(KNOTS)], dispatch)
+        part = min(max(part, 0.0), 1.0)
+        factors = (
+            (self.attention, at.attention_scale),
+            (self.tensor, at.tensor_exposed / scale),
+            (self.data, at.data_exposed / scale),
+            (self.other, 1 / scale),
+        )
+        for table, factor in factors:
+            column, along = _bracket(EXPOSED, factor)
+            found = table[:, :, column] * (1 - along) + table[:, :, column + 1] * along
+            total = total + found[:, knot] * (1 - part) + found[:, knot + 1] * part
+        return scale * np.maximum(total, 1e-9)
+
+
+def _bracket(grid: FloatArray, value: float) -> tuple[int, float]:
+    """(index of the interval's left end, share of the way to its right end)."""
+    low = min(max(int(np.searchsorted(grid, value)) - 1, 0), len(grid) - 2)
+    return low, float((value - grid[low]) / (grid[low + 1] - grid[low]))
+
+
+def surface(
+    runs: Sequence[Run], overlays: Sequence[Path] = (), progress: Callable[[str], None] | None = None
+) -> Surface:
+    """Predict every run at the points of the table. Runs must be predictable (see `settled`)."""
+    n, stacks = len(runs), sorted({run.job.stack for run in runs})
+    base = np.zeros((n, len(DISPATCH)))
+    attention, tensor, data, other = (np.zeros((n, len(KNOTS), len(EXPOSED))) for _ in range(4))
+    everyone = list(range(n))
+    split = [i for i, run in enumerate(runs) if run.layout.tp > 1]
+    copied = [i for i, run in enumerate(runs) if run.layout.dp * run.layout.cp > 1]
+    crossed = [i for i, run in enumerate(runs) if run.layout.pp * run.layout.ep * run.layout.cp > 1]
+
+    def fill(
+        column: FloatArray,
+        of: Iterable[int],
+        at: Parameters,
+        minus: FloatArray | float,
+        slower: float = 1.0,
+    ) -> None:
+        if progress:
+            progress(f"predicting at {at}")
+        predictor = Predictor(with_stacks(overlays, stacks, at))
+        for i in of:
+            found = predictor.predict(runs[i])
+            if isinstance(found, Prediction):
+                less = minus[i] if isinstance(minus, np.ndarray) else minus
+                column[i] = found.step_s / slower - less
+
+    for d, seconds in enumerate(DISPATCH):
+        fill(base[:, d], everyone, Parameters(dispatch_s=float(seconds)), 0.0)
+    for k, d in enumerate(KNOTS):
+        for e, exposed in enumerate(EXPOSED):
+            if exposed == 1.0:
+                continue
+            at = Parameters(dispatch_s=float(DISPATCH[d]))
+            fill(attention[:, k, e], everyone, at._replace(attention_scale=float(exposed)), base[:, d])
+            fill(tensor[:, k, e], split, at._replace(tensor_exposed=float(exposed)), base[:, d])
+            fill(data[:, k, e], copied, at._replace(data_exposed=float(exposed)), base[:, d])
+            # All that parameters scale `slower` times as long, and the step that many times shorter.
+            slower = 1 / float(exposed)
+            everything = Parameters(slower, 1.0, at.dispatch_s * slower, slower, slower)
+            fill(other[:, k, e], crossed, everything, base[:, d], slower)
+    return Surface(base, attention, tensor, data, other)
+
+
+def settled(prediction: Prediction) -> Run:
+    """The run with its recomputation as settled: what fits does not depend on a stack's times."""
+    kind, run = prediction.recompute, prediction.run
+    if kind in ("none", "selective"):
+        return replace(run, recompute=kind)
+    first, _, count = kind.partition("full x")
+    if first in ("", "none, ") and count.isdigit():
+        return replace(run, recompute="full", full_layers=int(count))
+    return run

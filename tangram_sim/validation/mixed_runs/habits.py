@@ -1,0 +1,157 @@
+"""What a training framework does differently from the step template: DeepSpeed's pipeline engine.
+
+Sources: microsoft/DeepSpeed v0.3 deepspeed/runtime/pipe/engine.py and p2p.py (instructions run one after the
+other; gradients are reduced by `ReduceGrads` behind the last backward; tied gradients by every replica for
+itself; a send is a broadcast in a group of two on the compute stream), DachengLi1/AMP examples/ds_config.json
+("fp32_allreduce": true). Sailor's fork is of the same line.
+
+Which algorithm NCCL takes: NVIDIA/nccl 01afd20 (2020) src/graph/tuning.cc. Where one Ethernet port bounds
+both, it counts n/(2(n-1)) of the port's rate for a ring and 0.45 for a tree: large reductions go round a ring
+over two nodes as well, where a tree would be faster.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim.cost.collectives import all_reduce_s, transfer_s
+from tangram_sim.layers.atoms import Head
+from tangram_sim.training.schedules import StageTimes
+from tangram_sim.training.stage.runs import Run
+from tangram_sim.training.stage.sharing import atoms_held, holders_by_atom
+from tangram_sim.training.stage.state import parameters_per_rank
+from tangram_sim.training.step.boundary import boundary_s, flows
+from tangram_sim.training.step.lowered import LoweredStep, Lowering
+from tangram_sim.training.step.side_by_side import LoweredPlan
+from tangram_sim.validation.published.defaults import Software
+from tangram_sim.validation.published.stacks import stack_of
+
+BUCKET = 5e8  # elements that `buffered_allreduce_fallback` (deepspeed/runtime/engine.py) reduces at once
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkTraits:
+    """How a framework departs from overlapping everything it can."""
+
+    reduces_last: bool = False  # gradients after the last backward, none beside it
+    lockstep: bool = False  # neighbours meet between passes (`lockstep.py`)
+    tied_by_replica: bool = False  # every replica exchanges the tied matrix for itself
+    rings_only: bool = False  # NCCL's tuner takes no trees between nodes of one Ethernet port
+    sends_masks: bool = False  # the mask goes forward too, and whole gradients back from every tensor rank
+    updates: float = 1.0  # an optimizer step over reading and writing every state once
+
+
+PIPELINE_ENGINE = FrameworkTraits(True, True, True, True, True)
+MASK_BYTES = 2.0  # of an element of the attention mask, which NCCL carries as fp16
+
+
+# An optimizer of many small kernels (unscaling, norms, moments, casts): a layer's update in the profiles of
+# eth-easl/sailor cf2c8e3 over one pass through memory, 10.0 to 14.6 on six GPU kinds (traces/sailor).
+UPDATES = {"sailor": 11.7}
+
+
+def habits_of(software: Software) -> FrameworkTraits:
+    """The habits of a framework: all lines of Megatron-DeepSpeed train through DeepSpeed's engine."""
+    engine = PIPELINE_ENGINE if "deepspeed" in software.name.lower() else FrameworkTraits()
+    return replace(engine, updates=UPDATES.get(stack_of(software), 1.0))
+
+
+WITH_CONSTANTS = ("amp",)  # stacks with rows fitted in lockstep
+
+
+def stack_under(habits: FrameworkTraits, stack: str) -> str:
+    """The stack whose efficiency rows apply: constants fitted with these habits hold only with them."""
+    return f"{stack}-pipe" if habits.lockstep and stack in WITH_CONSTANTS else stack
+
+
+def with_habits(lowered: LoweredPlan, lowering: Lowering, habits: FrameworkTraits) -> LoweredPlan:
+    """The plan with gradients and tied matrices synchronised as the framework does it."""
+    steps = []
+    for step in lowered.steps:
+        times = step.times
+        if habits.reduces_last:
+            sync = np.array([_reduction_s(step, stage, lowering) for stage in range(len(step.prices))])
+            if any(_zero_stages(step)):  # updated weights are gathered behind
+                sync = np.maximum(times.sync_s, sync)
+            times = replace(times, sync_s=sync)
+        if habits.tied_by_replica and times.tied_s:
+            times = replace(times, tied_s=_tied_s(step, lowering))
+        if habits.updates != 1.0:
+            times = replace(times, optimizer_s=times.optimizer_s * habits.updates)
+        if habits.sends_masks:
+            times = _whole_sends(step, times, lowering)
+        steps.append(replace(step, times=times))
+    return LoweredPlan(tuple(steps), lowered.layers)
+
+
+def _reduction_s(step: LoweredStep, stage: int, lowering: Lowering) -> float:
+    """Seconds of all gradient reductions of a stage one after the other, on its slowest part."""
+    noun, layers = step.pipeline.stages[stage], lowering.prices.model.layers
+    holders = step.holders or holders_by_atom((step.pipeline,), layers)
+    slowest = 0.0
+    for part in noun.parts:
+        total = 0.0
+        for start, stop in atoms_held(noun, layers):
+            runs, _ = lowering.parts.runs(part, start, stop, holders)
+            total += sum(_run_reduction_s(run, noun.embedding) for run in runs)
+        slowest = max(slowest, total)
+    return slowest
+
+
+def _zero_stages(step: LoweredStep) -> set[int]:
+    """ZeRO stages of all layouts of a pipeline."""
+    parts = (part for stage in step.pipeline.stages for part in stage.parts)
+    return {one.layout.zero_stage for part in parts for one in part.layouts}
+
+
+def _run_reduction_s(run: Run, embedding: bool) -> float:
+    """Seconds to reduce the gradients of a run of atoms: flattened into buckets where they are all-reduced.
+
+    A tied matrix is one parameter of a stage that has the `embedding` as well as the head.
+    """
+    setting, atoms = run.pricer.setting, run.pricer.atoms[run.start : run.stop]
+    if setting.zero[0] or any(parameters_per_rank(setting, atom)[1].any() for atom in atoms):
+        return sum(float(run.pricer.program(atom, "last").gradients[0]) for atom in atoms)
+    count = sum(float(parameters_per_rank(setting, atom)[0][0]) for atom in atoms)
+    if embedding and setting.model.tied and isinstance(atoms[-1], Head):
+        count -= setting.model.vocabulary_parameters / float(setting.tp[0])
+    buckets = max(1, math.ceil(count / BUCKET))
+    size = count / buckets * setting.job.recipe.gradient_bytes * setting.job.trainable
+    return setting.rates.data_exposed * buckets * float(all_reduce_s(size, setting.dp_group)[0])
+
+
+def _whole_sends(step: LoweredStep, times: StageTimes, lowering: Lowering) -> StageTimes:
+    """Times of sends of the engine, from every tensor-parallel rank to its counterpart in the next stage.
+
+    Forward, hidden states are partitioned over the ranks, and each also sends the causal mask of one sequence
+    (GPT2ModelPipe passes both on); backward every rank sends the whole gradient (is_pipe_partitioned,
+    is_grad_partitioned).
+    """
+    job, stages = lowering.prices.job, step.pipeline.stages
+    forward, backward = times.send_forward_s.copy(), times.send_backward_s.copy()
+    for boundary in range(len(stages) - 1):
+        before, after = stages[boundary], stages[boundary + 1]
+        moving = flows(before, after)
+        width = max(part.layouts[-1].layout.tp for part in before.parts)
+        replicas = sum(part.layouts[-1].layout.dp for part in before.parts)
+        size = width * step.boundary_bytes
+        mask = width * replicas * job.seq * job.seq * MASK_BYTES
+        forward[boundary] = boundary_s(moving, step.placement, step.boundary_bytes + mask)
+        backward[boundary] = boundary_s(moving, step.placement, size)
+    return replace(times, send_forward_s=forward, send_backward_s=backward)
+
+
+def _tied_s(step: LoweredStep, lowering: Lowering) -> float:
+    """Every replica of the first stage all-reduces its copy with its counterpart in the last one.
+
+    In the width of the activations: fp32_allreduce concerns the reduction over replicas only.
+    """
+    model, job, stages = lowering.prices.model, lowering.prices.job, step.pipeline.stages
+    replicas = max(
+        sum(part.layouts[0].layout.dp * part.layouts[0].layout.cp for part in stages[end].parts)
+        for end in (0, -1)
+    )
+    size = replicas * model.vocabulary_parameters * job.recipe.activation_bytes
+    rate, latency = lowering.placement.road(stages[0].ranks, stages[-1].ranks)
+    return transfer_s(size, rate, 2 * latency)

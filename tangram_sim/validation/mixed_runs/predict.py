@@ -1,0 +1,63 @@
+"""Mixed runs predicted: the row's own plan lowered and played, as its framework runs it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tangram_sim.errors import TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import lower_plan
+from tangram_sim.validation.mixed_runs.habits import habits_of, with_habits
+from tangram_sim.validation.mixed_runs.lockstep import lockstep_graph
+from tangram_sim.validation.mixed_runs.reading import MixedRun, read_run
+from tangram_sim.validation.published.table import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class MixedPrediction:
+    """What is predicted of one run."""
+
+    run: MixedRun
+    step_s: float
+    fits: bool
+    fullness: float  # peak memory over capacity of the fullest rank
+
+    @property
+    def error(self) -> float | None:
+        """Signed relative error; None where nothing was measured."""
+        return self.step_s / self.run.measured_s - 1 if self.run.measured_s else None
+
+    @property
+    def source_error(self) -> float | None:
+        """The same of the source's own prediction; None where it has none."""
+        if not self.run.measured_s or not self.run.source_s:
+            return None
+        return self.run.source_s / self.run.measured_s - 1
+
+
+def predict_rows(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> list[MixedPrediction | Problem]:
+    """A prediction, or a problem with its reason, for every row; order kept."""
+    return [predict_row(row, hwdb, number) for number, row in enumerate(rows, 1)]
+
+
+def predict_row(row: Mapping[str, str], hwdb: Hwdb, number: int = 1) -> MixedPrediction | Problem:
+    """One row; `number` names it where its id is blank."""
+    read = read_run(row, hwdb, number)
+    if isinstance(read, Problem):
+        return read
+    try:
+        return predict(read, hwdb)
+    except TangramError as error:
+        return Problem(read.id, read.source_id, str(error))
+
+
+def predict(run: MixedRun, hwdb: Hwdb) -> MixedPrediction:
+    """One run. Raises TangramError where its plan cannot be priced."""
+    from tangram_sim.sim import contention
+
+    habits = habits_of(run.software)
+    lowering = Lowering.of(run.plan, hwdb.with_rings_only() if habits.rings_only else hwdb)
+    lowered = with_habits(lower_plan(run.plan, lowering), lowering, habits)
+    graph = lockstep_graph(lowered.steps[0]) if habits.lockstep else lowered.graph()
+    played = contention.play(graph)
+    return MixedPrediction(run, played.makespan_s, lowered.fits(), lowered.fullness())

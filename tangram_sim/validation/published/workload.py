@@ -1,0 +1,200 @@
+"""Cells about the work: model, job, schedule, recomputation and sharding, with defaults for blanks."""
+
+import re
+from dataclasses import replace
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.layouts import RECOMPUTE
+from tangram_sim.models import Model
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, Job
+from tangram_sim.validation.published import defaults, shapes
+from tangram_sim.validation.published.cells import CellError, Cells
+
+
+def model(cells: Cells, run_by: defaults.Software, tp: int, seq: int) -> Model:
+    """The model that the shape columns describe. Raises CellError where no default can help."""
+    layers, hidden = cells.needed("layers", "hidden")
+    heads, kv_heads = cells.count("heads"), cells.count("kv_heads")
+    if heads is None:
+        heads, why = defaults.heads(hidden)
+        cells.assume("heads", heads, why)
+    if kv_heads is None:
+        kv_heads = heads
+        cells.assume("kv_heads", heads, "as many as heads")
+    if heads % tp:
+        whole = -(-heads // tp) * tp
+        cells.assume("heads", whole, f"{heads} is no multiple of tp {tp}")
+        heads, kv_heads = whole, whole if kv_heads == heads else kv_heads
+    experts, active, expert_ffn = (cells.count(name, 0) or 0 for name in ("experts", "topk", "moe_ffn"))
+    kind = cells.text("ffn_kind").lower()
+    if kind not in ("plain", "gated", ""):
+        raise CellError(f"ffn_kind is {kind!r}; known are plain and gated")
+    if not kind:
+        kind = "gated" if experts or kv_heads < heads else "plain"
+        cells.assume("ffn_kind", kind, "gated goes with grouped key heads or experts")
+    ffn = cells.count("ffn")
+    if ffn is None and not experts:
+        ffn = 4 * hidden if kind == "plain" else -(-8 * hidden // 3 // 256) * 256
+        cells.assume("ffn", ffn, "4 x hidden; gated 8/3 x hidden, rounded up to 256")
+    if experts and not expert_ffn:
+        expert_ffn = ffn or 4 * hidden
+        cells.assume("moe_ffn", expert_ffn, "as the dense feed-forward")
+    if experts and not active:
+        active = min(2, experts)
+        cells.assume("topk", active, "usual")
+    vocab = cells.count("vocab")
+    if vocab is None:
+        vocab, why = defaults.vocab(run_by, kind == "gated", tp)
+        cells.assume("vocab", vocab, why)
+    if max(layers, hidden, heads) > 1_000_000 or heads > hidden:
+        raise CellError(f"{layers} layers of {hidden} columns in {heads} heads is no model")
+    if shapes.latent(hidden, heads, experts > 0):
+        cells.assume("attention", "latent", "heads too narrow for their number: DeepSeek's MLA sizes")
+    masked = "mlm" in cells.text("task").lower()
+    return shapes.model_of(
+        layers,
+        hidden,
+        heads,
+        kv_heads,
+        ffn or 0,
+        kind == "gated",
+        vocab,
+        seq,
+        experts,
+        active,
+        expert_ffn,
+        masked,
+    )
+
+
+def per_rank(cells: Cells, gbs: int, dp: int) -> int:
+    """Sequences per data-parallel rank and microbatch, from the accumulation steps if they are stated."""
+    steps = cells.count("grad_accum")
+    if steps:
+        return max(gbs // (steps * dp), 1)
+    cells.assume("mbs", defaults.MICROBATCH, "usual of large models")
+    return defaults.MICROBATCH
+
+
+def schedule(
+    cells: Cells, run_by: defaults.Software, layers: int, pp: int, microbatches: int
+) -> tuple[int, str]:
+    """(chunks per stage, schedule)."""
+    text = cells.text("schedule").lower()
+    vpp = cells.count("vpp")
+    if vpp is None and text in ("1f1b", "gpipe"):
+        vpp = 1
+    if vpp is None:
+        vpp, why = defaults.chunks(run_by, layers, pp, microbatches)
+        cells.assume("vpp", vpp, why)
+    if vpp > 1 and pp == 1:
+        cells.assume("vpp", 1, f"{vpp} is stated, which means nothing without a pipeline")
+        vpp = 1
+    if vpp > 1 and pp * vpp > layers:
+        fewer = max(layers // pp, 1)
+        cells.assume(
+            "vpp",
+            fewer,
+            f"{vpp} x pp {pp} is more than the {layers} layers: ends hold embedding or head alone",
+        )
+        vpp = fewer
+    if vpp > 1:
+        return vpp, "interleaved"
+    return 1, "gpipe" if "gpipe" in text else "zb-h1" if text.startswith(("zb", "zero")) else "1f1b"
+
+
+def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq: int, schedule: str) -> Job:
+    """Precision, optimizer and what the software does to both; adapters train a share of the model."""
+    gpu = cluster.groups[0].node.gpu
+    recipe = cells.text("dtype").lower()
+    if not recipe:
+        recipe, why = defaults.dtype(run_by, gpu)
+        cells.assume("dtype", recipe, why)
+    if recipe not in RECIPES:
+        raise CellError(f"dtype is {recipe!r}; known are {', '.join(RECIPES)}")
+    optimizer = cells.text("optimizer").lower()
+    if not optimizer:
+        optimizer, why = defaults.optimizer(run_by)
+        cells.assume("optimizer", optimizer, why)
+    if optimizer not in OPTIMIZER_STATE_BYTES:
+        raise CellError(f"optimizer is {optimizer!r}; known are {', '.join(OPTIMIZER_STATE_BYTES)}")
+    job = Job(
+        gbs,
+        seq,
+        recipe,
+        optimizer,
+        schedule,
+        gradient_bytes=0.0 if recipe in ("fp32", "tf32") else defaults.gradient_bytes(run_by),
+        flash_attention=defaults.flash_attention(run_by),
+        dropout=defaults.dropout(run_by),
+    )
+    if "lora" not in cells.text("task").lower():
+        return job
+    share = cells.number("trainable")
+    if share is None:
+        share = defaults.TRAINABLE_SHARE
+        cells.assume("trainable", share, "adapters of rank 16")
+    return replace(job, trainable=min(share, 1.0))
+
+
+def recompute(cells: Cells) -> tuple[str, int]:
+    """(kind or "" for unstated, full layers of a stage or 0)."""
+    text = cells.text("recompute").lower()
+    if not text:
+        cells.assume("recompute", "ladder", "none, then selective, then the fewest full layers that fit")
+        return "", 0
+    kind = text.split()[0].strip("(,;:")
+    if kind in ("no", "off", "false"):
+        kind = "none"
+    if kind not in RECOMPUTE:
+        raise CellError(f"recompute is {text!r}; known are {', '.join(RECOMPUTE)} and full on N layers")
+    some = re.search(r"on (\d+) layers", text)
+    return kind, int(some[1]) if some else 0
+
+
+def expert_degree(cells: Cells, ep: int, tp: int) -> int:
+    """Expert parallelism over dp x cp: where tp does not split experts (etp 1), part of ep lies across tp."""
+    etp = cells.count("etp") or tp
+    if ep == 1 or etp == tp:
+        return ep
+    across = max(min(tp // etp, ep), 1)
+    cells.assume(
+        "ep", ep // across, f"{ep} with etp {etp}: {across} of it across tp, priced as splitting experts"
+    )
+    return max(ep // across, 1)
+
+
+def zero_stage(cells: Cells, run_by: defaults.Software) -> int:
+    """ZeRO stage from words like fsdp-zero3, distributed-optimizer-zero1, none (DDP)."""
+    text = cells.text("sharding").lower()
+    if not text:
+        stage, why = defaults.zero_stage(run_by)
+        cells.assume("zero_stage", stage, why)
+        return stage
+    if found := re.search(r"zero[-_ ]?(?:stage)?[-_ ]?(\d)", text):
+        stage = int(found[1])
+        if stage > 3:
+            raise CellError(f"sharding is {text!r}; ZeRO has stages 0 to 3")
+        return stage
+    if text.startswith("none"):
+        return 0
+    if "fsdp" in text or "fully" in text:
+        return 3
+    if "optimizer" in text:
+        return 1
+    raise CellError(f"sharding is {text!r}; give none, zero1, zero2 or zero3")
+
+
+def sequence_parallel(cells: Cells, run_by: defaults.Software, tp: int) -> bool:
+    """Whether norms and residuals are sharded over the tensor-parallel group."""
+    text = cells.text("seq_parallel").lower()
+    if text in ("yes", "true", "on", "1"):
+        return tp > 1
+    if text in ("no", "false", "off", "0"):
+        return False
+    if text:
+        raise CellError(f"seq_parallel is {text!r}; give yes or no")
+    on, why = defaults.sequence_parallel(run_by, tp)
+    if tp > 1:
+        cells.assume("seq_parallel", "yes" if on else "no", why)
+    return on
