@@ -28,7 +28,7 @@ _PUBLIC = {
     "plan": ("tangram_sim.studies.api", "plan"),
     "estimate": ("tangram_sim.studies.api", "estimate"),
     "estimate_many": ("tangram_sim.studies.api", "estimate_many"),
-    "Uniform": ("tangram_sim.planners.uniform", "Uniform"),
+    "Uniform": ("tangram_sim.planners.uniform.layouts", "Uniform"),
     "simulate": ("tangram_sim.studies.api", "simulate"),
 }
 

@@ -14,11 +14,12 @@ from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Counts, SearchOptions
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.engine import tangram, usable_islands
+from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s
 from tangram_sim.planners.tangram.fleets.patterns import SEQUENCES, FleetProblem
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.planners.uniform.trivial import layouts
+from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import EVERY_PLAN, FLEETS
 from tangram_sim.training.job import Job

@@ -20,7 +20,7 @@ from tangram_sim.parallelizers.layouts import layouts
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.peers.sailor import Sailor
 from tangram_sim.planners.tangram.composition.compose import Composed
-from tangram_sim.planners.tangram.engine import tangram, usable_islands
+from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.fleets.fleet import Group, apportion, master, whole
 from tangram_sim.planners.tangram.fleets.patterns import (
@@ -33,6 +33,7 @@ from tangram_sim.planners.tangram.fleets.patterns import (
 )
 from tangram_sim.planners.tangram.fleets.scale import is_large
 from tangram_sim.planners.uniform.best_uniform import BestUniform
+from tangram_sim.planners.usable import usable_islands
 from tangram_sim.planners.whole_cluster import Price
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job
@@ -308,7 +309,7 @@ from joblib import parallel_config
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.training.job import Job
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.tangram import tangram
+from tangram_sim.planners.tangram.engine import tangram
 
 def found(jobs):
     cluster, model = load_cluster("a100x128-h100x128", Hwdb.load()), load_model("gpt3-6.7b")

@@ -14,7 +14,8 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.coarse.profile import LayerTable, Profile, SimulatedProfile
 from tangram_sim.planners.peers.metis import Metis
 from tangram_sim.planners.peers.sailor import Sailor
-from tangram_sim.planners.tangram.engine import tangram, usable_islands
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.usable import usable_islands
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Part, Plan, Stage

@@ -18,7 +18,7 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.coarse.coarse_plan import CoarsePlan, fits, plan_of, step_s
 from tangram_sim.planners.coarse.profile import Profile, SimulatedProfile
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.engine import usable_islands
+from tangram_sim.planners.usable import usable_islands
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.stage.prices import StagePrices

@@ -14,8 +14,9 @@ from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.api import Candidate, SearchOptions
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.search import Progress
-from tangram_sim.planners.tangram.engine import tangram, usable_islands
+from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
+from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimate, Estimator, Refusal
 from tangram_sim.studies.documents import (
     FLEETS,

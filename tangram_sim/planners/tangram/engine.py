@@ -10,11 +10,10 @@ import numpy as np
 
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.cost.collectives import transfer_s
-from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
-from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Candidate, Counts, Found, Scored, SearchOptions
 from tangram_sim.planners.tangram.bound import WorkBound
@@ -30,6 +29,7 @@ from tangram_sim.planners.tangram.fleets.scale import MOST_STATES, Fleets, is_la
 from tangram_sim.planners.tangram.infeasible import why_not
 from tangram_sim.planners.tangram.spanning.spanning import spanning_over
 from tangram_sim.planners.uniform.trivial import trivial
+from tangram_sim.planners.usable import usable_islands
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import holds_whole_depth
@@ -38,42 +38,6 @@ from tangram_sim.training.step.lowered import Lowering
 
 FEW_PASSES = 16  # per step, for lack of a plan that says how many are usual
 MAX_STATES = MOST_STATES  # node-count combinations the composition keeps apart
-
-
-def usable_islands(
-    cluster: Cluster, job: Job, hwdb: Hwdb, wishes: SearchOptions
-) -> tuple[tuple[Island, ...], list[str]]:
-    """Islands the planner may use, and notes on those it may not.
-
-    Raises InfeasibleError when none is left, UnknownNameError for names in --order or --exclude that
-    are no island.
-    """
-    islands = find_islands(
-        cluster, job.recipe.gemm_dtype, wishes.tolerances or DEFAULT_TOLERANCES, hwdb, job.stack
-    )
-    names = [island.name for island in islands]
-    for option, given in (("--order", wishes.order), ("--exclude", wishes.exclude)):
-        for name in given:
-            if name not in names:
-                raise unknown_name(
-                    "island", name, names, f"{option} takes names that `tangram islands` prints."
-                )
-    both = sorted(set(wishes.order) & set(wishes.exclude))
-    if both:
-        raise BadInputError(f"--order and --exclude both name {', '.join(both)}; drop it from one of them")
-    if len(set(wishes.order)) != len(wishes.order):
-        raise BadInputError(f"--order names an island twice: {','.join(wishes.order)}; name each once")
-    notes, usable = [], []
-    for island in islands:
-        if island.name in wishes.exclude or (wishes.order and island.name not in wishes.order):
-            notes.append(f"{island.name} ({island.gpu.name}) left out as asked")
-        elif not island.gpu.peak_flop_per_s(job.recipe.gemm_dtype):
-            notes.append(f"{island.name} ({island.gpu.name}) left out: no {job.dtype} units")
-        else:
-            usable.append(island)
-    if not usable:
-        raise InfeasibleError(f"no island of {cluster.name} is left to plan on: {'; '.join(notes)}")
-    return tuple(usable), notes
 
 
 def node_units(islands: Sequence[Island]) -> tuple[int, ...]:

@@ -1,0 +1,44 @@
+"""Which islands of a cluster a planner may use: what is asked for, and what has units for the numbers."""
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.training.job import Job
+
+
+def usable_islands(
+    cluster: Cluster, job: Job, hwdb: Hwdb, wishes: SearchOptions
+) -> tuple[tuple[Island, ...], list[str]]:
+    """Islands the planner may use, and notes on those it may not.
+
+    Raises InfeasibleError when none is left, UnknownNameError for names in --order or --exclude that
+    are no island.
+    """
+    islands = find_islands(
+        cluster, job.recipe.gemm_dtype, wishes.tolerances or DEFAULT_TOLERANCES, hwdb, job.stack
+    )
+    names = [island.name for island in islands]
+    for option, given in (("--order", wishes.order), ("--exclude", wishes.exclude)):
+        for name in given:
+            if name not in names:
+                raise unknown_name(
+                    "island", name, names, f"{option} takes names that `tangram islands` prints."
+                )
+    both = sorted(set(wishes.order) & set(wishes.exclude))
+    if both:
+        raise BadInputError(f"--order and --exclude both name {', '.join(both)}; drop it from one of them")
+    if len(set(wishes.order)) != len(wishes.order):
+        raise BadInputError(f"--order names an island twice: {','.join(wishes.order)}; name each once")
+    notes, usable = [], []
+    for island in islands:
+        if island.name in wishes.exclude or (wishes.order and island.name not in wishes.order):
+            notes.append(f"{island.name} ({island.gpu.name}) left out as asked")
+        elif not island.gpu.peak_flop_per_s(job.recipe.gemm_dtype):
+            notes.append(f"{island.name} ({island.gpu.name}) left out: no {job.dtype} units")
+        else:
+            usable.append(island)
+    if not usable:
+        raise InfeasibleError(f"no island of {cluster.name} is left to plan on: {'; '.join(notes)}")
+    return tuple(usable), notes
