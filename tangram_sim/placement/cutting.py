@@ -27,7 +27,7 @@ class Tolerances:
     kinds differ by 1.3 times and more (A100 and V100 by 3, H100-SXM and H100-PCIe by 1.3). Memory 5 %: plans
     use most of it, and sizes on sale differ by a third or more, except near twins (141 and 144 GB). Intra
     10 %: generations of links differ by 1.5 times and more. The cut of every shipped cluster is the same for
-    half and for twice these values (tests/test_islands.py).
+    half and for twice these values (tests/unit/placement/test_islands.py).
     """
 
     compute: float = 0.10

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
+
 pytest.importorskip("torch", reason="real runs need the [validate] extra")
 
 from tangram_validate import network
@@ -18,7 +20,6 @@ from tangram_validate.launch import Ranks
 from tangram_validate.network import IslandNet, Network
 from tangram_validate.scenario import load_scenario, scenario_names
 
-ROOT = Path(__file__).resolve().parents[2]
 WHY = network.missing_means()
 with_namespaces = pytest.mark.skipif(bool(WHY), reason=WHY or "namespaces can be made")
 TWO = (IslandNet(1, 100, 50), IslandNet(1, 100, 50))

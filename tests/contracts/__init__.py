@@ -1,0 +1,1 @@
+"""What others build on: plug-ins, verbs and keys, the layers."""

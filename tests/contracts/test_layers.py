@@ -1,0 +1,42 @@
+"""The house stands: imports go downwards, modules say what they know and stay short, importing is light."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from importlinter.cli import lint_imports
+
+from tests.places import ROOT
+
+MODULES = sorted((ROOT / "tangram_sim").rglob("*.py"))
+HEAVY = {"torch", "pandas", "numba", "scipy"}
+
+
+def test_rooms_import_only_rooms_below(monkeypatch):
+    """The layers contract of pyproject.toml; exhaustive, so a new room must be given its floor."""
+    monkeypatch.chdir(ROOT)
+    assert lint_imports(no_cache=True) == 0, "run `lint-imports` to see which import breaks the contract"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_says_what_it_knows_and_knows_one_thing(path):
+    text = path.read_text(encoding="utf-8")
+    said = ast.get_docstring(ast.parse(text))
+    assert said and said.splitlines()[0].strip(), "the first line says what the module knows"
+    assert text.count("\n") <= 400, "past 400 lines: is it one thing?"
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        # What a script or a plug-in pays before it asks for anything.
+        ("import tangram_sim", HEAVY | {"numpy", "pydantic", "yaml"}),
+        # `tangram --help` imports this.
+        ("import tangram_sim.cli.main", HEAVY | {"numpy", "pydantic", "yaml"}),
+    ],
+)
+def test_imports_are_light(statement, heavy):
+    asked = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert not heavy & set(done.stdout.split())

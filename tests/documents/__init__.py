@@ -1,0 +1,1 @@
+"""What pages, examples and packages say is so."""

@@ -1,0 +1,96 @@
+"""A time limit holds for every whole-cluster planner: the best plan so far and a note, or a reason."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tangram_sim.cli.main import app
+from tangram_sim.errors import BadInputError
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.peers.amp import Amp
+from tangram_sim.planners.peers.flashflex.planner import FlashFlex
+from tangram_sim.planners.peers.hap.planner import Hap
+from tangram_sim.planners.peers.metis import Metis
+from tangram_sim.planners.peers.sailor import Sailor
+from tangram_sim.planners.tangram.planner import Tangram
+from tangram_sim.planners.uniform.best_uniform import BestUniform
+from tangram_sim.planners.whole_cluster import CannotAnswerError, Price
+from tangram_sim.studies.comparison import CANNOT, OK, answer
+from tangram_sim.training.job import Job
+from tests.contracts.test_planner_contract import HWDB, MIXED, installed, small_model  # noqa: F401  # a fixture
+
+PEERS = (BestUniform, Metis, Sailor, Amp, FlashFlex, Hap)
+by_name = pytest.mark.parametrize("planner", PEERS, ids=lambda planner: planner.name)
+
+
+class Looks(Deadline):
+    """Over when it was asked so many times: the same on every machine."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__(1.0)
+        self.looks = looks
+
+    def over(self) -> bool:
+        self.looks -= 1
+        self.stopped = self.stopped or self.looks < 0
+        return self.stopped
+
+
+def asked(deadline: Deadline) -> Price:
+    return Price(small_model(), MIXED, Job(8, 1024, "fp16"), HWDB.fresh(), deadline)
+
+
+@by_name
+def test_a_planner_that_is_stopped_gives_its_best_so_far_and_says_so(planner):
+    """Before its first plan is known there is none; when it is given enough time it answers as ever."""
+    whole = answer(planner(), asked(Deadline()))
+    assert whole.status == OK
+    assert whole.result.document.notes == []
+    stopped = 0
+    for looks in (0, 2, 8, 32, 128, 512, 2048):
+        told = answer(planner(), asked(Looks(looks)))
+        if told.status == CANNOT:
+            assert stopped == 0, "a plan was known sooner"
+            assert "no plan found within the time limit of 1 s; raise --time-limit" in told.reason
+            continue
+        assert told.status == OK, told.reason
+        if not told.result.document.notes:  # it was through before
+            assert told.result.document.stages == whole.result.document.stages
+            break
+        assert told.result.document.notes == ["stopped by the time limit of 1 s: the best plan so far"]
+        stopped += 1
+    assert stopped or planner is Sailor  # whose first plan is its best
+
+
+@by_name
+def test_no_time_at_all_is_an_answer_with_the_limit_in_it(planner):
+    price = asked(Deadline(0.0))
+    with pytest.raises(CannotAnswerError, match=rf"{planner.name}: no plan found .* limit of 0 s"):
+        planner().plan(price.model, price.cluster, price.job, price)
+
+
+def test_tangram_takes_its_own_way_out_under_the_same_limit():
+    told = answer(Tangram(), asked(Deadline(0.0)))
+    assert told.status == OK
+    assert told.result.document.notes == ["stopped by the time limit of 0 s: the best plan so far"]
+
+
+def test_commands_pass_the_limit_on_and_refuse_a_negative_one(installed):  # noqa: F811  # the fixture
+    common = ["bert-large", "azure-c1-t4x4-v100x4", "--global-batch", "8", "--seq", "512"]
+    compare = ["compare", *common, "--planners", "amp,tangram", "--time-limit"]
+    told = json.loads(CliRunner().invoke(app, [*compare, "0", "--json"]).output)["planners"]
+    assert told["amp"]["status"] == CANNOT
+    assert "limit of 0 s" in told["amp"]["reason"]
+    assert told["tangram"]["plan"]["notes"] == ["stopped by the time limit of 0 s: the best plan so far"]
+    lines = CliRunner().invoke(app, [*compare, "0"]).output.splitlines()
+    assert "tangram: stopped by the time limit of 0 s: the best plan so far" in lines
+    alone = CliRunner().invoke(app, ["plan", *common, "--planner", "amp", "--time-limit", "0"])
+    assert isinstance(alone.exception, CannotAnswerError)
+    unhurried = ["plan", *common, "--planner", "amp", "--time-limit", "1000", "--json"]
+    notes = json.loads(CliRunner().invoke(app, unhurried).output)["notes"]
+    assert not any("time limit" in note for note in notes)
+    for wrong in (["plan", *common, "--planner", "amp", "--time-limit", "-1"], [*compare, "-1"]):
+        refused = CliRunner().invoke(app, wrong)
+        assert isinstance(refused.exception, BadInputError)
+        assert "--time-limit -1" in str(refused.exception)
