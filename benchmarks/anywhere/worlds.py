@@ -13,8 +13,8 @@ from benchmarks.anywhere.models import model as random_model
 from tangram_sim.clusters import Cluster
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_model
 from tangram_sim.hwdb.model_file import from_model_file
-from tangram_sim.jobs import Job
 from tangram_sim.models import Model
+from tangram_sim.training.job import Job
 
 STATE_BYTES = 24.0  # about what a parameter takes in training, activations of short sequences with it
 

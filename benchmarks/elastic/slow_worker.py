@@ -9,8 +9,8 @@ replay reproduces (group `what-if`), tells what one slow worker costs.
 import re
 
 from benchmarks.elastic.figures import Answer, Data, Figure, RefusedError
-from tangram_sim.schedules.step import StageTimes, step_template
 from tangram_sim.sim.fast import makespan
+from tangram_sim.training.schedules.step import StageTimes, step_template
 
 _DEPTH = re.compile(r"\bpp (\d+)")
 _ESTIMATE = re.compile(r"their estimate (\d+(?:\.\d+)?)")

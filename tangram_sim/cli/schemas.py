@@ -15,9 +15,7 @@ from tangram_sim.studies.documents import (
     ParametersDocument,
     PlanDocument,
 )
-from tangram_sim.studies.exporting.rankmap import RankMapDocument
 from tangram_sim.studies.goodput import GoodputDocument
-from tangram_sim.studies.purchasing.documents import PurchaseDocument, WhatIfDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from tangram_sim.jobs import Job
+from tangram_sim.layers.atoms import atoms_of
 from tangram_sim.layouts import Layout
-from tangram_sim.lowering.atoms import atoms_of
 from tangram_sim.models import Block, Experts, Model
-from tangram_sim.plans import Plan, Stage
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan, Stage
 
 SAME = 1e-9  # of a line: shares closer than this are one
 

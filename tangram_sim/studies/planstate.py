@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.lowering.placement import Placement
-from tangram_sim.plans import Plan
+from tangram_sim.placement.ranks import Placement
 from tangram_sim.reliability.state import StateMap, state_of
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.planfile import plan_from_document, read_plan
+from tangram_sim.training.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import Figure, node_prices
+from tangram_sim.purchasing import costs
+from tangram_sim.purchasing.billing import Terms, bill, break_even_of, goodput_of
+from tangram_sim.purchasing.fleets import Member, named_purchase
+from tangram_sim.purchasing.pricefile import load_prices
+from tangram_sim.purchasing.sensitivity import with_figure
 from tangram_sim.reliability.periods import daly_interval_s
-from tangram_sim.studies.purchasing import costs
-from tangram_sim.studies.purchasing.billing import Terms, bill, break_even_of, goodput_of
-from tangram_sim.studies.purchasing.fleets import Member, named_purchase
-from tangram_sim.studies.purchasing.pricefile import load_prices
-from tangram_sim.studies.purchasing.sensitivity import with_figure
 
 HWDB = Hwdb.load()
 MINUTE, HOUR = 60.0, 3600.0

@@ -7,8 +7,9 @@ import pytest
 
 from tangram_sim.reliability.traces.kinds import CODES
 from tangram_sim.reliability.traces.trace import StepTrace, TraceRows, assemble
+from tests.places import SHARED
 
-ELASTIC = Path(__file__).parents[4] / "shared" / "data" / "elastic"
+ELASTIC = SHARED / "data" / "elastic"
 
 
 def shared(name: str) -> Path:

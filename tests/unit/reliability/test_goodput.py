@@ -18,8 +18,9 @@ from tangram_sim.reliability.failures import load_failures, presets
 from tangram_sim.reliability.goodput import Regime, Struck, accounts_of, regime_of
 from tangram_sim.reliability.sampling import sample_share
 from tests.commands import CLUSTER, MODEL, tangram
+from tests.places import SHARED
 
-FIGURES = Path(__file__).resolve().parents[2] / "shared" / "data" / "elastic" / "elastic_figures.csv"
+FIGURES = SHARED / "data" / "elastic" / "elastic_figures.csv"
 HOUR = 3600.0
 
 
