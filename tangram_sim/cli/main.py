@@ -22,6 +22,7 @@ from tangram_sim.cli import (
     validate,
     what_if,
 )
+from tangram_sim.cli.serving import app as serving
 from tangram_sim.errors import TangramError
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ app.add_typer(interconnect.app, name="collectives")
 app.add_typer(models.app, name="models")
 app.add_typer(validate.app, name="validate")
 app.add_typer(calibrate.app, name="calibrate")
+app.add_typer(serving.app, name="serve")
 
 
 @app.callback(invoke_without_command=True)

@@ -16,6 +16,7 @@ from tangram_sim.studies.documents import (
     PlanDocument,
 )
 from tangram_sim.studies.goodput import GoodputDocument
+from tangram_sim.studies.serving_plan import ServePlanDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,
@@ -27,6 +28,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "rankmap": RankMapDocument,
     "compare": ComparisonDocument,
     "goodput": GoodputDocument,
+    "serve-plan": ServePlanDocument,
 }
 
 

@@ -35,6 +35,7 @@ VERBS = {
     "models show": "--json",
     "hw topology": "--full --json --hwdb",
     "collectives plan": "--op --bytes --algorithm --set --json --hwdb",
+    "serve plan": "--id --time-limit -o --json",
     "calibrate collectives": "--gpu --link --nic --nic-gbps --op --json --hwdb",
     "validate collectives": "--left-out --json --hwdb",
 }

@@ -1,0 +1,1 @@
+"""`tangram serve`: models served on unequal GPUs."""

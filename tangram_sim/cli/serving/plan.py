@@ -1,0 +1,129 @@
+"""`tangram serve plan`: which GPUs, which replicas on them, which requests where."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.errors import InfeasibleError
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.serving_plan import ServePlanDocument
+
+Problem = Annotated[
+    Path, typer.Argument(metavar="PROBLEM.json", help="GPUs, configurations with throughputs, and requests.")
+]
+Identity = Annotated[
+    str | None, typer.Option("--id", help="Of a file with several problems, the one with this `id`.")
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        help="Seconds to prove the plan best; then the best so far.  [default: 3.5 CPU-s, large: 18]",
+    ),
+]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write the JSON answer to this file.")]
+
+
+def command(
+    problem: Problem,
+    identity: Identity = None,
+    time_limit: TimeLimit = None,
+    output: Output = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Choose GPUs, replicas and shares of requests for PROBLEM.json, with a bound and the rivals."""
+    time_limit_s = shared.time_limit_s(time_limit)
+
+    import json
+
+    from tangram_sim.cli import writing
+    from tangram_sim.cli.console import print_json, print_line
+    from tangram_sim.datafiles import write_whole
+    from tangram_sim.serving_planners.problem_file import load_problem
+    from tangram_sim.studies.serving_plan import plan_problem
+
+    writing.require_writable(output=output)
+    given, ignored = load_problem(problem, identity)
+    found = plan_problem(given, time_limit_s, ignored)
+    if output is not None:
+        write_whole(output, json.dumps(found.model_dump(exclude={"planning_cpu_s"}), indent=1) + "\n")
+    if as_json:
+        print_json(found.model_dump())
+    if found.status == "infeasible":
+        raise InfeasibleError(f"{problem}: {found.reason}")
+    if not as_json:
+        print_plan(found)
+        if output is not None:
+            print_line(f"answer written to {output}")
+
+
+def print_plan(found: "ServePlanDocument") -> None:
+    """The plan as tables: replicas and their shares or layers, rivals, levers."""
+    from tangram_sim.cli.console import print_line, print_table
+
+    proof = "optimal" if found.status == "optimal" else f"gap {(found.gap or 0.0) * 100:.2g} %"
+    bound = f"{proof}, bound {_value(found, found.bound)}"
+    if found.objective == "tokens":
+        print_line(f"{_value(found, found.tokens_per_s)}   {bound}")
+    elif found.objective == "makespan":
+        print_line(
+            f"{_value(found, found.makespan_s)} for all requests   {found.throughput_rps:.6g} requests/s   "
+            f"{found.cost_per_hour:.6g} USD/h   {bound}"
+        )
+    else:
+        print_line(f"{_value(found, found.cost_per_hour)}   {found.throughput_rps:.6g} requests/s   {bound}")
+    print_line()
+    if found.replicas:
+        used = [one for one in found.replicas if one.count]
+        types = len(next(iter(found.shares.values())))
+        shown = range(min(types, 12))
+        rows = [
+            (
+                str(one.count),
+                one.configuration,
+                ", ".join(f"{count} {gpu}" for gpu, count in one.gpus.items()),
+                f"{one.cost_per_hour * one.count:.2f}",
+                *(f"{found.shares[one.configuration][w] * 100:.1f}" for w in shown),
+            )
+            for one in used
+        ]
+        heads = ("replicas", "configuration", "GPUs each", "USD/h", *(f"type {w}, %" for w in shown))
+        print_table(heads, rows, right=(0, 3, *(4 + w for w in shown)))
+    if found.placement:
+        names = found.nodes
+        rows = [
+            (str(i), names[i], f"{held[0]}-{held[1] - 1}" if held else "-")
+            for i, held in enumerate(found.placement)
+        ]
+        print_table(("node", "kind", "layers"), rows, right=(0,))
+        ways = [(" > ".join(str(i) for i in path.nodes), f"{path.share * 100:.1f} %") for path in found.paths]
+        print_table(("path", "share"), ways, right=(1,))
+    rivals = [
+        (
+            one.gpu,
+            "available" if one.capped else "any number",
+            _value(found, one.value) if one.value is not None else "no plan",
+        )
+        for one in found.rivals
+    ]
+    if rivals:
+        print_table(("one kind only", "of it", found.objective), rivals, right=(2,))
+    for name, lever in found.levers.items():
+        words = name.replace("_", " ")
+        if lever.value is None:
+            print_line(f"without choosing {words}: no plan")
+        else:
+            print_line(
+                f"without choosing {words}: {_value(found, lever.value)} "
+                f"({(lever.worth or 0.0) * 100:+.1f} %)"
+            )
+    for note in found.notes:
+        print_line(f"note: {note}")
+
+
+def _value(found: "ServePlanDocument", value: float | None) -> str:
+    unit = {"makespan": "s", "cost": "USD/h", "tokens": "tokens/s"}[found.objective]
+    return f"{value:.6g} {unit}"

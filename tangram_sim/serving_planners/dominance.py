@@ -1,0 +1,41 @@
+"""Configurations that no best plan needs: another does at least as much with no more GPUs and dollars.
+
+A configuration is dominated by m copies of another if these take no more GPUs of every kind, cost no more
+and finish at least as many requests of every type a second: replacing it never hurts, whatever the budget,
+the caps and the mix of requests. Of equals the first stays.
+"""
+
+import numpy as np
+
+from tangram_sim.serving_planners.problem import RentalProblem
+
+
+def undominated(problem: RentalProblem) -> frozenset[int]:
+    """The configurations worth considering, by number."""
+    given = problem.configurations
+    gpus = np.array([one.gpus for one in given], dtype=np.float64)
+    rps = np.array([one.rps for one in given])
+    usd = np.array([one.usd_per_hour for one in given])
+    # What is lost where: a replacement must not be lost in a scenario in which the replaced one is not.
+    lost = np.array(
+        [[c in scenario.lost for scenario in problem.scenarios] for c in range(len(given))], dtype=bool
+    ).reshape(len(given), len(problem.scenarios))
+    # Prices of scenarios are by kind: fewer GPUs of every kind at no higher price stay no dearer only where
+    # a configuration costs what its GPUs cost.
+    prices = np.array([gpu.usd_per_hour for gpu in problem.gpus])
+    plain = np.isclose(gpus @ prices, usd)
+    repriced = any(scenario.price_factors for scenario in problem.scenarios)
+    dead = np.zeros(len(given), dtype=bool)
+    for c, one in enumerate(given):
+        if not any(one.rps):
+            dead[c] = True
+            continue
+        ratios = np.divide(gpus[c], gpus, out=np.full_like(gpus, np.inf), where=gpus > 0)
+        copies = np.minimum(np.floor(ratios.min(axis=1)), np.floor(usd[c] / usd * (1 + 1e-12)))
+        able = (copies >= 1) & ~dead & ~(lost & ~lost[c]).any(axis=1)
+        if repriced:
+            able &= plain | (np.arange(len(given)) == c)
+        able[c] = False
+        better = able & (rps * np.where(able, copies, 0.0)[:, None] >= rps[c]).all(axis=1)
+        dead[c] = bool(better.any())
+    return frozenset(np.flatnonzero(~dead).tolist())

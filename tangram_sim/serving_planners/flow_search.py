@@ -1,0 +1,76 @@
+"""Placements by local search: even stages first, then one node at a time, judged by the largest flow."""
+
+import time
+from random import Random
+
+from tangram_sim.serving_planners.flow_network import throughput
+from tangram_sim.serving_planners.flow_problem import FlowProblem, Held, Placement
+
+
+def search(problem: FlowProblem, seed: int, rounds: int, time_limit_s: float) -> tuple[Placement, float]:
+    """The best placement found from several starts, and its tokens/s; seeded."""
+    random, until = Random(seed), time.monotonic() + time_limit_s
+    best, most = _filled(problem), -1.0
+    for start in range(rounds):
+        placement = best if start % 2 and most > 0 else _start(problem, random, start)
+        placement, rate = _climb(problem, placement, random, until)
+        if rate > most:
+            best, most = placement, rate
+        if time.monotonic() > until:
+            break
+    return best, most
+
+
+def _filled(problem: FlowProblem) -> Placement:
+    """Every node holds as much as it can, one after the other, over and over."""
+    placement: list[Held] = []
+    at = 0
+    for node in problem.nodes:
+        count = min(len(node.tokens_per_s), problem.layers - at)
+        placement.append((at, at + count))
+        at = (at + count) % problem.layers
+    return tuple(placement)
+
+
+def _start(problem: FlowProblem, random: Random, number: int) -> Placement:
+    """The filled placement, then random orders of nodes that hold random numbers of layers."""
+    if not number:
+        return _filled(problem)
+    placement: list[Held] = [None] * len(problem.nodes)
+    order = list(range(len(problem.nodes)))
+    random.shuffle(order)
+    at = 0
+    for i in order:
+        most = len(problem.nodes[i].tokens_per_s)
+        count = min(random.randint(max(1, most // 2), most), problem.layers - at)
+        placement[i] = (at, at + count)
+        at = (at + count) % problem.layers
+    return tuple(placement)
+
+
+def _climb(
+    problem: FlowProblem, placement: Placement, random: Random, until: float
+) -> tuple[Placement, float]:
+    """Change one node's layers while that helps; equal throughput is taken too, for a while."""
+    rate, idle = throughput(problem, placement), 0
+    patience = 40 * len(problem.nodes)
+    while idle < patience and time.monotonic() < until:
+        i = random.randrange(len(placement))
+        changed = list(placement)
+        changed[i] = _moved(problem, placement, i, random)
+        tried = throughput(problem, tuple(changed))
+        idle = 0 if tried > rate * (1 + 1e-9) else idle + 1
+        if tried >= rate:
+            placement, rate = tuple(changed), tried
+    return placement, rate
+
+
+def _moved(problem: FlowProblem, placement: Placement, node: int, random: Random) -> Held:
+    """Another range of layers: from where others begin or end, or anywhere."""
+    count = random.randint(1, min(len(problem.nodes[node].tokens_per_s), problem.layers))
+    bounds = [0, *(held[random.randrange(2)] for held in placement if held)]
+    at = random.choice(bounds) if random.random() < 0.7 else random.randrange(problem.layers)
+    if random.random() < 0.5:
+        at -= count
+    first = max(0, min(at, problem.layers - count))
+    return first, first + count

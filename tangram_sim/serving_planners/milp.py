@@ -1,0 +1,255 @@
+"""The cost-efficiency program: replicas of configurations and shares of requests, with a proven bound.
+
+Of a batch (arXiv 2502.00722, which bisects the makespan T): with u = 1/T and z = x/T it is one program,
+
+    max u,  sum_c z[c,w] = u,  sum_w z[c,w] f[w] / h[c,w] <= y[c],
+            sum_c o[c] y[c] <= B,  sum_c d[n,c] y[c] <= a[n],
+
+with y whole. Of rates: u = 1, the least sum_c o[c] y[c], replicas busy at most `utilisation` of the time.
+Every scenario repeats the rows of shares with what is left, for the part of the requests it must cover.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.serving_planners.dominance import undominated
+from tangram_sim.serving_planners.problem import COST, MAKESPAN, LossScenario, RentalProblem
+from tangram_sim.serving_planners.program import LinearProgram
+
+PROVEN = 1e-6  # relative gap below which an answer counts as optimal
+_STANDSTILL = 1e-9  # a pace, in units of that of fractions of replicas, that is none
+_PLAN = LossScenario("the plan itself")
+
+Counts = tuple[int, ...]
+Shares = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rental:
+    """An answer: `counts[c]` replicas, share `shares[c][w]` of type w, the objective and its bound.
+
+    `value` is seconds (makespan) or dollars an hour (cost); no plan of the problem is below `bound`.
+    """
+
+    counts: Counts
+    shares: Shares
+    value: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """How much less the best plan could be at most, as a share of the value."""
+        return max(0.0, 1.0 - self.bound / self.value)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether it is proven that nothing is better."""
+        return self.gap <= PROVEN
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """No plan: proven to be none, or none found in time."""
+
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Mix:
+    """A variable: the part of `types` on a configuration, and the load that a unit of it brings."""
+
+    configuration: int
+    types: tuple[int, ...]
+    load: float
+
+
+def solve(
+    problem: RentalProblem,
+    *,
+    allowed: frozenset[int] | None = None,
+    capped: bool = True,
+    common_shares: bool = False,
+    relative_gap: float = PROVEN / 2,
+    time_limit_s: float = inf,
+) -> Rental | Unanswered:
+    """The best plan of the problem.
+
+    `allowed`: of these configurations only; `capped`: within what is available. `common_shares`: every type
+    is spread over the replicas in the same way (a router that does not look at the type). A time limit gives
+    the best plan found, with its gap.
+    """
+    chosen = allowed if allowed is not None else frozenset(range(len(problem.configurations)))
+    if common_shares:
+        chosen = frozenset(c for c in chosen if _serves_all(problem, problem.configurations[c].rps))
+    first = sorted(chosen)
+    kept = problem.keeping(chosen, capped=capped)
+    if first and not common_shares:
+        worth = undominated(kept)
+        first, kept = [first[place] for place in sorted(worth)], kept.keeping(worth)
+    if not first:
+        return Unanswered(proven=True)
+    answer = _solve(kept, common_shares, relative_gap, time_limit_s)
+    if isinstance(answer, Unanswered):
+        return answer
+    counts = [0] * len(problem.configurations)
+    shares = [(0.0,) * len(problem.types)] * len(problem.configurations)
+    for place, c in enumerate(first):
+        counts[c], shares[c] = answer.counts[place], answer.shares[place]
+    return Rental(tuple(counts), tuple(shares), answer.value, answer.bound)
+
+
+def _solve(
+    problem: RentalProblem, common_shares: bool, relative_gap: float, time_limit_s: float
+) -> Rental | Unanswered:
+    """The same with all configurations of the problem, scaled by the makespan of fractions of replicas."""
+    scale_s = 1.0
+    if problem.objective == MAKESPAN:
+        relaxed = _Program(problem, common_shares, 1.0, whole_replicas=False)
+        found = relaxed.lp.maximise([(relaxed.pace, 1.0)])
+        if found.values is None or found.values[relaxed.pace] <= 0:
+            return Unanswered(proven=found.infeasible or found.values is not None)
+        scale_s = 1.0 / float(found.values[relaxed.pace])
+    return _Program(problem, common_shares, scale_s).best(relative_gap, time_limit_s)
+
+
+def _serves_all(problem: RentalProblem, rps: tuple[float, ...]) -> bool:
+    return all(rate > 0 for rate, one in zip(rps, problem.types, strict=True) if one.amount > 0)
+
+
+class _Program:
+    """Rows and variables of one problem.
+
+    Requests are counted in units of what `scale_s` seconds do, so that the pace u is near 1 and HiGHS's
+    absolute tolerances mean something. `fixed` are numbers of replicas that are not to be chosen any more.
+    """
+
+    def __init__(
+        self,
+        problem: RentalProblem,
+        common_shares: bool,
+        scale_s: float,
+        *,
+        whole_replicas: bool = True,
+        fixed: Counts | None = None,
+    ) -> None:
+        self.problem, self.common, self.scale_s, self.lp = problem, common_shares, scale_s, LinearProgram()
+        batch = problem.objective == MAKESPAN
+        self.pace = self.lp.variable(inf if batch else 1.0)
+        if not batch:
+            self.lp.row([(self.pace, 1.0)], low=1.0)
+        self.counts = [
+            self.lp.variable(
+                self._most(c) if fixed is None else fixed[c], integer=whole_replicas and fixed is None
+            )
+            for c in range(len(problem.configurations))
+        ]
+        if fixed is not None:
+            for variable, count in zip(self.counts, fixed, strict=True):
+                self.lp.row([(variable, 1.0)], low=count)
+        self._limits()
+        self.mixes, self.shares = self._scenario(_PLAN, fixed)
+        for scenario in problem.scenarios:
+            self._scenario(scenario, fixed)
+
+    def _most(self, c: int) -> float:
+        """Replicas of configuration c that caps and budget allow at most."""
+        one = self.problem.configurations[c]
+        limits = [
+            np.floor(gpu.available / count)
+            for gpu, count in zip(self.problem.gpus, one.gpus, strict=True)
+            if count
+        ]
+        budget = self.problem.budget_usd_per_hour
+        affordable = np.floor(budget / one.usd_per_hour * (1 + 1e-12)) if budget < inf else inf
+        return float(min([*limits, affordable]))
+
+    def _limits(self) -> None:
+        given = self.problem
+        for n, gpu in enumerate(given.gpus):
+            terms = [
+                (v, float(one.gpus[n])) for v, one in zip(self.counts, given.configurations, strict=True)
+            ]
+            self.lp.row(terms, high=gpu.available)
+        factors = [(1.0,) * len(given.gpus)] + [s.price_factors for s in given.scenarios if s.price_factors]
+        for factor in factors:
+            terms = []
+            for variable, one in zip(self.counts, given.configurations, strict=True):
+                bare = sum(k * gpu.usd_per_hour for k, gpu in zip(one.gpus, given.gpus, strict=True))
+                dearer = sum(
+                    k * gpu.usd_per_hour * by for k, gpu, by in zip(one.gpus, given.gpus, factor, strict=True)
+                )
+                terms.append((variable, one.usd_per_hour * dearer / bare))
+            self.lp.row(terms, high=given.budget_usd_per_hour)
+
+    def _scenario(self, scenario: LossScenario, fixed: Counts | None) -> tuple[list[_Mix], list[int]]:
+        """Rows of one scenario: everything it must cover is spread, and no replica has too much to do."""
+        given, asked = self.problem, scenario.coverage * scenario.rate_factor
+        live = [w for w, one in enumerate(given.types) if one.amount > 0]
+        groups = [tuple(live)] if self.common else [(w,) for w in live]
+        unit = given.utilisation * self.scale_s
+        mixes: list[_Mix] = []
+        for c, one in enumerate(given.configurations):
+            if c in scenario.lost or (fixed is not None and not fixed[c]):
+                continue
+            mixes += [
+                _Mix(c, group, sum(given.types[w].amount / one.rps[w] for w in group) / unit)
+                for group in groups
+                if all(one.rps[w] > 0 for w in group)
+            ]
+        sliced = given.slices > 0 and scenario is _PLAN
+        shares = [
+            self.lp.variable(given.slices if sliced else inf, integer=sliced and fixed is None) for _ in mixes
+        ]
+        size = 1.0 / given.slices if sliced else 1.0
+        for group in groups:
+            terms = [(v, size) for v, mix in zip(shares, mixes, strict=True) if mix.types == group]
+            self.lp.row([*terms, (self.pace, -asked)], low=0.0, high=0.0)
+        for c, variable in enumerate(self.counts):
+            terms = [
+                (v, mix.load * size) for v, mix in zip(shares, mixes, strict=True) if mix.configuration == c
+            ]
+            if terms:
+                self.lp.row([*terms, (variable, -1.0)], high=0.0)
+        return mixes, shares
+
+    def best(self, relative_gap: float, time_limit_s: float) -> Rental | Unanswered:
+        """Whole replicas first, then the shares once more for exactly these."""
+        given = self.problem
+        if given.objective == COST:
+            usd = [one.usd_per_hour for one in given.configurations]
+            found = self.lp.minimise(list(zip(self.counts, usd, strict=True)), relative_gap, time_limit_s)
+        else:
+            found = self.lp.maximise([(self.pace, 1.0)], relative_gap, time_limit_s)
+        if found.values is None:
+            return Unanswered(proven=found.infeasible)
+        counts = tuple(round(float(found.values[v])) for v in self.counts)
+        if given.objective == COST:
+            value = float(np.dot(usd, counts))
+            return Rental(counts, self._evenly(counts, found.values), value, min(value, found.bound))
+        again = _Program(given, self.common, self.scale_s, fixed=counts)
+        exact = again.lp.maximise([(again.pace, 1.0)])
+        if exact.values is None or exact.values[again.pace] <= _STANDSTILL:
+            return Unanswered(proven=found.bound <= _STANDSTILL)
+        value = self.scale_s / float(exact.values[again.pace])
+        return Rental(counts, again.shares_of(exact.values), value, min(value, self.scale_s / found.bound))
+
+    def _evenly(self, counts: Counts, values: NDArray[np.float64]) -> Shares:
+        """Shares that leave the busiest replica the most room; slices stay where the search put them."""
+        if not self.problem.slices:
+            even = _Program(replace(self.problem, objective=MAKESPAN), self.common, 1.0, fixed=counts)
+            found = even.lp.maximise([(even.pace, 1.0)])
+            if found.values is not None:
+                return even.shares_of(found.values)
+        return self.shares_of(np.rint(values) if self.problem.slices else values)
+
+    def shares_of(self, values: NDArray[np.float64]) -> Shares:
+        """Shares by configuration and type, each type's adding up to 1."""
+        table = np.zeros((len(self.problem.configurations), len(self.problem.types)))
+        for variable, mix in zip(self.shares, self.mixes, strict=True):
+            table[mix.configuration, list(mix.types)] = max(0.0, float(values[variable]))
+        sums = table.sum(axis=0)
+        table = np.divide(table, sums, out=np.zeros_like(table), where=sums > 0)
+        return tuple(tuple(row) for row in table.tolist())

@@ -1,0 +1,100 @@
+"""The question of a planner with given throughputs: kinds of GPU, configurations, requests, scenarios.
+
+Kinds, configurations and request types are counted from 0 in the order given; arrays follow these counts.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+MAKESPAN, COST = "makespan", "cost"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedGpu:
+    """A kind of GPU on offer; `available` is inf where nothing limits it."""
+
+    name: str
+    usd_per_hour: float
+    available: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaConfiguration:
+    """One way of making a replica.
+
+    `gpus[n]` GPUs of kind n for `usd_per_hour`; alone with type w it finishes `rps[w]` requests/s, 0 where it
+    cannot serve the type. `spot`: it may be taken away.
+    """
+
+    name: str
+    gpus: tuple[int, ...]
+    rps: tuple[float, ...]
+    usd_per_hour: float
+    spot: bool = False
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of one replica."""
+        return sum(self.gpus)
+
+    def kinds(self) -> frozenset[int]:
+        """The kinds that it holds."""
+        return frozenset(n for n, count in enumerate(self.gpus) if count)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestType:
+    """Requests alike: how many of them (makespan) or how many a second (cost), and their tokens."""
+
+    name: str
+    amount: float
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LossScenario:
+    """What the plan must also bear: some configurations gone, more requests, other prices.
+
+    `coverage` of every type's requests times `rate_factor` must still be served (in a makespan problem: at
+    `coverage` times the plan's own pace); at prices times `price_factors[n]` the budget must still hold.
+    """
+
+    name: str
+    lost: frozenset[int] = frozenset()  # configurations
+    coverage: float = 1.0
+    rate_factor: float = 1.0
+    price_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RentalProblem:
+    """A planning problem over configurations; `slices` 0 lets types split freely."""
+
+    objective: str  # MAKESPAN or COST
+    gpus: tuple[OfferedGpu, ...]
+    configurations: tuple[ReplicaConfiguration, ...]
+    types: tuple[RequestType, ...]
+    budget_usd_per_hour: float = inf
+    slices: int = 0
+    utilisation: float = 1.0
+    scenarios: tuple[LossScenario, ...] = ()
+
+    @property
+    def total(self) -> float:
+        """Requests in all, or requests a second."""
+        return sum(one.amount for one in self.types)
+
+    def keeping(self, chosen: frozenset[int], *, capped: bool = True) -> "RentalProblem":
+        """The same with only the `chosen` configurations; without limits on availability if not `capped`."""
+        order = sorted(chosen)
+        place = {old: new for new, old in enumerate(order)}
+        return replace(
+            self,
+            configurations=tuple(self.configurations[c] for c in order),
+            gpus=self.gpus if capped else tuple(replace(gpu, available=inf) for gpu in self.gpus),
+            scenarios=tuple(
+                replace(one, lost=frozenset(place[c] for c in one.lost & chosen)) for one in self.scenarios
+            ),
+        )

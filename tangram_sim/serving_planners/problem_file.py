@@ -1,0 +1,310 @@
+"""Reading PROBLEM.json: the door of `tangram serve plan`; errors name the key and what was given."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tangram_sim.datafiles import read_json
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.serving_planners.flow_problem import FlowNode, FlowProblem
+from tangram_sim.serving_planners.problem import (
+    COST,
+    MAKESPAN,
+    LossScenario,
+    OfferedGpu,
+    RentalProblem,
+    ReplicaConfiguration,
+    RequestType,
+)
+
+_SHOWN = 5
+_IGNORED = {"id", "note", "answer"}  # of a collection of solved problems
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Usd = Annotated[float, Field(gt=0, le=1e9)]
+Amount = Annotated[float, Field(ge=0, le=1e15)]
+Count = Annotated[int, Field(ge=0, le=10**7)]
+Rate = Annotated[float, Field(ge=0, le=1e12)]
+
+
+class _Given(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+
+class _GpuIn(_Given):
+    price_per_hour: Usd
+    available: Count | None = None
+
+
+class _ConfigurationIn(_Given):
+    name: Name
+    gpus: Annotated[dict[Name, Annotated[int, Field(ge=1, le=100_000)]], Field(min_length=1)]
+    throughput: Annotated[list[Rate | None], Field(min_length=1, max_length=10_000)]
+    price_per_hour: Usd | None = None
+    spot: bool = False
+    model: str | None = None
+
+
+class _TypeIn(_Given):
+    requests: Amount | None = None
+    rate: Amount | None = None
+    isl: Amount = 0.0
+    osl: Amount = 0.0
+    model: str | None = None
+    name: str | None = None
+
+
+class _ScenarioIn(_Given):
+    name: str | None = None
+    lost: Name | list[Name] = []
+    coverage: Annotated[float, Field(ge=0, le=100)] = 1.0
+    rate_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    price_factor: dict[Name, Annotated[float, Field(gt=0, le=1000)]] = {}
+
+
+class _RentalIn(_Given):
+    kind: Literal["makespan", "cost", "robust"]
+    gpus: Annotated[dict[Name, _GpuIn], Field(min_length=1, max_length=1000)]
+    configurations: Annotated[list[_ConfigurationIn], Field(min_length=1, max_length=100_000)]
+    workload: Annotated[list[_TypeIn], Field(min_length=1, max_length=10_000)]
+    budget_per_hour: Usd | None = None
+    slices: Annotated[int, Field(ge=1, le=1000)] | None = None
+    utilisation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    scenarios: list[_ScenarioIn] = []
+
+
+class _NodeIn(_Given):
+    name: Name
+    tokens_per_s: Annotated[list[Rate], Field(min_length=1, max_length=10_000)]
+
+
+class _FlowIn(_Given):
+    kind: Literal["flow"]
+    layers: Annotated[int, Field(ge=1, le=10_000)]
+    nodes: Annotated[list[_NodeIn], Field(min_length=1, max_length=1000)]
+    link_tokens_per_s: list[list[Rate]]
+
+
+def load_problem(path: Path, chosen: str | None = None) -> tuple[RentalProblem | FlowProblem, list[str]]:
+    """The problem in a file, and its keys that were not understood.
+
+    A file may hold a list of problems, of which `chosen` names one by its `id`. Raises BadInputError.
+    """
+    data = read_json(path)
+    if isinstance(data, list):
+        known = [str(one.get("id", place)) for place, one in enumerate(data) if isinstance(one, dict)]
+        if chosen is None and len(data) == 1:
+            data = data[0]
+        elif chosen in known:
+            data = next(one for one in data if isinstance(one, dict) and str(one.get("id")) == chosen)
+        elif chosen is None:
+            raise BadInputError(
+                f"{path}: holds {len(data)} problems; name one with --id: {', '.join(known[:12])}"
+            )
+        else:
+            raise unknown_name("problem", chosen, known)
+    elif chosen is not None and (not isinstance(data, dict) or str(data.get("id")) != chosen):
+        raise BadInputError(f"{path}: holds no problem with id {chosen!r}; leave --id away")
+    return read_problem(data, str(path))
+
+
+def read_problem(data: Any, source: str = "problem") -> tuple[RentalProblem | FlowProblem, list[str]]:
+    """The problem in a JSON object. Raises BadInputError, UnknownNameError."""
+    kinds = ("makespan", "cost", "robust", "flow")
+    if not isinstance(data, dict):
+        raise BadInputError(f"{source}: a problem is a JSON object with a key `kind`: {', '.join(kinds)}")
+    if "kind" not in data:
+        raise BadInputError(f"{source}: the key `kind` is missing; give one of {', '.join(kinds)}")
+    if data["kind"] not in kinds:
+        raise unknown_name("kind of problem", str(data["kind"]), kinds)
+    shape: type[_RentalIn] | type[_FlowIn] = _FlowIn if data["kind"] == "flow" else _RentalIn
+    try:
+        given = shape.model_validate(data)
+    except ValidationError as error:
+        raise BadInputError(f"{source}: {_words(error)}") from None
+    ignored = sorted(_strange(given, source))
+    problem = _flow(given, source) if isinstance(given, _FlowIn) else _rental(given, source)
+    return problem, ignored
+
+
+def _words(error: ValidationError) -> str:
+    """What is wrong, key by key, the first few."""
+    told = []
+    for one in error.errors()[:_SHOWN]:
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in one["loc"]).lstrip(
+            "."
+        )
+        shown = one["input"] if isinstance(one["input"], str | int | float | bool | None) else "this"
+        told.append(
+            f"{path}: {one['msg'].lower()}" + ("" if one["type"] == "missing" else f", given {shown!r}")
+        )
+    more = len(error.errors()) - _SHOWN
+    return "; ".join(told) + (f"; and {more} more" if more > 0 else "")
+
+
+def _strange(given: BaseModel, source: str, path: str = "") -> set[str]:
+    """Keys nobody asked for; one that is nearly a known key is an error, since it was surely meant."""
+    known = type(given).model_fields
+    found = set()
+    for key in given.model_extra or {}:
+        if not path and key in _IGNORED:
+            continue
+        near = [
+            name
+            for name in get_close_matches(key, known, n=1, cutoff=0.8)
+            if name not in given.model_fields_set
+        ]
+        if near:
+            raise BadInputError(f"{source}: unknown key {path + key!r}; did you mean {path + near[0]!r}?")
+        found.add(path + key)
+    for name in known:
+        value = getattr(given, name)
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        for part in parts:
+            if isinstance(part, BaseModel):
+                found |= _strange(part, source, f"{path}{name}.")
+    return found
+
+
+def _rental(given: _RentalIn, source: str) -> RentalProblem:
+    names = list(given.gpus)
+    gpus = tuple(
+        OfferedGpu(name, one.price_per_hour, inf if one.available is None else one.available)
+        for name, one in given.gpus.items()
+    )
+    types, objective = _types(given, source)
+    configurations = tuple(_configuration(one, gpus, given.workload, source) for one in given.configurations)
+    _once([one.name for one in configurations], "configurations", source)
+    if given.kind == "robust" and not given.scenarios:
+        raise BadInputError(
+            f"{source}: a robust problem needs `scenarios`, like {{'lost': '{names[0]}', 'coverage': 0.8}}"
+        )
+    if given.slices and (objective != COST or given.scenarios):
+        raise BadInputError(
+            f"{source}: `slices` belong to problems of kind cost without scenarios; leave them away"
+        )
+    budget = inf if given.budget_per_hour is None else given.budget_per_hour
+    if objective == MAKESPAN and budget == inf:
+        free = [gpu.name for gpu in gpus if gpu.available == inf]
+        if free:
+            raise BadInputError(
+                f"{source}: nothing limits the plan: give `budget_per_hour`, or `available` of "
+                f"{', '.join(free)}"
+            )
+    scenarios = tuple(
+        _scenario(place, one, gpus, configurations, source) for place, one in enumerate(given.scenarios)
+    )
+    if budget == inf and any(one.price_factors for one in scenarios):
+        raise BadInputError(
+            f"{source}: a `price_factor` means something under a `budget_per_hour` only; give one"
+        )
+    return RentalProblem(
+        objective, gpus, configurations, types, budget, given.slices or 0, given.utilisation, scenarios
+    )
+
+
+def _types(given: _RentalIn, source: str) -> tuple[tuple[RequestType, ...], str]:
+    """The request types and the objective that their amounts speak of."""
+    rated = [one.rate is not None for one in given.workload]
+    counted = [one.requests is not None for one in given.workload]
+    for place, (rate, count) in enumerate(zip(rated, counted, strict=True)):
+        if rate == count:
+            both = "both `requests` and `rate`" if rate else "neither `requests` nor `rate`"
+            raise BadInputError(f"{source}: workload[{place}] has {both}; give one of them")
+    if any(rated) and any(counted):
+        raise BadInputError(f"{source}: workload has `requests` in some types and `rate` in others; use one")
+    wanted = {"makespan": MAKESPAN, "cost": COST, "robust": COST if all(rated) else MAKESPAN}[given.kind]
+    if wanted == MAKESPAN and any(rated):
+        raise BadInputError(
+            f"{source}: a makespan is of a batch: give `requests` in every workload type, not `rate`"
+        )
+    if wanted == COST and any(counted):
+        raise BadInputError(
+            f"{source}: a cost is of a steady rate: give `rate` in every workload type, not `requests`"
+        )
+    types = []
+    for place, one in enumerate(given.workload):
+        amount = one.rate if one.requests is None else one.requests
+        shape = f" ({one.isl:g} in, {one.osl:g} out)" if one.isl or one.osl else ""
+        owner = f" of {one.model}" if one.model else ""
+        name = one.name or f"type {place}{owner}{shape}"
+        types.append(RequestType(name, amount or 0.0, one.isl, one.osl, one.model or ""))
+    if not sum(one.amount for one in types) > 0:
+        raise BadInputError(f"{source}: the workload is empty: every type has 0 requests")
+    return tuple(types), wanted
+
+
+def _configuration(
+    given: _ConfigurationIn, gpus: Sequence[OfferedGpu], workload: Sequence[_TypeIn], source: str
+) -> ReplicaConfiguration:
+    names = [gpu.name for gpu in gpus]
+    for name in given.gpus:
+        if name not in names:
+            raise unknown_name(f"GPU in configuration {given.name!r} of {source}", name, names)
+    own = [one.model is None or given.model is None or one.model == given.model for one in workload]
+    rates = [rate or 0.0 for rate in given.throughput]
+    if len(rates) == sum(own) < len(workload):
+        left = iter(rates)
+        rates = [next(left) if mine else 0.0 for mine in own]
+    if len(rates) != len(workload):
+        raise BadInputError(
+            f"{source}: configuration {given.name!r} has {len(given.throughput)} throughputs for "
+            f"{len(workload)} workload types; give one for each, null where it cannot serve the type"
+        )
+    rates = [rate if mine else 0.0 for rate, mine in zip(rates, own, strict=True)]
+    counts = tuple(given.gpus.get(name, 0) for name in names)
+    usd = sum(count * gpu.usd_per_hour for count, gpu in zip(counts, gpus, strict=True))
+    return ReplicaConfiguration(given.name, counts, tuple(rates), given.price_per_hour or usd, given.spot)
+
+
+def _scenario(
+    place: int,
+    given: _ScenarioIn,
+    gpus: Sequence[OfferedGpu],
+    configurations: Sequence[ReplicaConfiguration],
+    source: str,
+) -> LossScenario:
+    """`lost` names kinds, configurations or `spot`; of a kind with spot configurations, only these go."""
+    kinds, names = [gpu.name for gpu in gpus], [one.name for one in configurations]
+    lost: set[int] = set()
+    words = [given.lost] if isinstance(given.lost, str) else given.lost
+    for word in words:
+        if word in kinds:
+            holding = {c for c, one in enumerate(configurations) if one.gpus[kinds.index(word)]}
+            spot = {c for c in holding if configurations[c].spot}
+            lost |= spot or holding
+        elif word in names:
+            lost.add(names.index(word))
+        elif word == "spot":
+            lost |= {c for c, one in enumerate(configurations) if one.spot}
+        else:
+            raise unknown_name(
+                f"GPU or configuration lost in scenario {place} of {source}", word, [*kinds, *names, "spot"]
+            )
+    for word in given.price_factor:
+        if word not in kinds:
+            raise unknown_name(f"GPU of price_factor in scenario {place} of {source}", word, kinds)
+    factors = tuple(given.price_factor.get(kind, 1.0) for kind in kinds) if given.price_factor else ()
+    name = given.name or (f"{' and '.join(words)} lost" if words else f"{place}")
+    return LossScenario(name, frozenset(lost), given.coverage, given.rate_factor, factors)
+
+
+def _flow(given: _FlowIn, source: str) -> FlowProblem:
+    size, links = len(given.nodes) + 1, given.link_tokens_per_s
+    if len(links) != size or any(len(row) != size for row in links):
+        raise BadInputError(
+            f"{source}: link_tokens_per_s must have {size} rows of {size} numbers: one for each of the "
+            f"{len(given.nodes)} nodes, and the host last"
+        )
+    nodes = tuple(FlowNode(one.name, tuple(one.tokens_per_s[: given.layers])) for one in given.nodes)
+    return FlowProblem(given.layers, nodes, tuple(tuple(row) for row in links))
+
+
+def _once(names: Sequence[str], what: str, source: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInputError(f"{source}: {what} has {name!r} twice; names must differ")

@@ -1,0 +1,88 @@
+"""A mixed-integer linear program row by row, solved by HiGHS through scipy, with its proven bound."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TIMED_OUT, _INFEASIBLE = 1, 2  # scipy's status
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The best values found (none where there is no answer), and what no solution can beat.
+
+    `infeasible` is proven; an answer with no values that is not infeasible ran out of time.
+    """
+
+    values: NDArray[np.float64] | None
+    bound: float
+    infeasible: bool = False
+
+
+@dataclass(slots=True)
+class LinearProgram:
+    """Variables and rows as they are added; every variable is zero or more."""
+
+    _upper: list[float] = field(default_factory=list)
+    _integer: list[int] = field(default_factory=list)
+    _entries: list[tuple[int, int, float]] = field(default_factory=list)  # row, variable, coefficient
+    _low: list[float] = field(default_factory=list)
+    _high: list[float] = field(default_factory=list)
+
+    def variable(self, upper: float = inf, *, integer: bool = False) -> int:
+        """A new variable in [0, upper]; its number."""
+        self._upper.append(upper)
+        self._integer.append(int(integer))
+        return len(self._upper) - 1
+
+    def row(self, terms: Sequence[tuple[int, float]], low: float = -inf, high: float = inf) -> None:
+        """Require low <= sum of coefficient x variable <= high."""
+        if low == -inf and high == inf:
+            return
+        self._entries.extend((len(self._low), variable, factor) for variable, factor in terms if factor)
+        self._low.append(low)
+        self._high.append(high)
+
+    def minimise(
+        self, terms: Sequence[tuple[int, float]], relative_gap: float = 1e-9, time_limit_s: float = inf
+    ) -> Optimum:
+        """The least sum of coefficient x variable, to `relative_gap`."""
+        from scipy.optimize import Bounds, LinearConstraint, milp  # half a second to import
+        from scipy.sparse import csr_matrix
+
+        objective = np.zeros(len(self._upper))
+        for variable, factor in terms:
+            objective[variable] += factor
+        options: dict[str, Any] = {"mip_rel_gap": relative_gap}
+        if time_limit_s < inf:
+            options["time_limit"] = time_limit_s
+        rows = [entry[0] for entry in self._entries]
+        columns = [entry[1] for entry in self._entries]
+        factors = [entry[2] for entry in self._entries]
+        shape = (len(self._low), len(self._upper))
+        found = milp(
+            objective,
+            integrality=np.array(self._integer),
+            bounds=Bounds(0.0, np.array(self._upper)),
+            constraints=LinearConstraint(
+                csr_matrix((factors, (rows, columns)), shape=shape), self._low, self._high
+            )
+            if self._low
+            else (),
+            options=options,
+        )
+        if found.x is None:
+            return Optimum(None, inf, infeasible=found.status == _INFEASIBLE)
+        bound = found.mip_dual_bound if any(self._integer) else found.fun
+        return Optimum(np.asarray(found.x, dtype=np.float64), float(found.fun if bound is None else bound))
+
+    def maximise(
+        self, terms: Sequence[tuple[int, float]], relative_gap: float = 1e-9, time_limit_s: float = inf
+    ) -> Optimum:
+        """The most of sum of coefficient x variable, to `relative_gap`."""
+        found = self.minimise([(v, -factor) for v, factor in terms], relative_gap, time_limit_s)
+        return Optimum(found.values, -found.bound, found.infeasible)

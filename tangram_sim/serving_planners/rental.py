@@ -1,0 +1,54 @@
+"""The whole answer to a rental problem: the plan, its bound, its rivals, and what every lever is worth."""
+
+import time
+from dataclasses import dataclass, replace
+
+from tangram_sim.serving_planners.milp import Rental, Unanswered, solve
+from tangram_sim.serving_planners.problem import RentalProblem
+from tangram_sim.serving_planners.reasons import why_infeasible
+from tangram_sim.serving_planners.rivals import Lever, SingleKind, single_kinds, value_of, without_levers
+
+_SMALL, _SMALL_S, _LARGE_S = 3000, 3.5, 18.0  # configurations x types; CPU seconds for the proof
+_BUSIEST = 8.0  # wall seconds for one CPU second on a busy machine, at most
+_RIVAL_SHARE = 0.05  # of that time, for each program of a rival
+
+
+@dataclass(frozen=True, slots=True)
+class RentalAnswer:
+    """`plan` is None where there is none; `reason` then says why."""
+
+    plan: Rental | None
+    rivals: list[SingleKind]
+    levers: list[Lever]
+    reason: str = ""
+    proven: bool = True  # that there is no plan
+
+
+def time_limit_of(problem: RentalProblem) -> float:
+    """CPU seconds for the main program unless somebody asks for others."""
+    size = len(problem.configurations) * len(problem.types)
+    return _SMALL_S if size <= _SMALL else _LARGE_S
+
+
+def rent(problem: RentalProblem, time_limit_s: float | None = None) -> RentalAnswer:
+    """The best plan within the time limit, never worse than that of a single kind or without a lever.
+
+    `time_limit_s` is for the main program, in seconds by the clock. Unless it is given, the limit is one of
+    CPU seconds: the solver only knows the clock, so a busy machine is given as much longer as it needs.
+    """
+    limit_s = time_limit_of(problem) if time_limit_s is None else time_limit_s
+    clock, cpu = time.perf_counter(), time.process_time()
+    rivals = single_kinds(problem, _RIVAL_SHARE * limit_s)
+    levers = without_levers(problem, rivals, _RIVAL_SHARE * limit_s)
+    if time_limit_s is None:
+        slower = (time.perf_counter() - clock) / max(1e-3, time.process_time() - cpu)
+        limit_s *= min(max(1.0, slower), _BUSIEST)
+    answer = solve(problem, time_limit_s=limit_s)
+    others = [rival.answer for rival in rivals if rival.capped] + [lever.answer for lever in levers]
+    other = min(others, key=value_of)
+    if isinstance(other, Rental) and other.value < value_of(answer):
+        bound = answer.bound if isinstance(answer, Rental) else 0.0
+        answer = replace(other, bound=min(bound, other.value))
+    if isinstance(answer, Unanswered):
+        return RentalAnswer(None, rivals, [], why_infeasible(problem), answer.proven)
+    return RentalAnswer(answer, rivals, levers)

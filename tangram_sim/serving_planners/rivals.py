@@ -1,0 +1,71 @@
+"""What a plan is held against: the best plan of every single kind, and plans without one of three levers.
+
+The levers are those of arXiv 2502.00722: the composition of kinds (without it: one kind), the parallelism of
+every replica (without it: replicas all of one number of GPUs), the share of each type of request that a
+replica gets (without it: the same mix of types for all).
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+from tangram_sim.serving_planners.milp import Rental, Unanswered, solve
+from tangram_sim.serving_planners.problem import COST, RentalProblem
+
+
+@dataclass(frozen=True, slots=True)
+class SingleKind:
+    """The best plan of one kind of GPU alone, or why there is none.
+
+    `capped`: within what is available of it; otherwise the budget alone limits it.
+    """
+
+    gpu: str
+    capped: bool
+    answer: Rental | Unanswered
+
+    @property
+    def value(self) -> float:
+        """The objective of its plan; inf where there is none."""
+        return value_of(self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """A choice taken away: the best plan without it, or none."""
+
+    name: str
+    answer: Rental | Unanswered
+
+
+def single_kinds(problem: RentalProblem, time_limit_s: float) -> list[SingleKind]:
+    """Every kind alone, capped and uncapped, in the order of the problem; at most `time_limit_s` for each."""
+    found = []
+    for n, gpu in enumerate(problem.gpus):
+        alone = frozenset(c for c, one in enumerate(problem.configurations) if one.kinds() == {n})
+        for capped in (True, False):
+            limited = problem.budget_usd_per_hour < inf or (capped and gpu.available < inf)
+            answer: Rental | Unanswered = Unanswered(proven=True)
+            if alone and (limited or problem.objective == COST):
+                answer = solve(problem, allowed=alone, capped=capped, time_limit_s=time_limit_s)
+            found.append(SingleKind(gpu.name, capped, answer))
+    return found
+
+
+def without_levers(problem: RentalProblem, rivals: list[SingleKind], time_limit_s: float) -> list[Lever]:
+    """The best plan without each of the levers; at most `time_limit_s` for each program."""
+    alone = [rival.answer for rival in rivals if rival.capped]
+    sizes = [
+        frozenset(c for c, one in enumerate(problem.configurations) if one.gpu_count == size)
+        for size in sorted({one.gpu_count for one in problem.configurations})
+    ]
+    same_size = [solve(problem, allowed=some, time_limit_s=time_limit_s) for some in sizes]
+    return [
+        Lever("composition", min(alone, key=value_of)),
+        Lever("parallelism", min(same_size, key=value_of)),
+        Lever("request_shares", solve(problem, common_shares=True, time_limit_s=time_limit_s)),
+    ]
+
+
+def value_of(answer: Rental | Unanswered) -> float:
+    """The objective; inf where there is no plan."""
+    return answer.value if isinstance(answer, Rental) else inf

@@ -1,0 +1,229 @@
+"""Plans of a service from given throughputs: the question asked, the answer as one document."""
+
+import time
+from collections.abc import Sequence
+from math import inf
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tangram_sim.serving_planners.flow import PlacedFlow, place, single_kind_flows
+from tangram_sim.serving_planners.flow_problem import FlowProblem
+from tangram_sim.serving_planners.milp import Rental
+from tangram_sim.serving_planners.problem import COST, MAKESPAN, RentalProblem
+from tangram_sim.serving_planners.rental import RentalAnswer, rent
+from tangram_sim.serving_planners.rivals import value_of
+from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+
+_FLOW_S = 3.0  # seconds to place layers unless somebody asks for others
+_FOUND = 1e-9  # replicas busy for less are idle
+
+
+class ReplicaCountDocument(Document):
+    """So many replicas of one configuration."""
+
+    configuration: str
+    count: int = Field(ge=0)
+    gpus: dict[str, int] = Field(description="GPUs of one replica by kind")
+    cost_per_hour: float = Field(description="USD an hour of one replica")
+
+
+class RivalDocument(Document):
+    """The best plan of one kind of GPU alone."""
+
+    gpu: str
+    capped: bool = Field(description="within what is available of it; else the budget alone limits it")
+    value: float | None = Field(description="the objective; null where it cannot be done")
+    optimal: bool = Field(description="whether that value is proven best, or that there is none")
+
+
+class LeverDocument(Document):
+    """The best plan without one of the choices."""
+
+    value: float | None = Field(description="the objective; null where it cannot be done")
+    worth: float | None = Field(description="how much worse, as a share of the plan's objective")
+
+
+class PathDocument(Document):
+    """One way of requests through the nodes."""
+
+    nodes: list[int]
+    share: float
+
+
+class ServePlanDocument(Document):
+    """`serve plan --json`; figures that do not belong to the objective are null."""
+
+    schema_version: str = SCHEMA_VERSION
+    status: Literal["optimal", "feasible", "infeasible"]
+    objective: Literal["makespan", "cost", "tokens"]
+    reason: str = Field("", description="why there is no plan")
+    makespan_s: float | None = None
+    cost_per_hour: float | None = Field(None, description="USD an hour of the replicas")
+    tokens_per_s: float | None = None
+    throughput_rps: float | None = Field(None, description="requests a second")
+    bound: float | None = Field(None, description="no plan has a better objective")
+    gap: float | None = Field(None, description="the most by which the objective could be better, as a share")
+    replicas: list[ReplicaCountDocument] = Field([])
+    shares: dict[str, list[float]] = Field({}, description="by configuration: share of every request type")
+    gpus_used: dict[str, int] = Field({})
+    placement: list[tuple[int, int] | None] = Field([], description="flow: layers [first, end) by node")
+    nodes: list[str] = Field([], description="flow: kind of every node")
+    paths: list[PathDocument] = Field([], description="flow: ways through the nodes")
+    rivals: list[RivalDocument] = Field([])
+    levers: dict[str, LeverDocument] = Field({})
+    interval: tuple[float, float] | None = Field(
+        None, description="90 % interval where throughputs are predicted"
+    )
+    assumptions: dict[str, Any] = Field({})
+    notes: list[str] = Field([])
+    planning_cpu_s: float = 0.0
+
+
+def plan_problem(
+    problem: RentalProblem | FlowProblem, time_limit_s: float | None = None, ignored: Sequence[str] = ()
+) -> ServePlanDocument:
+    """The best plan of a problem with given throughputs, its bound, rivals and levers.
+
+    `ignored` are keys of the file that were not understood; the answer names them. A problem without a plan
+    gives a document with status "infeasible" and the reason.
+    """
+    begun = time.process_time()
+    if isinstance(problem, FlowProblem):
+        found = _flow_document(problem, _FLOW_S if time_limit_s is None else time_limit_s)
+    else:
+        found = _rental_document(problem, rent(problem, time_limit_s))
+    if ignored:
+        found.notes.append(f"keys that mean nothing here: {', '.join(ignored)}")
+    found.planning_cpu_s = time.process_time() - begun
+    return found
+
+
+def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanDocument:
+    objective: Literal["makespan", "cost"] = "makespan" if problem.objective == MAKESPAN else "cost"
+    rivals = [
+        RivalDocument(
+            gpu=rival.gpu,
+            capped=rival.capped,
+            value=_finite(rival.value),
+            optimal=rival.answer.optimal if isinstance(rival.answer, Rental) else rival.answer.proven,
+        )
+        for rival in answer.rivals
+    ]
+    assumptions = _assumptions(problem)
+    plan = answer.plan
+    if plan is None:
+        return ServePlanDocument(
+            status="infeasible",
+            objective=objective,
+            reason=answer.reason if answer.proven else f"no plan was found in time; {answer.reason}",
+            rivals=rivals,
+            assumptions=assumptions,
+        )
+    used = list(zip(problem.configurations, plan.counts, strict=True))
+    return ServePlanDocument(
+        status="optimal" if plan.optimal else "feasible",
+        objective=objective,
+        makespan_s=plan.value if objective == "makespan" else None,
+        cost_per_hour=sum(one.usd_per_hour * count for one, count in used),
+        throughput_rps=problem.total / plan.value if objective == "makespan" else problem.total,
+        bound=plan.bound,
+        gap=plan.gap,
+        replicas=[
+            ReplicaCountDocument(
+                configuration=one.name,
+                count=count,
+                gpus={gpu.name: k for gpu, k in zip(problem.gpus, one.gpus, strict=True) if k},
+                cost_per_hour=one.usd_per_hour,
+            )
+            for one, count in used
+            if count
+        ],
+        shares={one.name: list(row) for one, row in zip(problem.configurations, plan.shares, strict=True)},
+        gpus_used={
+            gpu.name: sum(one.gpus[n] * count for one, count in used) for n, gpu in enumerate(problem.gpus)
+        },
+        rivals=rivals,
+        levers={
+            lever.name: LeverDocument(
+                value=_finite(value_of(lever.answer)),
+                worth=_finite(value_of(lever.answer) / plan.value - 1.0),
+            )
+            for lever in answer.levers
+        },
+        assumptions=assumptions,
+    )
+
+
+def _assumptions(problem: RentalProblem) -> dict[str, Any]:
+    """What the words of the problem were taken to mean."""
+    said: dict[str, Any] = {
+        "throughputs": "given; a replica that serves several types divides its time between them",
+        "rivals": "one kind alone under the same budget; capped: also under what is available",
+        "levers": "composition: one kind; parallelism: replicas of one number of GPUs; request_shares: every "
+        "replica the same mix of types",
+    }
+    if problem.objective == COST:
+        said["utilisation"] = problem.utilisation
+        said["slices"] = problem.slices or "none: types split freely"
+    if problem.scenarios:
+        said["scenarios"] = [
+            {
+                "name": one.name,
+                "lost": [problem.configurations[c].name for c in sorted(one.lost)],
+                "coverage": one.coverage,
+                "rate_factor": one.rate_factor,
+                "price_factors": {
+                    gpu.name: factor for gpu, factor in zip(problem.gpus, one.price_factors, strict=False)
+                },
+            }
+            for one in problem.scenarios
+        ]
+    return said
+
+
+def _flow_document(problem: FlowProblem, time_limit_s: float) -> ServePlanDocument:
+    answer: PlacedFlow | None = place(problem, time_limit_s)
+    rivals = [
+        RivalDocument(gpu=one.kind, capped=True, value=one.tokens_per_s or None, optimal=one.optimal)
+        for one in single_kind_flows(problem, 0.3 * time_limit_s)
+    ]
+    kinds = [node.kind for node in problem.nodes]
+    assumptions = {
+        "inference": "partial: a node that ends at layer e may feed any node that holds layer e",
+        "rivals": "the nodes of one kind alone",
+    }
+    if answer is None:
+        return ServePlanDocument(
+            status="infeasible",
+            objective="tokens",
+            reason=_why_no_flow(problem),
+            nodes=kinds,
+            rivals=rivals,
+            assumptions=assumptions,
+        )
+    return ServePlanDocument(
+        status="optimal" if answer.optimal else "feasible",
+        objective="tokens",
+        tokens_per_s=answer.tokens_per_s,
+        bound=answer.bound,
+        gap=answer.gap,
+        placement=list(answer.placement),
+        nodes=kinds,
+        paths=[PathDocument(nodes=list(path.nodes), share=path.share) for path in answer.paths],
+        rivals=rivals,
+        assumptions=assumptions,
+    )
+
+
+def _why_no_flow(problem: FlowProblem) -> str:
+    holdable = sum(len(node.tokens_per_s) for node in problem.nodes)
+    if holdable < problem.layers:
+        return f"all nodes together hold {holdable} layers at most, the model has {problem.layers}"
+    return (
+        "no placement lets tokens pass from the host through all layers and back: a link or a node carries 0"
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if value < inf else None
