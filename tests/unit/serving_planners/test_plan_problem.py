@@ -18,10 +18,9 @@ from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.serving_planners.program import LinearProgram
 from tangram_sim.studies.serving_plan import ServePlanDocument, plan_problem
 from tests.commands import tangram
+from tests.places import SHARED
 
-SHARED = (
-    Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "serving" / "planning_examples.json"
-)
+EXAMPLES = SHARED / "data" / "serving" / "planning_examples.json"
 
 # The worked example of arXiv 2502.00722; the paper's bisection stops at 28.67 s.
 PAPER: dict[str, Any] = {
@@ -86,9 +85,9 @@ def test_melange_example_by_slices(slices: int | None, usd: float) -> None:
         assert slices is None or all(part == pytest.approx(round(part)) for part in parts)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared facts are not beside this checkout")
+@pytest.mark.skipif(not EXAMPLES.exists(), reason="the shared facts are not beside this checkout")
 def test_solved_problems_of_the_shared_data() -> None:
-    given_ = {one["id"]: one for one in json.loads(SHARED.read_text())}
+    given_ = {one["id"]: one for one in json.loads(EXAMPLES.read_text())}
     large = planned(given_["S1"])
     assert (large.status, large.makespan_s) == ("optimal", pytest.approx(524.4788058, rel=1e-7))
     for gpu, value in given_["S1"]["answer"]["homogeneous_s"].items():
