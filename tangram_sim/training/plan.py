@@ -1,6 +1,6 @@
 """Nouns of plans: a priced partial plan (one slice on one island), and the whole plan with its decisions.
 
-Predictions of a whole plan are not here: they are made from it (`tangram_sim.lowering.forecast`), so that
+Predictions of a whole plan are not here: they are made from it (`tangram_sim.studies.forecast`), so that
 another hardware database re-prices the same decisions.
 """
 
