@@ -1,42 +1,74 @@
-"""tangram-sim: plan and simulate LLM training on clusters of unequal GPUs."""
+"""tangram-sim: plan and simulate LLM training and serving on clusters of unequal GPUs.
 
+Every name below is resolved on first use, so that `import tangram_sim` loads nothing that computes. Type
+checkers see the real signatures.
+"""
+
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tangram_sim.clusters import Cluster as Cluster
+    from tangram_sim.errors import BadInputError as BadInputError
+    from tangram_sim.errors import InfeasibleError as InfeasibleError
+    from tangram_sim.errors import TangramError as TangramError
+    from tangram_sim.errors import UnknownNameError as UnknownNameError
+    from tangram_sim.hwdb import Hwdb as Hwdb
+    from tangram_sim.hwdb import load_cluster as load_cluster
+    from tangram_sim.hwdb import load_model as load_model
+    from tangram_sim.layouts import Layout as Layout
+    from tangram_sim.models import Model as Model
+    from tangram_sim.parallelizers.api import Constraints as Constraints
+    from tangram_sim.planners.api import SearchOptions as SearchOptions
+    from tangram_sim.planners.uniform.layouts import Uniform as Uniform
+    from tangram_sim.studies.api import estimate as estimate
+    from tangram_sim.studies.api import estimate_many as estimate_many
+    from tangram_sim.studies.api import plan as plan
+    from tangram_sim.studies.api import simulate as simulate
+    from tangram_sim.studies.documents import PlanDocument as PlanDocument
+    from tangram_sim.studies.results import Result as Result
+    from tangram_sim.training.job import Job as Job
+    from tangram_sim.training.plan import Plan as Plan
 
 try:
     __version__ = version("tangram-sim")
 except PackageNotFoundError:  # run from a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = [
-    "Job",
-    "Uniform",
-    "__version__",
-    "estimate",
-    "estimate_many",
-    "load_cluster",
-    "load_model",
-    "plan",
-    "simulate",
-]
-
-# The five-line form of the README; resolved on first use so that `import tangram_sim` stays light.
+# Name -> module that defines it.
 _PUBLIC = {
-    "Job": ("tangram_sim.training.job", "Job"),
-    "load_cluster": ("tangram_sim.hwdb", "load_cluster"),
-    "load_model": ("tangram_sim.hwdb", "load_model"),
-    "plan": ("tangram_sim.studies.api", "plan"),
-    "estimate": ("tangram_sim.studies.api", "estimate"),
-    "estimate_many": ("tangram_sim.studies.api", "estimate_many"),
-    "Uniform": ("tangram_sim.planners.uniform.layouts", "Uniform"),
-    "simulate": ("tangram_sim.studies.api", "simulate"),
+    "BadInputError": "tangram_sim.errors",
+    "Cluster": "tangram_sim.clusters",
+    "Constraints": "tangram_sim.parallelizers.api",
+    "Hwdb": "tangram_sim.hwdb",
+    "InfeasibleError": "tangram_sim.errors",
+    "Job": "tangram_sim.training.job",
+    "Layout": "tangram_sim.layouts",
+    "Model": "tangram_sim.models",
+    "Plan": "tangram_sim.training.plan",
+    "PlanDocument": "tangram_sim.studies.documents",
+    "Result": "tangram_sim.studies.results",
+    "SearchOptions": "tangram_sim.planners.api",
+    "TangramError": "tangram_sim.errors",
+    "Uniform": "tangram_sim.planners.uniform.layouts",
+    "UnknownNameError": "tangram_sim.errors",
+    "estimate": "tangram_sim.studies.api",
+    "estimate_many": "tangram_sim.studies.api",
+    "load_cluster": "tangram_sim.hwdb",
+    "load_model": "tangram_sim.hwdb",
+    "plan": "tangram_sim.studies.api",
+    "simulate": "tangram_sim.studies.api",
 }
+
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of a literal table
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'tangram_sim' has no attribute {name!r}")
-    from importlib import import_module
+    return getattr(import_module(_PUBLIC[name]), name)
 
-    module, attribute = _PUBLIC[name]
-    return getattr(import_module(module), attribute)
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, "__doc__"))

@@ -17,8 +17,8 @@ from tangram_sim.units import show_bytes, show_seconds
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.planners.api import Candidate
-    from tangram_sim.studies.api import Result
     from tangram_sim.studies.documents import PlanDocument, StageForecast
+    from tangram_sim.studies.results import Result
 
 _BAR = 10
 _CHUNKS = 4  # of an interleaved stage that are shown
@@ -42,7 +42,7 @@ def require_writable(**files: Path | None) -> None:
         if not os.access(path if path.exists() else place, os.W_OK):
             raise BadInputError(f"{option}: no permission to write in {place}; name another place")
         if is_report(path) and name == "output":
-            from tangram_sim.reports.figures import plotly
+            from tangram_sim.studies.figures import plotly
 
             plotly()
         if path.absolute() in seen and (path.is_file() or not path.exists()):

@@ -3,37 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tangram_sim.errors import BadInputError
+from tangram_sim.studies.figures import memory_figure, plotly, timeline_figure
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.sensitivity import Sensitivity
     from tangram_sim.purchasing.whatif import Row
     from tangram_sim.sim.timeline import Timeline
     from tangram_sim.studies.documents import StageForecast
-
-MOST_OPS = 3000  # of a timeline: more is slow to draw and too fine to see
-_MOST_TRACKS = 24
-_WORDS = {
-    "F": "forward",
-    "B": "backward",
-    "W": "weight gradients",
-    "SEND_F": "activations to the next stage",
-    "SEND_B": "gradients to the stage before",
-    "SYNC": "gradient synchronisation",
-    "TIED": "tied embeddings",
-    "OPTIMIZER": "optimizer",
-}
-
-
-def plotly() -> Any:
-    """plotly.graph_objects. Raises BadInputError that says what to install where it is missing."""
-    try:
-        from plotly import graph_objects
-    except ImportError:
-        raise BadInputError('an HTML report needs plotly: pip install "tangram-sim[report]"') from None
-    return graph_objects
 
 
 def library() -> str:
@@ -138,64 +114,11 @@ def tornado(found: "Sensitivity", most: int = 15) -> str:
 
 def memory(stages: Sequence["StageForecast"], names: Sequence[str]) -> str:
     """Peak memory of a GPU of every stage, by who holds it, under its capacity."""
-    go = plotly()
-    gib = float(1 << 30)
-    tensors = [stage.peak_memory_allocated_bytes / gib for stage in stages]
-    cached = [
-        (stage.peak_memory_reserved_bytes - stage.peak_memory_allocated_bytes) / gib for stage in stages
-    ]
-    outside = [(stage.peak_memory_bytes - stage.peak_memory_reserved_bytes) / gib for stage in stages]
-    figure = go.Figure(
-        [
-            go.Bar(name="tensors", x=list(names), y=tensors),
-            go.Bar(name="cached by the allocator", x=list(names), y=cached),
-            go.Bar(name="driver and libraries", x=list(names), y=outside),
-            go.Scatter(
-                name="capacity",
-                x=list(names),
-                y=[stage.memory_capacity_bytes / gib for stage in stages],
-                mode="markers",
-                marker={"symbol": "line-ew-open", "size": 26, "color": "#cf222e", "line": {"width": 3}},
-            ),
-        ]
-    )
-    return _drawn(figure, "memory", 420, barmode="stack", yaxis_title="GiB of one GPU")
+    figure = memory_figure(stages, names)
+    return _drawn(figure, "memory", figure.layout.height)
 
 
 def timeline(played: "Timeline") -> tuple[str, float]:
     """(plot, seconds shown): what every stage does when; the first ops only where there are very many."""
-    go = plotly()
-    graph = played.graph
-    spent = played.end_s - played.start_s
-    shown = np.flatnonzero(spent > 0)
-    tracks = dict.fromkeys(graph.resources[graph.resource[op]] for op in shown.tolist())
-    if len(tracks) > _MOST_TRACKS:  # many stages: what they compute, without what they send
-        computing = np.array([graph.kinds[kind] in ("F", "B", "W", "OPTIMIZER") for kind in graph.kind])
-        shown = shown[computing[shown]]
-    until = played.makespan_s
-    if len(shown) > MOST_OPS:
-        shown = shown[np.argsort(played.start_s[shown], kind="stable")][:MOST_OPS]
-        until = float(played.end_s[shown].max())
-    figure = go.Figure()
-    for number, kind in enumerate(graph.kinds):
-        mine = shown[graph.kind[shown] == number]
-        if len(mine):
-            figure.add_bar(
-                name=_WORDS.get(kind, kind),
-                orientation="h",
-                y=[graph.resources[graph.resource[op]] for op in mine.tolist()],
-                base=played.start_s[mine].tolist(),
-                x=spent[mine].tolist(),
-                marker={"line": {"width": 0.3, "color": "white"}},
-                hovertemplate="%{base:.4f} s, %{x:.4f} s<extra>" + _WORDS.get(kind, kind) + "</extra>",
-            )
-    lines = dict.fromkeys(graph.resources[graph.resource[op]] for op in shown.tolist())
-    drawn = _drawn(
-        figure,
-        "timeline",
-        150 + 30 * len(lines),
-        barmode="overlay",
-        xaxis_title="seconds of one step",
-        yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": sorted(lines)},
-    )
-    return drawn, until
+    figure, until = timeline_figure(played)
+    return _drawn(figure, "timeline", figure.layout.height), until

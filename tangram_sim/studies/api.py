@@ -1,17 +1,20 @@
-"""The Python form of the commands: plan, estimate, simulate."""
+"""The Python form of the commands: plan, estimate, simulate.
+
+Models and clusters may be given by name, or as the path of a file.
+"""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
-from tangram_sim.planners.api import Candidate, SearchOptions
+from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.search import Progress
 from tangram_sim.planners.tangram.engine import tangram
@@ -29,6 +32,7 @@ from tangram_sim.studies.documents import (
 )
 from tangram_sim.studies.forecast import Forecast, document, forecast
 from tangram_sim.studies.planfile import plan_from_document, read_plan
+from tangram_sim.studies.results import Result
 from tangram_sim.studies.search_options import left_out, named_islands, require_possible
 from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tangram_sim.training.plan import Plan
@@ -38,15 +42,6 @@ from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.units import show_bytes, show_seconds
 
 SAME = 1e-9  # relative; the engines agree to this
-
-
-@dataclass(frozen=True)
-class Result:
-    """A document, and the played plan behind it."""
-
-    document: PlanDocument
-    forecast: Forecast
-    candidates: tuple[Candidate, ...] = ()
 
 
 def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> Job:
@@ -105,9 +100,17 @@ def _could_be_used(group: str, wishes: SearchOptions) -> bool:
     return ordered and not any(group in name.split("+") for name in wishes.exclude)
 
 
+def _named(model: Model | str, cluster: Cluster | str, hwdb: Hwdb) -> tuple[Model, Cluster]:
+    """Nouns for names; raises UnknownNameError with the nearest ones."""
+    return (
+        load_model(model) if isinstance(model, str) else model,
+        load_cluster(cluster, hwdb) if isinstance(cluster, str) else cluster,
+    )
+
+
 def plan(
-    model: Model,
-    cluster: Cluster,
+    model: Model | str,
+    cluster: Cluster | str,
     job: Job | None = None,
     *,
     wishes: SearchOptions | None = None,
@@ -121,6 +124,7 @@ def plan(
     UnknownNameError for wishes that contradict each other, the model or the cluster.
     """
     hwdb, wishes = (hwdb or Hwdb.load()).fresh(), wishes or SearchOptions()
+    model, cluster = _named(model, cluster, hwdb)
     job = resolve(job or Job(), cluster, wishes)
     require_stack(job, hwdb)
     if job.schedule == "interleaved":
@@ -220,8 +224,8 @@ def _alternative(scored: Forecast, best: Forecast) -> Alternative:
 
 
 def estimate(
-    model: Model,
-    cluster: Cluster,
+    model: Model | str,
+    cluster: Cluster | str,
     job: Job | None = None,
     layout: Uniform | None = None,
     *,
@@ -232,6 +236,7 @@ def estimate(
     Raises BadInputError or InfeasibleError for degrees that contradict each other or the cluster.
     """
     hwdb, layout = (hwdb or Hwdb.load()).fresh(), layout or Uniform()
+    model, cluster = _named(model, cluster, hwdb)
     job = resolve(job or Job(), cluster, SearchOptions(order=layout.order))
     require_stack(job, hwdb)
     if layout.vpp > 1 and job.schedule == "1f1b":
@@ -244,8 +249,8 @@ def estimate(
 
 
 def estimate_many(
-    model: Model,
-    cluster: Cluster,
+    model: Model | str,
+    cluster: Cluster | str,
     job: Job | None = None,
     layouts: Sequence[Uniform] = (),
     *,
@@ -256,6 +261,7 @@ def estimate_many(
     Steps, memory and intervals are those of `estimate`, transfers without contention for links.
     """
     database, given = (hwdb or Hwdb.load()).fresh(), job or Job()
+    model, cluster = _named(model, cluster, database)
     require_stack(given, database)
     resolved: dict[tuple[tuple[str, ...], bool], Job] = {}
     jobs = []

@@ -13,9 +13,10 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
-from tangram_sim.studies.api import Result, lower_bound, require_stack, resolve
+from tangram_sim.studies.api import lower_bound, require_stack, resolve
 from tangram_sim.studies.documents import Document, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
+from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 
 OK, CANNOT, FAILED = "ok", "cannot answer", "failed"

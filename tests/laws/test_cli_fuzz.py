@@ -16,6 +16,7 @@ from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies import api
+from tangram_sim.studies.results import Result
 from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tests.commands import files, tangram
 
@@ -125,7 +126,7 @@ def uniforms(draw: st.DrawFn) -> Uniform:
     return Uniform(**values)
 
 
-def sound(result: api.Result) -> None:
+def sound(result: Result) -> None:
     """What every forecast must satisfy; the text of a plan file is made of it too (no NaN, no infinity)."""
     document = result.document
     assert 0 < document.lower_bound_step_s <= document.step_s * (1 + 1e-9)

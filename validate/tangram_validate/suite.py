@@ -17,7 +17,7 @@ from tangram_sim.hwdb import Hwdb, cluster_from_dict
 from tangram_sim.models import Model
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds
 from tangram_sim.studies import api
-from tangram_sim.studies.api import Result
+from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 from tangram_validate import overlap
 from tangram_validate.calibration import Calibration, calibrate, overlay_of

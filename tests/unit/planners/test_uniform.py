@@ -8,6 +8,7 @@ from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_model
 from tangram_sim.models import Model
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, rank_order, uniform_plan
 from tangram_sim.studies import api
+from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 
 HWDB = Hwdb.load()
@@ -29,7 +30,7 @@ def model() -> Model:
 JOB = Job(global_batch=64, seq=512, dtype="fp16")
 
 
-def stage_gpus(result: api.Result) -> list[str]:
+def stage_gpus(result: Result) -> list[str]:
     return [stage.gpu for stage in result.document.stages]
 
 

@@ -11,6 +11,7 @@ from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.sim import fast
 from tangram_sim.studies import api
 from tangram_sim.studies.explain import Explanation, explain
+from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 from tests.commands import files, tangram
 
@@ -18,7 +19,7 @@ HWDB = Hwdb.load()
 
 
 @pytest.fixture(scope="module")
-def result() -> api.Result:
+def result() -> Result:
     cluster = load_cluster("azure-c1-t4x4-v100x4", HWDB)
     return api.plan(
         load_model("gpt3-1.3b"), cluster, Job(global_batch=32), wishes=SearchOptions(top=3), hwdb=HWDB
@@ -26,7 +27,7 @@ def result() -> api.Result:
 
 
 @pytest.fixture(scope="module")
-def explained(result: api.Result) -> Explanation:
+def explained(result: Result) -> Explanation:
     return explain(result.forecast.plan, HWDB)
 
 
@@ -36,7 +37,7 @@ def test_the_critical_path_sums_to_the_step(explained: Explanation) -> None:
     )
 
 
-def test_kernel_classes_sum_to_the_time_of_a_microbatch(result: api.Result) -> None:
+def test_kernel_classes_sum_to_the_time_of_a_microbatch(result: Result) -> None:
     for stage, shares in zip(result.document.stages, result.forecast.inside, strict=True):
         inside = sum(share.seconds for share in shares)
         assert inside == pytest.approx(stage.forward_s + stage.backward_s, rel=0.01)
@@ -82,14 +83,14 @@ def test_what_no_saver_makes_fit_says_the_least_that_is_needed() -> None:
     assert all("at least" in verdict and "usable" in verdict for verdict in verdicts)
 
 
-def test_alternatives_are_slower_and_say_what_they_trade(result: api.Result) -> None:
+def test_alternatives_are_slower_and_say_what_they_trade(result: Result) -> None:
     document = result.document
     assert len(document.alternatives) == 2
     assert all(other.step_s >= document.step_s for other in document.alternatives)
     assert all("% step" in other.summary for other in document.alternatives)
 
 
-def test_sharing_of_links_is_part_of_the_step(result: api.Result) -> None:
+def test_sharing_of_links_is_part_of_the_step(result: Result) -> None:
     """What is reported is never less than the play in which every transfer has its link to itself."""
     alone = fast.play(result.forecast.step.graph()).makespan_s
     assert result.document.step_s >= alone * (1 - 1e-9)
