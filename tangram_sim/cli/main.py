@@ -19,6 +19,7 @@ from tangram_sim.cli import (
     plan,
     purchase,
     simulate,
+    stragglers,
     validate,
     what_if,
 )
@@ -38,6 +39,7 @@ app.command("estimate")(estimate.command)
 app.command("compare")(compare.command)
 app.command("simulate")(simulate.command)
 app.command("explain")(explain.command)
+app.command("stragglers")(stragglers.command)
 app.command("export")(export.command)
 app.command("goodput")(goodput.command)
 app.command("what-if")(what_if.command)

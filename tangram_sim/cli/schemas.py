@@ -17,6 +17,7 @@ from tangram_sim.studies.documents import (
 )
 from tangram_sim.studies.goodput import GoodputDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.stragglers import StragglersDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,
@@ -29,6 +30,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "compare": ComparisonDocument,
     "goodput": GoodputDocument,
     "serve-plan": ServePlanDocument,
+    "stragglers": StragglersDocument,
 }
 
 

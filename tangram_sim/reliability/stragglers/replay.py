@@ -24,7 +24,7 @@ _STREAMS = {
     "F": "compute", "B": "compute", "FS": "forward send", "FR": "forward receive", "BS": "backward send",
     "BR": "backward receive", "AG": "replicas", "RS": "replicas",
 }  # fmt: skip
-_TAIL = ("LN", "EM", "RS", "CL", "OP")
+_TAIL = ("LN", "EM", "RS", "CL", "OP")  # one after the other, in the order of the trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,14 +154,16 @@ def _waits(trace: StepTrace) -> tuple[list[list[int]], list[tuple[object, ...]]]
         passes = [index for index in program if codes[index] in "FB"]
         for direction, neighbour in (("F", stage - 1), ("B", stage + 1)):
             _link_transfers(direction, [i for i in passes if codes[i] == direction], seqs, own, waits)
-            # A trace of passes only, without the transfers between: the pass itself brings what is waited
-            # for.
+            if not 0 <= neighbour < trace.stages:
+                continue
             for index in passes:
-                sent = (dp, neighbour, f"{direction}S", seqs[index])
-                if codes[index] == direction and not (sent in at and (f"{direction}R", seqs[index]) in own):
-                    waits[index].extend(
-                        at[key] for key in [(dp, neighbour, direction, seqs[index])] if key in at
+                if codes[index] == direction and (f"{direction}R", seqs[index]) not in own:
+                    # No receive is recorded: the sender's transfer brings what the pass needs, or its pass
+                    # does.
+                    send, sender = (
+                        (dp, neighbour, code, seqs[index]) for code in (f"{direction}S", direction)
                     )
+                    waits[index].append(at.get(send, at[sender]))
         _link_ends(program, passes, codes, own, waits)
     return waits, streams
 
@@ -203,10 +205,10 @@ def _link_ends(
     if ("AG", 0) in own:
         waits[passes[0]].append(own["AG", 0])
     previous = passes[-1]
-    for code in _TAIL:
-        if (code, 0) in own:
-            waits[own[code, 0]].append(previous)
-            previous = own[code, 0]
+    for index in program:
+        if codes[index] in _TAIL:
+            waits[index].append(previous)
+            previous = index
 
 
 def _topological(after: list[list[int]]) -> list[int]:

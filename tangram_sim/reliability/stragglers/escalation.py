@@ -1,0 +1,62 @@
+"""When to go from one remedy to the next: when the time lost so far has reached its price.
+
+The rule of renting skis, as GREYHOUND uses it (USENIX ATC 2025): whoever cannot know how long a slow phase
+lasts never loses more than twice what the best choice in hindsight would have, with two choices.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A remedy as escalation sees it: what it costs once, and the share of time still lost after it."""
+
+    name: str
+    price_s: float
+    loss_rate: float  # seconds lost per second, 0 = none
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """A remedy, and how long after the slow phase began it is taken."""
+
+    choice: Choice
+    after_s: float
+
+
+def escalate(choices: Sequence[Choice]) -> tuple[Escalation, ...]:
+    """Remedies in the order of their prices, each taken when the time lost so far equals its price.
+
+    The first choice (usually: do nothing) holds from the start. A remedy that would not lose less than the
+    one in force is skipped; a phase in which nothing is lost any more goes no further.
+    """
+    ordered = sorted(choices, key=lambda choice: (choice.price_s, choice.loss_rate))
+    if not ordered:
+        return ()
+    taken = [Escalation(ordered[0], 0.0)]
+    lost, now = ordered[0].price_s, 0.0
+    for choice in ordered[1:]:
+        rate = taken[-1].choice.loss_rate
+        if choice.loss_rate >= rate or rate <= 0:
+            continue
+        now += max(choice.price_s - lost, 0.0) / rate
+        lost = max(lost, choice.price_s) + choice.price_s
+        taken.append(Escalation(choice, now))
+    return tuple(taken)
+
+
+def lost_s(taken: Sequence[Escalation], phase_s: float) -> float:
+    """Seconds lost in a slow phase of `phase_s` by going through these remedies, their prices included."""
+    total = 0.0
+    for step, later in zip(taken, [*taken[1:], None], strict=True):
+        if step.after_s > phase_s or (step.after_s == phase_s and step is not taken[0]):
+            break
+        until = phase_s if later is None else min(later.after_s, phase_s)
+        total += step.choice.price_s + (until - step.after_s) * step.choice.loss_rate
+    return total
+
+
+def lost_in_hindsight_s(choices: Sequence[Choice], phase_s: float) -> float:
+    """The least that one choice from the start would have lost."""
+    return min(choice.price_s + phase_s * choice.loss_rate for choice in choices)

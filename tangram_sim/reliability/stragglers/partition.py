@@ -1,0 +1,112 @@
+"""Moving layers between the stages of a measured pipeline, so that slow stages hold fewer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.opgraph import FloatArray
+from tangram_sim.reliability.stragglers.replicas import MeasuredPipeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerTimes:
+    """Seconds of passes taken apart: one healthy layer, what the last stage does besides, how slow each
+    worker is.
+
+    Forward and backward are the two rows of `layer_s` [2] and `last_s` [2]; `slowness` is [dp, stages].
+    """
+
+    layer_s: FloatArray
+    last_s: FloatArray
+    slowness: FloatArray
+
+    def passes_s(self, layers: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+        """(forward, backward) seconds [dp, stages] with so many layers on each stage."""
+        work = self.layer_s[:, None] * np.asarray(layers, dtype=np.float64)
+        work[:, -1] += self.last_s
+        return work[0] * self.slowness, work[1] * self.slowness
+
+
+def layer_times(pipeline: MeasuredPipeline, layers: Sequence[int]) -> LayerTimes:
+    """Take apart the passes of a pipeline whose stages hold so many layers.
+
+    A healthy layer is the median over workers in front of the last stage; the rest of the last stage (the
+    head and the loss) what its healthiest worker needs beyond its layers. Raises `BadInputError` unless
+    every stage has a layer or more.
+    """
+    if len(layers) != pipeline.stages or min(layers) < 1:
+        raise BadInputError(
+            f"layers {list(layers)}: give one number per stage, {pipeline.stages} of them, 1 or more each"
+        )
+    held = np.asarray(layers, dtype=np.float64)
+    passes = np.stack((pipeline.forward_s, pipeline.backward_s))  # [2, dp, stages]
+    front = (passes / held)[:, :, :-1] if pipeline.stages > 1 else passes / held
+    layer = np.median(front, axis=(1, 2))
+    last = np.maximum(passes[:, :, -1].min(axis=1) - layer * held[-1], 0.0)
+    if pipeline.stages == 1:
+        last = np.zeros(2)
+    expected = layer[:, None] * held
+    expected[:, -1] += last
+    return LayerTimes(layer, last, passes.sum(axis=0) / expected.sum(axis=0))
+
+
+def move_layers(pipeline: MeasuredPipeline, layers: Sequence[int]) -> tuple[tuple[int, ...], float]:
+    """(layers per stage, step seconds) of the best cut found, every candidate played.
+
+    From the given cut, and from the one that evens out the stages' sums, one or more layers at a time go from
+    any stage to any other as long as the played step falls.
+    """
+    times = layer_times(pipeline, layers)
+    counts = [pipeline.microbatches] * pipeline.dp
+    before = float(pipeline.pipelines_s(*times.passes_s(layers), counts).max())
+    known: dict[tuple[int, ...], float] = {}
+
+    def played(cut: tuple[int, ...]) -> float:
+        if cut not in known:
+            known[cut] = float(pipeline.pipelines_s(*times.passes_s(cut), counts).max())
+        return known[cut]
+
+    best = min(
+        (_descend(start, played) for start in (tuple(layers), _evened(times, sum(layers)))), key=played
+    )
+    return best, max(pipeline.step_s + played(best) - before, played(best))
+
+
+def _descend(start: tuple[int, ...], played: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
+    cut, least = start, played(start)
+    while True:
+        near = [moved for moved in _neighbours(cut) if played(moved) < least]
+        if not near:
+            return cut
+        cut = min(near, key=played)
+        least = played(cut)
+
+
+def _neighbours(cut: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Cuts with one or two layers moved from one stage to another."""
+    found = []
+    for source in range(len(cut)):
+        for target in range(len(cut)):
+            for count in (1, 2):
+                if source != target and cut[source] > count:
+                    moved = list(cut)
+                    moved[source] -= count
+                    moved[target] += count
+                    found.append(tuple(moved))
+    return found
+
+
+def _evened(times: LayerTimes, layers: int) -> tuple[int, ...]:
+    """Layers one by one where the slowest worker of a stage would still end soonest, at least one each."""
+    slowness = times.slowness.max(axis=0)
+    layer, last = float(times.layer_s.sum()), float(times.last_s.sum())
+    cut = [1] * len(slowness)
+    for _ in range(layers - len(cut)):
+        ends = [
+            ((held + 1) * layer + (last if stage == len(cut) - 1 else 0.0)) * slowness[stage]
+            for stage, held in enumerate(cut)
+        ]
+        cut[int(np.argmin(ends))] += 1
+    return tuple(cut)

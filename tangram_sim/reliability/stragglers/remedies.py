@@ -1,0 +1,225 @@
+"""What could be done about the slow ranks of a measured run: each remedy with its gain, its price, its
+pay-back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tangram_sim.reliability.stragglers.escalation import Choice, Escalation, escalate
+from tangram_sim.reliability.stragglers.partition import layer_times, move_layers
+from tangram_sim.reliability.stragglers.replay import Replay
+from tangram_sim.reliability.stragglers.replicas import MeasuredPipeline, measured_pipeline
+from tangram_sim.reliability.stragglers.sequences import resorted_factors
+from tangram_sim.reliability.stragglers.shares import split_microbatches
+from tangram_sim.reliability.stragglers.tensor_shares import (
+    USUAL_CAP,
+    LayerCosts,
+    even,
+    hybrid,
+    lossless_bound_s,
+    resized,
+)
+from tangram_sim.reliability.stragglers.whatif import WhatIf, ideal_work_s
+
+# Seconds, GREYHOUND (USENIX ATC 2025, by a third party's summary): 36 s for a re-split over 512 replicas.
+RESPLIT_S = 36.0
+# From the fault to full recovery, Llama 3 8B (github:meta-pytorch/torchft issue 329).
+RESTART_S = 948.0
+
+# Steps that fall by less are no gain: rounding.
+_WORTH = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a trace does not say about the run behind it."""
+
+    layers: tuple[int, ...] = ()  # per stage; empty: not known
+    tp: int = 1  # ranks of one worker
+    restart_s: float = RESTART_S
+    max_pruned: float = 0.0  # share of columns that may be pruned; 0: resizing is not considered
+    sequences: tuple[tuple[int, ...], ...] = ()  # tokens of the sequences in each microbatch of a step
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One thing to do: the step it leads to, what it costs once, what it is."""
+
+    name: str
+    step_s: float
+    gain: float  # step before over step after
+    price_s: float
+    payback_s: float  # running time after which the price is earned back; inf where it never is
+    detail: str
+    pruned_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """All remedies, best first; why others were not looked at; what to do in which order as time is lost."""
+
+    remedies: tuple[Remedy, ...]
+    left_out: tuple[str, ...]
+    escalation: tuple[Escalation, ...]
+
+
+def advise(found: WhatIf, replay: Replay, setup: Setup) -> Advice:
+    """Remedies for what the analysis found."""
+    pipeline = measured_pipeline(replay)
+    remedies: list[Remedy] = []
+    left_out: list[str] = []
+    for candidates, reason in (
+        (_resplit(pipeline), "re-split microbatches: one replica only"),
+        (_moved(pipeline, setup), "move layers: give --layers, the layers of each stage, and two stages"),
+        (_dropped(pipeline, setup), "drop a replica: one replica only"),
+        (_tensor(pipeline, setup), "uneven tensor shares: give --tp, the ranks of each worker, 2 or more"),
+        (_resorted(found, replay, setup), "re-sort sequences: microbatches do not differ by their lengths"),
+        (_replaced(found, replay, setup), "replace the worker: no slow worker was found"),
+    ):
+        remedies += candidates
+        left_out += [] if candidates else [reason]
+    ranked = tuple(sorted(remedies, key=lambda remedy: (remedy.step_s, remedy.price_s)))
+    lost = found.replayed_step_s
+    choices = [Choice("do nothing", 0.0, 1 - found.ideal_step_s / lost if lost else 0.0)]
+    choices += [
+        Choice(r.name, r.price_s, max(1 - found.ideal_step_s / r.step_s, 0.0))
+        for r in ranked
+        if r.gain > 1 + _WORTH
+    ]
+    return Advice(ranked, tuple(left_out), escalate(choices))
+
+
+def _remedy(
+    pipeline_s: float, name: str, step_s: float, price_s: float, detail: str, pruned: float = 0.0
+) -> Remedy:
+    saved = pipeline_s - step_s
+    payback = price_s / saved * step_s if saved > _WORTH * pipeline_s else float("inf")
+    return Remedy(name, step_s, pipeline_s / step_s, price_s, payback, detail, pruned)
+
+
+def _resplit(pipeline: MeasuredPipeline) -> list[Remedy]:
+    """Replicas run microbatches by their speed: greedy by the bottleneck stage's time, then played."""
+    if pipeline.dp < 2:
+        return []
+    passes = pipeline.forward_s + pipeline.backward_s
+    counts = split_microbatches(passes.max(axis=1).tolist(), pipeline.dp * pipeline.microbatches, least=1)
+    step = pipeline.changed_step_s(pipeline.forward_s, pipeline.backward_s, counts)
+    detail = f"microbatches per replica {_spelled(counts)}"
+    return [_remedy(pipeline.step_s, "re-split microbatches", step, RESPLIT_S, detail)]
+
+
+def _moved(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
+    """Layers go from slow stages to fast ones, then microbatches are shared out again."""
+    if not setup.layers or pipeline.stages < 2:
+        return []
+    cut, step = move_layers(pipeline, setup.layers)
+    words = f"layers per stage {' '.join(map(str, cut))} instead of {' '.join(map(str, setup.layers))}"
+    found = [_remedy(pipeline.step_s, "move layers", step, setup.restart_s, words)]
+    if pipeline.dp > 1:
+        forward, backward = layer_times(pipeline, setup.layers).passes_s(cut)
+        bottleneck = (forward + backward).max(axis=1).tolist()
+        counts = split_microbatches(bottleneck, pipeline.dp * pipeline.microbatches, least=1)
+        both = pipeline.changed_step_s(forward, backward, counts)
+        words += f", microbatches {_spelled(counts)}"
+        found.append(
+            _remedy(pipeline.step_s, "move layers and re-split microbatches", both, setup.restart_s, words)
+        )
+    return found
+
+
+def _dropped(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
+    """Go on without the slowest replica: the others take its microbatches."""
+    if pipeline.dp < 2:
+        return []
+    slowest = int((pipeline.forward_s + pipeline.backward_s).max(axis=1).argmax())
+    rest, over = divmod(pipeline.dp * pipeline.microbatches, pipeline.dp - 1)
+    others = [replica for replica in range(pipeline.dp) if replica != slowest]
+    counts = [0] * pipeline.dp
+    for place, replica in enumerate(others):
+        counts[replica] = rest + (place < over)
+    step = pipeline.changed_step_s(pipeline.forward_s, pipeline.backward_s, counts)
+    detail = f"replica {slowest} leaves, the others run {rest + bool(over)} microbatches at most"
+    return [_remedy(pipeline.step_s, "drop the replica", step, setup.restart_s, detail)]
+
+
+def _tensor(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
+    """Columns of tensor-parallel groups by speed: one rank of each slow worker is taken to be the slow
+    one.
+    """
+    if setup.tp < 2:
+        return []
+    passes = pipeline.forward_s + pipeline.backward_s
+    healthy = np.median(passes, axis=0, keepdims=True)
+    found = []
+    ways = [("uneven tensor shares", False)]
+    if setup.max_pruned > 0:
+        ways += [("ZERO-resizing", True), ("SEMI-migration", True)]
+    for name, prunes in ways:
+        factor = np.ones_like(passes)
+        pruned = 0.0
+        for place in np.argwhere(passes > healthy * 1.01):
+            cell = tuple(place.tolist())
+            slow = [float(passes[cell] / healthy[0, cell[1]]), *[1.0] * (setup.tp - 1)]
+            costs = LayerCosts(1.0)
+            if not prunes:
+                layer_s = lossless_bound_s(slow, costs)
+            else:
+                shared = (resized if name == "ZERO-resizing" else hybrid)(
+                    slow, costs, USUAL_CAP, setup.max_pruned
+                )
+                layer_s, pruned = shared.layer_s, max(pruned, shared.pruned_share)
+            factor[cell] = layer_s / even(slow, costs).layer_s
+        step = pipeline.changed_step_s(
+            pipeline.forward_s * factor, pipeline.backward_s * factor, [pipeline.microbatches] * pipeline.dp
+        )
+        detail = f"one of {setup.tp} ranks of a slow worker is slow; layers taken as divisible, none fixed"
+        if prunes:
+            detail += f"; up to {pruned * 100:.1f} % of a group's columns pruned (accuracy is not simulated)"
+        found.append(_remedy(pipeline.step_s, name, step, setup.restart_s, detail, pruned))
+    return found
+
+
+def _resorted(found: WhatIf, replay: Replay, setup: Setup) -> list[Remedy]:
+    """Sequences go to microbatches so that these are alike; without their lengths, as if fully alike."""
+    if found.pattern.name != "sequence lengths" and not setup.sequences:
+        return []
+    trace, work = replay.trace, replay.work_s.copy()
+    factors = resorted_factors(trace, setup.sequences)
+    for code, factor in factors.items():
+        here = trace.of_kind(code)
+        work[:, here] = work[:, here] * factor[:, here]
+    step = float(replay.steps_s(work).mean())
+    detail = (
+        "longest first onto the least sum of squares of all microbatches of a step"
+        if setup.sequences
+        else "at best: every microbatch as long as the mean (give --sequences for the lengths at hand)"
+    )
+    return [_remedy(found.replayed_step_s, "re-sort sequences", step, 0.0, detail)]
+
+
+def _replaced(found: WhatIf, replay: Replay, setup: Setup) -> list[Remedy]:
+    """Put healthy GPUs in the place of the suspects: the step with these workers as usual."""
+    if found.pattern.name != "worker":
+        return []
+    trace, work, ideal = replay.trace, replay.work_s.copy(), ideal_work_s(replay)
+    for worker in found.suspects:
+        here = (trace.rank_dp == worker.dp) & (trace.rank_stage == worker.stage)
+        work[:, here] = ideal[here]
+    step = float(replay.steps_s(work).mean())
+    names = ", ".join(f"(dp {w.dp}, stage {w.stage})" for w in found.suspects)
+    return [
+        _remedy(found.replayed_step_s, "replace the worker", step, setup.restart_s, f"a spare for {names}")
+    ]
+
+
+def _spelled(counts: Sequence[int]) -> str:
+    """Numbers, equal neighbours once: 8 12 x3."""
+    words: list[list[int]] = []
+    for count in counts:
+        if words and words[-1][0] == count:
+            words[-1][1] += 1
+        else:
+            words.append([count, 1])
+    return " ".join(f"{count} x{times}" if times > 1 else f"{count}" for count, times in words)

@@ -1,0 +1,97 @@
+"""A measured pipeline as our own engine plays it: what a step takes with other shares of work.
+
+Passes take their worker's mean, transfers the median of their kind; what comes before the first pass and
+after the last (collectives, optimizer) stays as it was measured. 1F1B order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tangram_sim.opgraph import FloatArray
+from tangram_sim.reliability.stragglers.patterns import passes_s
+from tangram_sim.reliability.stragglers.replay import Replay
+from tangram_sim.reliability.traces.kinds import CODES
+from tangram_sim.schedules.step import StageTimes, step_template
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredPipeline:
+    """Seconds of a pass by worker, [dp, stages], and of a transfer between stages."""
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    send_forward_s: float
+    send_backward_s: float
+    microbatches: int
+    step_s: float  # the trace's replayed step
+
+    @property
+    def dp(self) -> int:
+        """Replicas."""
+        return len(self.forward_s)
+
+    @property
+    def stages(self) -> int:
+        """Depth of each."""
+        return int(self.forward_s.shape[1])
+
+    def pipelines_s(
+        self, forward_s: FloatArray, backward_s: FloatArray, microbatches: Sequence[int]
+    ) -> FloatArray:
+        """Seconds [dp] of every replica's passes and transfers, each with its number of microbatches."""
+        from tangram_sim.sim.fast import makespan
+
+        return np.array(
+            [
+                makespan(
+                    step_template("1f1b", self.stages, count).with_durations(self._times(forward, backward))
+                )
+                if count
+                else 0.0
+                for forward, backward, count in zip(forward_s, backward_s, microbatches, strict=True)
+            ]
+        )
+
+    def _times(self, forward: FloatArray, backward: FloatArray) -> StageTimes:
+        zero = np.zeros(self.stages)
+        return StageTimes(
+            forward_s=forward,
+            backward_input_s=backward,
+            backward_weight_s=zero,
+            send_forward_s=np.full(self.stages, self.send_forward_s),
+            send_backward_s=np.full(self.stages, self.send_backward_s),
+            sync_s=zero,
+            optimizer_s=zero,
+        )
+
+    def played_s(self) -> float:
+        """Seconds of the slowest replica as it is: the step without what stands around the passes."""
+        even = [self.microbatches] * self.dp
+        return float(self.pipelines_s(self.forward_s, self.backward_s, even).max())
+
+    def changed_step_s(
+        self, forward_s: FloatArray, backward_s: FloatArray, microbatches: Sequence[int]
+    ) -> float:
+        """The step if passes took these seconds [dp, stages] and replicas ran so many microbatches each."""
+        played = float(self.pipelines_s(forward_s, backward_s, microbatches).max())
+        return max(self.step_s + played - self.played_s(), played)
+
+
+def measured_pipeline(replay: Replay) -> MeasuredPipeline:
+    """The trace behind a replay, passes averaged over steps and microbatches."""
+    trace = replay.trace
+
+    def median(code: str) -> float:
+        here = trace.kind == CODES[code]
+        return float(max(np.median(replay.work_s[:, here]), 0.0)) if here.any() else 0.0
+
+    return MeasuredPipeline(
+        forward_s=passes_s(trace, "F").mean(axis=(0, 3)),
+        backward_s=passes_s(trace, "B").mean(axis=(0, 3)),
+        send_forward_s=median("FS"),
+        send_backward_s=median("BS"),
+        microbatches=trace.microbatches,
+        step_s=float(replay.steps_s(replay.work_s).mean()),
+    )

@@ -1,0 +1,122 @@
+"""Step traces out of torch.profiler: one Chrome trace per rank, passes named by record_function annotations.
+
+Read are the annotations of torch.distributed.pipelining (`Forward 3` and `Backward 3` of single-stage
+schedules, `PP:0F3` with stage, direction and microbatch of the others), `Optimizer.step#...`, and
+`ProfilerStep#N`, which tells steps apart. Anything else in the file is left out: between passes a replay
+then waits for passes alone.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.opgraph import FloatArray
+from tangram_sim.reliability.traces.kinds import CODES
+from tangram_sim.reliability.traces.trace import StepTrace, TraceRows, assemble
+
+_PASS = re.compile(r"(Forward|Backward) (\d+)|(?:PP:)?(\d+)([FB])(\d+)")
+_STEP = re.compile(r"ProfilerStep#(\d+)")
+_OPTIMIZER = re.compile(r"Optimizer\.step#.*")
+_ANNOTATIONS = ("user_annotation", "cpu_op")
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One rank's file: its rank, how many there are, its events."""
+
+    name: str
+    rank: int
+    ranks: int
+    events: list[Event]
+
+
+def profile_of(document: Mapping[str, Any], name: str) -> Profile:
+    """The profile in a torch.profiler file; raises `BadInputError` where it does not say which rank it
+    is of.
+    """
+    about = document.get("distributedInfo")
+    if not isinstance(about, dict) or not isinstance(about.get("rank"), int):
+        raise BadInputError(
+            f"{name}: does not say which rank it is of (no distributedInfo): export it from "
+            f"torch.profiler after "
+            "torch.distributed.init_process_group, one file per rank."
+        )
+    return Profile(name, about["rank"], int(about.get("world_size", 1)), list(document["traceEvents"]))
+
+
+def read_profiles(profiles: list[Profile], stages: int, name: str) -> StepTrace:
+    """The trace of all ranks' profiles of a pipeline of `stages`, one rank each.
+
+    Ranks are taken stage by stage, replicas innermost (as Megatron and torch number them). Clocks of all
+    ranks are taken as one; each step starts at its first pass. Raises `BadInputError` for missing ranks.
+    """
+    world = max(profile.ranks for profile in profiles)
+    missing = sorted(set(range(world)) - {profile.rank for profile in profiles})
+    if missing or len(profiles) != world:
+        raise BadInputError(
+            f"{name}: {len(profiles)} files for {world} ranks; "
+            + (f"missing: rank {', '.join(map(str, missing[:6]))}" if missing else "a rank is there twice")
+        )
+    if world % stages:
+        raise BadInputError(
+            f"{name}: {world} ranks are no multiple of {stages} stages; give --pp N that divides them."
+        )
+    replicas = world // stages
+    found = [row for profile in profiles for row in _rows(profile, replicas)]
+    if not found:
+        raise BadInputError(
+            f"{name}: no pass in it: annotate them with record_function('Forward 0'), ('Backward 0'), as "
+            "torch.distributed.pipelining does, and profile with schedule and step()."
+        )
+    step, dp, stage, kind, seq = (
+        np.array(column, dtype=np.int64) for column in list(zip(*found, strict=True))[:5]
+    )
+    start: FloatArray = np.array([row[5] for row in found]) * 1e-6
+    took: FloatArray = np.array([row[6] for row in found]) * 1e-6
+    for each in np.unique(step):
+        start[step == each] -= start[step == each].min()
+    return assemble(TraceRows(step, dp, stage, kind, seq, start, took), name)
+
+
+_Row = tuple[int, int, int, int, int, float, float]
+
+
+def _rows(profile: Profile, replicas: int) -> list[_Row]:
+    stage, dp = divmod(profile.rank, replicas)
+    events = [
+        event for event in profile.events if event.get("ph") == "X" and event.get("cat") in _ANNOTATIONS
+    ]
+    steps = sorted(
+        (float(event["ts"]), float(event["ts"]) + float(event["dur"]), int(match[1]))
+        for event in events
+        if (match := _STEP.fullmatch(str(event["name"])))
+    )
+    rows: list[_Row] = []
+    for event in events:
+        name, start, took = str(event["name"]), float(event["ts"]), float(event["dur"])
+        match, optimizer = _PASS.fullmatch(name), _OPTIMIZER.fullmatch(name)
+        if match is None and optimizer is None:
+            continue
+        step = next(
+            (number for begin, end, number in steps if begin <= start < end), 0 if not steps else None
+        )
+        if step is None:
+            continue
+        if match is None:
+            rows.append((step, dp, stage, CODES["OP"], 0, start, took))
+            continue
+        if match[3] is not None and int(match[3]) != stage:
+            raise BadInputError(
+                f"{profile.name}: rank {profile.rank} runs stage {match[3]}, not {stage}: several stages "
+                f"per rank, or "
+                "another --pp"
+            )
+        code = (match[1] or match[4])[0]
+        rows.append((step, dp, stage, CODES[code], int(match[2] or match[5]), start, took))
+    return rows

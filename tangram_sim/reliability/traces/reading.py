@@ -1,0 +1,69 @@
+"""Step traces from files of any kind that is known: tables, profiles of torch, our own timelines."""
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.reliability.traces.profiles import profile_of, read_profiles
+from tangram_sim.reliability.traces.tables import read_table
+from tangram_sim.reliability.traces.timelines import is_timeline, read_timeline
+from tangram_sim.reliability.traces.trace import StepTrace
+
+_HINT = (
+    "give a table (step,dp,stage,op,seq,start_us,dur_us), a timeline of `tangram simulate --trace`, or one "
+    "torch.profiler file per rank"
+)
+
+
+def read_trace(paths: Sequence[Path], stages: int = 1) -> StepTrace:
+    """The step trace in these files: one table or timeline, or torch.profiler's files of all ranks.
+
+    A folder stands for the files in it. `stages` is asked for with torch.profiler's files only. Raises
+    `BadInputError`.
+    """
+    files = [file for path in paths for file in _files(path)]
+    if not files:
+        raise BadInputError(f"no trace in {', '.join(map(str, paths))}; {_HINT}.")
+    first = _text(files[0])
+    if not first.lstrip().startswith(("{", "[")):
+        if len(files) > 1:
+            raise BadInputError(f"{len(files)} files given, and {files[0]} is a table; give one table.")
+        return read_table(files[0])
+    documents = [_document(_text(file), file) for file in files]
+    name = str(paths[0])
+    if len(documents) == 1 and is_timeline(documents[0]["traceEvents"]):
+        return read_timeline(documents[0]["traceEvents"], name)
+    profiles = [profile_of(document, str(file)) for document, file in zip(documents, files, strict=True)]
+    return read_profiles(profiles, stages, name)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    if not path.exists():
+        raise BadInputError(f"{path}: no such file; {_HINT}.")
+    return [path]
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
+    except (OSError, UnicodeDecodeError, EOFError) as error:
+        raise BadInputError(f"{path}: cannot be read: {error}; {_HINT}.") from None
+
+
+def _document(text: str, path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadInputError(f"{path}: is no JSON ({error}); {_HINT}.") from None
+    document = {"traceEvents": found} if isinstance(found, list) else found
+    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
+        raise BadInputError(f"{path}: holds no traceEvents; {_HINT}.")
+    if not all(isinstance(event, dict) for event in document["traceEvents"]):
+        raise BadInputError(f"{path}: traceEvents are not objects; {_HINT}.")
+    return document

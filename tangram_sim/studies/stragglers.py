@@ -1,0 +1,180 @@
+"""What slow ranks cost in a measured run, and what helps: the question behind `tangram stragglers`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+from pydantic import Field
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.reliability.stragglers.remedies import Advice, Setup, advise
+from tangram_sim.reliability.stragglers.replay import Replay, replay_of
+from tangram_sim.reliability.stragglers.whatif import WhatIf, analyse
+from tangram_sim.reliability.traces.reading import read_trace
+from tangram_sim.studies.documents import Document
+from tangram_sim.studies.planfile import read_plan
+
+
+class WorkerDocument(Document):
+    """One cell of the (dp, stage) grid."""
+
+    dp: int
+    stage: int
+    slowdown: float = Field(description="the lesser of its replica's and its stage's S alone")
+    compute_ratio: float = Field(description="its passes over the mean of all workers'")
+
+
+class RemedyDocument(Document):
+    """One thing to do about slow ranks."""
+
+    name: str
+    step_s: float
+    gain: float = Field(description="step before over step after")
+    price_s: float = Field(description="seconds that taking it costs once")
+    payback_s: float | None = Field(description="running time that earns the price back; null: never")
+    pruned_share: float = Field(description="share of columns nobody computes: the risk to accuracy")
+    detail: str
+
+
+class EscalationDocument(Document):
+    """A remedy, and how long after the slow phase began it is taken."""
+
+    name: str
+    after_s: float
+
+
+class OmissionDocument(Document):
+    """Steps that were left out."""
+
+    reason: str
+    steps: list[int]
+
+
+class StragglersDocument(Document):
+    """The answer of `tangram stragglers`. Times are means over steps."""
+
+    steps: int
+    dp: int
+    pp: int
+    microbatches: int
+    measured_step_s: float
+    replayed_step_s: float
+    ideal_step_s: float
+    slowdown: float = Field(description="S: replayed over ideal")
+    waste: float = Field(description="1 - 1/S")
+    measured_over_replayed: float
+    worker_share: float = Field(description="M_W: share of the loss that goes when the suspects are ideal")
+    last_stage_share: float = Field(description="M_S: the same of the last stage")
+    alone: dict[str, float] = Field(description="S with only this group as measured")
+    workers: list[WorkerDocument]
+    suspects: list[tuple[int, int]] = Field(description="(dp, stage) of the workers that M_W is of")
+    step_slowdowns: list[float]
+    pattern: str = Field(description="none, worker, stage, sequence lengths or mixed")
+    pattern_reason: str
+    remedies: list[RemedyDocument] = Field(description="best first")
+    remedies_left_out: list[str]
+    escalation: list[EscalationDocument]
+    omissions: list[OmissionDocument]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A document, and the analysis behind it."""
+
+    document: StragglersDocument
+    found: WhatIf
+    replay: Replay
+    advice: Advice
+
+
+def diagnose(paths: Sequence[Path], stages: int = 1, setup: Setup | None = None) -> Diagnosis:
+    """Read a trace, replay it with and without its slow ranks, and price what could be done.
+
+    Raises `BadInputError` for traces that cannot be replayed, or a setup that does not suit them.
+    """
+    trace = read_trace(paths, stages)
+    setup = setup or Setup()
+    if setup.layers and len(setup.layers) != trace.stages:
+        raise BadInputError(
+            f"layers of {len(setup.layers)} stages given, the trace has {trace.stages}; give one number "
+            f"per stage"
+        )
+    found, replay = analyse(trace), replay_of(trace)
+    advice = advise(found, replay, setup)
+    return Diagnosis(_document(found, advice), found, replay, advice)
+
+
+def read_sequences(path: Path) -> tuple[tuple[int, ...], ...]:
+    """Tokens of the sequences of each microbatch: one line each, replica by replica; raises
+    `BadInputError`.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path}: cannot be read: {error}") from None
+    found = []
+    for number, line in enumerate(lines, start=1):
+        words = line.replace(",", " ").split()
+        if not words or words[0].startswith("#"):
+            continue
+        if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
+            raise BadInputError(
+                f"{path}: line {number} is {line!r}; give tokens per sequence, e.g. 4096 1200 88"
+            )
+        found.append(tuple(int(word) for word in words))
+    if not found:
+        raise BadInputError(f"{path}: no sequence in it; give one line of lengths per microbatch")
+    return tuple(found)
+
+
+def layers_of_plan(path: Path) -> tuple[tuple[int, ...], int]:
+    """(layers per stage, tp) of a plan file of one pipeline; raises `BadInputError` for others."""
+    read = read_plan(path)
+    if len(read.pipelines) != 1:
+        raise BadInputError(f"{path}: {len(read.pipelines)} pipelines; give --layers and --tp instead")
+    stages = read.pipelines[0].stages
+    held = tuple(sum(stop - start for start, stop in stage.chunks) for stage in stages)
+    return held, min(stage.parts[0].layouts[0].tp for stage in stages)
+
+
+def _document(found: WhatIf, advice: Advice) -> StragglersDocument:
+    trace = found.trace
+    return StragglersDocument(
+        steps=len(trace.steps),
+        dp=trace.dp,
+        pp=trace.stages,
+        microbatches=trace.microbatches,
+        measured_step_s=found.measured_step_s,
+        replayed_step_s=found.replayed_step_s,
+        ideal_step_s=found.ideal_step_s,
+        slowdown=found.slowdown,
+        waste=found.waste,
+        measured_over_replayed=found.measured_over_replayed,
+        worker_share=found.worker_share,
+        last_stage_share=found.last_stage_share,
+        alone=found.alone,
+        workers=[
+            WorkerDocument(dp=w.dp, stage=w.stage, slowdown=w.slowdown, compute_ratio=w.compute_ratio)
+            for w in found.workers
+        ],
+        suspects=[(w.dp, w.stage) for w in found.suspects],
+        step_slowdowns=found.step_slowdowns.tolist(),
+        pattern=found.pattern.name,
+        pattern_reason=found.pattern.reason,
+        remedies=[
+            RemedyDocument(
+                name=r.name,
+                step_s=r.step_s,
+                gain=r.gain,
+                price_s=r.price_s,
+                payback_s=r.payback_s if isfinite(r.payback_s) else None,
+                pruned_share=r.pruned_share,
+                detail=r.detail,
+            )
+            for r in advice.remedies
+        ],
+        remedies_left_out=list(advice.left_out),
+        escalation=[EscalationDocument(name=e.choice.name, after_s=e.after_s) for e in advice.escalation],
+        omissions=[OmissionDocument(reason=o.reason, steps=list(o.steps)) for o in trace.omissions],
+    )
