@@ -13,7 +13,7 @@ from tangram_sim.opgraph import FloatArray
 from tangram_sim.reliability.stragglers.patterns import passes_s
 from tangram_sim.reliability.stragglers.replay import Replay
 from tangram_sim.reliability.traces.kinds import CODES
-from tangram_sim.schedules.step import StageTimes, step_template
+from tangram_sim.training.schedules.step import StageTimes, step_template
 
 
 @dataclass(frozen=True, slots=True, eq=False)

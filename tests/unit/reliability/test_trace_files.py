@@ -8,9 +8,9 @@ import pytest
 from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.stragglers.whatif import analyse
 from tangram_sim.reliability.traces.reading import read_trace
-from tangram_sim.schedules.step import StageTimes, step_template
 from tangram_sim.sim import fast
 from tangram_sim.sim.perfetto import trace_json
+from tangram_sim.training.schedules.step import StageTimes, step_template
 from tests.commands import tangram
 
 from .traces import rows_of, shared, written
