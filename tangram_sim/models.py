@@ -27,6 +27,28 @@ class Attention:
     qkv_bias: bool = False
     out_bias: bool = False
     norm_parameters: int = 0  # QK-norm weights, attention sinks and the like; MLA's own norms are implied
+    output_gate: bool = False  # the core's output is gated by one more projection of the input
+    linear: bool = False  # a recurrent state of head_dim x value_dim per head in place of cached keys
+    index_heads: int = 0  # sparse attention: heads that pick the `window` keys to attend to (DeepSeek-V3.2)
+    index_dim: int = 0  # of one such head; their keys, one per token, are cached too
+
+    @property
+    def state_elements(self) -> int:
+        """Elements of the recurrent state of one sequence; 0 where keys and values are cached."""
+        return self.heads * self.head_dim * self.value_dim if self.linear else 0
+
+    def cached_elements(self, ranks: int = 1) -> float:
+        """Elements one token leaves in the cache of each of `ranks` tensor-parallel ranks.
+
+        MLA's latent is one for all heads and cannot be split, heads beyond the number of key/value heads are
+        replicated, linear attention leaves none.
+        """
+        if self.linear:
+            return 0.0
+        index = self.index_dim if self.index_heads else 0
+        if self.kv_rank:
+            return float(self.kv_rank + self.rope_dim + index)
+        return max(self.kv_heads / ranks, 1.0) * (self.head_dim + self.value_dim) + index
 
     def parameters(self, hidden: int) -> int:
         """Elements of all projections, biases and norms of this attention."""
@@ -36,7 +58,15 @@ class Attention:
             width = self.heads * self.head_dim + self.kv_heads * (self.head_dim + self.value_dim)
             projections = hidden * width + self.qkv_bias * width
         output = self.heads * self.value_dim * hidden + self.out_bias * hidden
-        return projections + output + self.norm_parameters
+        gate = self.output_gate * self.heads * self.value_dim * hidden
+        return projections + output + gate + self._index_projections(hidden) + self.norm_parameters
+
+    def _index_projections(self, hidden: int) -> int:
+        """Queries from the query bottleneck, a key and a weight per head from the input, the key's norm."""
+        if not self.index_heads:
+            return 0
+        queries = (self.query_rank or hidden) * self.index_heads * self.index_dim
+        return queries + hidden * (self.index_dim + self.index_heads) + 2 * self.index_dim
 
     def _latent_projections(self, hidden: int) -> int:
         """MLA down- and up-projections with the norms on the bottlenecks (arXiv:2405.04434, appendix C).

@@ -13,7 +13,8 @@ from tangram_sim.hwdb.families.falcon import falcon
 from tangram_sim.hwdb.families.gemma import gemma2, gemma3, gemma3_text
 from tangram_sim.hwdb.families.gpt import gpt2, gpt_neo, gpt_neox, opt
 from tangram_sim.hwdb.families.gpt_oss import gpt_oss
-from tangram_sim.hwdb.families.llama import llama, mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe
+from tangram_sim.hwdb.families.llama import granite, llama, mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe
+from tangram_sim.hwdb.families.sparse import glm4_moe, glm_moe_dsa, kimi_k25, minimax_m2, qwen3_5_moe
 from tangram_sim.models import Model
 
 FAMILIES: dict[str, Callable[[Config], Model]] = {
@@ -24,17 +25,23 @@ FAMILIES: dict[str, Callable[[Config], Model]] = {
     "gemma2": gemma2,
     "gemma3": gemma3,
     "gemma3_text": gemma3_text,
+    "glm4_moe": glm4_moe,
+    "glm_moe_dsa": glm_moe_dsa,
     "gpt2": gpt2,
     "gpt_neo": gpt_neo,
     "gpt_neox": gpt_neox,
     "gpt_oss": gpt_oss,
+    "granite": granite,
+    "kimi_k25": kimi_k25,
     "llama": llama,
+    "minimax_m2": minimax_m2,
     "mistral": mistral,
     "mixtral": mixtral,
     "opt": opt,
     "phi3": phi3,
     "qwen2": qwen2,
     "qwen3": qwen3,
+    "qwen3_5_moe": qwen3_5_moe,
     "qwen3_moe": qwen3_moe,
 }
 

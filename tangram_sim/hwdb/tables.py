@@ -28,6 +28,10 @@ MAY_BE_ZERO = frozenset(
         ("collectives", "value"),
         ("collectives", "sigma"),
         ("collectives", "n"),
+        ("serving_engines", "least_memory_gib"),
+        ("serving_calibration", "value"),
+        ("serving_calibration", "sigma"),
+        ("serving_calibration", "n"),
     }
 )
 

@@ -1,6 +1,13 @@
 """Serving engines as data: one `EngineDefaults` per engine, version and class of card; no behaviour."""
 
+import re
 from dataclasses import dataclass
+
+from tangram_sim.clusters import Gpu
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb.serving import serving_rows
+from tangram_sim.units import GIB
 
 # Which prompts share an iteration with decoding requests.
 PREFILL = ("mixed", "separate")
@@ -44,3 +51,65 @@ class EngineDefaults:
                 return small
         step = 8 if batch <= 256 else 16
         return min(-(-batch // step) * step, self.graph_batch)
+
+
+def engine_names(hwdb: Hwdb) -> tuple[str, ...]:
+    """Engines that have a row of defaults."""
+    return tuple(dict.fromkeys(row["engine"] for _, row in serving_rows(hwdb, "engines")))
+
+
+def engine_defaults(hwdb: Hwdb, name: str, gpu: Gpu, version: str = "") -> EngineDefaults:
+    """The defaults of an engine on a GPU; of several rows that fit the card an overlay's, then the first.
+
+    A version older than every row's gets the oldest row. Raises UnknownNameError and BadInputError.
+    """
+    rows = [(layer, row) for layer, row in serving_rows(hwdb, "engines") if row["engine"] == name]
+    if not rows:
+        raise unknown_name("engine", name, engine_names(hwdb))
+    memory_gib = gpu.memory_bytes / GIB
+    fitting = [
+        (layer, row)
+        for layer, row in rows
+        if memory_gib >= row.number("least_memory_gib")
+        and not any(gpu.name.startswith(start) for start in row["except_gpus"].split() if start)
+    ]
+    if not fitting:
+        raise BadInputError(f"no row of {name} in serving/engines.csv is for {gpu.name}; add one")
+    given = release(version)
+    new_enough = [pair for pair in fitting if not given or release(pair[1]["version"]) <= given]
+    candidates = new_enough or fitting
+    newest = max((layer, release(row["version"])) for layer, row in candidates)
+    row = next(row for layer, row in candidates if (layer, release(row["version"])) == newest)
+    for column, known in (("prefill", PREFILL), ("admission", ADMISSION), ("exhaustion", EXHAUSTION)):
+        if row[column] not in known:
+            problem = unknown_name(column, row[column], known)
+            raise BadInputError(f"{row.origins[column]}, column {column}: {problem}")
+    return EngineDefaults(
+        engine=name,
+        version=version or row["version"],
+        max_batched_tokens=int(row.number("max_batched_tokens")),
+        max_sequences=int(row.number("max_sequences")),
+        block_tokens=int(row.number("block_tokens")),
+        memory_fraction=row.number("memory_fraction"),
+        memory_fraction_of=row["memory_fraction_of"],
+        prefill=row["prefill"],
+        admission=row["admission"],
+        exhaustion=row["exhaustion"],
+        async_scheduling=row["async_scheduling"] == "yes",
+        prefix_cache=row["prefix_cache"] == "yes",
+        graph_batch=int(row.number("graph_batch")),
+        source=row["source"],
+    )
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: "0.15.1" is (0, 15, 1); "nightly" is ()."""
+    numbers = []
+    for part in version.lstrip("v").split("."):
+        digits = re.match(r"\d+", part)
+        if digits is None:
+            break
+        numbers.append(int(digits.group()))
+        if digits.group() != part:
+            break
+    return tuple(numbers)

@@ -36,7 +36,12 @@ from tangram_sim.training.plan import (
 
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 _MODEL: TypeAdapter[Model] = TypeAdapter(Model)
-_MAY_BE_ZERO = {"query_rank", "kv_rank", "rope_dim", "window", "norm_parameters", "shared_width", "norms"}
+_MAY_BE_ZERO = {
+    *("query_rank", "kv_rank", "rope_dim", "window", "norm_parameters", "shared_width", "norms"),
+    *("index_heads", "index_dim"),
+}
+# Left out of files where a model has none, so that files of other models stay as they were.
+_SELDOM = ("output_gate", "linear", "index_heads", "index_dim")
 _MUST_BE_POSITIVE = {"hidden", "vocab"}
 
 
@@ -46,8 +51,16 @@ def model_to_dict(model: Model) -> dict[str, Any]:
     runs = [(block, len(list(same))) for block, same in groupby(model.blocks)]
     return {
         **fields,
-        "blocks": [{"count": count, "block": _BLOCK.dump_python(block)} for block, count in runs],
+        "blocks": [{"count": count, "block": _block_to_dict(block)} for block, count in runs],
     }
+
+
+def _block_to_dict(block: Block) -> dict[str, Any]:
+    dumped: dict[str, Any] = _BLOCK.dump_python(block)
+    for key in _SELDOM:
+        if not dumped["attention"][key]:
+            del dumped["attention"][key]
+    return dumped
 
 
 def model_from_dict(data: dict[str, Any], where: str) -> Model:

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tangram_sim.clusters import Island
 from tangram_sim.cost.kernels import attention_flop
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers import products
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
 from tangram_sim.training.job import Job
@@ -44,14 +45,16 @@ def setting(block: Block) -> Setting:
 
 def our_gemm_flop(where: Setting, block: Block) -> float:
     part = block.feed_forward
-    found = gemms.input_projections(where, block.attention) + gemms.output_projection(where, block.attention)
+    found = products.input_projections(where, block.attention) + products.output_projection(
+        where, block.attention
+    )
     if isinstance(part, Experts):
         rows = gemms.balanced_rows(where, part)
         found += gemms.expert_up(where, part, rows) + gemms.expert_down(where, part, rows)
-        found.append(gemms.Gemm(where.tokens, part.experts, HIDDEN))
+        found.append(products.Gemm(where.tokens, part.experts, HIDDEN))
         part = FeedForward(part.shared_width) if part.shared_width else None
     if part is not None:
-        found += gemms.up_projection(where, part) + gemms.down_projection(where, part)
+        found += products.up_projection(where, part) + products.down_projection(where, part)
     return sum(float((2.0 * one.rows * one.n * one.k * one.count).item()) for one in found)
 
 

@@ -1,4 +1,4 @@
-"""Llama and its relatives: Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE, Phi-3.
+"""Llama and its relatives: Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE, Phi-3, Granite.
 
 Pre-norm blocks with RMSNorm, rotary positions, grouped queries and a gated feed-forward (SwiGLU).
 """
@@ -157,3 +157,15 @@ def phi3(config: Config) -> Model:
     feed_forward = FeedForward(config.count("intermediate_size", 8192))
     blocks = [Block(attention, feed_forward)] * config.layers("num_hidden_layers", 32)
     return _model(config, "phi3", hidden, blocks, vocab=32064, max_seq=4096)
+
+
+def granite(config: Config) -> Model:
+    """Granite 3: Llama's blocks; four scalar multipliers carry no parameters."""
+    hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", 32)
+    bias = config.flag("attention_bias", False)
+    attention = _attention(
+        heads, config.kv_heads(heads), config.head_dim(hidden, heads), qkv_bias=bias, out_bias=bias
+    )
+    feed_forward = FeedForward(config.count("intermediate_size", 11008), bias=config.flag("mlp_bias", False))
+    blocks = [Block(attention, feed_forward)] * config.layers("num_hidden_layers", 32)
+    return _model(config, "granite", hidden, blocks, vocab=32000, max_seq=2048)

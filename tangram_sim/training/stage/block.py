@@ -11,6 +11,8 @@ import numpy as np
 
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, ring_exchange_s
 from tangram_sim.cost.kernels import Floats, fused_attention_s, streaming_s, unfused_attention_s, visible_keys
+from tangram_sim.layers import products
+from tangram_sim.layers.products import KERNELS_FORWARD, NORM_PASSES
 from tangram_sim.layers.program import (
     BEFORE_PREVIOUS,
     COMPUTE,
@@ -27,8 +29,8 @@ from tangram_sim.training.stage.gemms import Passes, passes
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.state import drops, gradient_sync_s, sharded_weights_gather_s
 
-# Kernels the host launches per block: norms, projections, attention, activations, residuals, reductions.
-KERNELS_FORWARD, KERNELS_BACKWARD = 14, 26
+# Kernels the host launches per block and backward pass.
+KERNELS_BACKWARD = 26
 # Backward seconds of the fused attention core over forward ones: five products where forward does two, at
 # 0.85 of its rate (flash-attention on a B200: 1,418 TFLOP/s forward and 1,209 backward; repository
 # Dao-AILab/flash-attention, pull request 2280).
@@ -52,9 +54,6 @@ DROPOUT_PASSES = 2.0  # forward beside them: reads and writes the scores
 # Bytes per number converted, forward; with the backward's share of memory kernels 3.5 in all: reads are
 # partly fused into the kernels before.
 CAST_BYTES = 1.4
-NORM_PASSES = (
-    5.0  # over the residual stream: the addition reads two and writes one, the norm reads and writes one
-)
 
 
 class Times(NamedTuple):
@@ -84,7 +83,7 @@ def block_times(setting: Setting, block: Block) -> Times:
     residual_bytes = tokens * model.hidden * width
     sharded = setting.sequence_shards > 1
     kv_bytes = (
-        tokens * gemms.kv_heads(setting, attention) * (attention.head_dim + attention.value_dim) * width
+        tokens * products.kv_heads(setting, attention) * (attention.head_dim + attention.value_dim) * width
     )
     zero = np.zeros(len(setting.layouts))
     permuted = zero
@@ -94,10 +93,10 @@ def block_times(setting: Setting, block: Block) -> Times:
         rows = gemms.computed_rows(setting, part)
         up = passes(setting, gemms.expert_up(setting, part, rows))
         down = passes(setting, gemms.expert_down(setting, part, rows))
-        extra = [gemms.Gemm(tokens, part.experts, model.hidden)]
+        extra = [products.Gemm(tokens, part.experts, model.hidden)]
         if part.shared_width:
             shared = FeedForward(part.shared_width, part.gated)
-            extra += gemms.up_projection(setting, shared) + gemms.down_projection(setting, shared)
+            extra += products.up_projection(setting, shared) + products.down_projection(setting, shared)
         route = passes(setting, extra)
         # With sequence parallelism each tp rank sends its share of the tokens and gathers the rest behind the
         # exchange; without it each sends them all.
@@ -113,8 +112,8 @@ def block_times(setting: Setting, block: Block) -> Times:
         inner = part.active * part.width + part.shared_width
     else:
         up, down = (
-            passes(setting, gemms.up_projection(setting, part)),
-            passes(setting, gemms.down_projection(setting, part)),
+            passes(setting, products.up_projection(setting, part)),
+            passes(setting, products.down_projection(setting, part)),
         )
         inner = part.width
     activated = tokens * inner / setting.tp * width * (3.0 if part.gated else 2.0)
@@ -135,10 +134,10 @@ def block_times(setting: Setting, block: Block) -> Times:
         reduce=exposed * reduce_s(residual_bytes),
         gather_inner=exposed * gather_s(residual_bytes * copies),
         reduce_inner=exposed * reduce_s(residual_bytes * copies),
-        qkv=passes(setting, gemms.input_projections(setting, attention)),
+        qkv=passes(setting, products.input_projections(setting, attention)),
         exchange=ring_exchange_s(kv_bytes, setting.cp_group),
         attention=_attention_s(setting, block),
-        out=passes(setting, gemms.output_projection(setting, attention)),
+        out=passes(setting, products.output_projection(setting, attention)),
         up=up,
         activation=streaming_s(activated + permuted + _cast_bytes(setting, inner), rates),
         down=down,
@@ -168,7 +167,7 @@ def _attention_s(setting: Setting, block: Block) -> Floats:
         passed = _unfused(setting).passes + (DROPOUT_PASSES if drops(setting, block) else 0.0)
         return unfused_attention_s(scores, *dims, scores * passed * width, rates)
     scores = setting.tokens * visible_keys(seq, attention.window, attention.causal) * heads
-    moved = setting.tokens * (heads + gemms.kv_heads(setting, attention)) * sum(dims) * width
+    moved = setting.tokens * (heads + products.kv_heads(setting, attention)) * sum(dims) * width
     return fused_attention_s(scores, *dims, moved, rates)
 
 

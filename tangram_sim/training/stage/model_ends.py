@@ -5,8 +5,9 @@ import numpy as np
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s
 from tangram_sim.cost.kernels import Floats, streaming_s
 from tangram_sim.layers.atoms import Embedding, Head
+from tangram_sim.layers.products import Gemm
 from tangram_sim.layers.program import BEFORE_PREVIOUS, COMPUTE, DATA, HOST, PREVIOUS, TENSOR, Program
-from tangram_sim.training.stage.gemms import Gemm, passes
+from tangram_sim.training.stage.gemms import passes
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.state import MASKED_FRACTION, gradient_sync_s, sharded_weights_gather_s
 

@@ -12,9 +12,9 @@ import numpy as np
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s
 from tangram_sim.cost.kernels import Floats, streaming_s
 from tangram_sim.layers.atoms import Atom, Embedding, Head
+from tangram_sim.layers.products import kv_heads
 from tangram_sim.models import Block, Experts
 from tangram_sim.training.job import Job
-from tangram_sim.training.stage.gemms import kv_heads
 from tangram_sim.training.stage.setting import Setting
 
 MASK_BYTES = 1.0  # a dropout mask, per number

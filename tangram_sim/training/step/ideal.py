@@ -7,13 +7,14 @@ import numpy as np
 from tangram_sim.clusters import Gpu, Island, Link
 from tangram_sim.cost.kernels import attention_flop, visible_keys
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers import products
 from tangram_sim.layers.atoms import Atom, Embedding, Head, atoms_of
+from tangram_sim.layers.products import Gemm
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Block, FeedForward, Model
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage import gemms
 from tangram_sim.training.stage.block import attention_backward, block_times
-from tangram_sim.training.stage.gemms import Gemm
 from tangram_sim.training.stage.model_ends import logit_gemms, loss_s
 from tangram_sim.training.stage.setting import Setting
 
@@ -29,18 +30,18 @@ def _gemms(setting: Setting, atom: Atom) -> list[Gemm]:
         return []
     if isinstance(atom, Head):
         return logit_gemms(setting)
-    found = gemms.input_projections(setting, atom.attention) + gemms.output_projection(
+    found = products.input_projections(setting, atom.attention) + products.output_projection(
         setting, atom.attention
     )
     part = atom.feed_forward
     if isinstance(part, FeedForward):
-        return found + gemms.up_projection(setting, part) + gemms.down_projection(setting, part)
+        return found + products.up_projection(setting, part) + products.down_projection(setting, part)
     rows = gemms.balanced_rows(setting, part)
     found += gemms.expert_up(setting, part, rows) + gemms.expert_down(setting, part, rows)
     found.append(Gemm(setting.tokens, part.experts, setting.model.hidden))
     if part.shared_width:
         shared = FeedForward(part.shared_width, part.gated)
-        found += gemms.up_projection(setting, shared) + gemms.down_projection(setting, shared)
+        found += products.up_projection(setting, shared) + products.down_projection(setting, shared)
     return found
 
 

@@ -63,6 +63,7 @@ def every_file() -> list[tuple[str, Path]]:
         [(name, HWDB / f"{name}.csv") for name in TABLES]
         + [("efficiency", path) for path in EFFICIENCY]
         + [("collectives", path) for path in COLLECTIVES]
+        + [(f"serving_{path.stem}", path) for path in sorted((HWDB / "serving").glob("*.csv"))]
     )
 
 
@@ -77,7 +78,13 @@ def test_columns_are_those_of_the_schema_in_its_order(name: str, path: Path) -> 
 
 
 def test_schema_describes_known_tables_once() -> None:
-    assert set(SCHEMA["table"]) == {*TABLES, "efficiency", "collectives"}
+    assert set(SCHEMA["table"]) == {
+        *TABLES,
+        "efficiency",
+        "collectives",
+        "serving_engines",
+        "serving_calibration",
+    }
     assert not SCHEMA.duplicated(["table", "column"]).any()
     assert set(SCHEMA["type"]) <= {"text", "integer", "number", "date"}
     assert set(SCHEMA["required"]) <= {"yes", "no"}

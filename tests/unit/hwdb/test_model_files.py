@@ -44,6 +44,13 @@ DEFAULTS = {
     "qwen3": (4096, 32, 32, 32, 128, 151936, False),
     "qwen3_moe": (2048, 24, 32, 4, 64, 151936, False),
     "deepseek_v3": (7168, 61, 128, 128, 192, 129280, False),
+    # Not in transformers 5.23, or with defaults of no model: those of the shipped model of the family.
+    "glm4_moe": (4096, 46, 96, 8, 128, 151552, False),
+    "glm_moe_dsa": (7168, 61, 128, 128, 192, 154880, False),
+    "granite": (4096, 32, 32, 32, 128, 32000, False),
+    "kimi_k25": (7168, 61, 128, 128, 192, 129280, False),
+    "minimax_m2": (3072, 62, 48, 8, 128, 200064, False),
+    "qwen3_5_moe": (4096, 60, 16, 16, 128, 248320, False),  # the first block is a linear one
 }
 
 
@@ -340,6 +347,7 @@ def test_more_layers_add_equal_blocks(family: str, hidden: int, heads: int):
     """A count is linear in layers where all blocks are alike: twice the layers, twice the blocks' weight."""
     shape = {"hidden_size": 16 * hidden * heads, "num_attention_heads": heads, "num_key_value_heads": heads}
     shape |= {"num_kv_heads": heads, "num_experts_per_tok": 2, "first_k_dense_replace": 0}
+    shape |= {"full_attention_interval": 1}
     small = config(family, **shape, num_hidden_layers=2, text_config=shape | {"num_hidden_layers": 2})
     large = config(family, **shape, num_hidden_layers=4, text_config=shape | {"num_hidden_layers": 4})
     block = small.blocks[0].parameters(small.hidden)

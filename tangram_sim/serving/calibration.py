@@ -1,0 +1,123 @@
+"""What was fitted of serving engines: factors on the kernels' times and some seconds, each with its error.
+
+A parameter's value is a product: the row of the engine (of any engine where it has none), times the rows that
+speak of its version, of the model and of the precision as far as there are such rows.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.hwdb import Hwdb, Row
+from tangram_sim.hwdb.serving import serving_rows
+
+# Parameter -> (what it stands for where no row does, what it is).
+PARAMETERS: Mapping[str, tuple[float, str]] = {
+    "gemm": (1.0, "factor on dense products"),
+    "experts": (1.0, "factor on products of experts"),
+    "cache": (1.0, "factor on decode attention"),
+    "attention": (1.0, "factor on prompt attention"),
+    "memory": (1.0, "factor on kernels that move data"),
+    "reduce": (1.0, "factor on tensor-parallel reductions"),
+    "exchange": (1.0, "factor on expert-parallel exchanges"),
+    "kernel_s": (2.5e-6, "seconds between two kernels of a CUDA graph"),
+    "launch_s": (5e-6, "seconds of the host to launch one kernel outside CUDA graphs"),
+    "handshake_s": (5e-6, "seconds of a reduction beside moving its bytes"),
+    "host_s": (3e-4, "seconds of an iteration that no GPU work hides"),
+    "request_s": (1e-5, "the same for each request of the iteration"),
+    "hidden_host_s": (1e-3, "seconds of the host's work on an iteration, hidden by asynchronous scheduling"),
+    "hidden_request_s": (5e-6, "the same for each request of the iteration"),
+    "prefill": (1.0, "factor on what prompts add to an iteration"),
+    "time_scale": (1.0, "factor on the seconds of an iteration"),
+    "server_s": (5e-3, "seconds a request spends outside iterations"),
+    "first_token": (1.0, "factor on the queue and prefill of a first token"),
+    "memory_base_bytes": (9e8, "memory beside weights and KV cache: context, workspaces, graphs"),
+    "memory_logit_bytes": (11.0, "bytes for each seat and entry of the vocabulary"),
+    "memory_group_bytes": (1.9e9, "buffers of tensor parallelism"),
+}
+# Parameters that only intervals depend on: standard deviations of log errors.
+RESIDUALS = (
+    *("residual_tpot", "residual_ttft", "residual_e2e", "residual_output_tok_s", "residual_kv_tokens"),
+)
+SUBJECTS = ("version", "model", "precision")
+
+
+class Fitted(NamedTuple):
+    """A value and its relative standard error."""
+
+    value: float
+    sigma: float
+
+
+@dataclass(frozen=True)
+class EngineFit:
+    """Values of all PARAMETERS for one engine, version, model and precision, and what was assumed."""
+
+    values: Mapping[str, float]
+    residuals: Mapping[str, float]
+    assumed: tuple[str, ...] = ()
+    known: frozenset[str] = field(default_factory=frozenset)  # of SUBJECTS: those that have rows
+
+    def __getitem__(self, parameter: str) -> float:
+        return self.values[parameter]
+
+
+class CalibrationTable:
+    """Calibration rows, indexed: an overlay beats the database, a later row an earlier one."""
+
+    __slots__ = ("_best",)
+
+    def __init__(self, rows: Iterable[tuple[int, Row]]) -> None:
+        best: dict[tuple[str, str, str], tuple[int, Row]] = {}
+        for layer, row in rows:
+            _check(row)
+            key = (row["engine"], row["subject"], row["parameter"])
+            if key not in best or layer >= best[key][0]:
+                best[key] = (layer, row)
+        self._best = {key: row for key, (_, row) in best.items()}
+
+    @classmethod
+    def load(cls, hwdb: Hwdb) -> "CalibrationTable":
+        """The shipped rows with the overlays' laid over them."""
+        return cls(serving_rows(hwdb, "calibration"))
+
+    def fit(self, engine: str, version: str = "", model: str = "", precision: str = "") -> EngineFit:
+        """What is known of an engine as it serves a model."""
+        values, assumed = {}, []
+        known: set[str] = set()
+        names = {"version": version, "model": model, "precision": precision}
+        for parameter, (otherwise, words) in PARAMETERS.items():
+            row = self._find(engine, "*", parameter)
+            value = row.number("value") if row else otherwise
+            if row is None or row["source"].startswith("assumed"):
+                assumed.append(f"{parameter} {value:g} ({words})")
+            for subject, name in names.items():
+                for entry in (engine, "*") if name else ():
+                    own = self._best.get((entry, f"{subject}:{name}", parameter))
+                    if own is not None:
+                        value *= own.number("value")
+                        known.add(subject)
+            values[parameter] = value
+        residuals = {}
+        for parameter in RESIDUALS:
+            row = self._find(engine, "*", parameter)
+            residuals[parameter] = row.number("value") if row else 0.3
+        return EngineFit(values, residuals, tuple(assumed), frozenset(known))
+
+    def _find(self, engine: str, subject: str, parameter: str) -> Row | None:
+        return self._best.get((engine, subject, parameter)) or self._best.get(("*", subject, parameter))
+
+
+def _check(row: Row) -> None:
+    """Hold a row to the known parameters and subjects (BadInputError otherwise)."""
+    where = row.origins["parameter"]
+    if row["parameter"] not in PARAMETERS and row["parameter"] not in RESIDUALS:
+        problem = unknown_name("parameter of serving", row["parameter"], (*PARAMETERS, *RESIDUALS))
+        raise BadInputError(f"{where}, column parameter: {problem}")
+    kind, _, name = row["subject"].partition(":")
+    if row["subject"] != "*" and (kind not in SUBJECTS or not name):
+        raise BadInputError(
+            f"{where}, column subject: {row['subject']!r} given; write * or one of "
+            f"{', '.join(f'{known}:NAME' for known in SUBJECTS)}"
+        )

@@ -1,0 +1,163 @@
+"""Steady load in closed form: tokens' and first tokens' times of a replica, without playing requests in time.
+
+Arrays of N loads on one deployment. Good for ranking and for means; queues and tails need the simulator.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats, Number
+from tangram_sim.serving.deployment import Deployment
+from tangram_sim.serving.stepcost import KvCapacity, StepCost
+
+ROUNDS = 60  # of bisection: halves an interval of any load to below a request
+
+
+@dataclass(frozen=True)
+class Load:
+    """N loads: prompt and output tokens of every request, and prompt tokens found in the prefix cache."""
+
+    isl: Floats
+    osl: Floats
+    cached: Floats
+
+    @classmethod
+    def of(cls, isl: Number, osl: Number, cached: Number = 0.0) -> "Load":
+        """Loads from numbers or arrays that broadcast."""
+        arrays = np.broadcast_arrays(*(np.asarray(one, dtype=np.float64) for one in (isl, osl, cached)))
+        prompt, output, known = (np.atleast_1d(one) for one in arrays)
+        return cls(prompt, output, np.minimum(known, prompt - 1.0))
+
+    @property
+    def rows(self) -> Floats:
+        """Prompt tokens to work on."""
+        return self.isl - self.cached
+
+    @property
+    def scores(self) -> Floats:
+        """Query-key pairs of a prompt."""
+        return self.rows * (self.cached + self.rows / 2.0)
+
+    @property
+    def context(self) -> Floats:
+        """Tokens a running request has cached, on average over its decoding."""
+        return self.isl + self.osl / 2.0
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What requests meet, on average. Arrays of N."""
+
+    running: Floats  # requests that decode at once
+    step_s: Floats  # an iteration of pure decode
+    prompt_s: Floats  # what one prompt adds
+    tpot_s: Floats
+    ttft_s: Floats
+    e2e_s: Floats
+    request_rate: Floats  # completed per second
+    overloaded: Floats  # 1 where more arrive than can be carried
+
+    @property
+    def busy(self) -> Floats:
+        """Share of time that prompts take."""
+        return np.minimum(self.request_rate * self.prompt_s, 1.0)
+
+
+def seats(deployment: Deployment, capacity: KvCapacity, load: Load) -> Floats:
+    """Requests that can run at once: the engine's seats, or as many as the KV cache holds.
+
+    An engine that reserves to the longest output holds isl + osl for each, others what is there on average.
+    """
+    whole = deployment.engine.admission == "reserve_longest"
+    held = load.isl + (load.osl if whole else load.osl / 2.0) - load.cached
+    fitting = np.floor(capacity.tokens / np.maximum(held, 1.0))
+    return np.minimum(fitting, float(deployment.engine.max_sequences * deployment.attention_dp))
+
+
+def _decode(
+    cost: StepCost, deployment: Deployment, load: Load, running: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """(step, what a prompt adds, seconds a token) with `running` requests in steady state."""
+    b = np.maximum(running, 1.0)
+    contexts = b * load.context
+    step = cost.step_s(0.0, 0.0, b, contexts)
+    if deployment.engine.prefill == "mixed":
+        prompt = np.maximum(cost.step_s(load.rows, load.scores, b, contexts) - step, 0.0)
+    else:
+        prompt = cost.step_s(load.rows, load.scores, 0.0, 0.0)
+    yielded = deployment.speculation.tokens if deployment.speculation else 1.0
+    return step, prompt, step / yielded + running / load.osl * prompt
+
+
+def closed_loop(
+    cost: StepCost,
+    deployment: Deployment,
+    capacity: KvCapacity,
+    load: Load,
+    clients: Number,
+    first_token: float = 1.0,
+) -> Steady:
+    """`clients` requests in flight at all times, each replaced as it ends.
+
+    TPOT = step + (b / osl) x what a prompt adds. Requests beyond the seats wait for one.
+    """
+    wanted = np.asarray(clients, dtype=np.float64) * np.ones_like(load.isl)
+    room = np.maximum(seats(deployment, capacity, load), 1.0)
+    running = np.minimum(wanted, room)
+    step, prompt, tpot = _decode(cost, deployment, load, running)
+    served = first_token_s(cost, step, prompt, running / (load.osl * tpot), first_token)
+    stay = served + (load.osl - 1.0) * tpot
+    waiting = (wanted / running - 1.0) * stay
+    ttft = served + waiting
+    e2e = ttft + (load.osl - 1.0) * tpot
+    return Steady(running, step, prompt, tpot, ttft, e2e, wanted / e2e, np.zeros_like(step))
+
+
+def open_loop(
+    cost: StepCost,
+    deployment: Deployment,
+    capacity: KvCapacity,
+    load: Load,
+    rate: Number,
+    first_token: float = 1.0,
+) -> Steady:
+    """`rate` requests per second arrive whatever happens: b = rate x time in the system, by bisection.
+
+    Where even full seats cannot carry the rate, the loads are marked overloaded and shown at full seats.
+    """
+    arriving = np.asarray(rate, dtype=np.float64) * np.ones_like(load.isl)
+    room = np.maximum(seats(deployment, capacity, load), 1.0)
+    low, high = np.zeros_like(room), room
+    for _ in range(ROUNDS):
+        middle = (low + high) / 2.0
+        _, _, tpot = _decode(cost, deployment, load, middle)
+        enough = middle >= arriving * load.osl * tpot
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        if np.max((high - low) / np.maximum(high, 1e-3)) < 1e-4:
+            break
+    step, prompt, tpot = _decode(cost, deployment, load, high)
+    over = high < arriving * load.osl * tpot * (1.0 - 1e-3)
+    carried = np.where(over, high / (load.osl * tpot), arriving)
+    ttft = first_token_s(cost, step, prompt, carried, first_token)
+    e2e = ttft + (load.osl - 1.0) * tpot
+    return Steady(high, step, prompt, tpot, ttft, e2e, carried, over.astype(np.float64))
+
+
+def greatest_throughput(cost: StepCost, deployment: Deployment, capacity: KvCapacity, load: Load) -> Steady:
+    """Every seat taken at all times: an offline run of many requests."""
+    room = np.maximum(seats(deployment, capacity, load), 1.0)
+    step, prompt, tpot = _decode(cost, deployment, load, room)
+    rate = room / (load.osl * tpot)
+    nothing = np.full_like(step, np.nan)
+    return Steady(room, step, prompt, tpot, nothing, nothing, rate, np.zeros_like(step))
+
+
+def first_token_s(cost: StepCost, step: Floats, prompt: Floats, rate: Floats, factor: float) -> Floats:
+    """Mean seconds to the first token: the server, the iteration under way, the prompts before, the own one.
+
+    Prompts are served one after another between decodes: an M/D/1 queue at the share of time they take.
+    """
+    busy = np.minimum(rate * prompt, 0.98)
+    queue = busy / (2.0 * (1.0 - busy)) * prompt
+    return cost.request_s + factor * (1.5 * step + prompt + queue)

@@ -1,0 +1,189 @@
+"""`StepCost` from layers: what a replica's forward passes take on its GPUs, under an engine as calibrated."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tangram_sim.cost.collectives import group, transfer_s
+from tangram_sim.cost.kernels import Floats, Number
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.calibration import EngineFit
+from tangram_sim.serving.deployment import Deployment, ReplicaStage
+from tangram_sim.serving.forward import ForwardTimes, Ranks, Work, block_times, end_times
+from tangram_sim.serving.stepcost import StepCost, StepTable
+
+PARTS = ("gemm", "experts", "cache", "attention", "memory", "reduce", "exchange")
+SHORT, LONG = 1024.0, 2048.0  # contexts at which a table's slope is taken
+
+
+def ranks_of(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb) -> Ranks:
+    """One rank of a stage and its groups."""
+    island = stage.island
+    wide, split = np.array([stage.tp]), np.array([deployment.ep])
+    stride = np.maximum(stage.tp * deployment.attention_dp // split, 1)
+    return Ranks(
+        model=deployment.model,
+        precision=deployment.precision,
+        gpu=island.gpu,
+        hwdb=hwdb,
+        tp=stage.tp,
+        attention_dp=deployment.attention_dp,
+        ep=deployment.ep,
+        tp_group=group(island, wide, np.ones_like(wide), hwdb),
+        ep_group=group(island, split, stride, hwdb),
+        one_shot=island.intra.kind in ("nvlink", "xgmi") and island.nodes == 1,
+    )
+
+
+@dataclass(frozen=True)
+class LayerStepCost(StepCost):
+    """Iterations of `deployment`, priced layer by layer."""
+
+    deployment: Deployment
+    hwdb: Hwdb
+    fit: EngineFit
+
+    @cached_property
+    def _stages(self) -> tuple[tuple[Ranks, Counter[object], bool, bool], ...]:
+        model = self.deployment.model
+        found = []
+        for stage in self.deployment.stages:
+            blocks: Counter[object] = Counter(model.blocks[stage.first : stage.end])
+            ranks = ranks_of(self.deployment, stage, self.hwdb)
+            found.append((ranks, blocks, stage.first == 0, stage.end == model.layers))
+        return tuple(found)
+
+    def passes(self, work: Work) -> list[ForwardTimes]:
+        """One forward pass on each stage, by part."""
+        found = []
+        for ranks, blocks, first, last in self._stages:
+            total = end_times(ranks, work, first, last)
+            for block, count in blocks.items():
+                total = total + block_times(ranks, block, work).times(count)  # type: ignore[arg-type]
+            found.append(total)
+        return found
+
+    def device_s(self, times: ForwardTimes) -> Floats:
+        """Seconds of the GPU for one pass of one stage."""
+        seconds = self.fit["kernel_s"] * times.kernels + self.fit["handshake_s"] * times.reductions
+        for part in PARTS:
+            seconds = seconds + self.fit[part] * getattr(times, part)
+        return np.asarray(seconds * self.fit["time_scale"])
+
+    def _work(self, rows: Floats, scores: Floats, decodes: Floats, contexts: Floats) -> Work:
+        """One rank's share of one microbatch, decodes as many as the captured graph runs."""
+        engine, speculation = self.deployment.engine, self.deployment.speculation
+        share = float(self.deployment.attention_dp * self.deployment.pp)
+        mine = np.where(decodes > 0, np.maximum(decodes / share, 1.0), 0.0)
+        padded = np.where(rows > 0, mine, _bucket(mine, engine.graph_batch))
+        verified = speculation.drafts + 1.0 if speculation else 1.0
+        # What fills a graph up has no context of its own.
+        return Work(rows / share, scores / share, padded, contexts / share, verified)
+
+    def _replica_s(self, work: Work) -> Floats:
+        """A pass over all stages for each microbatch in flight: their sum, or the slowest one's turns."""
+        passes = self.passes(work)
+        stages = [self.device_s(times) for times in passes]
+        # Beyond the captured batches the host launches kernel by kernel, ahead of the GPU where it can.
+        eager = work.tokens > self.deployment.engine.graph_batch
+        launched = self.fit["launch_s"]
+        stages = [
+            np.where(eager, np.maximum(seconds, times.kernels * launched), seconds)
+            for seconds, times in zip(stages, passes, strict=True)
+        ]
+        if len(stages) == 1:
+            return stages[0]
+        hops = [self._hop_s(work, stage) for stage in range(len(stages) - 1)]
+        alone = np.sum([*stages, *hops], axis=0)
+        slowest: Floats = np.maximum(alone, len(stages) * np.max(stages, axis=0))
+        return slowest
+
+    def _hop_s(self, work: Work, stage: int) -> Floats:
+        """Residuals from one stage to the next: over links inside a node, else the slower side's network."""
+        here, there = (self.deployment.stages[index].island for index in (stage, stage + 1))
+        size = work.tokens * self.deployment.model.hidden * self.deployment.precision.activation_bytes
+        near = here.gpu.name == there.gpu.name and here.gpus + there.gpus <= 8
+        if near:
+            rate, latency = here.intra.bytes_per_s, here.intra.latency_s
+        else:
+            rate = min(
+                side.nic_bytes_per_s / side.gpus_per_node * self.hwdb.network_efficiency.value
+                for side in (here, there)
+            )
+            latency = max(here.nic_latency_s, there.nic_latency_s)
+        return np.asarray([transfer_s(float(one), rate, latency) for one in np.ravel(size)]).reshape(
+            np.shape(size)
+        )
+
+    def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
+        """Seconds of an iteration: what decodes take, what prompts add, and the host."""
+        n, pairs, b, context = np.broadcast_arrays(
+            *(np.asarray(one, dtype=np.float64) for one in (rows, scores, decodes, contexts))
+        )
+        zero = np.zeros_like(b)
+        alone = self._replica_s(self._work(zero, zero, b, context))
+        device = np.where(b > 0, alone, 0.0)
+        if np.any(n > 0):
+            both = self._replica_s(self._work(n, pairs, b, context))
+            added = np.maximum(both - device, 0.0) * self.fit["prefill"]
+            device = device + np.where(n > 0, added, 0.0)
+        requests = b / self.deployment.attention_dp
+        prepared = self.fit["hidden_host_s"] + self.fit["hidden_request_s"] * requests
+        exposed = self.fit["host_s"] + self.fit["request_s"] * requests
+        if self.deployment.engine.async_scheduling:
+            seconds = np.maximum(device + exposed, prepared)
+        else:
+            seconds = device + exposed + prepared
+        # Groups are arrays of one layout; so are what comes of them for a single iteration.
+        return np.where((n > 0) | (b > 0), seconds, 0.0).reshape(np.shape(n))
+
+    @property
+    def request_s(self) -> float:
+        """Seconds of the server outside iterations."""
+        return self.fit["server_s"]
+
+    def table(self, most_decodes: int, most_rows: int) -> StepTable:
+        """Slopes from two contexts for each batch, prompts at knots a factor of 1.4 apart."""
+        b = np.arange(1, most_decodes + 1, dtype=np.float64)
+        window = min((block.attention.window for block in self._sliding), default=0)
+        ends = (window + SHORT, window + LONG)
+        far = [self.step_s(0.0, 0.0, b, b * end) for end in ends]
+        slope = np.maximum(far[1] - far[0], 0.0) / (b * (ends[1] - ends[0]))
+        start = self.step_s(0.0, 0.0, b, b)
+        reach = far[0] - slope * b * ends[0]
+        inner = np.maximum(reach - start, 0.0) / (b * window) if window else np.zeros_like(b)
+        base = start - (slope + inner) * b
+        most = float(most_decodes + most_rows)
+        knots = np.unique(np.round(np.geomspace(1.0, most, 2 + int(np.log(most) / np.log(1.4)))))
+        rows_s = self.step_s(knots, 0.0, 0.0, 0.0)
+        long = self.step_s(most, most * LONG, 0.0, 0.0)
+        score = float(long - rows_s[-1]) / (most * LONG)
+        one = np.zeros(1)
+        return StepTable(
+            decode_s=np.concatenate([one, base]),
+            context_s=np.concatenate([one, slope]),
+            window_s=np.concatenate([one, inner]),
+            window_tokens=window,
+            row_knots=knots,
+            rows_s=rows_s,
+            score_s=max(score, 0.0),
+            mixed_context_s=float(slope[-1]),
+            request_s=self.request_s,
+        )
+
+    @property
+    def _sliding(self) -> list:  # type: ignore[type-arg]
+        return [
+            block
+            for block in dict.fromkeys(self.deployment.model.blocks)
+            if block.attention.window and not block.attention.linear
+        ]
+
+
+def _bucket(batches: Floats, largest: int) -> Floats:
+    """Captured batches that hold `batches`, as `EngineDefaults.graph_bucket` has them."""
+    small = np.where(batches <= 2, np.ceil(batches), np.where(batches <= 4, 4.0, np.ceil(batches / 8) * 8))
+    large = np.where(batches > 256, np.ceil(batches / 16) * 16, small)
+    return np.where(batches > largest, batches, np.minimum(large, np.maximum(largest, batches)))

@@ -1,0 +1,296 @@
+"""Seconds of one forward pass of a stage on one rank, part by part, for any mix of prompts and decodes.
+
+The products are those of a training step's forward pass, at their own rows; attention asks for the keys in
+the cache. Nothing here knows engines or hosts. Arrays of N iterations throughout.
+"""
+
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+import numpy as np
+
+from tangram_sim.clusters import Gpu
+from tangram_sim.cost.collectives import Group, all_reduce_s, all_to_all_s
+from tangram_sim.cost.device import Rates, device_rates
+from tangram_sim.cost.kernels import Floats, Number, fused_attention_s, gemm_s, streaming_s
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers import products
+from tangram_sim.layers.products import IMBALANCE, KERNELS_FORWARD, NORM_PASSES, Gemm
+from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
+from tangram_sim.precision import STORED_BYTES, Precision
+
+# Kernels of a mixture of experts beside those of a dense block: router, top-k, sort, gather, two grouped
+# products with an activation between, scatter.
+KERNELS_EXPERTS = 6
+STATE_BYTES = 4.0  # recurrent states are kept in fp32 (Qwen3-Next reference implementation)
+
+
+@dataclass(frozen=True)
+class Work:
+    """N iterations on one attention rank; see `StepCost` for the arguments."""
+
+    rows: Floats
+    scores: Floats
+    decodes: Floats
+    contexts: Floats
+    verified: float = 1.0  # tokens of each decoding request in one pass: drafts and one more
+
+    @property
+    def tokens(self) -> Floats:
+        """Rows of every product."""
+        return self.rows + self.decodes * self.verified
+
+    @property
+    def prompt_keys(self) -> Floats:
+        """Keys that a prompt token sees, on average."""
+        return self.scores / np.maximum(self.rows, 1.0)
+
+    @property
+    def decode_keys(self) -> Floats:
+        """Keys that a decoding request sees, on average."""
+        return self.contexts / np.maximum(self.decodes, 1.0)
+
+
+@dataclass(frozen=True)
+class ForwardTimes:
+    """Seconds of one pass by part; `kernels` and `reductions` are counts. Arrays of N."""
+
+    gemm: Floats
+    experts: Floats
+    cache: Floats  # decode attention
+    attention: Floats  # prompt attention
+    memory: Floats
+    reduce: Floats
+    exchange: Floats
+    kernels: Floats
+    reductions: Floats  # all-reduces and all-to-alls, each of which starts by a handshake
+
+    def __add__(self, other: "ForwardTimes") -> "ForwardTimes":
+        return ForwardTimes(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    def times(self, count: float) -> "ForwardTimes":
+        """The same pass `count` times."""
+        return ForwardTimes(*(getattr(self, one.name) * count for one in fields(self)))
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One rank's surroundings: model, degrees, groups and what its GPU delivers in each type."""
+
+    model: Model
+    precision: Precision
+    gpu: Gpu
+    hwdb: Hwdb
+    tp: int
+    attention_dp: int
+    ep: int
+    tp_group: Group
+    ep_group: Group
+    one_shot: bool  # links join every rank with every other, so small reductions take one step
+
+    @property
+    def expert_tp(self) -> float:
+        """Ranks that split one expert."""
+        return self.tp * self.attention_dp / self.ep
+
+    def rates(self, compute: str) -> Rates:
+        """Rates of products in `compute`, or in the vector type where the GPU has no units for it.
+
+        Launches are counted, not priced here.
+        """
+        return kernel_rates(self.gpu, compute, self.precision.vector, self.hwdb)
+
+
+@dataclass(frozen=True)
+class _Products:
+    """What shapes of products depend on (`products.Sharded`)."""
+
+    model: Model
+    tokens: Number
+    tp: float
+
+
+@dataclass(frozen=True)
+class _Types:
+    """What rates depend on of a precision (`cost.device.NumberTypes`)."""
+
+    name: str
+    gemm_dtype: str
+    vector_dtype: str
+
+
+def vector_type(gpu: Gpu, wanted: str) -> str:
+    """The type of everything but quantised products: fp16 where the GPU has no bf16 units."""
+    return "fp16" if wanted == "bf16" and not gpu.peak_flop_per_s("bf16") else wanted
+
+
+def compute_type(gpu: Gpu, compute: str, vector: str) -> str:
+    """The type products run in: quantised weights are unpacked where the GPU has no units for them."""
+    return compute if gpu.peak_flop_per_s(compute) else vector_type(gpu, vector)
+
+
+@lru_cache(maxsize=512)
+def _rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:
+    return replace(device_rates(gpu, _Types(compute, compute, vector), hwdb), launch_s=0.0)
+
+
+def kernel_rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:
+    """What `gpu` delivers for products in `compute`; raises InfeasibleError where it has no 16-bit units."""
+    own = vector_type(gpu, vector)
+    if not gpu.peak_flop_per_s(own):
+        raise InfeasibleError(f"{gpu.name} has no {own} units; choose another --precision or GPU")
+    return _rates(gpu, compute_type(gpu, compute, own), own, hwdb)
+
+
+def block_times(ranks: Ranks, block: Block, work: Work) -> ForwardTimes:
+    """One block."""
+    attention, part, model = block.attention, block.feed_forward, ranks.model
+    precision = ranks.precision
+    shape = _Products(model, work.tokens, float(ranks.tp))
+    own = [*products.input_projections(shape, attention), *products.output_projection(shape, attention)]
+    dense_s = _gemms_s(ranks, own, precision.attention_compute, precision.attention_bytes)
+    everyone = ranks.attention_dp
+    zero = np.zeros_like(work.tokens)
+    experts, exchange, permuted, kernels = zero, zero, zero, KERNELS_FORWARD
+    if isinstance(part, Experts):
+        kernels += KERNELS_EXPERTS
+        router = [Gemm(work.tokens, part.experts, model.hidden)]
+        dense_s = dense_s + _gemms_s(ranks, router, precision.vector, STORED_BYTES[precision.vector])
+        experts, exchange, permuted = _experts(ranks, part, work.tokens * everyone)
+        inner = part.shared_width
+    else:
+        inner = part.width
+    if inner:
+        dense = FeedForward(inner, part.gated)
+        # Ranks of attention data parallelism hold a dense feed-forward each, split by tp alone.
+        both = products.up_projection(shape, dense) + products.down_projection(shape, dense)
+        dense_s = dense_s + _gemms_s(ranks, both, precision.compute, precision.weight_bytes)
+    width = precision.activation_bytes
+    residual = work.tokens * model.hidden * width
+    activated = work.tokens * inner / ranks.tp * width * (3.0 if part.gated else 2.0)
+    memory = streaming_s(2.0 * NORM_PASSES * residual + activated + permuted, ranks.rates(precision.vector))
+    halves = 1.0 if block.parallel else 2.0
+    reductions = halves * (ranks.tp > 1) * np.ones_like(zero)
+    if isinstance(part, Experts) and ranks.attention_dp > 1:
+        # Between attention and experts tokens change ranks; what follows needs no second reduction.
+        reductions = (ranks.tp > 1) + 2.0 * np.ones_like(zero)
+    return ForwardTimes(
+        gemm=dense_s,
+        experts=experts,
+        cache=decode_attention_s(ranks, attention, work),
+        attention=prompt_attention_s(ranks, attention, work),
+        memory=memory,
+        reduce=halves * reduce_s(ranks, residual),
+        exchange=exchange,
+        kernels=kernels * np.ones_like(zero),
+        reductions=reductions,
+    )
+
+
+def end_times(ranks: Ranks, work: Work, embedding: bool, head: bool) -> ForwardTimes:
+    """The embedding of all tokens; the head for one token of each request that yields one."""
+    zero = np.zeros_like(work.tokens)
+    model, precision = ranks.model, ranks.precision
+    width = precision.activation_bytes
+    gemm, memory, kernels = zero, zero, zero
+    if embedding:
+        memory = streaming_s(2.0 * work.tokens * model.hidden * width, ranks.rates(precision.vector))
+        kernels = kernels + 3.0
+    if head:
+        yields = work.decodes * work.verified + np.minimum(work.rows, 1.0)
+        logits = [Gemm(yields, model.vocab / ranks.tp, model.embedding_width)]
+        gemm = _gemms_s(ranks, logits, precision.vector, precision.end_bytes)
+        # Logits of all ranks are gathered and sampled from in fp32: written, read thrice.
+        memory = memory + streaming_s(4.0 * 4.0 * yields * model.vocab, ranks.rates(precision.vector))
+        kernels = kernels + 8.0
+    return ForwardTimes(gemm, zero, zero, zero, memory, zero, zero, kernels, zero)
+
+
+def decode_attention_s(ranks: Ranks, attention: Attention, work: Work) -> Floats:
+    """Decoding requests over their caches: every cached byte is read once, every head meets every key.
+
+    MLA runs absorbed: all heads share one latent, against which queries and values are folded
+    (arXiv:2405.04434, section 2.1.2). Indexed attention reads its index keys whole and `window` tokens.
+    """
+    precision, rates = ranks.precision, ranks.rates(ranks.precision.vector)
+    if attention.linear:
+        states = 2.0 * work.decodes * work.verified * attention.state_elements / ranks.tp * STATE_BYTES
+        return np.asarray(states / rates.memory_bytes_per_s)
+    keys = work.decode_keys
+    seen = np.minimum(keys, attention.window) if attention.window else keys
+    index = attention.index_dim if attention.index_heads else 0
+    elements = attention.cached_elements(ranks.tp) - index
+    moved = work.decodes * (seen * elements + keys * index) * precision.kv_bytes
+    if attention.kv_rank:
+        columns = 2.0 * attention.kv_rank + attention.rope_dim
+    else:
+        columns = attention.head_dim + attention.value_dim
+    queries = 2.0 * work.decodes * work.verified
+    flop = queries * (seen * attention.heads / ranks.tp * columns + keys * attention.index_heads * index)
+    return np.asarray(np.maximum(moved / rates.memory_bytes_per_s, flop / rates.attention_flop_per_s))
+
+
+def prompt_attention_s(ranks: Ranks, attention: Attention, work: Work) -> Floats:
+    """Chunks of prompts over what is cached and themselves."""
+    rates, width = ranks.rates(ranks.precision.vector), ranks.precision.activation_bytes
+    heads = attention.heads / ranks.tp
+    keys = work.prompt_keys
+    seen = np.minimum(keys, attention.window) if attention.window else keys
+    dims = attention.head_dim + attention.value_dim
+    moved = work.rows * (heads + max(attention.kv_heads / ranks.tp, 1.0)) * dims * width
+    pairs = work.rows * seen * heads
+    seconds = fused_attention_s(pairs, attention.head_dim, attention.value_dim, moved, rates)
+    if attention.index_heads:
+        chosen = 2.0 * work.rows * keys * attention.index_heads * attention.index_dim
+        seconds = seconds + chosen / rates.attention_flop_per_s
+    return seconds
+
+
+def reduce_s(ranks: Ranks, size_bytes: Number) -> Floats:
+    """An all-reduce of `size_bytes` over the tensor-parallel ranks, handshake apart on NVLink and alike.
+
+    Small ones are read by every rank from every other in one shot where links join all of them; NCCL
+    elsewhere and for large ones.
+    """
+    size = np.asarray(size_bytes, dtype=np.float64)
+    if ranks.tp == 1:
+        return np.zeros_like(size)
+    library = np.asarray(all_reduce_s(size, ranks.tp_group))
+    if not ranks.one_shot:
+        return library
+    return np.minimum(library, (ranks.tp - 1) * size / ranks.tp_group.ring.bytes_per_s)
+
+
+def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Floats, Floats]:
+    """(seconds of the grouped products, of dispatch and combine, bytes permuted) for `tokens` of all ranks.
+
+    A uniform gate: each token meets `active` of `experts`, so 1 - (1 - k/E)^B of them are touched.
+    """
+    precision, hidden = ranks.precision, ranks.model.hidden
+    touched = 1.0 - (1.0 - part.active / part.experts) ** np.maximum(tokens, 1.0)
+    local = touched * part.experts / ranks.ep
+    skew = IMBALANCE if ranks.ep > 1 else 1.0
+    rows = tokens * part.active / (part.experts * touched) * skew
+    width = part.width / ranks.expert_tp
+    shapes = [
+        Gemm(rows, width * (2 if part.gated else 1), hidden, local),
+        Gemm(rows, hidden, width, local),
+    ]
+    seconds = _gemms_s(ranks, shapes, precision.compute, precision.expert_bytes)
+    size = tokens * hidden * precision.activation_bytes
+    shared = size / ranks.expert_tp / ranks.ep * part.active
+    exchange = np.zeros_like(size)
+    if ranks.ep > 1 and ranks.attention_dp > 1:
+        exchange = 2.0 * np.asarray(all_to_all_s(shared * skew, ranks.ep_group))
+    permuted = size / (ranks.ep * ranks.expert_tp) * (2.0 + 2.0 * part.active)
+    return seconds, exchange, permuted
+
+
+def _gemms_s(ranks: Ranks, shapes: list[Gemm], compute: str, weight_bytes: float) -> Floats:
+    rates = ranks.rates(compute)
+    width = ranks.precision.activation_bytes
+    total: Floats = np.asarray(0.0)
+    for rows, n, k, count in shapes:
+        total = total + gemm_s(rows, n, k, rates, operand_bytes=weight_bytes, output_bytes=width, count=count)
+    return total

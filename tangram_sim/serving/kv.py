@@ -1,0 +1,116 @@
+"""What is left for the KV cache: memory of each stage, weights, what the engine keeps, blocks.
+
+The number of blocks is the least of all stages' (engines take the minimum over workers).
+"""
+
+from dataclasses import dataclass
+
+from tangram_sim.cost.device import capacities
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Attention, Block, Experts, Model
+from tangram_sim.precision import STORED_BYTES, Precision
+from tangram_sim.serving.calibration import EngineFit
+from tangram_sim.serving.deployment import Deployment, ReplicaStage
+from tangram_sim.serving.forward import STATE_BYTES
+from tangram_sim.serving.stepcost import KvCapacity
+from tangram_sim.units import show_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """Bytes of one rank of a stage."""
+
+    given: float  # what the engine may take of the card
+    weights: float
+    kept: float  # context, workspaces, logits, buffers
+    token: float  # KV bytes of one token in all blocks of the stage
+    states: float  # recurrent states of one request
+
+    @property
+    def left(self) -> float:
+        """Bytes for the KV cache; negative where the weights do not fit."""
+        return self.given - self.weights - self.kept
+
+
+def attention_bytes(attention: Attention, hidden: int, tp: int, precision: Precision) -> float:
+    """Weights of one attention on one rank; what latent attention projects down is on every rank."""
+    whole = attention.parameters(hidden)
+    if attention.kv_rank:
+        down = hidden * ((attention.query_rank or 0) + attention.kv_rank + attention.rope_dim)
+        elements = down + (whole - down) / tp
+    else:
+        keys = attention.kv_heads * (attention.head_dim + attention.value_dim) * hidden
+        elements = (whole - keys) / tp + keys * max(1.0 / tp, 1.0 / attention.kv_heads)
+    return elements * precision.attention_bytes
+
+
+def block_bytes(block: Block, deployment: Deployment, tp: int) -> float:
+    """Weights of one block on one rank."""
+    hidden, precision, part = deployment.model.hidden, deployment.precision, block.feed_forward
+    norms = block.norms * block.norm_width(hidden) * STORED_BYTES[precision.vector]
+    total = attention_bytes(block.attention, hidden, tp, precision) + norms
+    if isinstance(part, Experts):
+        ranks = tp * deployment.attention_dp  # each expert lies on ep ranks' share, split by the others
+        total += part.expert_parameters(hidden) / ranks * precision.expert_bytes
+        router = part.experts * (hidden + part.router_bias)
+        total += router * STORED_BYTES[precision.vector]
+        return total + (part.common_parameters(hidden) - router) / tp * precision.weight_bytes
+    return total + part.parameters(hidden) / tp * precision.weight_bytes
+
+
+def end_bytes(model: Model, precision: Precision, tp: int, first: bool, last: bool) -> float:
+    """Embedding and head, split over the vocabulary; a tied matrix is held once where both ends meet."""
+    elements = 0.0
+    if first:
+        elements += model.embedding_parameters
+    if last:
+        elements += model.head_only_parameters
+        elements += 0 if model.tied and first else model.vocabulary_parameters
+    return elements / tp * precision.end_bytes
+
+
+def stage_memory(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb, fit: EngineFit) -> StageMemory:
+    """Where the memory of one rank goes."""
+    model, precision, engine = deployment.model, deployment.precision, deployment.engine
+    gpu = stage.island.gpu
+    usable, _ = capacities(gpu, hwdb.efficiency(gpu, "bf16"))
+    first, last = stage.first == 0, stage.end == model.layers
+    blocks = model.blocks[stage.first : stage.end]
+    weights = sum(block_bytes(block, deployment, stage.tp) for block in blocks)
+    weights += end_bytes(model, precision, stage.tp, first, last)
+    kept = fit["memory_base_bytes"]
+    if last:
+        kept += fit["memory_logit_bytes"] * engine.max_sequences * model.vocab
+    if stage.gpus > 1:
+        kept += fit["memory_group_bytes"]
+    if engine.memory_fraction_of == "card":
+        given = engine.memory_fraction * usable
+    else:  # a share of what weights and activations leave
+        given = weights + kept + engine.memory_fraction * max(usable - weights - kept, 0.0)
+    token = sum(block.attention.cached_elements(stage.tp) for block in blocks) * precision.kv_bytes
+    states = sum(block.attention.state_elements for block in blocks) / stage.tp * STATE_BYTES
+    return StageMemory(given, weights, kept, token, states)
+
+
+def kv_capacity(deployment: Deployment, hwdb: Hwdb, fit: EngineFit, longest: int = 0) -> KvCapacity:
+    """Blocks of the replica. Raises InfeasibleError, with the numbers, where weights or one block do not fit.
+
+    `longest` is the longest request, of which recurrent states are held for as many as fit; 0: none.
+    """
+    engine = deployment.engine
+    blocks = []
+    for index, stage in enumerate(deployment.stages):
+        memory = stage_memory(deployment, stage, hwdb, fit)
+        if memory.left <= 0:
+            raise InfeasibleError(
+                f"stage {index} does not fit: {show_bytes(memory.weights)} of weights and "
+                f"{show_bytes(memory.kept)} beside them on each {stage.island.gpu.name}, of which "
+                f"{deployment.engine.engine} may take {show_bytes(memory.given)}; give more --tp or --pp, "
+                "a larger GPU or fewer bits"
+            )
+        token = memory.token + (memory.states / longest if longest else 0.0)
+        blocks.append(int(memory.left // (token * engine.block_tokens)) if token else 10**9)
+    if min(blocks) < 1:
+        raise InfeasibleError("no KV block fits beside the weights; give more --tp or --pp, or fewer bits")
+    return KvCapacity(min(blocks) * deployment.attention_dp, engine.block_tokens)

@@ -1,0 +1,176 @@
+"""Iterations priced layer by layer: laws of a forward pass, and the table made of it."""
+
+import numpy as np
+import pytest
+
+from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.precision import PRECISIONS
+from tangram_sim.serving.build import deployment_of, precision_of
+from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.serving.closed_form import Load, closed_loop, greatest_throughput, open_loop
+from tangram_sim.serving.costs import LayerStepCost
+from tangram_sim.serving.deployment import Speculation
+from tangram_sim.serving.engines import engine_defaults
+from tangram_sim.serving.forward import Work
+from tangram_sim.serving.kv import kv_capacity, stage_memory
+from tangram_sim.serving.transfer import kv_transfer_s, prompt_kv_bytes
+
+HWDB = Hwdb.load()
+FITS = CalibrationTable.load(HWDB)
+
+
+def cost(model: str, gpu: str = "H100", precision: str = "bf16", engine: str = "vllm", **degrees):  # type: ignore[no-untyped-def]
+    shape = load_model(model)
+    deployment = deployment_of(
+        shape,
+        gpu,
+        HWDB,
+        engine_defaults(HWDB, engine, HWDB.gpu(gpu)),
+        precision=precision_of(precision, shape),
+        **degrees,
+    )
+    return LayerStepCost(deployment, HWDB, FITS.fit(engine))
+
+
+def seconds(where: LayerStepCost, rows: float, decodes: float, context: float = 1024.0) -> float:
+    return float(where.step_s(rows, rows * rows / 2, decodes, decodes * context))
+
+
+def test_nothing_to_do_takes_no_time() -> None:
+    assert seconds(cost("llama3-8b"), 0, 0) == 0.0
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "gpt-oss-20b", "glm-5"])
+def test_more_work_never_takes_less(model: str) -> None:
+    where = cost(model, tp=8)
+    batches = np.arange(1.0, 513.0)
+    steps = where.step_s(0.0, 0.0, batches, batches * 1000.0)
+    assert np.all(np.diff(steps) > -1e-12)
+    assert np.all(where.step_s(0.0, 0.0, batches, batches * 2000.0) >= steps)
+    rows = np.geomspace(1, 8192, 40)
+    assert np.all(np.diff(where.step_s(rows, rows * rows / 2, 8.0, 8000.0)) > -1e-12)
+
+
+def test_weights_are_read_once_an_iteration() -> None:
+    """One request waits for all weights; 32 wait hardly longer."""
+    where = cost("llama3-8b")
+    read = 2 * load_model("llama3-8b").parameters / HWDB.gpu("H100").memory_bytes_per_s
+    assert seconds(where, 0, 1, 128) > 0.9 * read
+    assert seconds(where, 0, 32, 128) < 1.35 * seconds(where, 0, 1, 128)
+
+
+def test_caches_of_other_kinds_of_attention() -> None:
+    """What 1,000 more tokens of context cost: all heads, one latent, a window, a state."""
+    work = Work(np.zeros(2), np.zeros(2), np.full(2, 16.0), np.array([16e3, 32e3]))
+
+    def slope(model: str) -> float:
+        first, second = cost(model, tp=1).passes(work)[0].cache
+        return float(second - first) / load_model(model).layers
+
+    dense, latent = slope("llama3-8b"), slope("deepseek-v2-lite")
+    assert latent < dense  # 576 numbers a token against 2,048
+    sliding = slope("gpt-oss-20b")
+    assert sliding < 0.6 * slope("qwen3-30b-a3b") * (8 * 64) / (4 * 128)  # every second layer slides
+    assert slope("qwen3.5-397b-a17b") < 0.3 * dense  # a quarter of the layers keeps a cache
+
+
+def test_experts_touched_grow_with_the_batch() -> None:
+    where = cost("qwen3-30b-a3b")
+    batches = np.array([1.0, 8.0, 64.0, 512.0])
+    zero = np.zeros(4)
+    passes = where.passes(Work(zero, zero, batches, zero))[0]
+    grown = passes.experts / passes.experts[0]
+    assert grown[1] == pytest.approx((1 - (1 - 8 / 128) ** 8) / (8 / 128), rel=0.02)
+    assert grown[2] < 16.2  # all 128 experts, where one token meets 8
+
+
+def test_fewer_bits_are_faster_where_weights_are_what_is_read() -> None:
+    steps = [seconds(cost("llama3-70b", "H200", name, tp=2), 0, 1) for name in ("bf16", "fp8", "int4")]
+    assert steps[0] > 1.5 * steps[1] > 1.5 * steps[2]
+
+
+def test_quantised_weights_run_on_gpus_without_units_for_them() -> None:
+    """An A100 has no fp8 units: half the bytes, products in 16 bits."""
+    small = [seconds(cost("llama3-8b", "A100-80GB", name), 0, 1) for name in ("bf16", "fp8")]
+    large = [seconds(cost("llama3-8b", "A100-80GB", name), 8192, 0) for name in ("bf16", "fp8")]
+    assert small[1] < 0.75 * small[0]
+    assert large[1] == pytest.approx(large[0], rel=0.02)
+
+
+def test_pcie_decides_tensor_parallel_prefill() -> None:
+    """Measured throughput of A100 SXM over PCIe grows with tp (TensorRT-LLM 0.15); so here in prefill."""
+    ratios = [
+        seconds(cost("llama3-70b", "A100-PCIe-80GB", tp=tp), 4096, 0)
+        / seconds(cost("llama3-70b", "A100-SXM4-80GB", tp=tp), 4096, 0)
+        for tp in (1, 2, 4, 8)
+    ]
+    assert ratios == sorted(ratios)
+    assert ratios[-1] > 2.0
+
+
+def test_a_pipeline_s_step_is_its_stages_or_the_slowest_one_s_turns() -> None:
+    """Two equal stages: a token passes both; full seats keep both busy."""
+    one, two = cost("llama3-8b"), cost("llama3-8b", pp=2)
+    assert seconds(two, 0, 2, 128) == pytest.approx(seconds(one, 0, 1, 128), rel=0.15)
+    assert seconds(two, 8192, 0) < 1.2 * seconds(one, 8192, 0)
+
+
+def test_checking_drafts_costs_less_than_the_tokens_it_yields() -> None:
+    plain, drafted = cost("llama3-70b", tp=4), cost("llama3-70b", tp=4, speculation=Speculation(3, 0.8))
+    ratio = seconds(drafted, 0, 4) / seconds(plain, 0, 4)
+    assert 1.0 <= ratio < 1.2 < Speculation(3, 0.8).tokens
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "gpt-oss-20b", "qwen3-30b-a3b"])
+def test_a_table_repeats_what_it_was_made_of(model: str) -> None:
+    where = cost(model, tp=2)
+    table = where.table(256, 8192)
+    for decodes in (1, 7, 64, 256):
+        for context in (64, 700, 5000):
+            exact = seconds(where, 0, decodes, context)
+            assert table.decode_step_s(decodes, decodes * context) == pytest.approx(exact, rel=0.02)
+    for rows in (512, 3000, 8192):
+        exact = seconds(where, rows, 32, 2000)
+        assert table.mixed_step_s(rows, rows * rows / 2, 32, 64e3) == pytest.approx(exact, rel=0.1)
+
+
+def test_the_cache_takes_what_weights_leave() -> None:
+    """Llama-3.1-8B on an H100 under vLLM 0.19 at 0.95: 476,000 tokens as it printed (llm-d planner logs)."""
+    where = cost("llama3-8b")
+    fit, deployment = where.fit, where.deployment
+    memory = stage_memory(deployment, deployment.stages[0], HWDB, fit)
+    assert memory.weights == pytest.approx(14.99 * 2**30, rel=0.005)
+    assert memory.token == 32 * 2 * 8 * 128 * 2
+    assert kv_capacity(deployment, HWDB, fit).tokens == pytest.approx(476_000 - 32_500, rel=0.03)
+
+
+def test_closed_and_open_loops_agree_where_both_hold() -> None:
+    """The rate that a closed loop completes, offered openly, has about as many requests in flight."""
+    where = cost("llama3-70b", tp=4, precision="fp8")
+    capacity = kv_capacity(where.deployment, HWDB, where.fit)
+    load = Load.of(1024, 512)
+    closed = closed_loop(where, where.deployment, capacity, load, 32)
+    opened = open_loop(where, where.deployment, capacity, load, closed.request_rate)
+    assert opened.tpot_s == pytest.approx(closed.tpot_s, rel=0.05)
+    assert opened.overloaded[0] == 0
+    most = greatest_throughput(where, where.deployment, capacity, load)
+    over = open_loop(where, where.deployment, capacity, load, 1.1 * most.request_rate)
+    assert over.overloaded[0] == 1
+    assert over.request_rate == pytest.approx(most.request_rate)
+
+
+def test_moving_a_cache_counts_its_bytes() -> None:
+    where = cost("llama3-8b").deployment
+    assert prompt_kv_bytes(where, 1000) == 1000 * 131072
+    whole = kv_transfer_s(where, where, 1000, HWDB)
+    assert whole == pytest.approx(1000 * 131072 / (50e9 * HWDB.network_efficiency.value), rel=0.02)
+    assert kv_transfer_s(where, where, 1000, HWDB, cached=500) < 0.6 * whole
+    assert kv_transfer_s(where, where, 1000, HWDB, sharing=2) == pytest.approx(2 * whole, rel=0.02)
+    assert kv_transfer_s(where, where, 1000, HWDB, prefill_s=1.0) == pytest.approx(whole / 32)
+
+
+def test_precisions_of_checkpoints() -> None:
+    sparse, dense = load_model("deepseek-v3"), load_model("llama3-70b")
+    assert precision_of("fp4", sparse).attention == "bf16"
+    assert precision_of("fp4", dense).attention == "nvfp4"
+    assert precision_of("fp4", load_model("gpt-oss-20b")).expert_bytes == PRECISIONS["mxfp4"].weight_bytes
