@@ -38,10 +38,12 @@ class Answer:
     """What is computed for a figure: a number with `unit` of the row, or words that must equal its value.
 
     `within` is the module's own verdict where the tolerance is not a number; None leaves it to the row.
+    `tolerance` is the part of a tolerance with conditions that applies to the row; empty: all of it.
     """
 
     value: float | str
     within: bool | None = None
+    tolerance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,10 @@ def error_of(figure: Figure, answer: Answer) -> float | None:
     if published is None or isinstance(answer.value, str):
         return None
     scale = 1.0
-    if _PERCENT.search(figure.tolerance):
+    tolerance = answer.tolerance or figure.tolerance
+    if _PERCENT.search(tolerance):
         scale = abs(published)
-    elif "e-" in figure.tolerance:
+    elif "e-" in tolerance:
         scale = max(1.0, abs(published))
     return abs(answer.value - published) / (scale or 1.0)
 
@@ -94,7 +97,7 @@ def within(figure: Figure, answer: Answer) -> bool | None:
         return answer.within
     if isinstance(answer.value, str) or _number(figure.value) is None:
         return str(answer.value).split() == figure.value.split()
-    error, limit = error_of(figure, answer), limit_of(figure.tolerance)
+    error, limit = error_of(figure, answer), limit_of(answer.tolerance or figure.tolerance)
     return None if error is None or limit is None else error <= limit
 
 

@@ -14,6 +14,13 @@ MODULES = {
     "stage imbalance": "benchmarks.elastic.stage_imbalance",
     "injected slow worker": "benchmarks.elastic.slow_worker",
     "fail-slow mitigation": "benchmarks.elastic.fail_slow",
+    "checkpoint period": "benchmarks.elastic.checkpoint_period",
+    "reliability": "benchmarks.elastic.reliability",
+    "checkpoint every step": "benchmarks.elastic.every_step",
+    "batch split": "benchmarks.elastic.batch_split",
+    "spot replay, fastest layout": "benchmarks.elastic.spot_layouts",
+    "failure frequency": "benchmarks.elastic.node_losses",
+    "spot replay": "benchmarks.elastic.node_losses",
 }
 
 

@@ -18,6 +18,7 @@ from tangram_sim.cli import (
     models,
     plan,
     purchase,
+    replay_trace,
     simulate,
     stragglers,
     validate,
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command("plan")(plan.command)
 app.command("estimate")(estimate.command)
 app.command("compare")(compare.command)
+app.command("replay-trace")(replay_trace.command)
 app.command("simulate")(simulate.command)
 app.command("explain")(explain.command)
 app.command("stragglers")(stragglers.command)

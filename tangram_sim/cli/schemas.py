@@ -18,6 +18,7 @@ from tangram_sim.studies.documents import (
 from tangram_sim.studies.goodput import GoodputDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.stragglers import StragglersDocument
+from tangram_sim.studies.replaying import ReplayDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,
@@ -31,6 +32,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "goodput": GoodputDocument,
     "serve-plan": ServePlanDocument,
     "stragglers": StragglersDocument,
+    "replay-trace": ReplayDocument,
 }
 
 

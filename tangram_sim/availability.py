@@ -1,0 +1,166 @@
+"""Nouns of availability: which nodes there are when, and what each costs; events merged by time."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+EVENTS = ("add", "remove", "notice", "price", "slow", "recover")
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """One event of a trace. `value`: USD/h for `price`, a speed factor for `slow`, seconds for `notice`."""
+
+    time_s: float
+    event: str
+    node: str = ""
+    kind: str = ""
+    value: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetChange:
+    """All that happens at one time: nodes that came, nodes that went."""
+
+    time_s: float
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Events in order of time, and when the history ends; nodes named once are there until removed."""
+
+    events: tuple[NodeEvent, ...]
+    until_s: float
+    name: str = ""
+
+    @cached_property
+    def kind_of(self) -> Mapping[str, str]:
+        """The kind of every node that ever comes; empty text where the trace does not say."""
+        return {event.node: event.kind for event in self.events if event.event == "add"}
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """All kinds, in order."""
+        return tuple(sorted(set(self.kind_of.values())))
+
+    @cached_property
+    def changes(self) -> tuple[FleetChange, ...]:
+        """Comings and goings, those of one time as one; a node that comes and goes at once is in neither."""
+        found: list[FleetChange] = []
+        for time_s, events in _by_time(self.events):
+            added = [event.node for event in events if event.event == "add"]
+            removed = [event.node for event in events if event.event == "remove"]
+            passing = set(added) & set(removed)
+            come = tuple(node for node in added if node not in passing)
+            gone = tuple(node for node in removed if node not in passing)
+            if come or gone:
+                found.append(FleetChange(time_s, come, gone))
+        return tuple(found)
+
+    @cached_property
+    def losses(self) -> int:
+        """Nodes that went."""
+        return sum(len(change.removed) for change in self.changes)
+
+    def counts(self) -> list[tuple[float, int]]:
+        """(time, nodes from then on) at every change."""
+        found, count = [], 0
+        for change in self.changes:
+            count += len(change.added) - len(change.removed)
+            found.append((change.time_s, count))
+        return found
+
+    def node_seconds(self) -> float:
+        """Nodes there, times how long, up to the end."""
+        total, count, before = 0.0, 0, 0.0
+        for time_s, after in self.counts():
+            at = min(time_s, self.until_s)
+            total += count * (at - before)
+            count, before = after, at
+        return total + count * (self.until_s - before)
+
+    def window(self, start_s: float, stop_s: float) -> "Availability":
+        """What lies between two times, from 0; nodes that are there at its start come at 0."""
+        there: dict[str, NodeEvent] = {}
+        prices: dict[str, NodeEvent] = {}
+        inside: list[NodeEvent] = []
+        for event in self.events:
+            if event.time_s > start_s:
+                if event.time_s < stop_s:
+                    inside.append(_at(event, event.time_s - start_s))
+            elif event.event == "add":
+                there[event.node] = event
+            elif event.event == "remove":
+                there.pop(event.node)
+            elif event.event == "price":
+                prices[event.kind] = event
+        standing = [_at(event, 0.0) for event in (*prices.values(), *there.values())]
+        stop = min(stop_s, self.until_s)
+        return Availability((*standing, *inside), max(0.0, stop - start_s), self.name)
+
+    def delayed(self, boot_s: float) -> "Availability":
+        """The same with every node usable `boot_s` after it came; one gone before is never seen."""
+        if boot_s <= 0:
+            return self
+        came: dict[str, float] = {}
+        never: set[tuple[str, float]] = set()
+        for event in self.events:
+            if event.event == "add":
+                came[event.node] = event.time_s
+            elif event.event == "remove" and event.time_s <= came[event.node] + boot_s:
+                never |= {(event.node, came[event.node]), (event.node, event.time_s)}
+        kept = [
+            _at(event, event.time_s + boot_s) if event.event == "add" else event
+            for event in self.events
+            if event.event not in ("add", "remove") or (event.node, event.time_s) not in never
+        ]
+        return Availability(tuple(sorted(kept, key=_order)), self.until_s, self.name)
+
+    def usd(self, prices: Mapping[str, float]) -> float:
+        """What all nodes cost while they are there, at `prices` per node-hour by kind or as the trace says.
+
+        Nodes without a place are paid, too.
+        """
+        now, count, total, before = dict(prices), Counter[str](), 0.0, 0.0
+        for time_s, events in _by_time(self.events):
+            at = min(time_s, self.until_s)
+            total += _rate(count, now) * (at - before)
+            before = at
+            for event in events:
+                if event.event == "price":
+                    now |= dict.fromkeys([event.kind] if event.kind else self.kinds, event.value)
+                elif event.event == "add":
+                    count[event.kind] += 1
+                elif event.event == "remove":
+                    count[self.kind_of[event.node]] -= 1
+        return (total + _rate(count, now) * (self.until_s - before)) / SECONDS_PER_HOUR
+
+
+def _rate(count: Mapping[str, int], prices: Mapping[str, float]) -> float:
+    """USD per hour of a fleet."""
+    return sum(number * prices.get(kind, 0.0) for kind, number in count.items())
+
+
+def _order(event: NodeEvent) -> tuple[float, int]:
+    """By time; at one time nodes go before others come."""
+    return event.time_s, 0 if event.event == "remove" else 1
+
+
+def _at(event: NodeEvent, time_s: float) -> NodeEvent:
+    return NodeEvent(time_s, event.event, event.node, event.kind, event.value)
+
+
+def _by_time(events: Iterable[NodeEvent]) -> Iterator[tuple[float, list[NodeEvent]]]:
+    """Events of one time together."""
+    group: list[NodeEvent] = []
+    for event in events:
+        if group and event.time_s != group[0].time_s:
+            yield group[0].time_s, group
+            group = []
+        group.append(event)
+    if group:
+        yield group[0].time_s, group

@@ -1,0 +1,238 @@
+"""`tangram replay-trace`: policies that live with nodes coming and going, side by side on one history."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.errors import BadInputError, unknown_name
+
+if TYPE_CHECKING:
+    from tangram_sim.reliability.spot.engine import Outcome
+    from tangram_sim.studies.replaying import ReplayDocument
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="A name in the table of speeds; without one a model as for `plan`."),
+]
+TraceFile = Annotated[
+    Path,
+    typer.Argument(metavar="TRACE", help="CSV: time_s,event,node[,kind][,value], or time_s[,kind],count."),
+]
+Policies = Annotated[str, typer.Option("--policy", help="Names separated by commas, or all.")]
+SpeedsFile = Annotated[
+    Path | None,
+    typer.Option("--speeds", "--table", help="CSV of samples/s by pipelines,stages, or by nodes."),
+]
+CostsFile = Annotated[Path | None, typer.Option("--costs", help="CSV of seconds of changing over.")]
+TraceName = Annotated[str, typer.Option("--trace-name", help="Which trace of a file that holds several.")]
+From = Annotated[float, typer.Option("--from-s", help="Start at this time of the trace.")]
+Until = Annotated[float | None, typer.Option("--until-s", help="End there.  [default: the trace's end]")]
+Join = Annotated[
+    str, typer.Option("--join", help="When nodes that come are taken: at-once, next-loss or SECONDS.")
+]
+Boot = Annotated[float, typer.Option("--boot-s", help="Seconds until a node that came can be used.")]
+Notice = Annotated[float, typer.Option("--notice-s", help="Seconds that losses are announced ahead.")]
+RestartS = Annotated[
+    float | None, typer.Option("--restart-s", help="Seconds of a restart, state and checkpoint apart.")
+]
+CheckpointS = Annotated[
+    float | None, typer.Option("--checkpoint-s", help="Seconds that a checkpoint blocks.")
+]
+Every = Annotated[int | None, typer.Option("--checkpoint-every", help="Steps between checkpoints.")]
+MigrateS = Annotated[
+    float | None, typer.Option("--migrate-s", help="Seconds of going over from peers' state.")
+]
+ReconfigureS = Annotated[float, typer.Option("--reconfigure-s", help="Seconds of recombining pipelines.")]
+DetectS = Annotated[float, typer.Option("--detect-s", help="Seconds until a loss is noticed.")]
+Forecast = Annotated[str, typer.Option("--forecast", help="What hold and replan know: recent, or perfect.")]
+Intervals = Annotated[int, typer.Option("--look-ahead", help="Intervals of a minute that hold looks ahead.")]
+Price = Annotated[
+    list[str] | None, typer.Option("--price", help="USD per node-hour: 0.92, or KIND=0.92; price events win.")
+]
+Timeline = Annotated[
+    Path | None, typer.Option("--timeline", help="Write what each policy did when to this CSV file.")
+]
+
+
+def command(
+    model: Model,
+    trace: TraceFile,
+    policy: Policies = "all",
+    speeds: SpeedsFile = None,
+    costs: CostsFile = None,
+    trace_name: TraceName = "",
+    from_s: From = 0.0,
+    until_s: Until = None,
+    join: Join = "at-once",
+    boot_s: Boot = 0.0,
+    notice_s: Notice = 0.0,
+    restart_s: RestartS = None,
+    checkpoint_s: CheckpointS = None,
+    checkpoint_every: Every = None,
+    migrate_s: MigrateS = None,
+    reconfigure_s: ReconfigureS = 0.0,
+    detect_s: DetectS = 0.0,
+    forecast: Forecast = "recent",
+    look_ahead: Intervals = 12,
+    price: Price = None,
+    timeline: Timeline = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Replay a history of nodes coming and going under policies; the best first, and what none can beat."""
+    from tangram_sim.reliability.spot.speeds import read_speeds
+    from tangram_sim.reliability.spot.tracefile import read_trace
+    from tangram_sim.reliability.spot.transitions import FixedTransitions, read_transitions
+    from tangram_sim.studies.replaying import (
+        FORECASTS,
+        Question,
+        policy_names,
+        replay_document,
+        with_notice,
+    )
+
+    names = policy_names(shared.names("--policy", policy))
+    if forecast not in FORECASTS:
+        raise unknown_name("forecast", forecast, FORECASTS)
+    if look_ahead < 1:
+        raise BadInputError(f"--look-ahead {look_ahead}: give 1 interval or more, e.g. 12")
+    _require_seconds(
+        {
+            "--from-s": from_s,
+            "--until-s": until_s,
+            "--boot-s": boot_s,
+            "--notice-s": notice_s,
+            "--restart-s": restart_s,
+            "--checkpoint-s": checkpoint_s,
+            "--migrate-s": migrate_s,
+            "--reconfigure-s": reconfigure_s,
+            "--detect-s": detect_s,
+        }
+    )
+    if speeds is None:
+        raise BadInputError("give --speeds FILE, a table of samples/s by layout or by number of nodes")
+    history = read_trace(trace, trace_name)
+    stop = until_s or history.until_s
+    if from_s >= stop:
+        raise BadInputError(f"--from-s {from_s:g} is not before the end, {stop:g} s; give an earlier time")
+    if from_s or until_s:
+        history = history.window(from_s, stop)
+    history = history.delayed(boot_s)
+    samples = 0.0
+    if costs is not None:
+        transitions, samples = read_transitions(costs, model, restart_s)
+    else:
+        transitions = FixedTransitions(
+            restart_s=restart_s or 0.0,
+            migrate_s=migrate_s,
+            reconfigure_s=reconfigure_s,
+            detect_s=detect_s,
+            block_s=checkpoint_s or 0.0,
+            every_steps=checkpoint_every or 0,
+            keeps_all=not checkpoint_every,
+        )
+    question = Question(
+        history,
+        read_speeds(speeds, model, samples),
+        with_notice(transitions, notice_s),
+        _join(join),
+        forecast,
+        look_ahead,
+        _prices(price, history.kinds),
+    )
+    document, found = replay_document(question, names)
+    if timeline is not None:
+        _write_timeline(timeline, found)
+    if as_json:
+        print_json(document.model_dump(mode="json"))
+        return
+    show(document)
+
+
+def _require_seconds(given: dict[str, float | None]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            shared.require_fraction(option, value)
+
+
+def _join(text: str) -> str | float:
+    """When waiting nodes are taken."""
+    if text in ("at-once", "next-loss"):
+        return text
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise BadInputError(f"--join {text}: give at-once, next-loss or seconds, e.g. 600")
+    return seconds
+
+
+def _prices(given: list[str] | None, kinds: tuple[str, ...]) -> dict[str, float] | None:
+    """USD per node-hour by kind; None where nothing is stated."""
+    if not given:
+        return None
+    found: dict[str, float] = {}
+    for item in given:
+        kind, equals, number = item.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < float("inf"):
+            raise BadInputError(f"--price {item}: give USD per node-hour, e.g. 0.92 or V100=0.92")
+        if equals and kind not in kinds:
+            raise unknown_name("kind of node in the trace", kind, [name for name in kinds if name])
+        found |= {kind: value} if equals else dict.fromkeys(kinds, value)
+    return found
+
+
+def _write_timeline(path: Path, found: "dict[str, Outcome]") -> None:
+    from tangram_sim.datafiles import write_whole
+
+    lines = ["policy,start_s,stop_s,account,layout"]
+    for name, outcome in found.items():
+        lines += [f"{name},{s.start_s:.3f},{s.stop_s:.3f},{s.account},{s.label}" for s in outcome.segments]
+    write_whole(path, "\n".join(lines) + "\n")
+
+
+def show(document: "ReplayDocument") -> None:
+    """Policies in a table, best first."""
+    tokens = any(policy.tokens is not None for policy in document.policies.values())
+    unit = "tokens" if tokens else "samples"
+    print_line(
+        f"{document.trace}: {document.duration_s / 3600:.2f} h   {document.events} events   "
+        f"{document.losses} losses   {document.mean_nodes:.1f} nodes in the mean"
+    )
+    accounts = (
+        [
+            name
+            for name in next(iter(document.policies.values())).accounts
+            if any(policy.accounts[name] > 0 for policy in document.policies.values())
+        ]
+        if document.policies
+        else []
+    )
+    rows = []
+    for name, policy in document.policies.items():
+        amount = policy.tokens if policy.tokens is not None else policy.samples
+        dollars = [] if policy.usd_per_million is None else [f"{policy.usd_per_million:,.4g}"]
+        rows.append(
+            (
+                name,
+                f"{amount:,.0f}",
+                f"{policy.of_upper_bound * 100:.1f} %",
+                *dollars,
+                *(f"{policy.accounts[account] / document.duration_s * 100:.1f} %" for account in accounts),
+            )
+        )
+    priced = [f"$/M {unit}"] if rows and len(rows[0]) > 3 + len(accounts) else []
+    headings = ("policy", unit, "of bound", *priced, *(name.replace("_", " ") for name in accounts))
+    print_table(headings, rows, right=range(1, len(headings)))
+    print_line(f"no policy can beat {document.upper_bound:,.0f} {unit}: changes that cost nothing")
+    for name, reason in document.left_out.items():
+        print_line(f"{name} left out: {reason}")
+    for note in document.notes:
+        print_line(note)

@@ -1,0 +1,1 @@
+"""Replaying histories of availability: policies that live with nodes coming and going, by account."""

@@ -1,0 +1,212 @@
+"""Look-ahead: today's layout chosen for the losses ahead (Parcae, Duan et al., arXiv:2403.14097).
+
+Stages of a dynamic program are intervals, states are layouts with the time their change-over still takes, and
+the value is samples. Counts of nodes are forecast; which nodes go is not, so a running layout is hit with the
+probability that not all its replicas are left.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tangram_sim.availability import Availability
+from tangram_sim.reliability.spot.engine import Moment, Reaction
+from tangram_sim.reliability.spot.liveput import replicas_left
+from tangram_sim.reliability.spot.speeds import Fleet, Option, Speeds
+from tangram_sim.reliability.spot.transitions import Transitions, seconds_of
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A stretch ahead: how long, how many nodes there are, how many went and came at its start."""
+
+    seconds: float
+    nodes: int
+    lost: int
+    came: int
+
+
+class Forecast(Protocol):
+    """Who says what lies ahead."""
+
+    def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
+        """The intervals from now on; the first one starts now."""
+
+
+@dataclass
+class RecentForecast:
+    """Losses and arrivals go on as in the mean so far; `interval_s` each."""
+
+    interval_s: float = 60.0
+    _lost: int = 0
+    _came: int = 0
+    _most: int = 0
+
+    def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
+        """Counts drift by the mean rates so far, within what was seen."""
+        now = sum(count for _, count in moment.fleet)
+        if moment.time_s > 0:
+            self._lost += moment.removed
+            self._came += moment.added
+        self._most = max(self._most, now)
+        found = [Interval(self.interval_s, now, moment.removed, moment.added)]
+        lost, came, before = 0.0, 0.0, now
+        for _ in range(1, intervals):
+            lost += self._lost / max(moment.time_s, self.interval_s) * self.interval_s
+            came += self._came / max(moment.time_s, self.interval_s) * self.interval_s
+            nodes = min(self._most, max(0, round(now - lost + came)))
+            gone = max(0, before - nodes)
+            found.append(Interval(self.interval_s, nodes, gone, max(0, nodes - before)))
+            before = nodes
+        return found
+
+
+@dataclass
+class PerfectForecast:
+    """The history itself, change by change: for what a forecast is worth at most."""
+
+    availability: Availability
+    _counts: list[tuple[float, int, int, int]] = field(default_factory=list)
+
+    def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
+        """The real intervals between changes."""
+        del intervals
+        if not self._counts:
+            count = 0
+            for change in self.availability.changes:
+                count += len(change.added) - len(change.removed)
+                self._counts.append((change.time_s, count, len(change.removed), len(change.added)))
+        later = [entry for entry in self._counts if entry[0] >= moment.time_s]
+        ends = [entry[0] for entry in later[1:]] + [self.availability.until_s]
+        return [
+            Interval(end - time_s, count, lost, came)
+            for (time_s, count, lost, came), end in zip(later, ends, strict=True)
+            if end > time_s
+        ]
+
+
+@dataclass
+class Hold:
+    """Choose what brings most over the intervals ahead; nodes are alike."""
+
+    speeds: Speeds
+    transitions: Transitions
+    forecast: Forecast
+    intervals: int = 12
+    name: str = "hold"
+    checkpoints: bool = True
+    _idle: int = 0
+    _options: list[Option] = field(default_factory=list)
+    _costs: dict[bool, tuple[Floats, Floats]] = field(default_factory=dict)
+
+    def react(self, moment: Moment) -> Reaction:
+        """The first decision of the best sequence."""
+        ahead = self.forecast.ahead(moment, self.intervals)
+        self._learn(moment.fleet, max(stretch.nodes for stretch in ahead))
+        old = moment.running
+        now = next((i for i, option in enumerate(self._options) if option == old), -1)
+        hit = old is not None and moment.removed > self._idle  # idle nodes are taken to go first
+        loses = "nothing" if self.transitions.keeps_all or not hit else "checkpoint"
+        chosen = self._first(ahead, now, moment.pending_s, hit)
+        if chosen < 0:
+            return Reaction(None, (), loses)
+        new = self._options[chosen]
+        self._idle = sum(count for _, count in moment.fleet) - new.size
+        if old is not None and new == old and not hit:
+            return Reaction(old)
+        joined = moment.added > 0
+        if old is None or (hit and old.pipelines < 2):
+            stalls = self.transitions.restart(old, new, joined=joined, pending=moment.pending_s > 0)
+            return Reaction(new, stalls, loses)
+        return Reaction(
+            new,
+            self.transitions.migrate(old, new, joined=joined),
+            "step" if loses == "checkpoint" else loses,
+        )
+
+    def _learn(self, fleet: Fleet, nodes: int) -> None:
+        """All options on so many nodes, and what going over to each costs."""
+        if self._options and max(option.size for option in self._options) >= nodes:
+            return
+        kind = fleet[0][0] if fleet else ""
+        known = set(self._options)
+        more = [option for option in self.speeds.all_on(((kind, nodes),)) if option not in known]
+        if not more:
+            return
+        self._options += more
+        for joined in (False, True):
+            migrate = [self.transitions.migrate(option, option, joined=joined) for option in self._options]
+            restart = [
+                self.transitions.restart(option, option, joined=joined, pending=False)
+                for option in self._options
+            ]
+            self._costs[joined] = (
+                np.array([seconds_of(stalls) for stalls in migrate]),
+                np.array([seconds_of(stalls) for stalls in restart]),
+            )
+
+    def _first(self, ahead: Sequence[Interval], now: int, pending_s: float, hit: bool) -> int:
+        """The option to take now; -1: none runs."""
+        count = len(self._options)
+        if not count:
+            return -1
+        rates = np.array([option.samples_per_s for option in self._options])
+        sizes = np.array([option.size for option in self._options])
+        single = np.array([option.pipelines < 2 for option in self._options])
+        value = np.full(count, -np.inf)
+        carry = np.zeros(count)
+        first = np.full(count, -1)
+        before = ahead[0].nodes + ahead[0].lost - ahead[0].came
+        for number, stretch in enumerate(ahead):
+            migrate, restart = self._costs[stretch.came > 0]
+            feasible = sizes <= stretch.nodes
+            if number == 0:
+                base = restart if now < 0 or (hit and self._options[now].pipelines < 2) else migrate
+                time = base.copy()
+                if now >= 0 and not hit:
+                    time[now] = pending_s
+                gained = rates * np.maximum(0.0, stretch.seconds - time)
+                value = np.where(feasible, gained, -np.inf)
+                carry = np.maximum(0.0, time - stretch.seconds)
+                first = np.arange(count)
+            else:
+                chance = self._hit(before, stretch.lost)
+                # time[i, j]: from option i to option j.
+                time = np.where((single & (stretch.lost > 0))[:, None], restart[None, :], migrate[None, :])
+                stay = np.arange(count)
+                time[stay, stay] = carry + chance * time[stay, stay]
+                total = value[:, None] + rates[None, :] * np.maximum(0.0, stretch.seconds - time)
+                source = np.argmax(total, axis=0)
+                reached = total[source, stay]
+                carry = np.maximum(0.0, time[source, stay] - stretch.seconds)
+                first = first[source]
+                value = np.where(feasible, reached, -np.inf)
+                if not np.isfinite(value).any():  # nothing runs for a while: what was gained stays
+                    break
+            before = stretch.nodes
+            if number == 0 and not feasible.any():
+                return -1
+        best = (
+            int(np.argmax(value))
+            if np.isfinite(value).any()
+            else int(np.argmax(rates * (sizes <= ahead[0].nodes)))
+        )
+        return int(first[best])
+
+    def _hit(self, nodes: int, lost: int) -> Floats:
+        """Probability that losses hit each option; 1 where it no longer fits anyway."""
+        if lost <= 0:
+            return np.zeros(len(self._options))
+        return np.array(
+            [
+                1.0 - replicas_left(nodes, option.pipelines, option.stages, lost)[-1]
+                if option.size <= nodes and lost <= nodes
+                else 1.0
+                for option in self._options
+            ]
+        )

@@ -1,0 +1,251 @@
+"""How fast which layout runs on which nodes: the interface, and tables that a user gives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from tangram_sim.datafiles import read_csv
+from tangram_sim.errors import BadInputError, unknown_name
+
+# Whose column of a table by node count a policy reads: the system that it stands for.
+SYSTEMS = {"restart": "varuna", "templates": "oobleck", "redundancy": "bamboo"}
+REDUNDANT_STEP = 4.0 / 3.0  # a stage that also runs its neighbour's forward pass, backward twice the forward
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to run on some nodes. `nodes` by kind; speeds are those of a running step, nothing lost."""
+
+    label: str
+    samples_per_s: float
+    samples_per_step: float
+    nodes: tuple[tuple[str, int], ...]
+    pipelines: int = 1
+    stages: int = 1
+
+    @property
+    def size(self) -> int:
+        """Nodes it takes."""
+        return sum(count for _, count in self.nodes)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step."""
+        return self.samples_per_step / self.samples_per_s
+
+    def fits(self, fleet: Mapping[str, int]) -> bool:
+        """Whether the fleet, nodes by kind, has its nodes."""
+        return all(fleet.get(kind, 0) >= count for kind, count in self.nodes)
+
+
+Fleet = tuple[tuple[str, int], ...]  # nodes by kind, sorted, none of zero
+
+
+class Speeds(Protocol):
+    """What a replay asks about speeds. None: nothing runs on that fleet."""
+
+    def best(self, fleet: Fleet) -> Option | None:
+        """The fastest way to run on the fleet."""
+
+    def all_on(self, fleet: Fleet) -> Sequence[Option]:
+        """All ways worth looking at, for policies that look ahead."""
+
+    def templates(self, fleet: Fleet) -> Option | None:
+        """Unequal pipelines over all nodes of the fleet."""
+
+    def redundant(self, fleet: Fleet) -> Option | None:
+        """The fastest with every stage also held, and run forward, by its neighbour."""
+
+    def resized(self, option: Option, fleet: Fleet) -> Option | None:
+        """The option with as many of its replicas as the fleet holds, each as it was."""
+
+    def rerouted(self, option: Option, dead: Sequence[int]) -> float:
+        """Its samples/s when stage s has lost dead[s] of its workers and their peers take over; 0: cannot."""
+
+
+def _of(fleet: Fleet) -> int:
+    return sum(count for _, count in fleet)
+
+
+def _on(fleet: Fleet, size: int) -> Fleet:
+    """`size` nodes of a fleet of one kind."""
+    return ((fleet[0][0], size),)
+
+
+@dataclass(frozen=True)
+class LayoutTable:
+    """Measured or computed samples/s by (pipelines, stages), one node per stage, all nodes equal."""
+
+    rates: Mapping[tuple[int, int], float]
+    samples_per_step: float
+    microbatch: float = 1.0
+    redundant_step: float = REDUNDANT_STEP
+
+    @cached_property
+    def _ranked(self) -> list[tuple[float, tuple[int, int]]]:
+        return sorted(((rate, layout) for layout, rate in self.rates.items() if rate > 0), reverse=True)
+
+    def option(self, fleet: Fleet, layout: tuple[int, int], rate: float) -> Option:
+        """A row as an option on nodes of the fleet."""
+        pipelines, stages = layout
+        return Option(
+            f"{pipelines} x {stages}",
+            rate,
+            self.samples_per_step,
+            _on(fleet, pipelines * stages),
+            pipelines,
+            stages,
+        )
+
+    def best(self, fleet: Fleet) -> Option | None:
+        """The fastest layout that fits; of equal ones that with the fewest pipelines."""
+        count = _of(fleet)
+        fitting = [(rate, layout) for rate, layout in self._ranked if layout[0] * layout[1] <= count]
+        if not fitting:
+            return None
+        fastest = fitting[0][0]
+        layout = min((one for rate, one in fitting if rate == fastest), default=fitting[0][1])
+        return self.option(fleet, layout, fastest)
+
+    def all_on(self, fleet: Fleet) -> Sequence[Option]:
+        """Every layout that fits, fastest first."""
+        count = _of(fleet)
+        return [self.option(fleet, one, rate) for rate, one in self._ranked if one[0] * one[1] <= count]
+
+    def templates(self, fleet: Fleet) -> Option | None:
+        """The fastest layout: a table of equal pipelines does not know unequal ones."""
+        return self.best(fleet)
+
+    def redundant(self, fleet: Fleet) -> Option | None:
+        """Layouts with room for two stages on a node (twice the fewest), slower by the neighbour's work."""
+        count, least = _of(fleet), min(stages for _, stages in self.rates)
+        fitting = [
+            (rate, layout)
+            for rate, layout in self._ranked
+            if layout[0] * layout[1] <= count and layout[1] >= 2 * least
+        ]
+        if not fitting:
+            return None
+        rate, layout = fitting[0]
+        return self.option(fleet, layout, rate / self.redundant_step)
+
+    def resized(self, option: Option, fleet: Fleet) -> Option | None:
+        """As many whole pipelines of the same depth as there are nodes for and the table knows."""
+        for pipelines in range(_of(fleet) // option.stages, 0, -1):
+            rate = self.rates.get((pipelines, option.stages), 0.0)
+            if rate > 0:
+                return self.option(fleet, (pipelines, option.stages), rate)
+        return None
+
+    def rerouted(self, option: Option, dead: Sequence[int]) -> float:
+        """Slower by max_s ceil(m D / (D - k_s)) + P - 1 slots for m + P - 1: bubbles are not used."""
+        from tangram_sim.reliability.spot.rerouting import rerouted_slots
+
+        count = max(1, round(option.samples_per_step / self.microbatch / option.pipelines))
+        slots = rerouted_slots(option.pipelines, option.stages, count, dead)
+        return option.samples_per_s * (count + option.stages - 1) / slots if slots else 0.0
+
+
+@dataclass(frozen=True)
+class CountTable:
+    """Measured samples/s by number of nodes, for one or several systems, each of which is one policy."""
+
+    rates: Mapping[str, Mapping[int, float]]  # by system; "" holds for all
+    samples_per_step: float
+
+    def _rate(self, system: str, count: int) -> tuple[int, float]:
+        """(nodes used, samples/s): the row of the most nodes not above `count`; (0, 0) for none."""
+        rows = self.rates.get(system) or self.rates.get("") or {}
+        used = max((nodes for nodes in rows if nodes <= count), default=0)
+        return (used, rows[used]) if used and rows[used] > 0 else (0, 0.0)
+
+    def _option(self, fleet: Fleet, system: str) -> Option | None:
+        used, rate = self._rate(system, _of(fleet))
+        return Option(f"{used} nodes", rate, self.samples_per_step, _on(fleet, used)) if used else None
+
+    def best(self, fleet: Fleet) -> Option | None:
+        """The system that restarts with the fastest layout."""
+        return self._option(fleet, SYSTEMS["restart"])
+
+    def all_on(self, fleet: Fleet) -> Sequence[Option]:
+        """That, on all nodes or fewer."""
+        found = self.best(fleet)
+        options = [found] if found else []
+        for count in range(_of(fleet) - 1, 0, -1):
+            option = self.best(_on(fleet, count))
+            if option is not None and option not in options:
+                options.append(option)
+        return options
+
+    def templates(self, fleet: Fleet) -> Option | None:
+        """The system that recombines pipelines."""
+        return self._option(fleet, SYSTEMS["templates"])
+
+    def redundant(self, fleet: Fleet) -> Option | None:
+        """The system with redundant computation."""
+        return self._option(fleet, SYSTEMS["redundancy"])
+
+    def resized(self, option: Option, fleet: Fleet) -> Option | None:
+        """Not known: such a table does not say what a replica is."""
+        del option, fleet
+        return None
+
+    def rerouted(self, option: Option, dead: Sequence[int]) -> float:
+        """Not known: such a table does not say what a stage is."""
+        del option, dead
+        return 0.0
+
+
+def read_speeds(path: Path, model: str, samples_per_step: float = 0.0) -> LayoutTable | CountTable:
+    """A table of speeds: `[model,][global_batch,][microbatch,]pipelines,stages,samples_per_s`, or
+    `[system,][model,]nodes,samples_per_s`.
+
+    Rows of other models are left out. Raises UnknownNameError for a model without rows, BadInputError for
+    malformed ones.
+    """
+    rows = read_csv(path)
+    header = set(rows[0]) if rows else set()
+    by_layout = {"pipelines", "stages", "samples_per_s"} <= header
+    if not by_layout and not {"nodes", "samples_per_s"} <= header:
+        raise BadInputError(
+            f"{path}: a table of speeds has pipelines,stages,samples_per_s, or nodes,samples_per_s"
+        )
+    names = list(dict.fromkeys(row.get("model", "") for row in rows))
+    if "model" in header:
+        if model not in names:
+            raise unknown_name("model in the table of speeds", model, names)
+        rows = [row for row in rows if row["model"] == model]
+    if by_layout:
+        rates = {
+            (_whole(path, row, "pipelines"), _whole(path, row, "stages")): _amount(path, row, "samples_per_s")
+            for row in rows
+        }
+        batch = samples_per_step or _amount(path, rows[0], "global_batch", 1.0)
+        return LayoutTable(rates, batch, _amount(path, rows[0], "microbatch", 1.0))
+    systems: dict[str, dict[int, float]] = {}
+    for row in rows:
+        rate = _amount(path, row, "samples_per_s")
+        systems.setdefault(row.get("system", ""), {})[_whole(path, row, "nodes")] = rate
+    return CountTable(systems, samples_per_step or 1.0)
+
+
+def _amount(path: Path, row: Mapping[str, str], column: str, default: float | None = None) -> float:
+    text = row.get(column, "")
+    if not text and default is not None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise BadInputError(f"{path}: {column} {text!r}: a number, zero or more, is wanted")
+    return value
+
+
+def _whole(path: Path, row: Mapping[str, str], column: str) -> int:
+    value = _amount(path, row, column)
+    if value % 1 or value < 1:
+        raise BadInputError(f"{path}: {column} {row[column]!r}: a whole number, 1 or more, is wanted")
+    return int(value)

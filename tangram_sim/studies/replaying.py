@@ -1,0 +1,228 @@
+"""Replay of a history of availability under policies, side by side, with what no policy can beat."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import Field
+
+from tangram_sim.availability import Availability
+from tangram_sim.errors import InfeasibleError, unknown_name
+from tangram_sim.reliability.spot.engine import Outcome, Policy, replay
+from tangram_sim.reliability.spot.lookahead import Hold, PerfectForecast, RecentForecast
+from tangram_sim.reliability.spot.policies import (
+    Free,
+    Redundancy,
+    Replan,
+    Reroute,
+    Restart,
+    Shrink,
+    Templates,
+    Wait,
+    expected_gap,
+    perfect_gap,
+)
+from tangram_sim.reliability.spot.speeds import Speeds
+from tangram_sim.reliability.spot.transitions import Transitions, free_transitions
+from tangram_sim.studies.documents import Document
+
+FORECASTS = ("recent", "perfect")
+
+
+class PolicyDocument(Document):
+    """What one policy made of the history."""
+
+    samples: float = Field(description="sequences trained and kept")
+    tokens: float | None = None
+    useful_share: float = Field(description="of wall time, at the speed of the best layout of each fleet")
+    of_upper_bound: float
+    accounts: dict[str, float] = Field(description="seconds; they sum to duration_s")
+    changes: int = Field(description="times it went over to another layout")
+    plans: list[str] = Field(description="layouts it ran, in order of first use")
+    usd: float | None = None
+    usd_per_million: float | None = Field(None, description="tokens, or samples where tokens are not known")
+    interval: list[float] = Field(description="90 %, of tokens, or samples; errors are shared by policies")
+
+
+class ReplayDocument(Document):
+    """`replay-trace --json`."""
+
+    trace: str
+    duration_s: float
+    events: int
+    losses: int
+    mean_nodes: float
+    policies: dict[str, PolicyDocument] = Field(description="best first")
+    left_out: dict[str, str] = Field(description="policies that the speeds given say nothing about, and why")
+    upper_bound: float = Field(description="tokens, or samples: changes cost nothing and lose nothing")
+    best: str
+    plans_asked: int | None = Field(None, description="fleets for which the planner was asked")
+    notes: list[str] = Field([])
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that a replay is asked with."""
+
+    availability: Availability
+    speeds: Speeds
+    transitions: Transitions
+    join: str | float = "at-once"
+    forecast: str = "recent"
+    intervals: int = 12
+    prices: Mapping[str, float] | None = None
+    tokens_per_sample: float = 0.0
+    spread: tuple[float, float] = (1.0, 1.0)  # of speeds: 90 % of the truth over the prediction
+
+
+def _reroute_reason(question: Question) -> str:
+    fleet = _first_fleet(question)
+    plan = question.speeds.best(fleet)
+    if plan is not None and question.speeds.rerouted(plan, [0] * plan.stages) <= 0:
+        return "the speeds given do not say what a stage is"
+    return ""
+
+
+def _shrink_reason(question: Question) -> str:
+    fleet = _first_fleet(question)
+    plan = question.speeds.best(fleet)
+    if plan is not None and question.speeds.resized(plan, fleet) is None:
+        return "the speeds given do not say what a replica is"
+    return ""
+
+
+def _redundancy_reason(question: Question) -> str:
+    counts = max((count for _, count in question.availability.counts()), default=0)
+    kinds = question.availability.kinds
+    if len(kinds) > 1 or question.speeds.redundant(((kinds[0], counts),)) is None:
+        return "no layout has room for two stages on a node"
+    return ""
+
+
+def _hold_reason(question: Question) -> str:
+    if len(question.availability.kinds) > 1:
+        return "its forecast is of one kind of node; this history has several"
+    return ""
+
+
+def _no_reason(question: Question) -> str:
+    del question
+    return ""
+
+
+def _hold(question: Question) -> Policy:
+    forecast = PerfectForecast(question.availability) if question.forecast == "perfect" else RecentForecast()
+    return Hold(question.speeds, question.transitions, forecast, question.intervals)
+
+
+def _replan(question: Question) -> Policy:
+    horizon = perfect_gap if question.forecast == "perfect" else expected_gap
+    return Replan(question.speeds, question.transitions, horizon)
+
+
+POLICIES: dict[str, tuple[Callable[[Question], Policy], Callable[[Question], str]]] = {
+    "wait": (lambda q: Wait(q.speeds, q.transitions), _no_reason),
+    "restart": (lambda q: Restart(q.speeds, q.transitions), _no_reason),
+    "shrink": (lambda q: Shrink(q.speeds, q.transitions), _shrink_reason),
+    "reroute": (lambda q: Reroute(q.speeds, q.transitions), _reroute_reason),
+    "templates": (lambda q: Templates(q.speeds, q.transitions), _no_reason),
+    "redundancy": (lambda q: Redundancy(q.speeds, q.transitions), _redundancy_reason),
+    "replan": (_replan, _no_reason),
+    "hold": (_hold, _hold_reason),
+}
+
+
+def _first_fleet(question: Question) -> tuple[tuple[str, int], ...]:
+    """The largest fleet of the history, of one kind where it has one."""
+    most = max((count for _, count in question.availability.counts()), default=0)
+    return ((question.availability.kinds[0], most),)
+
+
+def policy_names(given: Sequence[str]) -> tuple[str, ...]:
+    """Names of policies, `all` for every one. Raises UnknownNameError."""
+    for name in given:
+        if name not in (*POLICIES, "all"):
+            raise unknown_name("policy", name, ["all", *POLICIES])
+    return tuple(POLICIES) if "all" in given else tuple(dict.fromkeys(given))
+
+
+def outcomes(question: Question, names: Sequence[str]) -> tuple[dict[str, Outcome], dict[str, str]]:
+    """What each policy made of the history, and why others say nothing."""
+    found, left_out = {}, {}
+    for name in names:
+        make, reason_of = POLICIES[name]
+        reason = reason_of(question)
+        if reason:
+            left_out[name] = reason
+            continue
+        found[name] = replay(question.availability, make(question), question.transitions, join=question.join)
+    return found, left_out
+
+
+def bound(question: Question) -> Outcome:
+    """What no policy can beat: free changes, every node used as soon as it comes."""
+    return replay(question.availability, Free(question.speeds), free_transitions())
+
+
+def replay_document(question: Question, names: Sequence[str]) -> tuple[ReplayDocument, dict[str, Outcome]]:
+    """The answer of `replay-trace`, and the histories behind it.
+
+    Raises InfeasibleError where nothing runs on any fleet of the history, with the largest one.
+    """
+    ideal = bound(question)
+    history = question.availability
+    most = max((count for _, count in history.counts()), default=0)
+    if ideal.samples <= 0:
+        raise InfeasibleError(
+            f"nothing runs on any fleet of {history.name}: the largest has {most} nodes"
+            f"{' of ' + ', '.join(kind for kind in history.kinds if kind) if any(history.kinds) else ''}"
+        )
+    found, left_out = outcomes(question, names)
+    usd = history.usd(question.prices or {}) if question.prices is not None or _priced(history) else None
+    ordered = dict(sorted(found.items(), key=lambda item: -item[1].samples))
+    scale = question.tokens_per_sample or 1.0
+    documents = {name: _document(outcome, ideal, usd, scale, question) for name, outcome in ordered.items()}
+    notes = []
+    if question.forecast == "perfect":
+        notes.append("forecasts are the history itself: what a policy could do at most")
+    document = ReplayDocument(
+        trace=history.name,
+        duration_s=history.until_s,
+        events=len(history.events),
+        losses=history.losses,
+        mean_nodes=history.node_seconds() / history.until_s,
+        policies=documents,
+        left_out=left_out,
+        upper_bound=ideal.samples * scale,
+        best=next(iter(documents), ""),
+        notes=notes,
+    )
+    return document, ordered
+
+
+def _priced(history: Availability) -> bool:
+    return any(event.event == "price" for event in history.events)
+
+
+def _document(
+    outcome: Outcome, ideal: Outcome, usd: float | None, scale: float, question: Question
+) -> PolicyDocument:
+    amount = outcome.samples * scale
+    return PolicyDocument(
+        samples=outcome.samples,
+        tokens=amount if question.tokens_per_sample else None,
+        useful_share=outcome.useful_share,
+        of_upper_bound=outcome.samples / ideal.samples,
+        accounts=outcome.accounts,
+        changes=outcome.changes,
+        plans=list(outcome.options),
+        usd=usd,
+        usd_per_million=usd / amount * 1e6 if usd is not None and amount > 0 else None,
+        interval=[amount * question.spread[0], amount * question.spread[1]],
+    )
+
+
+def with_notice(transitions: Transitions, notice_s: float) -> Transitions:
+    """Losses announced `notice_s` ahead: where a checkpoint fits, nothing is done again."""
+    if notice_s <= 0 or notice_s < transitions.block_s:
+        return transitions
+    return replace(transitions, keeps_all=True)  # type: ignore[type-var]

@@ -1,0 +1,87 @@
+"""Liveput, batch split and templates against enumeration and brute force."""
+
+from itertools import combinations
+from math import comb
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tangram_sim.reliability.spot.liveput import liveput, replicas_left
+from tangram_sim.reliability.spot.rerouting import rerouted_slots
+from tangram_sim.reliability.spot.splitting import cover, covers_losses, split_batch
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pipelines", "stages", "lost"),
+    [(8, 2, 3, 2), (9, 3, 3, 4), (7, 2, 3, 7), (10, 5, 2, 5), (6, 1, 6, 1), (8, 4, 2, 0)],
+)
+def test_replicas_left_equal_enumeration(nodes: int, pipelines: int, stages: int, lost: int) -> None:
+    counts = [0] * (pipelines + 1)
+    for gone in combinations(range(nodes), lost):
+        left = [pipelines] * stages
+        for node in gone:
+            if node < pipelines * stages:
+                left[node % stages] -= 1
+        counts[min(left)] += 1
+    found = replicas_left(nodes, pipelines, stages, lost)
+    for chance, count in zip(found, counts, strict=True):
+        assert chance == pytest.approx(count / comb(nodes, lost), abs=1e-12)
+
+
+@given(pipelines=st.integers(1, 6), stages=st.integers(1, 8), idle=st.integers(0, 6), lost=st.integers(0, 20))
+def test_chances_sum_to_one(pipelines: int, stages: int, idle: int, lost: int) -> None:
+    nodes = pipelines * stages + idle
+    found = replicas_left(nodes, pipelines, stages, min(lost, nodes))
+    assert sum(found) == pytest.approx(1.0, abs=1e-12)
+    assert min(found) >= 0
+
+
+def test_the_published_example() -> None:
+    assert replicas_left(30, 2, 13, 2) == pytest.approx((0.030, 0.956, 0.014), abs=5e-4)
+    speed = liveput(30, 2, 13, 2, lambda d, _: {0: 0.0, 1: 25.0, 2: 40.0}[d])
+    assert speed == pytest.approx(0.956 * 25 + 0.014 * 40, abs=0.05)
+
+
+@settings(max_examples=60)
+@given(
+    microbatches=st.integers(0, 12),
+    seconds=st.lists(st.integers(1, 9).map(float), min_size=1, max_size=3),
+)
+def test_the_greedy_split_is_as_good_as_any(microbatches: int, seconds: list[float]) -> None:
+    shares = split_batch(microbatches, seconds)
+    assert sum(shares) == microbatches
+    best = min(
+        max(share * s for share, s in zip(some, seconds, strict=True))
+        for some in _splits(microbatches, len(seconds))
+    )
+    assert max(share * s for share, s in zip(shares, seconds, strict=True)) == best
+
+
+def _splits(total: int, parts: int) -> list[tuple[int, ...]]:
+    if parts == 1:
+        return [(total,)]
+    return [(first, *rest) for first in range(total + 1) for rest in _splits(total - first, parts - 1)]
+
+
+def test_the_published_split() -> None:
+    shares = split_batch(4096, [6.1264] * 4 + [4.7951, 3.7795])
+    assert shares == (594, 594, 594, 594, 758, 962)
+
+
+def test_templates_cover_every_count_and_every_loss() -> None:
+    for least in range(1, 8):
+        for nodes in range(least, 31):
+            sizes = cover(nodes, least)
+            assert sum(sizes) == nodes
+            assert all(least <= size <= 2 * least - 1 or len(sizes) == 1 for size in sizes)
+            assert covers_losses(nodes, least, nodes // least - 1)
+            assert not covers_losses(nodes, least, nodes // least)
+    with pytest.raises(ValueError, match="hold 1 pipelines"):
+        cover(5, 4, replicas=2)
+
+
+def test_rerouted_steps_by_slots() -> None:
+    assert 3 * rerouted_slots(3, 4, 6, [0, 0, 0, 0]) == 27
+    assert 3 * rerouted_slots(3, 4, 6, [0, 1, 0, 0]) == 36
+    assert rerouted_slots(2, 4, 6, [0, 2, 0, 0]) == 0
