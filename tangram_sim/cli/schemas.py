@@ -16,9 +16,9 @@ from tangram_sim.studies.documents import (
     PlanDocument,
 )
 from tangram_sim.studies.goodput import GoodputDocument
+from tangram_sim.studies.replaying import ReplayDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.stragglers import StragglersDocument
-from tangram_sim.studies.replaying import ReplayDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,
