@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from tangram_sim.training.stacks import EARLY_STOPPING, FUSED_SOFTMAX
+from tangram_sim.training.stacks import EARLY_STOPPING, EXCHANGING_HEADS, FUSED_SOFTMAX, STREAMED_RINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,16 @@ class Job:
     def fused_softmax(self) -> bool:
         """Whether attention without a flash kernel scales, masks and normalises scores in one kernel."""
         return self.stack in FUSED_SOFTMAX and self.recipe.activation_bytes < 4
+
+    @property
+    def exchanges_heads(self) -> bool:
+        """Whether context parallelism exchanges heads for tokens instead of passing keys around a ring."""
+        return self.stack in EXCHANGING_HEADS
+
+    @property
+    def streamed_ring(self) -> bool:
+        """Whether ring attention is Transformer Engine's."""
+        return self.stack in STREAMED_RINGS
 
     @property
     def optimizer_bytes(self) -> float:

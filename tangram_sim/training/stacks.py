@@ -22,3 +22,8 @@ STACKS = (
 EARLY_STOPPING = ("fsdp", "jax", "pax")
 # Stacks with one kernel for scale, mask and softmax of unfused attention, for 16-bit numbers: Megatron's.
 FUSED_SOFTMAX = ("generic", "megatron", "megatron-lm", "megatron-deepspeed", "nemo", "amp", "amp-pipe")
+# Stacks whose context parallelism exchanges heads for tokens (DeepSpeed Ulysses); others pass keys around.
+EXCHANGING_HEADS = ("deepspeed", "megatron-deepspeed")
+# Stacks with Transformer Engine's ring attention: its steps alternate between two streams, so that one fills
+# what another leaves idle, and one kernel adds a partial result in the width of activations.
+STREAMED_RINGS = ("generic", "megatron", "megatron-lm", "nemo")

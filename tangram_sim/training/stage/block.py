@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, ring_exchange_s
-from tangram_sim.cost.kernels import Floats, fused_attention_s, streaming_s, unfused_attention_s, visible_keys
+from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s
+from tangram_sim.cost.kernels import Floats, streaming_s
 from tangram_sim.layers import products
 from tangram_sim.layers.products import KERNELS_FORWARD, NORM_PASSES
 from tangram_sim.layers.program import (
@@ -25,32 +25,13 @@ from tangram_sim.layers.program import (
 )
 from tangram_sim.models import Block, Experts, FeedForward
 from tangram_sim.training.stage import gemms
+from tangram_sim.training.stage.attention import Core, add_core, cores, ring_kernels
 from tangram_sim.training.stage.gemms import Passes, passes
 from tangram_sim.training.stage.setting import Setting
-from tangram_sim.training.stage.state import drops, gradient_sync_s, sharded_weights_gather_s
+from tangram_sim.training.stage.state import gradient_sync_s, sharded_weights_gather_s
 
 # Kernels the host launches per block and backward pass.
 KERNELS_BACKWARD = 26
-# Backward seconds of the fused attention core over forward ones: five products where forward does two, at
-# 0.85 of its rate (flash-attention on a B200: 1,418 TFLOP/s forward and 1,209 backward; repository
-# Dao-AILab/flash-attention, pull request 2280).
-FUSED_BACKWARD = 2.5 / 0.85
-
-
-class Unfused(NamedTuple):
-    """Attention without a flash kernel."""
-
-    passes: float  # times the score matrix is streamed forward
-    backward: float  # backward seconds over forward ones
-
-
-# The product writes the scores, one kernel for scale, mask and softmax reads and writes them, the second
-# product reads them; four products backward. Without that kernel mask and softmax are kernels of their own,
-# and backward each of them and the scaling move two or three matrices. The counts are then those at which the
-# 32-bit blocks that Sailor profiled (`traces/sailor`) agree best on six GPU kinds: 3.5 % in the mean, 7.0 %
-# with six passes and a factor of two.
-FUSED_SOFTMAX, SEPARATE_SOFTMAX = Unfused(4.0, 2.0), Unfused(7.0, 2.5)
-DROPOUT_PASSES = 2.0  # forward beside them: reads and writes the scores
 # Bytes per number converted, forward; with the backward's share of memory kernels 3.5 in all: reads are
 # partly fused into the kernels before.
 CAST_BYTES = 1.4
@@ -65,8 +46,8 @@ class Times(NamedTuple):
     gather_inner: Floats  # the same two around the feed-forward or the experts
     reduce_inner: Floats
     qkv: Passes
-    exchange: Floats  # keys and values around the context-parallel ring
-    attention: Floats
+    attention: Core
+    attention_back: Core
     out: Passes
     up: Passes
     activation: Floats
@@ -82,9 +63,6 @@ def block_times(setting: Setting, block: Block) -> Times:
     tokens, width = setting.tokens, recipe.activation_bytes
     residual_bytes = tokens * model.hidden * width
     sharded = setting.sequence_shards > 1
-    kv_bytes = (
-        tokens * products.kv_heads(setting, attention) * (attention.head_dim + attention.value_dim) * width
-    )
     zero = np.zeros(len(setting.layouts))
     permuted = zero
     nothing = Passes(zero, zero, zero)
@@ -120,6 +98,7 @@ def block_times(setting: Setting, block: Block) -> Times:
     # A parallel block reads one norm and reduces attention and feed-forward in one collective.
     halves = 0.5 if block.parallel else 1.0
     exposed = rates.tensor_exposed
+    core, core_back = cores(setting, block)
 
     def gather_s(size: Floats) -> Floats:
         return np.where(sharded, all_gather_s(size, setting.tp_group), 0.0) * halves
@@ -135,8 +114,8 @@ def block_times(setting: Setting, block: Block) -> Times:
         gather_inner=exposed * gather_s(residual_bytes * copies),
         reduce_inner=exposed * reduce_s(residual_bytes * copies),
         qkv=passes(setting, products.input_projections(setting, attention)),
-        exchange=ring_exchange_s(kv_bytes, setting.cp_group),
-        attention=_attention_s(setting, block),
+        attention=core,
+        attention_back=core_back,
         out=passes(setting, products.output_projection(setting, attention)),
         up=up,
         activation=streaming_s(activated + permuted + _cast_bytes(setting, inner), rates),
@@ -157,29 +136,6 @@ def _cast_bytes(setting: Setting, inner: float) -> Floats:
     return CAST_BYTES * setting.tokens * (2.0 * setting.model.hidden + inner / setting.tp)
 
 
-def _attention_s(setting: Setting, block: Block) -> Floats:
-    """Seconds of the attention core forward."""
-    attention, rates, seq = block.attention, setting.rates, setting.job.seq
-    heads, width = attention.heads / setting.tp, setting.job.recipe.activation_bytes
-    dims = attention.head_dim, attention.value_dim
-    if not rates.fused_attention:
-        scores = setting.tokens * seq * heads
-        passed = _unfused(setting).passes + (DROPOUT_PASSES if drops(setting, block) else 0.0)
-        return unfused_attention_s(scores, *dims, scores * passed * width, rates)
-    scores = setting.tokens * visible_keys(seq, attention.window, attention.causal) * heads
-    moved = setting.tokens * (heads + products.kv_heads(setting, attention)) * sum(dims) * width
-    return fused_attention_s(scores, *dims, moved, rates)
-
-
-def _unfused(setting: Setting) -> Unfused:
-    return FUSED_SOFTMAX if setting.job.fused_softmax else SEPARATE_SOFTMAX
-
-
-def attention_backward(setting: Setting) -> float:
-    """Backward seconds of the attention core over forward ones."""
-    return FUSED_BACKWARD if setting.rates.fused_attention else _unfused(setting).backward
-
-
 def _forward_ops(
     program: Program,
     times: Times,
@@ -198,9 +154,8 @@ def _forward_ops(
     norm = add("norm 1", COMPUTE, "memory", times.norm * scale, *start)
     gather = add("gather 1", TENSOR, "tensor_parallel", times.gather * scale, norm)
     qkv = add("qkv", COMPUTE, "gemm", times.qkv.forward * scale, gather)
-    ring = add("kv ring", EXCHANGE, "context_parallel", times.exchange * scale, qkv)
-    core = add("attention", COMPUTE, "attention", times.attention * scale, qkv)
-    out = add("out", COMPUTE, "gemm", times.out.forward * scale, core, ring)
+    core = add_core(program, times.attention.scaled(scale), "attention", qkv)
+    out = add("out", COMPUTE, "gemm", times.out.forward * scale, core)
     reduce = add("reduce 1", TENSOR, "tensor_parallel", times.reduce * scale, out)
     norm = add("norm 2", COMPUTE, "memory", times.norm * scale, reduce)
     ready = add("gather 2", TENSOR, "tensor_parallel", times.gather_inner * scale, norm)
@@ -222,7 +177,8 @@ def block_forward(setting: Setting, block: Block, times: Times) -> Program:
     gather = program.add(
         "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS
     )
-    host = program.add("launch", HOST, "dispatch", KERNELS_FORWARD * setting.rates.dispatch_s)
+    kernels = KERNELS_FORWARD + ring_kernels(setting, backward=False)
+    host = program.add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
     moe = isinstance(block.feed_forward, Experts)
     _forward_ops(program, times, moe, np.ones(1), PREVIOUS, gather, hosted=(host,))
     return program
@@ -235,7 +191,8 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     add = program.add
     full, selective = setting.recompute == 2, setting.recompute == 1
     weights = add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
-    kernels = KERNELS_BACKWARD + np.where(full, KERNELS_FORWARD, 0)
+    kernels = KERNELS_BACKWARD + ring_kernels(setting, backward=True)
+    kernels = kernels + np.where(full, KERNELS_FORWARD + ring_kernels(setting, backward=False), 0)
     host = add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
     end = 0.0 if setting.job.stops_early else 1.0
     replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights, end=end)
@@ -257,11 +214,10 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     gathered = add("gradient gather 1", TENSOR, "tensor_parallel", times.gather, norm)
     out = add("out dx", COMPUTE, "gemm", times.out.input_gradient, gathered)
     program.add_weight_gradient("out dw", times.out.weight_gradient, gathered)
-    scores = add("attention again", COMPUTE, "attention", np.where(selective, times.attention, 0.0), out)
-    factor = attention_backward(setting)
-    ring = add("gradient kv ring", EXCHANGE, "context_parallel", 2.0 * times.exchange, out)
-    core = add("attention dx", COMPUTE, "attention", factor * times.attention, scores)
-    qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core, ring)
+    again = times.attention.scaled(selective.astype(np.float64))
+    scores = add_core(program, again, "attention again", out)
+    core = add_core(program, times.attention_back, "attention dx", scores)
+    qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core)
     reduced = add("gradient reduce 1", TENSOR, "tensor_parallel", times.reduce, qkv)
     gradients = program.add_weight_gradient("qkv dw", times.qkv.weight_gradient, core)
     output = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)

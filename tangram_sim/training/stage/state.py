@@ -13,7 +13,7 @@ from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_
 from tangram_sim.cost.kernels import Floats, streaming_s
 from tangram_sim.layers.atoms import Atom, Embedding, Head
 from tangram_sim.layers.products import kv_heads
-from tangram_sim.models import Block, Experts
+from tangram_sim.models import Attention, Block, Experts
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage.setting import Setting
 
@@ -135,6 +135,18 @@ def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
 
 
+def kv_bytes(setting: Setting, attention: Attention) -> Floats:
+    """Bytes of a rank's keys and values for one microbatch."""
+    columns = attention.head_dim + attention.value_dim
+    return setting.tokens * kv_heads(setting, attention) * columns * setting.job.recipe.activation_bytes
+
+
+def _ring_bytes(setting: Setting, block: Block) -> Floats:
+    """Buffers of a ring while a block's core runs: two blocks of keys and values, and of their gradients."""
+    ringed = (setting.cp > 1) & (not setting.job.exchanges_heads)
+    return np.where(ringed, 4.0 * kv_bytes(setting, block.attention), 0.0)
+
+
 def drops(setting: Setting, block: Block) -> bool:
     """Whether a block trains with dropout: GPT's and BERT's, of LayerNorm and plain feed-forwards."""
     return setting.job.dropout and block.norm_bias and not block.feed_forward.gated
@@ -221,4 +233,5 @@ def held(setting: Setting, atom: Atom) -> Held:
         [setting.recompute == 2, setting.recompute == 1], [boundary, kept], default=everything
     )
     # What was not kept comes back while the block's own backward runs (its input is never recomputed).
+    transient = transient + _ring_bytes(setting, atom)
     return Held(static, activation, transient + everything - activation, _gradient_scratch(setting, atom))

@@ -14,7 +14,8 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import Block, FeedForward, Model
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage import gemms
-from tangram_sim.training.stage.block import attention_backward, block_times
+from tangram_sim.training.stage.attention import attention_backward
+from tangram_sim.training.stage.block import block_times
 from tangram_sim.training.stage.model_ends import logit_gemms, loss_s
 from tangram_sim.training.stage.setting import Setting
 
@@ -87,7 +88,7 @@ def _ideal(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
             total += float(loss_s(setting)[0] - rates.launch_s) * (5.0 / 3.0)
         if isinstance(atom, Block):
             times = block_times(setting, atom)
-            core = float(times.attention[0]) - (1 if rates.fused_attention else 3) * rates.launch_s
+            core = float(times.attention.last[0]) - (1 if rates.fused_attention else 3) * rates.launch_s
             total += core * (1.0 + attention_backward(setting))
             streamed = 2 * float(times.norm[0]) + float(times.activation[0]) - 3 * rates.launch_s
             total += 2.5 * streamed

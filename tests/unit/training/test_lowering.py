@@ -453,7 +453,7 @@ class TestPerturbation:
             ("up", Layout(tp=4, dp=2), "forward_s"),
             ("reduce 1", Layout(tp=4, dp=2), "forward_s"),
             ("dispatch", Layout(dp=8, ep=8), "forward_s"),
-            ("kv ring", Layout(cp=8), "forward_s"),
+            ("attention ring", Layout(cp=8), "forward_s"),
             ("weights", Layout(dp=8, zero_stage=3), "forward_s"),
             ("down dx", Layout(dp=8), "backward_s"),
             ("qkv dw", Layout(dp=8), "backward_s"),
