@@ -158,6 +158,19 @@ class Paths(Protocol):
         """Groups of `ranks` members `stride` apart, all of them communicating at once."""
 
 
+def domain_block(nodes: int, domain_nodes: int) -> int:
+    """Nodes that a job of `nodes` takes in each scale-up domain of `domain_nodes`.
+
+    All, where one domain is enough. Else equal blocks that fill more than half of a domain if there are such
+    (a power of two takes 16 of the 18 trays of an NVL72 rack), so that groups of ranks need not straddle
+    domains; and full domains where there are none.
+    """
+    if nodes <= domain_nodes:
+        return nodes
+    blocks = (size for size in range(domain_nodes, domain_nodes // 2, -1) if nodes % size == 0)
+    return next(blocks, domain_nodes)
+
+
 @dataclass(frozen=True, slots=True)
 class Island:
     """GPUs equal within tolerance, whole nodes, one class of links; figures are the worst member's.

@@ -13,6 +13,7 @@ from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
+from tangram_sim.placement.domains import idle_in_domains
 from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.tangram.bound import WorkBound
@@ -148,6 +149,7 @@ def plan(
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
     bound = lower_bound(best.plan, hwdb)
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
+    idle += idle_in_domains(cluster, best.plan.ranks)
     written = document(best, hwdb, bound, [*found.notes, *idle, *_beyond(model, job)])
     counts = found.counts
     written.partial_plans = PartialPlanCounts(

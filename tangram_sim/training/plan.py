@@ -218,7 +218,12 @@ class Plan:
     @cached_property
     def gpus_used(self) -> int:
         """GPUs that the plan occupies."""
-        return len({rank for pipeline in self.pipelines for stage in pipeline.stages for rank in stage.ranks})
+        return len(self.ranks)
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """The ranks that the plan occupies."""
+        return frozenset(rank for one in self.pipelines for stage in one.stages for rank in stage.ranks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.clusters import Island, Link, Paths
+from tangram_sim.clusters import Island, Link, Paths, domain_block
 from tangram_sim.cost.collectives import curves
 from tangram_sim.cost.collectives.curves import Curve, Network, Path
 from tangram_sim.cost.kernels import Floats, Number
@@ -104,15 +104,17 @@ class Group:
 def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], hwdb: Hwdb) -> Group:
     """Groups of `ranks` members spaced `stride` apart on `island`, for K layouts at once.
 
-    Groups that do not tile the scale-up domain evenly straddle its borders: they are priced as crossing,
-    with the fewest members that any of them can have on one side.
+    A group on an island of one scale-up domain is inside it. Of several domains the job takes equal blocks
+    (`domain_block`); groups that do not tile a block evenly straddle its borders: they are priced as
+    crossing, with the fewest members that any of them can have on one side.
     """
     if island.paths is not None:
         return _by_paths(island, island.paths, ranks, stride, hwdb)
-    domain = island.gpus_per_node * min(island.scale_up_nodes, island.nodes)
+    domain = island.gpus_per_node * domain_block(island.nodes, island.scale_up_nodes)
     span = ranks * stride
     # Groups start at multiples of their span, so a border cuts them at multiples of the common divisor.
-    inside = np.clip(np.gcd(span, domain) // stride, 1, ranks).astype(np.float64)
+    within = ranks if island.nodes <= island.scale_up_nodes else np.gcd(span, domain) // stride
+    inside = np.clip(within, 1, ranks).astype(np.float64)
     network = network_rate(island, hwdb)
     paired = None
     if island.bridge is not None:  # only groups of one bridged pair stay off the slower link

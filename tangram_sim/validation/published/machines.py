@@ -6,7 +6,7 @@ storage or management, and take a lone rate as the node's. A blank cell means th
 
 import re
 
-from tangram_sim.clusters import Cluster, Gpu, Link, Node, NodeGroup
+from tangram_sim.clusters import Cluster, Gpu, Link, Node, NodeGroup, domain_block
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.units import gbps_to_bytes_per_s
 from tangram_sim.validation.published import defaults
@@ -81,10 +81,9 @@ def cluster_of(
         domain = max(int(rack[1]) // gpus_per_node, 1)
     else:
         domain = reference.scale_up_nodes if reference is not None and link.kind == "nvlink" else 1
-        if nodes > domain > 16 and nodes % domain and not nodes % 16:
-            domain = 16  # block scheduling takes 64 of a rack's 72 GPUs for sizes that are powers of two
         if domain > 1 and nodes > 1:
             assumed.append(f"scale_up_nodes={domain} (racks of that GPU share one NVLink domain)")
+    domain = domain_block(nodes, domain) if nodes > domain else domain
     gbps = network_gbps(inter, gpus_per_node) if nodes > 1 else 0.0
     latency = reference.nic_latency_s if reference is not None else 10e-6
     if not gbps:

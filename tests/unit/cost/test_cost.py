@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tangram_sim.clusters import Island
+from tangram_sim.clusters import Island, domain_block
 from tangram_sim.cost.collectives import (
     all_gather_s,
     all_reduce_s,
@@ -272,6 +272,26 @@ def test_a_rack_wide_scale_up_domain_is_one_node():
     rack = island(nodes=18, gpus=4, scale_up_nodes=18)
     assert one_group(rack, 72).bytes_per_s[0] == pytest.approx(NVLINK_RATE)
     assert one_group(island(nodes=18, gpus=4), 72).bytes_per_s[0] == pytest.approx(NIC_RATE)
+
+
+@pytest.mark.parametrize("ranks", [8, 16, 24, 32, 64])
+def test_a_group_inside_one_rack_is_inside_it_whether_or_not_it_divides_72(ranks):
+    """Nothing in a rack is outside it: groups of 16, 32 or 64 ranks of 64 or 72 GPUs run on NVLink."""
+    for trays in (16, 18):
+        rack = island(nodes=trays, gpus=4, scale_up_nodes=18)
+        assert one_group(rack, ranks).inside[0] == ranks
+        assert one_group(rack, ranks).bytes_per_s[0] == pytest.approx(NVLINK_RATE)
+
+
+@pytest.mark.parametrize(("trays", "block"), [(32, 16), (256, 16), (36, 18), (54, 18), (28, 14), (37, 18)])
+def test_jobs_over_several_racks_take_equal_blocks_of_them(trays, block):
+    """128 GPUs take 64 of each rack's 72, so that 32 ranks stay inside one; 144 take all."""
+    assert domain_block(trays, 18) == block
+    racks = island(nodes=trays, gpus=4, scale_up_nodes=18)
+    for ranks in (8, 32, 64):
+        aligned = (4 * block) % ranks == 0
+        assert (one_group(racks, ranks).inside[0] == ranks) == aligned
+    assert one_group(racks, 4 * trays).inside[0] == np.gcd(4 * trays, 4 * block)
 
 
 def test_a_group_leaving_a_rack_uses_one_nic_share_per_member():

@@ -1,0 +1,33 @@
+"""GPUs of scale-up domains that a plan leaves idle, e.g. 8 of the 72 of an NVL72 rack."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tangram_sim.clusters import Cluster
+
+
+def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[str]:
+    """A note for every node group of which some domains are used in part, given the ranks that are used."""
+    used = set(ranks)
+    places: dict[tuple[int, int], list[int]] = {}
+    first, taken = 0, Counter[int]()
+    for group in cluster.node_group:
+        node = cluster.groups[group].node
+        domain = group, taken[group] // node.scale_up_nodes
+        places.setdefault(domain, []).extend(range(first, first + node.gpus))
+        taken[group] += 1
+        first += node.gpus
+    notes = []
+    for number, kind in enumerate(cluster.groups):
+        if kind.node.scale_up_nodes < 2:
+            continue
+        domains = [members for (of, _), members in places.items() if of == number]
+        idle = [len(members) - len(used.intersection(members)) for members in domains]
+        partly = [(left, len(all_)) for left, all_ in zip(idle, domains, strict=True) if 0 < left < len(all_)]
+        if partly:
+            left = ", ".join(f"{count} of {size}" for count, size in partly)
+            notes.append(
+                f"{kind.name}: {left} GPUs of a scale-up domain stay idle; with them the step would be no "
+                f"shorter, or groups of ranks would lie across two domains"
+            )
+    return notes

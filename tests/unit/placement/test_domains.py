@@ -1,0 +1,24 @@
+"""What a plan leaves idle of scale-up domains is said."""
+
+from tangram_sim.clusters import Cluster, Node, NodeGroup
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.placement.domains import idle_in_domains
+
+HWDB = Hwdb.load()
+
+
+def racks(trays: int) -> Cluster:
+    """Trays of NVL72 racks beside one DGX."""
+    tray: Node = HWDB.node("GB200-NVL72-tray")
+    return Cluster("racks", (NodeGroup("gb", trays, tray), NodeGroup("dgx", 1, HWDB.node("DGX-H100"))))
+
+
+def test_the_idle_gpus_of_racks_in_use_are_counted_and_of_others_not() -> None:
+    """64 of one rack, all of another; a third rack and the DGX are not used at all."""
+    (note,) = idle_in_domains(racks(54), range(8, 144))
+    assert note.startswith("gb: 8 of 72 GPUs of a scale-up domain stay idle")
+
+
+def test_full_racks_and_racks_that_end_early_leave_nothing_idle() -> None:
+    """A domain has the trays that the cluster has of it."""
+    assert idle_in_domains(racks(20), range(80)) == []
