@@ -8,7 +8,6 @@ from tangram_sim.cost.collectives.operations import (
     all_to_all_s,
     broadcast_s,
     reduce_scatter_s,
-    ring_exchange_s,
     send_receive_s,
     transfer_s,
 )
@@ -23,7 +22,6 @@ __all__ = [
     "group",
     "network_rate",
     "reduce_scatter_s",
-    "ring_exchange_s",
     "send_receive_s",
     "spanning",
     "transfer_s",

@@ -63,14 +63,6 @@ def all_to_all_s(rank_bytes: Number, over: Group, skew: Number = 1.0) -> Floats:
     return np.where((ranks > 1) & (loaded > 0), seconds, 0.0)
 
 
-def ring_exchange_s(block_bytes: Number, over: Group) -> Floats:
-    """Seconds to pass one block of `block_bytes` per rank around the whole group (ring attention).
-
-    An all-gather of `ranks x block_bytes` whose blocks are used on arrival: it always is a ring.
-    """
-    return _least((over.once,), block_bytes * over.ranks, over)
-
-
 def send_receive_s(total_bytes: Number, over: Group) -> Floats:
     """Seconds for one rank to send `total_bytes` to another, across domains if the group has several."""
     path, network = over.pairwise, over.network

@@ -14,7 +14,6 @@ from tangram_sim.cost.collectives import (
     all_to_all_s,
     group,
     reduce_scatter_s,
-    ring_exchange_s,
     transfer_s,
 )
 from tangram_sim.cost.device import Rates, device_rates
@@ -191,7 +190,7 @@ def test_an_all_reduce_never_takes_more_than_its_two_halves(ranks, nodes, gpus, 
 def test_one_rank_and_no_bytes_cost_nothing():
     """A degree of one leaves no op behind, neither bandwidth nor latency."""
     alone, pair = one_group(island(), 1), one_group(island(), 2)
-    for collective in (all_gather_s, all_reduce_s, all_to_all_s, ring_exchange_s):
+    for collective in (all_gather_s, all_reduce_s, all_to_all_s):
         assert collective(1e9, alone)[0] == 0
         assert collective(0.0, pair)[0] == 0
     assert transfer_s(0.0, 1e9, 1e-5) == 0
@@ -331,7 +330,7 @@ def test_collectives_obey_the_laws(nodes, gpus, degree, stride, size, faster):
             island(nodes, gpus, link=replace(NVLINK, bytes_per_s=NVLINK.bytes_per_s * faster)), ranks, stride
         ),
     ]
-    for collective in (all_gather_s, all_reduce_s, all_to_all_s, ring_exchange_s):
+    for collective in (all_gather_s, all_reduce_s, all_to_all_s):
         seconds = collective(size, over)[0]
         assert 0 <= seconds < np.inf
         assert collective(size / 2, over)[0] <= seconds
