@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: help plan test test-all validate validate-full validate-gpu lint bench docs examples calibrate calibrate-check readme clean
+.PHONY: help plan test test-all validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads files over the cores by itself: what a file
 # works out once serves all of its tests.
 .NOTPARALLEL:
@@ -20,6 +20,7 @@ help:
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
 	@echo "make docs      the JSON Schemas in docs/schema"
+	@echo "make site      the documentation site in build/site; a broken link fails"
 	@echo "make examples  what the examples print, into examples/*.out"
 	@echo "make readme    what README and docs show as printed"
 	@echo "make calibrate hwdb/efficiency and hwdb/collectives from measured tables and published runs"
@@ -113,6 +114,14 @@ bench: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m tangram_sim.cli.schemas docs/schema
+
+$(VENV)/.installed-site: $(VENV)/.installed
+	@echo "installing what the site is made with (once)"
+	@$(INSTALL) ".[site]"
+	@touch $@
+
+site: $(VENV)/.installed-site
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --strict --quiet
 
 examples: $(VENV)/.installed
 	for example in examples/*.py; do $(BIN)/python $$example > $${example%.py}.out || exit 1; done

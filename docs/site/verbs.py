@@ -1,0 +1,61 @@
+"""The reference of every verb, from the command line's own help."""
+
+from collections.abc import Iterator
+
+import click
+import typer
+
+from tangram_sim.cli.main import app
+
+
+def page() -> str:
+    """Markdown: one heading per verb, its arguments and options as tables."""
+    root = typer.main.get_command(app)
+    parts = [
+        "# Commands\n\nEvery verb takes `--help`; most take `--json`. Exit code 2 goes with bad input.\n"
+    ]
+    parts += [_section(path, command) for path, command in _leaves((), root)]
+    return "\n".join(parts)
+
+
+def _leaves(path: tuple[str, ...], command: click.Command) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            if not inner.hidden:
+                yield from _leaves((*path, name), inner)
+    else:
+        yield path, command
+
+
+def _section(path: tuple[str, ...], command: click.Command) -> str:
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    words = " ".join(one.make_metavar(click.Context(command)) for one in arguments)
+    lines = [f"## {' '.join(path)}", "", f"`tangram {' '.join(path)} {words}`".rstrip(), ""]
+    lines += [_cell(command.help or "").replace("<br>", " "), ""]
+    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    rows = [(one.name or "", getattr(one, "help", "") or "", None) for one in arguments]
+    rows += [(", ".join([*one.opts, *one.secondary_opts]), one.help or "", _default(one)) for one in options]
+    if rows:
+        lines += ["| what | meaning | default |", "|---|---|---|"]
+        lines += [f"| `{name}` | {_cell(text)} | {default or ''} |" for name, text, default in rows]
+    return "\n".join([*lines, ""])
+
+
+def _default(option: click.Option) -> str:
+    value = option.default() if callable(option.default) else option.default
+    return (
+        f"`{value}`"
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
+        else ""
+    )
+
+
+def _cell(text: str) -> str:
+    """Text that stays one cell of a table and means what it says."""
+    return (
+        " ".join(text.split())
+        .replace("|", "\\|")
+        .replace("<", "&lt;")
+        .replace("*", "\\*")
+        .replace("_", "\\_")
+    )
