@@ -12,7 +12,7 @@ def page() -> str:
     """Markdown: one heading per verb, its arguments and options as tables."""
     root = typer.main.get_command(app)
     parts = [
-        "# Commands\n\nEvery verb takes `--help`; most take `--json`. Exit code 2 goes with bad input.\n"
+        "# Commands\n\nEvery verb takes `--help`, most take `--json`; bad input ends with exit code 2.\n"
     ]
     parts += [_section(path, command) for path, command in _leaves((), root)]
     return "\n".join(parts)
