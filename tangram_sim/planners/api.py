@@ -29,6 +29,7 @@ class SearchOptions:
     tolerances: Tolerances | None = None  # of the cut into islands; None: the default, and the search decides
     time_limit_s: float = float("inf")  # of the search; 0: the best trivial plan
     jobs: int = 1  # processes of the search
+    effort: str = "normal"  # how much is looked at: a name in `budget.EFFORTS`
     fleet_bound: bool = False  # large clusters: also prove a bound on fleets of pipelines, if there is time
 
 

@@ -3,7 +3,6 @@
 Tao et al., "Tangram: Hiding GPU Heterogeneity for Efficient LLM Parallelization", arXiv:2606.16907.
 """
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +15,8 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Candidate, Counts, Found, Scored, SearchOptions
+from tangram_sim.planners.budget import budget
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator
 from tangram_sim.planners.tangram.composition.search import Progress, Search, rank
@@ -59,6 +60,7 @@ def tangram(
     wishes: SearchOptions | None = None,
     progress: Progress | None = None,
     parallelizer: Parallelizer | None = None,
+    deadline: Deadline | None = None,
 ) -> Found:
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
@@ -67,11 +69,7 @@ def tangram(
     of zero that is a uniform one. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or SearchOptions()
-    until_s = time.time() + wishes.time_limit_s  # the clock that all processes of a search share
-
-    def expired() -> bool:
-        return time.time() >= until_s
-
+    deadline = deadline or Deadline(wishes.time_limit_s)
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
     counts = Counts()
     every: list[Candidate] = []
@@ -101,16 +99,16 @@ def tangram(
     )
     if large:
         ground = FleetProblem(model, cluster, job, islands, hwdb, wishes.constraints, wishes.parallelizer)
-        fleets = Fleets(ground, bound, lowering, counts, pieces, until_s)
+        fleets = Fleets(ground, bound, lowering, counts, pieces, deadline)
         fleet = fleets.best()
         notes += fleets.notes()
         if wishes.every_candidate:
             notes.append("--candidates: partial plans of patterns are not recorded; the file is empty")
         ready += [fleet] if fleet else []
-        if fleet or expired():
+        if fleet or deadline.over():
             if not ready:
                 raise InfeasibleError(_out_of_time(wishes))
-            if expired():
+            if deadline.over():
                 notes.append(_stopped(wishes))
             ready.sort(key=lambda scored: scored.step_s)
             found = Found(ready[: max(wishes.top, 1)], bound.step_s(), counts, notes, every)
@@ -118,7 +116,7 @@ def tangram(
                 why = unbounded(ground) or (wishes.exclude and "it covers all islands: exclude none") or ""
                 best = found.ranked[0]
                 if not why:
-                    found.fleet_bound_s = fleet_bound_s(ground, bound, best.step_s, counts, expired)
+                    found.fleet_bound_s = fleet_bound_s(ground, bound, best.step_s, counts, deadline)
                     found.covered = covers(best.plan, islands)
                 if not found.fleet_bound_s:
                     notes.append(f"--bound: none was found, {why or 'for the time limit'}")
@@ -150,19 +148,21 @@ def tangram(
         _tied_s(model, job, islands),
         wishes.policies,
         wishes.window,
-        expired=expired,
-        asking=None if pieces.jobs == 1 else PrefetchQueue(pieces, wishes.parallelizer, subject, until_s),
+        deadline=deadline,
+        asking=None if pieces.jobs == 1 else PrefetchQueue(pieces, wishes.parallelizer, subject, deadline),
     )
     referee = PlanEvaluator(model, cluster, job, lowering, counts)
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
-    search = Search(enumeration, referee, bound.step_s(), units, work, wishes.order, expired)
+    search = Search(
+        enumeration, referee, bound.step_s(), units, work, wishes.order, budget(wishes.effort), deadline
+    )
     played = search.run(progress)
     enumeration.count_pruned()
     ranked = rank(played, referee, max(wishes.top, 1)) if played else []
     if wishes.replicate and wishes.sub_islands and not wishes.order:
         several = _several(enumeration, referee, ranked, wishes, max(units) == 1, notes)
         ranked = [*several, *ranked]
-    if expired():
+    if deadline.over():
         notes.append(_stopped(wishes))
         if not ranked and not ready:
             raise InfeasibleError(_out_of_time(wishes))
@@ -201,7 +201,7 @@ def _several(
     """Faster plans than the best of `ranked`: pipelines side by side, stages on several islands."""
     found: list[Scored] = []
     best_s = ranked[0].step_s if ranked else float("inf")
-    if ranked and not enumeration.expired():
+    if ranked and not enumeration.deadline.over():
         beside = Replication(enumeration, referee).improve(ranked[0])
         if beside is not None:
             gain, count = 1 - beside.step_s / best_s, len(beside.plan.pipelines)
@@ -211,7 +211,7 @@ def _several(
             found, best_s = [beside], beside.step_s
     # Degrees that are fixed are those of a stage: parts side by side would multiply dp.
     if wishes.spanning and by_node and "dp" not in dict(wishes.constraints.fixed):
-        spanning = spanning_over(enumeration, referee, free=wishes.tolerances is None)
+        spanning = spanning_over(enumeration, referee, wishes.tolerances is None, budget(wishes.effort))
         batch = enumeration.job.global_batch
         usual = ranked[0].plan.pipelines[0].microbatch if ranked else max(batch // FEW_PASSES, 1)
         wider = spanning.improve(usual, best_s)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tangram_sim.planners.api import Found, SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration import prefetch as asking
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
@@ -87,6 +88,6 @@ def test_questions_are_answered_ahead_once_and_in_pieces_of_neighbours() -> None
         assert len(made) == count
         assert sorted(str(one) for piece in made for one in piece) == sorted(map(str, both))
         assert all(len({(one.part, one.microbatch) for one in piece}) == 1 for piece in made)
-    late = PrefetchQueue(Counted(), "grid", subject, until_s=0.0)
+    late = PrefetchQueue(Counted(), "grid", subject, deadline=Deadline(0.0))
     late.ahead(questions)
     assert not late.ready

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tangram_sim.planners.tangram.composition.exact import Proof, find, roads
+from tangram_sim.planners.tangram.composition.exact import Proof, find
+from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.composition.play_kernels import play
 from tangram_sim.sim import fast
 from tangram_sim.training.schedules import StageTimes, step_template

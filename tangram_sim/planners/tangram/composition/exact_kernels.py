@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from tangram_sim.planners.tangram.composition.play_kernels import (
     BACK,
     DEEPEST,
     DEPTH,
-    DOMINATORS,
     ENDS,
     FORWARD,
     INNER_HOP,
@@ -37,6 +37,14 @@ from tangram_sim.planners.tangram.composition.play_kernels import (
     play,
 )
 
+DEBT = 3  # column of the labels' floats, behind L, A and E: see `below`
+# Where a call left off: labels there are, the state, the stage that is put in front of which label; passes
+# that may still be played; what was done in all; whether there is nothing left to do.
+COUNT, START, USED, STOP, AT_OPTION, AT_LABEL, BEGIN, PASSES, WORK, DONE = range(10)
+LEAST_DROPPED, WORST_KEPT = 0, 1
+# In comparisons of two labels: a microbatch played through one stage, a stage put in front of a label.
+COST_OF_PASS, COST_OF_STAGE = 4, 12
+
 
 @njit(cache=True)
 def still_to_come(
@@ -44,52 +52,58 @@ def still_to_come(
     pointers: Ints,
     floats: Floats,
     ints: Ints,
-    counts: Ints,
+    held: Ints,
+    takes: Ints,
+    moves: Ints,
     most_behind: float,
     limit_s: float,
-) -> Any:
-    """(atoms + 1, node counts used behind, 4): the least that atoms [0, start) on the nodes left can add.
+    least: Floats,
+    stop: int,
+) -> None:
+    """Fill `least[stop]` of (atoms + 1, 4, node counts used behind), those before it known.
 
-    Least latency, forward latency, own time of the slowest stage with what is in front of it, and repeats
-    beyond the latency; each alone over all ways to place them, hence never too much. Infinite: no way.
+    What atoms [0, stop) on the nodes left can add at least: latency, forward latency, own time of the slowest
+    stage with what is in front of it, and repeats beyond the latency; each alone over all ways to place them,
+    hence never too much. Infinite: no way.
     """
-    atoms, kinds = slice_class.shape[0] - 1, len(counts)
-    strides = np.ones(kinds + 1, np.int64)
-    for kind in range(kinds):
-        strides[kind + 1] = strides[kind] * (counts[kind] + 1)
-    states = strides[kinds]
-    left = np.empty((kinds, states), np.int64)
-    for used in range(states):
-        for kind in range(kinds):
-            left[kind, used] = counts[kind] - (used // strides[kind]) % (counts[kind] + 1)
-    least = np.full((atoms + 1, states, 4), np.inf)
-    least[0, :, :3] = 0.0
-    least[0, :, 3] = -np.inf
-    for stop in range(1, atoms + 1):
-        for start in range(stop):
-            group = slice_class[start, stop]
-            if group < 0:
-                continue
-            for option in range(pointers[group], pointers[group + 1]):
-                kind, nodes = ints[option, KIND], ints[option, NODES]
-                move = nodes * strides[kind]
-                latency, forward, own = floats[option, LATENCY], floats[option, FORWARD], floats[option, OWN]
-                ahead = min(most_behind, ints[option, MOST] + ints[option, STAGES] - 1.0)
-                repeats = floats[option, REPEATS] - ahead * floats[option, LOSS]
-                for used in range(states - move):
-                    if left[kind, used] < nodes:
-                        continue
-                    before = used + move
-                    in_front = least[start, before, 0]
-                    if own + in_front >= limit_s:
-                        continue
-                    least[stop, used, 0] = min(least[stop, used, 0], latency + in_front)
-                    least[stop, used, 1] = min(least[stop, used, 1], forward + least[start, before, 1])
-                    worst = max(own + in_front, least[start, before, 2])
-                    least[stop, used, 2] = min(least[stop, used, 2], worst)
-                    worst = max(repeats, least[start, before, 3])
-                    least[stop, used, 3] = min(least[stop, used, 3], worst)
-    return least
+    states = least.shape[2]
+    if stop == 0:
+        least[0, :3] = 0.0
+        least[0, 3] = -np.inf
+        return
+    mine = least[stop]
+    for start in range(stop):
+        group = slice_class[start, stop]
+        if group < 0:
+            continue
+        front = least[start]
+        for option in range(pointers[group], pointers[group + 1]):
+            kind, nodes = ints[option, KIND], ints[option, NODES]
+            move = nodes * moves[kind]
+            latency, forward, own = floats[option, LATENCY], floats[option, FORWARD], floats[option, OWN]
+            ahead = min(most_behind, ints[option, MOST] + ints[option, STAGES] - 1.0)
+            repeats = floats[option, REPEATS] - ahead * floats[option, LOSS]
+            for used in range(states - move):
+                in_front = front[0, used + move]
+                # Cheap first: most states are too full, or their stages too slow.
+                if own + in_front >= limit_s or not has_room(held[used + move], kind, nodes, takes):
+                    continue
+                mine[0, used] = min(mine[0, used], latency + in_front)
+                mine[1, used] = min(mine[1, used], forward + front[1, used + move])
+                mine[2, used] = min(mine[2, used], max(own + in_front, front[2, used + move]))
+                mine[3, used] = min(mine[3, used], max(repeats, front[3, used + move]))
+
+
+@njit(cache=True)
+def has_room(held: Ints, kind: int, nodes: int, takes: Ints) -> bool:
+    """Whether so many units of a kind are among the nodes `held` of each island."""
+    kinds = len(held)
+    if kind < kinds:
+        return bool(nodes <= held[kind])
+    lacking = 0
+    for member in range(kinds):
+        lacking += takes[kind, member] * nodes > held[member]
+    return bool(lacking == 0)
 
 
 @njit(cache=True)
@@ -98,8 +112,10 @@ def below(
     pointers: Ints,  # (classes + 1): options of a class
     floats: Floats,  # (options, 9)
     ints: Ints,  # (options, 4): kind, nodes, inner stages, most stages behind
-    counts: Ints,  # (kinds): nodes of each kind
-    between: Floats,  # (2, kinds, kinds): latency (inf: forbidden) and bytes/s between stages of two kinds
+    held: Ints,  # (states, kinds): nodes of each kind that are used in a state
+    takes: Ints,  # (all kinds, kinds): nodes that a unit of each takes; joint kinds come last
+    moves: Ints,  # (all kinds): by how much a unit of each changes the number of a state
+    between: Floats,  # (2, all kinds, all kinds): latency (inf: forbidden) and bytes/s between kinds
     size: float,  # bytes of a boundary
     tied_bytes: float,  # of a matrix that both ends hold and all-reduce; 0: none
     least: Floats,  # of `still_to_come`
@@ -110,62 +126,79 @@ def below(
     whole_depth: bool,  # stages hold as many microbatches as the pipeline is deep
     limit_s: float,
     proving: bool,  # a label's times hold for all that it dominated, too
-    rivals: int,  # a label is dropped when so many others are no worse in everything; 0: never
-    most_labels: int,
-    passes_left: int,  # microbatches x stages that may still be played for labels
+    dropping: bool,  # labels that others beat are dropped
+    tolerance_s: float,  # so are those that are better by less than this
+    width: int,  # labels kept of a state, those with the least bound; 0: all
+    most_work: int,  # comparisons after which to leave off, to be called again
+    values: Floats,  # (room, 4): L, A, E, debt
+    facts: NDArray[np.int32],  # (room, 8)
+    bounds: Floats,  # (room)
+    first: Ints,  # (atoms + 1, states): labels of a state
+    last: Ints,
+    cursor: Ints,
+    edge: Floats,  # least bound of a label dropped for `width`, greatest bound that a state keeps
 ) -> Any:
-    """Pipelines whose bound lies below `limit_s`, as labels that place every atom.
+    """Pipelines whose bound lies below `limit_s`, as labels that place every atom; one turn of the search.
 
     A label is a suffix of the pipeline: latency L of one microbatch through it, A until its front stage ends
     its last backward, E until its last stage has ended its tail, all from its first forward on. See
-    docs/models/composition.md for the recursion and why it is a bound. Returns (label floats, label ints,
-    complete labels, their bounds); nothing when there are more than `most_labels`.
+    docs/models/composition.md for the recursion and why it is a bound. A label that stands for others that
+    are better by less than the tolerance has a debt: so many seconds less is a bound for all of these.
+    Returns (values, facts, bounds), larger ones where the room was too small; `cursor` says how far it came.
     """
-    atoms, kinds = slice_class.shape[0] - 1, len(counts)
-    strides = np.ones(kinds + 1, np.int64)
-    for kind in range(kinds):
-        strides[kind + 1] = strides[kind] * (counts[kind] + 1)
-    states = strides[kinds]
-    values = np.empty((4096, 3), np.float64)
-    facts = np.empty((4096, 9), np.int64)
-    bounds = np.empty(4096, np.float64)
-    first = np.zeros((atoms + 1, states), np.int64)
-    last = np.zeros((atoms + 1, states), np.int64)
-    values[0] = 0.0
-    facts[0] = -1
-    facts[0, DEPTH], facts[0, DOMINATORS], facts[0, SHADOW], facts[0, NESTED] = 0, 0, 0, 0
-    facts[0, DEEPEST] = np.iinfo(np.int64).max
-    last[atoms, 0] = 1
-    count = 1
-    repeats = microbatches - 1.0
-    for start in range(atoms - 1, -1, -1):
-        for used in range(1, states):
-            latency_left, forward_left = least[start, used, 0], least[start, used, 1]
-            repeats_left = least[start, used, 3]
-            begin = count
-            if least[start, used, 2] >= limit_s:
-                first[start, used], last[start, used] = begin, begin
-                continue
-            for stop in range(start + 1, atoms + 1):
+    atoms, kinds = slice_class.shape[0] - 1, len(takes)
+    states, repeats = len(held), microbatches - 1.0
+    count, start, used, begin = cursor[COUNT], cursor[START], cursor[USED], cursor[BEGIN]
+    stop, option, at_label = cursor[STOP], cursor[AT_OPTION], cursor[AT_LABEL]
+    passes_left, work = cursor[PASSES], 0
+    while start >= 0:
+        while used < states:
+            if stop == 0:  # a new state
+                begin, stop, option, at_label = count, start + 1, -1, -1
+                edge[WORST_KEPT] = np.inf
+            latency_left, forward_left = least[start, 0, used], least[start, 1, used]
+            repeats_left = least[start, 3, used]
+            if least[start, 2, used] >= limit_s:
+                stop = atoms + 1
+            while stop <= atoms:
                 group = slice_class[start, stop]
                 if group < 0:
+                    stop += 1
                     continue
-                for option in range(pointers[group], pointers[group + 1]):
+                option = max(option, pointers[group])
+                while option < pointers[group + 1]:
                     kind, nodes = ints[option, KIND], ints[option, NODES]
-                    if (used // strides[kind]) % (counts[kind] + 1) < nodes:
-                        continue
                     own = floats[option, OWN]
-                    if own + latency_left >= limit_s:
+                    work += 1
+                    if own + latency_left >= limit_s or not has_room(held[used], kind, nodes, takes):
+                        option += 1
                         continue
                     inner = ints[option, STAGES]
                     in_all = floats[option, LATENCY] + latency_left + repeats_left
-                    before = used - nodes * strides[kind]
-                    for label in range(first[stop, before], last[stop, before]):
+                    before = used - nodes * moves[kind]
+                    at_label = max(at_label, first[stop, before])
+                    while at_label < last[stop, before]:
+                        if work >= most_work:
+                            cursor[COUNT], cursor[START], cursor[USED], cursor[BEGIN] = (
+                                count,
+                                start,
+                                used,
+                                begin,
+                            )
+                            cursor[STOP], cursor[AT_OPTION], cursor[AT_LABEL] = stop, option, at_label
+                            cursor[PASSES] = passes_left
+                            cursor[WORK] += work
+                            return values, facts, bounds
+                        label = at_label
+                        at_label += 1
+                        work += 2
                         behind = facts[label, DEPTH]
                         if behind > ints[option, MOST]:
                             continue
+                        debt = values[label, DEBT]
+                        room_s = limit_s + debt
                         soonest = values[label, E] + floats[option, FORWARD] + forward_left
-                        if soonest >= limit_s or values[label, L] + in_all >= limit_s:
+                        if soonest >= room_s or values[label, L] + in_all >= room_s:
                             continue
                         depth = behind + inner
                         deepest = facts[label, DEEPEST]
@@ -173,6 +206,7 @@ def below(
                             deepest = min(deepest, inner + ints[option, MOST])
                             if depth > deepest:
                                 continue
+                        work += COST_OF_STAGE
                         hop, back = 0.0, option
                         if facts[label, OPTION] >= 0:
                             after, back = facts[label, OPTION], facts[label, BACK]
@@ -208,18 +242,22 @@ def below(
                             end = ints[back, KIND]
                             rate = min(floats[option, RATE], floats[back, RATE], between[1, kind, end])
                             bound = max(bound, new_a + tied_bytes / rate + 2 * between[0, kind, end])
-                        if bound >= limit_s:
+                        if bound >= room_s:
+                            continue
+                        if bound > edge[WORST_KEPT]:
+                            edge[LEAST_DROPPED] = min(edge[LEAST_DROPPED], bound - debt)
                             continue
                         parent_shadow = facts[label, SHADOW]
                         ends = kind * kinds + ints[back, KIND]  # who meets the next stage, and who is tied
                         nested = max(facts[label, NESTED], int(inner > 1))
                         alone = parent_shadow == 0 or not proving
+                        my_rate = floats[option, RATE]
+                        my_tie = floats[back, RATE] if tied_bytes > 0 else 0.0
                         if lost > 0 and nested == 0 and alone and passes_left > 0:
                             passes_left -= microbatches * depth
                             # What one that is there beats already need not be played.
                             beaten = False
-                            for other in range(begin, count if rivals == 1 and start > 0 else begin):
-                                theirs = facts[other, OPTION]
+                            for other in range(begin, count if dropping and start > 0 else begin):
                                 if (
                                     facts[other, ENDS] == ends
                                     and values[other, L] <= new_l
@@ -227,13 +265,11 @@ def below(
                                     and values[other, E] <= new_e
                                     and facts[other, DEPTH] <= depth
                                     and facts[other, DEEPEST] >= deepest
-                                    and floats[theirs, RATE] >= floats[option, RATE]
-                                    and (
-                                        tied_bytes == 0
-                                        or floats[facts[other, BACK], RATE] >= floats[back, RATE]
-                                    )
+                                    and floats[facts[other, OPTION], RATE] >= my_rate
+                                    and (tied_bytes == 0 or floats[facts[other, BACK], RATE] >= my_tie)
                                 ):
                                     facts[other, SHADOW] = 1
+                                    values[other, DEBT] = max(values[other, DEBT], debt)
                                     beaten = True
                                     break
                             if beaten:
@@ -243,75 +279,132 @@ def below(
                             gather(
                                 label, 1, facts, floats, ints, stage_ptr, times, between, size, stages, hops
                             )
+                            work += COST_OF_PASS * microbatches * depth
                             ended, ending = play(stages, hops, microbatches, lost == 2)
                             new_a = max(new_a, ended[0])
                             new_e = max(new_e, ending)
-                            if max(new_e + forward_left, new_a + latency_left) >= limit_s:
+                            if max(new_e + forward_left, new_a + latency_left) >= room_s:
                                 continue
                             bound = max(bound, new_e)
-                        dominators, shadow = 0, 0
+                        shadow, dropped = 0, False
+                        # So much later does a round trip more per stages behind make the rest.
+                        trips = 1.0 + (repeats / (depth + 1.0) if lost == 1 else 0.0)
                         other = begin
-                        while other < count and start > 0 and rivals > 0:
+                        while other < count and start > 0 and dropping:
+                            work += 1
                             # Fewer stages behind let fewer microbatches run ahead: no better for a bound.
                             if facts[other, ENDS] == ends and (not proving or facts[other, DEPTH] == depth):
-                                theirs = facts[other, OPTION]
-                                their_tie, my_tie = 0.0, 0.0
-                                if tied_bytes > 0:
-                                    their_tie, my_tie = floats[facts[other, BACK], RATE], floats[back, RATE]
+                                their_rate = floats[facts[other, OPTION], RATE]
+                                their_tie = floats[facts[other, BACK], RATE] if tied_bytes > 0 else 0.0
+                                excess = max(
+                                    (values[other, L] - new_l) * trips,
+                                    values[other, A] - new_a,
+                                    values[other, E] - new_e,
+                                )
                                 if (
-                                    values[other, L] <= new_l
-                                    and values[other, A] <= new_a
-                                    and values[other, E] <= new_e
+                                    excess <= tolerance_s
                                     and facts[other, DEPTH] <= depth
                                     and facts[other, DEEPEST] >= deepest
-                                    and floats[theirs, RATE] >= floats[option, RATE]
+                                    and their_rate >= my_rate
                                     and their_tie >= my_tie
                                 ):
-                                    dominators += 1
-                                    if dominators >= rivals:
-                                        facts[other, SHADOW] = 1
-                                        break
-                                elif (
+                                    facts[other, SHADOW] = 1
+                                    values[other, DEBT] = max(values[other, DEBT], debt + max(excess, 0.0))
+                                    dropped = True
+                                    break
+                                if (
                                     values[other, L] >= new_l
                                     and values[other, A] >= new_a
                                     and values[other, E] >= new_e
                                     and facts[other, DEPTH] >= depth
                                     and facts[other, DEEPEST] <= deepest
-                                    and floats[theirs, RATE] <= floats[option, RATE]
+                                    and their_rate <= my_rate
                                     and their_tie <= my_tie
                                 ):
-                                    facts[other, DOMINATORS] += 1
-                                    if facts[other, DOMINATORS] >= rivals:
-                                        shadow = 1
-                                        count -= 1
-                                        values[other] = values[count]
-                                        facts[other] = facts[count]
-                                        continue
+                                    shadow = 1
+                                    debt = max(debt, values[other, DEBT])
+                                    count -= 1
+                                    values[other], facts[other] = values[count], facts[count]
+                                    bounds[other] = bounds[count]
+                                    continue
                             other += 1
-                        if rivals > 0 and dominators >= rivals:
+                        if dropped:
                             continue
                         if count == len(values):
-                            if count >= most_labels:
-                                return values[:0], facts[:0], np.empty(0, np.int64), bounds[:0]
                             values = np.concatenate((values, np.empty_like(values)))
                             facts = np.concatenate((facts, np.empty_like(facts)))
                             bounds = np.concatenate((bounds, np.empty_like(bounds)))
                         values[count, L], values[count, A], values[count, E] = new_l, new_a, new_e
+                        values[count, DEBT] = debt
                         facts[count, DEPTH], facts[count, PARENT] = depth, label
                         facts[count, OPTION], facts[count, BACK] = option, back
-                        facts[count, DEEPEST], facts[count, DOMINATORS] = deepest, dominators
+                        facts[count, DEEPEST] = deepest
                         facts[count, SHADOW] = max(shadow, parent_shadow)
                         facts[count, NESTED], facts[count, ENDS] = nested, ends
                         bounds[count] = bound
                         count += 1
+                        if width > 0 and count - begin >= 2 * width:
+                            count = narrowed(values, facts, bounds, begin, count, width, edge)
+                            work += 4 * width
+                    option += 1
+                    at_label = -1
+                stop += 1
+            if width > 0 and count - begin > width:
+                count = narrowed(values, facts, bounds, begin, count, width, edge)
             first[start, used], last[start, used] = begin, count
-    finals = 0
-    for used in range(states):
-        finals += last[0, used] - first[0, used]
-    complete = np.empty(finals, np.int64)
+            stop = 0
+            used += 1
+        used = 1
+        start -= 1
+    cursor[COUNT], cursor[START], cursor[DONE] = count, start, 1
+    cursor[WORK] += work
+    return values, facts, bounds
+
+
+@njit(cache=True)
+def narrowed(
+    values: Floats,
+    facts: NDArray[np.int32],
+    bounds: Floats,
+    begin: int,
+    count: int,
+    width: int,
+    edge: Floats,
+) -> int:
+    """Keep the `width` labels of a state with the least bounds; where its labels end then."""
+    least, most = bounds[begin], bounds[begin]
+    for label in range(begin, count):
+        least, most = min(least, bounds[label]), max(most, bounds[label])
+    for _ in range(40):  # halvings between two bounds of which one keeps too few labels and one enough
+        middle = 0.5 * (least + most)
+        within = 0
+        for label in range(begin, count):
+            within += bounds[label] <= middle
+        if within >= width:
+            most = middle
+        else:
+            least = middle
+    kept, places = begin, width
+    for label in range(begin, count):
+        places -= bounds[label] <= least
+    for label in range(begin, count):
+        if bounds[label] <= least or (bounds[label] <= most and places > 0):
+            places -= bounds[label] > least
+            values[kept], facts[kept], bounds[kept] = values[label], facts[label], bounds[label]
+            kept += 1
+        else:
+            edge[LEAST_DROPPED] = min(edge[LEAST_DROPPED], bounds[label] - values[label, DEBT])
+    edge[WORST_KEPT] = most
+    return kept
+
+
+@njit(cache=True)
+def complete_labels(first: Ints, last: Ints) -> Ints:
+    """Labels that place every atom, by state."""
+    found = np.empty((last[0] - first[0]).sum(), np.int64)
     position = 0
-    for used in range(states):
+    for used in range(first.shape[1]):
         for label in range(first[0, used], last[0, used]):
-            complete[position] = label
+            found[position] = label
             position += 1
-    return values[:count], facts[:count], complete, bounds[complete]
+    return found

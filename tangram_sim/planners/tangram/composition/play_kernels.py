@@ -14,13 +14,13 @@ LATENCY, FORWARD, OWN, REPEATS, LOSS, TAIL, INNER_HOP, RATE, LONGER = range(9)
 KIND, NODES, STAGES, MOST = 0, 1, 2, 3
 # Columns of the labels.
 L, A, E = 0, 1, 2
-DEPTH, PARENT, OPTION, BACK, DEEPEST, DOMINATORS, SHADOW, NESTED, ENDS = range(9)
+DEPTH, PARENT, OPTION, BACK, DEEPEST, SHADOW, NESTED, ENDS = range(8)
 
 
 @njit(cache=True)
 def play_all(
     complete: Ints,
-    facts: Ints,
+    facts: NDArray[np.int32],
     floats: Floats,
     ints: Ints,
     stage_ptr: Ints,
@@ -55,7 +55,7 @@ def play_all(
 def gather(
     label: int,
     place: int,
-    facts: Ints,
+    facts: NDArray[np.int32],
     floats: Floats,
     ints: Ints,
     stage_ptr: Ints,

@@ -12,9 +12,12 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Scored
+from tangram_sim.planners.budget import SearchBudget
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.compose import Composed
-from tangram_sim.planners.tangram.composition.exact import Proof, find, roads
+from tangram_sim.planners.tangram.composition.exact import Proof, find
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat, seats_of
+from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import holds_whole_depth
@@ -81,9 +84,10 @@ class Search:
         units: Sequence[int],
         work: NDArray[np.float64],
         order: Sequence[str],
-        expired: Callable[[], bool],
+        budget: SearchBudget,
+        deadline: Deadline,
     ) -> None:
-        self.expired = expired
+        self.budget, self.deadline = budget, deadline
         self.bounds: dict[int, float] = {}  # by microbatch size: no single pipeline is played in less
         self.enumeration, self.referee, self.bound_s = enumeration, referee, bound_s
         self.units, self.work, self.order = units, work, order
@@ -111,12 +115,12 @@ class Search:
         ]
         for number, (units, limit_s) in enumerate(sweeps):
             for position, microbatch in enumerate(sizes):
-                if self.expired():
+                if self.deadline.over():
                     break
                 if progress:
                     progress(position, len(sizes), f"microbatch {microbatch}, sweep {number + 1}")
                 self._size(microbatch, min(limit_s, self.best_s * (1 + self.slack)), units)
-            if self.expired() or (number and self.best_s <= limit_s):
+            if self.deadline.over() or (number and self.best_s <= limit_s):
                 break
             if self.best_s < float("inf"):  # the full sweep needs no other limit than the best plan
                 sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
@@ -146,7 +150,8 @@ class Search:
         hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
         counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
         ways = roads(islands, placement, enumeration.hwdb, size, hops)
-        return find(table, counts, ways, enumeration.model, job, limit_s, self.best_s)
+        model, tools = enumeration.model, (self.budget, self.deadline)
+        return find(table, counts, ways, model, job, limit_s, self.best_s, self.slack, *tools)
 
     def least_s(self) -> float:
         """No single pipeline of stages on one island each is played in less; 0: not known."""
@@ -161,12 +166,12 @@ class Search:
                 self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
         proof = self._found(microbatch, limit_s, units)
-        if self.provable and units is self.units and not self.expired():
+        if self.provable and units is self.units and not self.deadline.over():
             self.bounds[microbatch] = proof.bound_s
         enumeration.counts.composed += len(proof.pipelines)
         most = PLAYED if proof.exact else ROUGH_PLAYED
         for seats in _distinct(proof.pipelines, islands, self.referee.lowering.placement, most):
-            if self.expired() and self.played:
+            if self.deadline.over() and self.played:
                 return
             seconds = self.referee.play(seats, microbatch)[0]
             if seconds < float("inf"):

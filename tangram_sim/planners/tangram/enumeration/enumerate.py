@@ -1,6 +1,6 @@
 """Asks a parallelizer about every (slice, part of an island) that can matter, and tabulates the answers."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -13,6 +13,7 @@ from tangram_sim.layers.atoms import atom_kinds, atoms_of
 from tangram_sim.models import Block, Model
 from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer
 from tangram_sim.planners.api import POLICIES, Candidate, Counts
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Question, Subject, answered
 from tangram_sim.training.job import Job
@@ -41,10 +42,6 @@ class Beside:
 
     nodes: tuple[tuple[int, ...], ...]
     partials: tuple[tuple[int, int, PartialPlan], ...]  # (slice class, joint island, plan of its first slice)
-
-
-def _never() -> bool:
-    return False
 
 
 @lru_cache(maxsize=64)
@@ -89,7 +86,7 @@ class Enumeration:
     window: float = 0.0
     loads: list[float] = field(default_factory=list)  # of the pairs asked about
     widest: int = 1 << 30  # units of the widest stage asked about
-    expired: Callable[[], bool] = field(default=_never)  # true: no further questions, what is known must do
+    deadline: Deadline = field(default_factory=Deadline)  # over: no further questions, what is known must do
     asking: PrefetchQueue | None = None  # the parallelizer in several processes
     passage_s: float = 0.0  # of one microbatch through the pipeline, at least (closed objective)
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
@@ -113,7 +110,7 @@ class Enumeration:
         if self.asking is not None:
             self._ask_ahead(parts, microbatch, limit_s)
         for kind, number, part in parts:
-            if self.expired():
+            if self.deadline.over():
                 break
             if "redundancy" in self.policies and (number, kind, microbatch) not in self._visited:
                 known = any(

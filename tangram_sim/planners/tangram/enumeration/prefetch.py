@@ -6,7 +6,6 @@ are decides who answers, and nothing else. A process that dies leaves its questi
 
 import gc
 import pickle
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -18,6 +17,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.layers.atoms import Slice
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Request
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.job import Job
@@ -70,12 +70,12 @@ def _opened(sealed: bytes) -> tuple[Parallelizer, Subject]:
     return parallelizer_named(name)(), subject
 
 
-def answer_piece(sealed: bytes, questions: Sequence[Question], until_s: float) -> list[Answer]:
-    """Answers in order, until the clock says `until_s`: one piece of work, also on another machine."""
+def answer_piece(sealed: bytes, questions: Sequence[Question], deadline: Deadline) -> list[Answer]:
+    """Answers in order, until the deadline is over: one piece of work, also on another machine."""
     parallelizer, subject = _opened(sealed)
     found: list[Answer] = []
     for question in questions:
-        if time.time() >= until_s:
+        if deadline.over():
             break
         found.append(answered(parallelizer, subject, question))
     if parent_process() is not None:
@@ -108,7 +108,7 @@ class PrefetchQueue:
     pieces: Pieces
     name: str
     subject: Subject
-    until_s: float = float("inf")
+    deadline: Deadline = field(default_factory=Deadline)
     ready: dict[Question, Answer] = field(default_factory=dict)
     _sealed: bytes = b""
 
@@ -117,6 +117,6 @@ class PrefetchQueue:
         self._sealed = self._sealed or pickle.dumps((self.name, self.subject))
         open_ones = [one for one in dict.fromkeys(questions) if one not in self.ready]
         chunks = pieces_of(open_ones, PIECES_EACH * self.pieces.processes)
-        found = self.pieces.run(answer_piece, [(self._sealed, chunk, self.until_s) for chunk in chunks])
+        found = self.pieces.run(answer_piece, [(self._sealed, chunk, self.deadline) for chunk in chunks])
         for chunk, answers in zip(chunks, found, strict=True):
             self.ready.update(zip(chunk, answers, strict=False))  # shorter where time was up

@@ -1,6 +1,6 @@
 """A bound on fleets: pipelines side by side, every stage on GPUs of one island (docs/models/bound.md)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from tangram_sim.layers.atoms import Slice
 from tangram_sim.parallelizers.api import Constraints, Request
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Counts
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.enumeration.enumerate import slice_classes
 from tangram_sim.planners.tangram.fleets.patterns import SEQUENCES, WIDEST, FleetProblem
@@ -55,17 +56,17 @@ def unbounded(ground: FleetProblem) -> str:
 
 
 def fleet_bound_s(
-    ground: FleetProblem, bound: WorkBound, known_s: float, counts: Counts, expired: Callable[[], bool]
+    ground: FleetProblem, bound: WorkBound, known_s: float, counts: Counts, deadline: Deadline
 ) -> float:
     """No fleet that `covers` admits is played in less; at most `known_s`, the step of a plan.
 
     0 where time was up. `bound` and `ground` are of all islands, nothing fixed.
     """
-    options = options_of(ground, known_s, counts, expired)
+    options = options_of(ground, known_s, counts, deadline)
     within_s, prices, last = known_s, bound.value, None
     while within_s > bound.step_s():
         for turn in range(ROUNDS):
-            if expired():
+            if deadline.over():
                 return 0.0
             least_s = bound.batch * float((bound.seconds * prices[:, None]).min(axis=0).sum())
             found = _Chains(ground, options, prices, least_s).below(within_s, last)
@@ -113,14 +114,14 @@ def _sizes(island: Island) -> tuple[int, ...]:
     return (*divisors(node), *(node * nodes for nodes in range(2, WIDEST + 1)))
 
 
-def options_of(ground: FleetProblem, within_s: float, counts: Counts, expired: Callable[[], bool]) -> Options:
+def options_of(ground: FleetProblem, within_s: float, counts: Counts, deadline: Deadline) -> Options:
     """Partial plans of one replica that take at most `within_s`, by class of slices."""
     firsts, _ = slice_classes(ground.model)
     parallelizer = parallelizer_named(ground.parallelizer)()
     rows: list[list[tuple[float, ...]]] = [[] for _ in firsts]
     shortest = sorted(range(len(firsts)), key=lambda group: firsts[group][1] - firsts[group][0])
     for kind, gpus, sequences, request in _requests(ground, within_s):
-        if expired():
+        if deadline.over():
             break
         length, some = 1, True  # of the slices asked about last; whether any of them had an answer
         for group in shortest:

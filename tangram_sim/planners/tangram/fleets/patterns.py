@@ -4,8 +4,7 @@
 times the sequences: a pattern is priced as that pipeline, by the search that plans small clusters.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -18,6 +17,7 @@ from tangram_sim.layers.atoms import Slice
 from tangram_sim.models import Block, FeedForward, Model
 from tangram_sim.parallelizers.api import Constraints, Parallelizer, Request
 from tangram_sim.planners.api import Counts
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.compose import Composed, compose_table
 from tangram_sim.planners.tangram.composition.search import hop_seconds
@@ -145,25 +145,28 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[Shape]:
 
 
 def patterns_of(
-    ground: FleetProblem, shape: Shape, start: int, climb: Climb, share: float, best_s: float, until_s: float
+    ground: FleetProblem,
+    shape: Shape,
+    start: int,
+    climb: Climb,
+    share: float,
+    best_s: float,
+    deadline: Deadline,
 ) -> tuple[list[Pattern], float, int, Counts]:
     """Patterns of one shape that do `share` of the batch in less than (1 + SLACK) x `best_s`.
 
     Also the seconds of the best one (inf: none found), its sequences, and what was asked. Microbatches of one
     copy have `start` sequences; then more, or else fewer, until it gets worse, if `climb` says so. One piece
-    of work, also on another machine; no question is begun after `until_s` of `time.time`.
+    of work, also on another machine; no question is begun after the deadline.
     """
     counts, patterns, reached = Counts(), list[Pattern](), (float("inf"), start)
-
-    def expired() -> bool:
-        return time.time() >= until_s
 
     at = SEQUENCES.index(start)
     for sizes in [(start,)] if climb == "no" else [SEQUENCES[at:], SEQUENCES[:at][::-1]]:
         for sequences in sizes:
-            if expired():
+            if deadline.over():
                 break
-            found = _search(ground, shape, sequences, share, min(best_s, reached[0]), counts, expired)
+            found = _search(ground, shape, sequences, share, min(best_s, reached[0]), counts, deadline)
             patterns += [pattern for _, pattern in found]
             if found and found[0][0] < reached[0]:
                 reached = found[0][0], sequences
@@ -191,7 +194,7 @@ def _search(
     share: float,
     best_s: float,
     counts: Counts,
-    expired: Callable[[], bool],
+    deadline: Deadline,
 ) -> list[tuple[float, Pattern]]:
     """(seconds of the share's work, pattern), best first, below (1 + SLACK) x `best_s`."""
     kinds, copies = [kind for kind, count in enumerate(shape.nodes) if count], shape.copies
@@ -223,7 +226,7 @@ def _search(
         bound,
         counts,
         widest=widest,
-        expired=expired,
+        deadline=deadline,
         passage_s=passage_s,
     )
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])

@@ -4,12 +4,12 @@ Replication and column generation (Dantzig and Wolfe, Operations Research 8(1), 
 single nodes: the work depends on the kinds of GPUs and the model, hardly on the number of nodes.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tangram_sim.clusters import Island
 from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
@@ -104,9 +104,9 @@ class Fleets:
         lowering: Lowering,
         counts: Counts,
         pieces: Pieces,
-        until_s: float,
+        deadline: Deadline,
     ) -> None:
-        self.ground, self.bound, self.lowering, self.until_s = ground, bound, lowering, until_s
+        self.ground, self.bound, self.lowering, self.deadline = ground, bound, lowering, deadline
         self.counts, self.pieces = counts, pieces
         self.nodes = [island.nodes for island in ground.islands]
         self.master_s = float("inf")  # the linear program's step, over the patterns found
@@ -185,7 +185,7 @@ class Fleets:
         # Rounds are the same whatever the number of processes, and so is what is found.
         most = -(-ROUND // max(len(families), 1))
         turns = 0
-        while time.time() < self.until_s:
+        while not self.deadline.over():
             turn = [(family, *piece) for family in families for piece in family.next(most if turns else 1)]
             if not turn:
                 break
@@ -193,7 +193,7 @@ class Fleets:
             found = self.pieces.run(
                 patterns_of,
                 [
-                    (self.ground, shape, start, climb, family.share, family.best_s, self.until_s)
+                    (self.ground, shape, start, climb, family.share, family.best_s, self.deadline)
                     for family, shape, start, climb in turn
                 ],
             )
@@ -218,7 +218,7 @@ class Fleets:
                 ends = [one.pattern.first_s + (one.microbatches - 1) * one.pattern.pace_s for one in groups]
                 found.append((max(ends), number, groups))
         for objective_s, _, groups in sorted(found, key=lambda one: one[:2])[:ALIKE]:
-            if best and (objective_s > best.step_s * (1 + NEAR) or time.time() >= self.until_s):
+            if best and (objective_s > best.step_s * (1 + NEAR) or self.deadline.over()):
                 break
             scored = self._played(groups)[0]
             if scored is not None and (best is None or scored.step_s < best.step_s):
@@ -227,7 +227,7 @@ class Fleets:
 
     def _refined(self, best: Scored | None) -> Scored | None:
         """Atoms moved over the boundaries of stages, where the plan is a single pipeline."""
-        if best is None or len(best.plan.pipelines) > 1 or time.time() >= self.until_s:
+        if best is None or len(best.plan.pipelines) > 1 or self.deadline.over():
             return best
         ground, (pipeline,) = self.ground, best.plan.pipelines
         if pipeline.microbatch * pipeline.microbatches != ground.job.global_batch:
@@ -253,7 +253,7 @@ class Fleets:
         best: Scored | None = None
         seen: set[tuple[object, ...]] = set()
         for _ in range(ROUNDS):
-            if best and (time.time() >= self.until_s or self.passes > MOST_PASSES):
+            if best and (self.deadline.over() or self.passes > MOST_PASSES):
                 break
             answer = master(pool, self.nodes, self.ground.job.global_batch)
             groups = self._groups(pool, answer) if answer else None

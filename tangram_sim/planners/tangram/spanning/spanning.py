@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.islands import finer_islands
 from tangram_sim.planners.api import Scored
+from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.composition.compose import Composed, Placed, compose_table
+from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.exact import find
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat, seats_of
+from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.enumeration.enumerate import Beside, Enumeration, Table, slice_classes
 from tangram_sim.planners.tangram.fleets.scale import is_large
@@ -28,7 +31,6 @@ from tangram_sim.training.plan import PartialPlan, Pipeline
 
 PAIRS_SHARE, PAIRS_LEAST = 16, 60  # slices on joint islands: one for every 16 questions, and at least 60
 SIZES = 4  # microbatch sizes, those next to the best one
-COMPOSED = 256  # pipelines looked through for stages on joint islands
 PLAYED = 24  # of them, played per size
 REFINED = 4  # of those played; twice as many are played with shared links
 SLACK = 0.03  # pipelines this close to the best plan are played: links shared, they may change places
@@ -56,17 +58,21 @@ def node_rates(table: Table, work: NDArray[np.float64], kinds: int) -> NDArray[n
     return rates
 
 
-def spanning_over(enumeration: Enumeration, referee: PlanEvaluator, free: bool) -> "Spanning":
+def spanning_over(
+    enumeration: Enumeration, referee: PlanEvaluator, free: bool, budget: SearchBudget
+) -> "Spanning":
     """The pass over the islands of a search; where their cut is `free`, over islands of equal GPUs."""
     job, hwdb, model = enumeration.job, enumeration.hwdb, enumeration.model
     finer = tuple(enumeration.islands)
     if free:
         finer = finer_islands(referee.cluster, job.recipe.gemm_dtype, enumeration.islands, hwdb, job.stack)
     if finer == tuple(enumeration.islands) or is_large([island.nodes for island in finer]):
-        return Spanning(enumeration, referee)
+        return Spanning(enumeration, referee, budget)
     # Both cuts share what was answered; which pairs were visited goes by the number of an island.
     bound = WorkBound(model, job, finer, hwdb, referee.cluster)
-    return Spanning(replace(enumeration, islands=finer, bound=bound, _visited=set()), referee, finer=True)
+    return Spanning(
+        replace(enumeration, islands=finer, bound=bound, _visited=set()), referee, budget, finer=True
+    )
 
 
 @dataclass
@@ -78,6 +84,7 @@ class Spanning:
 
     enumeration: Enumeration
     referee: PlanEvaluator
+    budget: SearchBudget
     finer: bool = False
     best_s: float = float("inf")  # of the pipelines played here, transfers not sharing links
     asked: int = 0  # slices on joint islands
@@ -97,7 +104,7 @@ class Spanning:
         """
         if (
             not self.joint
-            or self.enumeration.expired()
+            or self.enumeration.deadline.over()
             or limit_s <= self.enumeration.bound.step_s() * (1 + WORTH)
         ):
             return None
@@ -110,7 +117,7 @@ class Spanning:
             limit = min(limit_s, self.best_s) * (1 + SLACK)
             chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
             chosen.sort(key=lambda one: (one.joint, one.group))  # questions about one place follow each other
-            if (chosen or self.finer) and not self.enumeration.expired():
+            if (chosen or self.finer) and not self.enumeration.deadline.over():
                 found |= dict(self._played(microbatch, limit, chosen))
         found |= dict(self._undivided(min(limit_s, self.best_s) * (1 + SLACK)))
         contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * REFINED]
@@ -180,7 +187,9 @@ class Spanning:
         size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
         kinds = [*islands, *(self._prices.island(nodes) for nodes in self.joint)]
         hops = hop_seconds(kinds, placement.cluster, enumeration.hwdb, size, ())
-        composed = compose_table(table, self.counts, hops, self.work, limit_s, COMPOSED)
+        ways = roads(kinds, placement, enumeration.hwdb, size, hops)
+        asked = table, self.counts, ways, enumeration.model, job, limit_s, self.best_s
+        composed = find(*asked, SLACK, self.budget, enumeration.deadline, proving=False).pipelines
         spanning = [
             one for one in composed if self.finer or any(place.partial.portions for place in one.places)
         ]
@@ -212,7 +221,7 @@ class Spanning:
         for microbatch in divisors(batch):
             passes = batch // microbatch
             for kind, nodes in full:
-                if self.enumeration.expired():
+                if self.enumeration.deadline.over():
                     return
                 self.asked += 1
                 for one in self._prices.partials(nodes, 0, atoms, microbatch, limit_s / passes):
@@ -233,7 +242,7 @@ class Spanning:
         asked = [(self.joint[one.joint], *firsts[one.group], microbatch, pace_s) for one in prospects]
         self.enumeration.ahead(one for given in asked for one in self._prices.questions(*given))
         for prospect, given in zip(prospects, asked, strict=True):
-            if self.enumeration.expired():
+            if self.enumeration.deadline.over():
                 return
             self.asked += 1
             for partial in self._prices.partials(*given):

@@ -1,0 +1,292 @@
+"""One table of partial plans as the compiled label-setter reads it, and the turns of that label-setter."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Island
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.enumeration.enumerate import Table
+from tangram_sim.training.job import Job
+
+# slice classes, options of a class, option floats and ints, nodes held in a state, nodes and moves of a kind.
+Ints: TypeAlias = NDArray[np.int64]
+Options: TypeAlias = tuple[Ints, Ints, NDArray[np.float64], Ints, Ints, Ints, Ints]
+
+TURN = 20_000_000  # work of one compiled call, a tenth of a second: between two the deadline is looked at
+NEAR = 0.02  # share by which limits may differ that use the same table of what is still to come
+PASSES_OF_TURN = 5_000_000  # microbatches through stages played in one call
+
+
+@dataclass(frozen=True, slots=True)
+class Roads:
+    """What bounds transfers between stages of two kinds of island from below; exact but on stated graphs."""
+
+    size: float  # bytes of one microbatch at a boundary
+    latency_s: NDArray[np.float64]  # (kinds, kinds); infinite where --order forbids the neighbourhood
+    bytes_per_s: NDArray[np.float64]  # (kinds, kinds): what groups allow between them
+    node_bytes_per_s: NDArray[np.float64]  # (kinds): what leaves one node
+    estimate_s: NDArray[np.float64]  # (kinds, kinds): node to node; where `rough`, the better estimate
+    rough: bool
+
+
+def roads(
+    islands: Sequence[Island],
+    placement: Placement,
+    hwdb: Hwdb,
+    size: float,
+    estimate_s: NDArray[np.float64],
+) -> Roads:
+    """Roads between stages as `Placement.road` prices them; `estimate_s` also says what is forbidden."""
+    cluster, kinds = placement.cluster, len(islands)
+    latency, rate = np.zeros((kinds, kinds)), np.full((kinds, kinds), np.inf)
+    nodes = np.full(kinds, np.inf)
+    rough = cluster.wiring.full or any(island.scale_up_nodes > 1 for island in islands)
+    if not rough:
+        efficiency = hwdb.network_efficiency.value
+        nodes = np.array([island.nic_bytes_per_s * efficiency for island in islands])
+        for a, source in enumerate(islands):
+            for b, target in enumerate(islands):
+                limits = [cluster.group_limit(i, j) for i in source.groups for j in target.groups]
+                rate[a, b] = max(limit for limit, _ in limits) * efficiency
+                latency[a, b] = min(lag for _, lag in limits)
+    latency[np.isinf(estimate_s)] = np.inf
+    return Roads(size, latency, rate, nodes, estimate_s, rough)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look of the label-setter at everything that may end below a limit.
+
+    `width`: labels kept of a state, those with the least bound (0: all). `dropping`: labels that others beat,
+    or fall short of by no more than the tolerance, are left out. Else all are kept. `proving`: what is found
+    stands for what was left out, so that the least bound holds for that, too. Suffixes are played for labels
+    until `passes` microbatches have gone through stages.
+    """
+
+    limit_s: float
+    work: int
+    labels: int
+    width: int = 0
+    dropping: bool = True
+    tolerance_s: float = 0.0
+    proving: bool = True
+    passes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What a look came to: facts of all labels, the complete ones, their bounds; and the least bound of those
+    that were left out for the width."""
+
+    facts: NDArray[np.int32]
+    complete: NDArray[np.int64]
+    bounds: NDArray[np.float64]
+    dropped_s: float
+
+
+class PipelineTable:
+    """Partial plans, nodes and roads in the arrays of the kernels; answers looks and plays what they find."""
+
+    def __init__(self, table: Table, counts: Sequence[int], ways: Roads, model: Model, job: Job) -> None:
+        self.table, self.ways = table, ways
+        self.counts = np.asarray(counts, dtype=np.int64)
+        joint = np.array(table.joint, dtype=np.int64).reshape(-1, len(self.counts))
+        self.takes = np.concatenate([np.eye(len(self.counts), dtype=np.int64), joint])
+        strides = np.concatenate([[1], np.cumprod(self.counts + 1)])
+        self.moves = self.takes @ strides[:-1]
+        self.held = np.arange(strides[-1])[:, None] // strides[:-1] % (self.counts + 1)
+        self._least: tuple[float, NDArray[np.float64]] = float("inf"), np.empty(0)  # and the limit it is for
+        repeats = table.microbatches - 1.0
+        slowest, latency, forward, closing = table.floats.T
+        kinds, depth = table.ints[:, 0], table.ints[:, 2]
+        inner = np.zeros(len(slowest))
+        for option in np.flatnonzero(depth > 1).tolist():
+            inner[option] = table.partials[option].hop_s
+        passes = latency - 2 * (depth - 1) * inner
+        ahead = forward - (depth - 1) * inner
+        units = np.array([partial.nodes for partial in table.partials], dtype=np.float64)
+        # Cuts between inner stages may move when a plan is refined, and with them times and tails: what
+        # holds for all cuts is that the times add up.
+        own = passes / (1.0 - (1.0 - 1.0 / table.microbatches) ** depth)
+        self.floats = np.column_stack(
+            [
+                latency,
+                forward,
+                own,
+                repeats * passes / depth,
+                np.minimum(ahead, passes - ahead) / depth,
+                np.where(depth > 1, 0.0, closing - slowest),
+                inner,
+                ways.node_bytes_per_s[kinds] * units / depth,
+                np.where(depth > 1, 0.0, np.maximum(ahead, passes - ahead)),
+            ]
+        )
+        stages = [stage for partial in table.partials for stage in partial.stages]
+        self.times = np.array(
+            [(one.forward_s, one.backward_s, one.gradient_sync_s, one.optimizer_s) for one in stages]
+        )
+        self.stage_ptr = np.concatenate([[0], np.cumsum(depth)])
+        self.lost = {"1f1b": 1, "gpipe": 2}.get(job.schedule, 0)
+        self.between = np.stack([ways.latency_s, ways.bytes_per_s])
+        self.tied_bytes = model.vocabulary_parameters * job.recipe.gradient_bytes if model.tied else 0.0
+        self.deepest = sum(
+            int(count) * int(depth[kinds == kind].max(initial=0)) for kind, count in enumerate(self.counts)
+        )
+        self.least_s = 0.0  # no pipeline is played in less, as far as the last look has shown
+        behind = min(self.deepest, len(table.slice_class) - 1) - 1
+        self.most_behind = {0: 0.0, 1: min(behind, repeats), 2: repeats}[self.lost]
+
+    def below(self, look: Look, deadline: Deadline) -> Labels | None:
+        """What a look finds; None where work, labels or time ran out before its end."""
+        from tangram_sim.planners.tangram.composition import exact_kernels as kernels
+        from tangram_sim.planners.tangram.composition import play_kernels as columns
+
+        table = self.table
+        kept = self.floats[:, columns.OWN] < look.limit_s
+        pointers = np.concatenate([[0], np.cumsum(kept)])[table.option_ptr]
+        floats, ints = np.ascontiguousarray(self.floats[kept]), np.ascontiguousarray(table.ints[kept])
+        options = table.slice_class, pointers, floats, ints, self.held, self.takes, self.moves
+        least = self._still_to_come(options, look.limit_s, deadline)
+        if least is None:
+            return None
+        atoms, states = len(table.slice_class) - 1, len(self.held)
+        stage_ptr = np.concatenate([[0], np.cumsum(ints[:, columns.STAGES])])
+        times = self.times[np.repeat(kept, table.ints[:, columns.STAGES])]
+        values, facts, bounds = np.zeros((4096, 4)), np.full((4096, 8), -1, np.int32), np.zeros(4096)
+        facts[0, [columns.DEPTH, columns.SHADOW, columns.NESTED]] = 0
+        facts[0, columns.DEEPEST] = np.iinfo(np.int32).max
+        first, last = np.zeros((2, atoms + 1, states), np.int64)
+        last[atoms, 0] = 1
+        cursor, edge = np.zeros(10, np.int64), np.full(2, np.inf)
+        cursor[[kernels.COUNT, kernels.START, kernels.USED]] = 1, atoms - 1, 1
+        cursor[kernels.PASSES] = look.passes
+        while not cursor[kernels.DONE]:
+            spent = cursor[kernels.WORK] >= look.work or cursor[kernels.COUNT] >= look.labels
+            if spent or deadline.over():
+                return None
+            values, facts, bounds = kernels.below(
+                *options,
+                self.between,
+                self.ways.size,
+                self.tied_bytes,
+                least,
+                table.microbatches,
+                stage_ptr,
+                times,
+                self.lost,
+                table.whole_depth,
+                look.limit_s,
+                look.proving,
+                look.dropping,
+                look.tolerance_s,
+                look.width,
+                min(TURN, look.work - int(cursor[kernels.WORK])),
+                values,
+                facts,
+                bounds,
+                first,
+                last,
+                cursor,
+                edge,
+            )
+        complete = kernels.complete_labels(first, last)
+        facts, original = facts[: int(cursor[kernels.COUNT])].copy(), np.append(np.flatnonzero(kept), -1)
+        for column in (columns.OPTION, columns.BACK):
+            facts[:, column] = original[facts[:, column]]
+        least_s = bounds[complete] - values[complete, kernels.DEBT]
+        return Labels(facts, complete, least_s, float(edge[kernels.LEAST_DROPPED]))
+
+    def _still_to_come(
+        self, options: Options, limit_s: float, deadline: Deadline
+    ) -> NDArray[np.float64] | None:
+        """What is still to come at least in every state; None where time ran out.
+
+        What was worked out for a limit that is a little higher is a little looser, and does as well.
+        """
+        from tangram_sim.planners.tangram.composition.exact_kernels import still_to_come
+
+        known_s, least = self._least
+        if not len(least) or not limit_s <= known_s <= (1 + NEAR) * limit_s:
+            atoms = len(self.table.slice_class) - 1
+            least = np.full((atoms + 1, 4, len(self.held)), np.inf)
+            for stop in range(atoms + 1):
+                still_to_come(*options, self.most_behind, limit_s, least, stop)
+                if deadline.over():
+                    return None
+            self._least = limit_s, least
+        root = least[-1, :, 0]
+        self.least_s = min(limit_s, max(float(root[0]), float(root[2]), float(root[0] + root[3])))
+        return least
+
+    def played(
+        self, facts: NDArray[np.int32], complete: NDArray[np.int64], deadline: Deadline
+    ) -> NDArray[np.float64]:
+        """Seconds of the steps of complete pipelines, transfers over roads of their own; the first ones at
+        least, infinite for those that there was no time for."""
+        return self._played(facts, complete, self.floats, self.between, self.ways.size, deadline)
+
+    def estimated(
+        self, facts: NDArray[np.int32], complete: NDArray[np.int64], deadline: Deadline
+    ) -> NDArray[np.float64]:
+        """The same with the better estimate of transfers, which proves nothing."""
+        from tangram_sim.planners.tangram.composition.play_kernels import RATE
+
+        floats = self.floats.copy()
+        floats[:, RATE] = np.inf
+        infinite = np.full(self.between.shape[1:], np.inf)
+        between = np.stack([self.ways.estimate_s, infinite])
+        return self._played(facts, complete, floats, between, 0.0, deadline)
+
+    def _played(
+        self,
+        facts: NDArray[np.int32],
+        complete: NDArray[np.int64],
+        floats: NDArray[np.float64],
+        between: NDArray[np.float64],
+        size: float,
+        deadline: Deadline,
+    ) -> NDArray[np.float64]:
+        from tangram_sim.planners.tangram.composition import play_kernels
+
+        steps = np.full(len(complete), np.inf)
+        most = max(int(facts[complete, play_kernels.DEPTH].max(initial=1)), 1) * self.table.microbatches
+        turn = max(PASSES_OF_TURN // most, 1)
+        for begin in range(0, len(complete), turn):
+            if begin and deadline.over():
+                break
+            steps[begin : begin + turn] = play_kernels.play_all(
+                complete[begin : begin + turn],
+                facts,
+                floats,
+                self.table.ints,
+                self.stage_ptr,
+                self.times,
+                between,
+                size,
+                self.tied_bytes if size else 0.0,
+                self.table.microbatches,
+                self.lost == 2,
+            )
+        return steps
+
+    def composed(self, value: float, facts: NDArray[np.int32], label: int) -> Composed:
+        """Follow a label from the front of the pipeline to its back."""
+        from tangram_sim.planners.tangram.composition.play_kernels import OPTION, PARENT
+
+        places: list[Placed] = []
+        start = 0
+        while facts[label, OPTION] >= 0:
+            option = int(facts[label, OPTION])
+            partial = self.table.partials[option]
+            stop = start + partial.stop - partial.start
+            places.append(Placed(int(self.table.ints[option, 0]), start, stop, partial))
+            label, start = int(facts[label, PARENT]), stop
+        return Composed(value, tuple(places), self.table.microbatch, self.table.microbatches)
