@@ -1,19 +1,31 @@
 """Noun of simulated work: an op graph, a table of ops."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.health import Speed
 
 IntArray = npt.NDArray[np.int32]
 ShortArray = npt.NDArray[np.int16]
 FloatArray = npt.NDArray[np.float64]
 
 _NONE = -1
+
+
+def column(values: npt.ArrayLike, dtype: type[Any]) -> npt.NDArray[Any]:
+    """`values` as the one kind of array the engines take: contiguous, of `dtype`, read-only."""
+    view = np.ascontiguousarray(values, dtype=dtype).view()
+    view.flags.writeable = False
+    return view
+
+
+_NO_PIECES: IntArray = column((), np.int32)
+_NO_TIMES: FloatArray = column((), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +86,18 @@ class OpGraph:
     devices: tuple[str, ...]
     factors: tuple[str, ...]
     label: Callable[[int], str] | None  # a name for an op; called only to show it
+    # How fast resources run when: resource r at speed[k] from speed_since_s[k] on, k from speed_ptr[r] to
+    # speed_ptr[r + 1] - 1, its first piece from the beginning. An empty speed_ptr: all at 1 throughout.
+    speed_ptr: IntArray = field(default_factory=lambda: _NO_PIECES)
+    speed_since_s: FloatArray = field(default_factory=lambda: _NO_TIMES)
+    speed: FloatArray = field(default_factory=lambda: _NO_TIMES)
 
     def __len__(self) -> int:
         return len(self.kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickling drops numpy's read-only flag, part of the type that the compiled engine is specialised for.
-        return _restore, tuple(getattr(self, field.name) for field in fields(self))
+        return _restore, tuple(getattr(self, each.name) for each in fields(self))
 
     def with_durations(self, duration_s: FloatArray) -> "OpGraph":
         """The same graph with other durations, seconds [n]; only these are validated."""
@@ -88,6 +105,34 @@ class OpGraph:
         _check_shape("duration_s", durations, len(self))
         _check_amounts("duration_s", durations)
         return replace(self, duration_s=durations)
+
+    def with_speeds(self, speeds: Sequence[Speed]) -> "OpGraph":
+        """The same graph with the speed of every resource, [resources]; all at 1 leaves it as it is.
+
+        Work is `duration_s`: an op at speed 1/2 takes twice that. Transfers over shared links are paced by
+        their links instead: raises `BadInputError` for a speed of their resource.
+        """
+        if len(speeds) != len(self.resources):
+            raise BadInputError(
+                f"op graph: {len(speeds)} speeds for {len(self.resources)} resources; give one each."
+            )
+        if all(speed.is_one for speed in speeds):
+            return replace(self, speed_ptr=_NO_PIECES, speed_since_s=_NO_TIMES, speed=_NO_TIMES)
+        crossing = np.unique(self.resource[np.diff(self.link_ptr) > 0]).tolist()
+        for resource in crossing:
+            if not speeds[resource].is_one:
+                raise BadInputError(
+                    f"op graph: {self.resources[resource]!r} sends over shared links and has a speed of "
+                    f"its own; "
+                    "slow its links instead."
+                )
+        counts = [len(one.speed) for one in speeds]
+        return replace(
+            self,
+            speed_ptr=column(np.concatenate(([0], np.cumsum(counts))), np.int32),
+            speed_since_s=column([since for one in speeds for since in one.since_s], np.float64),
+            speed=column([value for one in speeds for value in one.speed], np.float64),
+        )
 
     def predecessors(self, index: int) -> IntArray:
         """Indices of the ops that op `index` waits for, the op before it on its resource not included."""
@@ -196,13 +241,6 @@ def previous_on_resource(resource: IntArray) -> IntArray:
     same = resource[order[1:]] == resource[order[:-1]]
     previous[order[1:][same]] = order[:-1][same]
     return column(previous, np.int32)
-
-
-def column(values: npt.ArrayLike, dtype: type[Any]) -> npt.NDArray[Any]:
-    """`values` as the one kind of array the engines take: contiguous, of `dtype`, read-only."""
-    view = np.ascontiguousarray(values, dtype=dtype).view()
-    view.flags.writeable = False
-    return view
 
 
 def _restore(*columns: Any) -> OpGraph:

@@ -9,10 +9,7 @@ from tangram_sim.sim.timeline import Timeline
 
 def play(graph: OpGraph) -> Timeline:
     """Play every op at its uncontended duration. Exact where no shared link is saturated."""
-    from tangram_sim.sim.kernels import longest_path
-
-    start, end = np.empty(len(graph)), np.empty(len(graph))
-    longest_path(graph.pred_ptr, graph.pred, graph.resource_previous, graph.duration_s, start, end)
+    start, end = _played(graph, graph.duration_s)
     return Timeline(graph, start, end)
 
 
@@ -22,10 +19,14 @@ def makespan(graph: OpGraph) -> float:
 
 
 def play_many(graph: OpGraph, durations: FloatArray) -> FloatArray:
-    """Ends [K, n] of the ops for K duration vectors [K, n] on one structure; starts are ends - durations."""
+    """Ends [K, n] of the ops for K duration vectors [K, n] on one structure; at speed 1 starts are ends
+    - durations.
+    """
     from tangram_sim.sim.kernels import longest_paths
 
     rows = _rows(graph, durations)
+    if len(graph.speed_ptr):
+        return np.array([_played(graph, row)[1] for row in rows]).reshape(rows.shape)
     ends = np.empty(rows.shape)
     longest_paths(graph.pred_ptr, graph.pred, graph.resource_previous, rows, ends)
     return ends
@@ -35,12 +36,34 @@ def makespans(graph: OpGraph, durations: FloatArray) -> FloatArray:
     """Makespans [K] for K duration vectors [K, n] on one structure; values are not validated (hot path)."""
     from tangram_sim.sim import kernels
 
+    if len(graph.speed_ptr):
+        return np.asarray(play_many(graph, durations).max(axis=1, initial=0.0), dtype=np.float64)
     rows = _rows(graph, durations)
     longest = np.empty(len(rows))
     kernels.makespans(
         graph.pred_ptr, graph.pred, graph.resource_previous, rows, np.empty(len(graph)), longest
     )
     return longest
+
+
+def _played(graph: OpGraph, duration_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(starts, ends) [n] of the ops, each at its resource's speed."""
+    from tangram_sim.sim.kernels import longest_path
+
+    start, end = np.empty(len(graph)), np.empty(len(graph))
+    longest_path(
+        graph.pred_ptr,
+        graph.pred,
+        graph.resource_previous,
+        graph.resource,
+        graph.speed_ptr,
+        graph.speed_since_s,
+        graph.speed,
+        duration_s,
+        start,
+        end,
+    )
+    return start, end
 
 
 def latest_ends(

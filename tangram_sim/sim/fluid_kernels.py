@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from tangram_sim.opgraph import FloatArray, IntArray
+from tangram_sim.sim.kernels import elapsed
 
 
 @njit(cache=True)
@@ -116,6 +117,9 @@ def play_shared(
     following: IntArray,
     resource: IntArray,
     resources: int,
+    speed_ptr: IntArray,
+    speed_since: FloatArray,
+    speed: FloatArray,
     duration: FloatArray,
     demand: FloatArray,
     link_ptr: IntArray,
@@ -171,7 +175,9 @@ def play_shared(
             start[op] = now
             running[resource[op]] = op
             if demand[op] <= 0.0:
-                at[resource[op]] = now + duration[op]
+                at[resource[op]] = now + elapsed(
+                    now, duration[op], resource[op], speed_ptr, speed_since, speed
+                )
                 place[resource[op]] = size
                 size += 1
                 _settle(resource[op], size, heap, place, at, running)

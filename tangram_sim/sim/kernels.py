@@ -10,15 +10,52 @@ from tangram_sim.opgraph import FloatArray, IntArray
 
 
 @njit(cache=True)
+def elapsed(
+    start: float, work: float, resource: int, speed_ptr: IntArray, since: FloatArray, speed: FloatArray
+) -> float:
+    """Seconds that `work` takes from `start` on: the one place where work becomes time, in both engines.
+
+    Resource r runs at speed[k] from since[k] on, for k in speed_ptr[r] to speed_ptr[r + 1] - 1; the first
+    piece holds from the beginning, the last one for ever. Without pieces (an empty speed_ptr) every speed
+    is 1.
+    """
+    if speed_ptr.shape[0] == 0 or work <= 0.0:
+        return work
+    piece, last = speed_ptr[resource], speed_ptr[resource + 1] - 1
+    if piece > last:
+        return work
+    while piece < last and since[piece + 1] <= start:
+        piece += 1
+    if piece == last:
+        return float(work / speed[piece])
+    now, left = start, work
+    while piece < last:
+        done = (since[piece + 1] - now) * speed[piece]
+        if done >= left:
+            break
+        left -= done
+        now = since[piece + 1]
+        piece += 1
+    return float(now - start + left / speed[piece])
+
+
+@njit(cache=True)
 def longest_path(
     pred_ptr: IntArray,
     pred: IntArray,
     previous: IntArray,
+    resource: IntArray,
+    speed_ptr: IntArray,
+    since: FloatArray,
+    speed: FloatArray,
     duration: FloatArray,
     start: FloatArray,
     end: FloatArray,
 ) -> None:
-    """Fill start and end [n]: an op starts when its predecessors and `previous` (-1: none) have ended."""
+    """Fill start and end [n]: an op starts when its predecessors and `previous` (-1: none) have ended, and
+    runs at the speed of its resource.
+    """
+    varies = speed_ptr.shape[0] > 0
     for i in range(duration.shape[0]):
         time = 0.0
         before = previous[i]
@@ -27,14 +64,17 @@ def longest_path(
         for k in range(pred_ptr[i], pred_ptr[i + 1]):
             time = max(time, end[pred[k]])
         start[i] = time
-        end[i] = time + duration[i]
+        took = duration[i]
+        if varies:
+            took = elapsed(time, duration[i], resource[i], speed_ptr, since, speed)
+        end[i] = time + took
 
 
 @njit(cache=True)
 def longest_paths(
     pred_ptr: IntArray, pred: IntArray, previous: IntArray, durations: FloatArray, ends: FloatArray
 ) -> None:
-    """Fill ends [K, n] for durations [K, n] of one structure."""
+    """Fill ends [K, n] for durations [K, n] of one structure, every resource at speed 1."""
     for row in range(durations.shape[0]):
         for i in range(durations.shape[1]):
             time = 0.0
@@ -55,7 +95,10 @@ def makespans(
     end: FloatArray,
     longest: FloatArray,
 ) -> None:
-    """Fill longest [K] with the latest end for durations [K, n]; end [n] is scratch that stays in cache."""
+    """Fill longest [K] with the latest end for durations [K, n], every resource at speed 1.
+
+    The search's inner loop: end [n] is scratch that stays in cache.
+    """
     for row in range(durations.shape[0]):
         latest = 0.0
         for i in range(durations.shape[1]):

@@ -42,7 +42,7 @@ def play_recorded(graph: OpGraph, contention: bool = True) -> tuple[Timeline, li
             yield (
                 network.transfer(op)
                 if contention and _is_flow(graph, op)
-                else env.timeout(float(graph.duration_s[op]))
+                else env.timeout(_elapsed_s(graph, op, env.now))
             )
             end[op] = env.now
             done[op].succeed()
@@ -51,6 +51,14 @@ def play_recorded(graph: OpGraph, contention: bool = True) -> tuple[Timeline, li
         env.process(stream(_program(graph, resource)))
     env.run()
     return Timeline(graph, start, end), network.changes
+
+
+def _elapsed_s(graph: OpGraph, op: int, now: float) -> float:
+    """Seconds that the work of `op` takes from `now` on, at the speed of its resource."""
+    from tangram_sim.sim.kernels import elapsed
+
+    work, resource = float(graph.duration_s[op]), int(graph.resource[op])
+    return float(elapsed(now, work, resource, graph.speed_ptr, graph.speed_since_s, graph.speed))
 
 
 def _program(graph: OpGraph, resource: int) -> IntArray:
