@@ -3,10 +3,12 @@
 Every bandwidth is bytes per second in one direction; peaks are dense with fp32 accumulation.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
+from tangram_sim.health import HEALTHY, Health
 from tangram_sim.wiring import DERIVED, Wiring
 
 
@@ -26,6 +28,15 @@ class Gpu:
     def peak_flop_per_s(self, dtype: str) -> float:
         """Dense peak of `dtype`, 0.0 where the device has no units for it (never another dtype's)."""
         return dict(self.peaks).get(dtype, 0.0)
+
+    def slowed(self, compute: float, memory: float = 1.0) -> "Gpu":
+        """The same kind, so many times slower: in all that it computes, and in its memory's bandwidth
+        besides.
+        """
+        if compute == memory == 1.0:
+            return self
+        peaks = tuple((dtype, peak / compute) for dtype, peak in self.peaks)
+        return replace(self, peaks=peaks, memory_bytes_per_s=self.memory_bytes_per_s / (compute * memory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,37 @@ class Cluster:
     groups: tuple[NodeGroup, ...]
     network: Network = Network()
     wiring: Wiring = DERIVED  # what the file says of the interconnect's graph
+    health: Health = HEALTHY  # what of it runs slower than its rows say
+
+    @cached_property
+    def first_rank(self) -> tuple[int, ...]:
+        """The first rank of every node, and the number of ranks at the end; ranks count GPUs node by node."""
+        ranks = [0]
+        for group in self.node_group:
+            ranks.append(ranks[-1] + self.groups[group].node.gpus)
+        return tuple(ranks)
+
+    @cached_property
+    def _slow_gpus(self) -> tuple[dict[int, float], dict[int, float]]:
+        return dict(self.health.compute), dict(self.health.memory)
+
+    @cached_property
+    def _slow_nics(self) -> dict[int, float]:
+        return dict(self.health.network)
+
+    def gpu_of(self, node: int, ranks: Iterable[int] | None = None) -> Gpu:
+        """The slowest of some GPUs of a node as they run now; default: of all of them."""
+        gpu = self.groups[self.node_group[node]].node.gpu
+        if not (self.health.compute or self.health.memory):
+            return gpu
+        among = range(*self.first_rank[node : node + 2]) if ranks is None else tuple(ranks)
+        compute, memory = (max(known.get(rank, 1.0) for rank in among) for known in self._slow_gpus)
+        return gpu.slowed(compute, memory)
+
+    def nic_of(self, node: int) -> float:
+        """Bytes/s that all NICs of a node move now, one direction."""
+        rate = self.groups[self.node_group[node]].node.nic_bytes_per_s
+        return rate / self._slow_nics.get(node, 1.0)
 
     @cached_property
     def node_group(self) -> tuple[int, ...]:
@@ -123,12 +165,6 @@ class Cluster:
         for limit in limits:
             rate, latency = min(rate, limit.bytes_per_s), max(latency, limit.latency_s)
         return rate, latency
-
-    def node_bandwidth(self, a: int, b: int) -> float:
-        """Bytes/s one node can send another: the slower NIC, uplinks and stated limits."""
-        group_a, group_b = self.node_group[a], self.node_group[b]
-        nics = min(self.groups[group_a].node.nic_bytes_per_s, self.groups[group_b].node.nic_bytes_per_s)
-        return min(nics, self.group_limit(group_a, group_b)[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ def command(
     stack: shared.Stack = "generic",
     flash_attention: FlashAttention = True,
     dropout: Dropout = True,
+    slow: shared.Slow = None,
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
@@ -116,6 +117,12 @@ def command(
         dropout=dropout,
     )
     result = api.estimate(what, load_cluster(cluster, database), job, wanted, hwdb=database)
+    if slow is not None:
+        from tangram_sim.studies.slow_files import read_slow
+        from tangram_sim.studies.slow_plans import replayed
+
+        given = read_slow(slow, result.forecast.plan.cluster)
+        result = result if given.is_nothing else replayed(result.forecast.plan, given, database.fresh())
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)
 

@@ -48,6 +48,13 @@ Trace: TypeAlias = Annotated[
 MemoryFile: TypeAlias = Annotated[
     Path | None, typer.Option("--memory", help="Write bytes by stage over the step to this CSV file.")
 ]
+Slow: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--slow",
+        help="What runs slow: a file, or WHERE=FACTOR pairs, e.g. n3=1.5 (node 3, 1.5 times slower).",
+    ),
+]
 Output: TypeAlias = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Write the plan to this file, or report.html to look at."),

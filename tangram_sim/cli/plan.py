@@ -9,7 +9,9 @@ from tangram_sim.cli import options as shared
 from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
+    from tangram_sim.clusters import Cluster
     from tangram_sim.placement.cutting import Tolerances
+    from tangram_sim.studies.results import Result
 
 # Sequences per rank that arXiv:2606.16907 uses: 1 for dense models, 4 for Mixtral and Qwen3; without ZeRO.
 PRESETS = {"tangram-paper": 1, "tangram-paper-moe": 4}
@@ -136,6 +138,7 @@ def command(
     jobs: Jobs = 1,
     bound: Bound = False,
     stack: shared.Stack = "generic",
+    slow: shared.Slow = None,
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
@@ -169,6 +172,7 @@ def command(
                 "--memory-tolerance": memory_tolerance is not None,
                 "--link-tolerance": link_tolerance is not None,
                 "--bound": bound,
+                "--slow": slow,
             },
         )
     time_limit_s = shared.time_limit_s(time_limit)
@@ -205,8 +209,10 @@ def command(
         from tangram_sim.studies.ablation import ablation as ablated
         from tangram_sim.studies.ablation import table
 
-        if as_json or output or trace or candidates:
-            raise BadInputError("--ablation prints a table; drop --json, --output, --trace and --candidates")
+        if as_json or output or trace or candidates or slow:
+            raise BadInputError(
+                "--ablation prints a table; drop --json, --output, --trace, --candidates and --slow"
+            )
         from tangram_sim.cli.console import print_line
 
         with SlowProgress("planning with policies on and off"):
@@ -227,15 +233,22 @@ def command(
         )
         writing.show(result, as_json=as_json, output=output, trace=trace)
         return
+    loaded = load_cluster(cluster, database)
+
     with SlowProgress("planning") as progress:
-        result = api.plan(
-            load_model(model),
-            load_cluster(cluster, database),
-            job,
-            wishes=wishes,
-            hwdb=database,
-            progress=progress.report,
-        )
+
+        def planned(where: "Cluster") -> "Result":
+            return api.plan(
+                load_model(model), where, job, wishes=wishes, hwdb=database, progress=progress.report
+            )
+
+        if slow is None:
+            result = planned(loaded)
+        else:
+            from tangram_sim.studies.slow_files import read_slow
+            from tangram_sim.studies.slow_plans import plan_slow
+
+            result = plan_slow(loaded, read_slow(slow, loaded), database.fresh(), planned)
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, candidates=candidates)
 

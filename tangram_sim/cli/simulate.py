@@ -1,16 +1,21 @@
 """`tangram simulate`: replay a plan file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tangram_sim.cli import options as shared
 
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
+    from tangram_sim.studies.results import Result
+
 
 def command(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram plan -o`.")],
     engine: Annotated[str, typer.Option("--engine", help="fast (compiled) or reference (SimPy).")] = "fast",
+    slow: shared.Slow = None,
     output: shared.Output = None,
     as_json: shared.AsJson = False,
     trace: shared.Trace = None,
@@ -24,5 +29,23 @@ def command(
     writing.require_writable(output=output, trace=trace, memory=memory)
     database = shared.load_hwdb(hwdb)
     result = api.simulate(plan, engine=engine, hwdb=database)
+    result = _slowed(result, plan, slow, engine, database)
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)
+
+
+def _slowed(result: "Result", plan: Path, slow: str | None, engine: str, database: "Hwdb") -> "Result":
+    """The plan played under --slow, or under what its file says was slow."""
+    from tangram_sim.studies.planfile import read_plan
+    from tangram_sim.studies.slow_files import read_slow, slow_of
+    from tangram_sim.studies.slow_plans import replayed
+
+    made = result.forecast.plan
+    section = read_plan(plan).slow
+    if slow is not None:
+        given = read_slow(slow, made.cluster)
+    elif section is not None:
+        given = slow_of(section)
+    else:
+        return result
+    return result if given.is_nothing else replayed(made, given, database.fresh(), engine)

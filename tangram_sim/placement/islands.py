@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tangram_sim.clusters import Cluster, Island, Link
+from tangram_sim.clusters import Cluster, Gpu, Island, Link
 from tangram_sim.cost.paths import IslandPaths, ring_finder
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.placement.cutting import Floats, NodeMetrics, Obstacle, Tolerances, cut, obstacle
@@ -87,13 +87,14 @@ class _Nodes:
         self.cluster, self.group = cluster, cluster.node_group
         self.count = len(self.group)
         rows = []
-        for group in cluster.groups:
-            node, inner = group.node, _inner_links(group.node.intra, group.node.bridge, group.node.gpus)
+        for number, group in enumerate(self.group):
+            node, gpu = cluster.groups[group].node, cluster.gpu_of(number)
+            inner = _inner_links(node.intra, node.bridge, node.gpus)
             efficiency = hwdb.efficiency(node.gpu, dtype, stack).gemm_efficiency.value
             rates = [link.bytes_per_s * hwdb.link_efficiency(link).value for link in inner]
             # NICs count as links of the node: one slow NIC would slow every stage of a joined island.
-            rates.append(node.nic_bytes_per_s)
-            rows.append((node.gpu.peak_flop_per_s(dtype) * efficiency, node.gpu.memory_bytes, *rates))
+            rates.append(cluster.nic_of(number))
+            rows.append((gpu.peak_flop_per_s(dtype) * efficiency, node.gpu.memory_bytes, *rates))
         self.figures = np.array(rows)
         shapes = [(g.node.gpus, g.node.scale_up_nodes) for g in cluster.groups]
         self.finder: PathFinder | None = None
@@ -111,6 +112,11 @@ class _Nodes:
         self._network_share = hwdb.network_efficiency.value
         self._inner_share = np.array([hwdb.link_efficiency(g.node.intra).value for g in cluster.groups])
 
+    def _group_rate(self, a: int, b: int) -> float:
+        """Bytes/s that a healthy node of one group can send one of another."""
+        nics = (self.cluster.groups[group].node.nic_bytes_per_s for group in (a, b))
+        return min(*nics, self.cluster.group_limit(a, b)[0])
+
     def _domains(self) -> list[int]:
         """The scale-up domain of every node; -1 where a node is its own."""
         domains, base = [], 0
@@ -122,10 +128,11 @@ class _Nodes:
 
     @property
     def blocks(self) -> list[list[int]]:
-        """Nodes that nothing tells apart: group, shared scale-up domain, part of a stated graph."""
-        blocks: dict[tuple[int, int, int], list[int]] = {}
+        """Nodes that nothing tells apart: group, shared scale-up domain, part of a stated graph, health."""
+        blocks: dict[tuple[int, int, int, Gpu, float], list[int]] = {}
         for node in range(self.count):
-            key = self.group[node], self.domain[node], self.forms[node]
+            gpu, nics = self.cluster.gpu_of(node), self.cluster.nic_of(node)
+            key = self.group[node], self.domain[node], self.forms[node], gpu, nics
             blocks.setdefault(key, []).append(node)
         return list(blocks.values())
 
@@ -135,8 +142,7 @@ class _Nodes:
 
     def metrics(self, nodes: Sequence[int]) -> NodeMetrics:
         """Metrics of some nodes, in that order."""
-        groups = [self.group[node] for node in nodes]
-        figures = self.figures[groups]
+        figures = self.figures[list(nodes)]
         return NodeMetrics(self.shapes[list(nodes)], figures[:, 0], figures[:, 1], figures[:, 2:])
 
     def bandwidth(self, nodes: Sequence[int], effective: bool = True) -> Floats:
@@ -147,13 +153,17 @@ class _Nodes:
         groups = np.array([self.group[node] for node in nodes])
         domains = np.array([self.domain[node] for node in nodes])
         kinds = len(self.cluster.groups)
-        first = [self.group.index(group) for group in range(kinds)]
-        between = np.array([[self.cluster.node_bandwidth(a, b) for b in first] for a in first])
+        between = np.array([[self._group_rate(a, b) for b in range(kinds)] for a in range(kinds)])
         inner = np.array([group.node.intra.bytes_per_s * group.node.gpus for group in self.cluster.groups])
         if effective:
             between, inner = between * self._network_share, inner * self._inner_share
         shared = (domains[:, None] == domains) & (domains >= 0)
-        rates: Floats = np.where(shared, inner[groups][:, None], between[np.ix_(groups, groups)])
+        outside = between[np.ix_(groups, groups)]
+        if not self.cluster.health.is_full:
+            nics = np.array([self.cluster.nic_of(node) for node in nodes])
+            nics = nics * self._network_share if effective else nics
+            outside = np.minimum(outside, np.minimum(nics[:, None], nics[None, :]))
+        rates: Floats = np.where(shared, inner[groups][:, None], outside)
         return rates
 
 
@@ -203,11 +213,11 @@ def _island(cluster: Cluster, nodes: _Nodes, members: Sequence[int], name: str, 
     rates = nodes.bandwidth(sample, effective=False)[np.triu_indices(len(sample), 1)]
     return Island(
         name=name,
-        gpu=worst_gpu([node.gpu for node in kinds]),
+        gpu=worst_gpu([cluster.gpu_of(node) for node in sample]),
         nodes=len(members),
         gpus_per_node=kinds[0].gpus,
         intra=_worst_link([node.intra for node in kinds]),
-        nic_bytes_per_s=min(node.nic_bytes_per_s for node in kinds),
+        nic_bytes_per_s=min(cluster.nic_of(node) for node in sample),
         nic_latency_s=max(cluster.group_limit(a, b)[1] for a in groups for b in groups),
         network_bytes_per_s=float(rates.min()) if len(members) > 1 else float("inf"),
         scale_up_nodes=kinds[0].scale_up_nodes,

@@ -20,7 +20,7 @@ def worst_gpu(gpus: Sequence[Gpu]) -> Gpu:
         return kinds[0]
     dtypes = [dtype for dtype, _ in kinds[0].peaks if all(gpu.peak_flop_per_s(dtype) for gpu in kinds)]
     return Gpu(
-        name="+".join(gpu.name for gpu in kinds),
+        name="+".join(dict.fromkeys(gpu.name for gpu in kinds)),
         vendor=kinds[0].vendor,
         architecture=kinds[0].architecture,
         peaks=tuple((dtype, min(gpu.peak_flop_per_s(dtype) for gpu in kinds)) for dtype in dtypes),
@@ -60,13 +60,10 @@ class Placement:
         nodes = self.cluster.node_group
         return tuple(node for node, group in enumerate(nodes) for _ in range(groups[group].node.gpus))
 
-    @cached_property
+    @property
     def first_rank(self) -> tuple[int, ...]:
         """The first rank of every node, and the number of ranks at the end."""
-        ranks = [0]
-        for group in self.cluster.node_group:
-            ranks.append(ranks[-1] + self.cluster.groups[group].node.gpus)
-        return tuple(ranks)
+        return self.cluster.first_rank
 
     @cached_property
     def _finders(self) -> tuple[PathFinder, PathFinder] | None:
@@ -93,6 +90,9 @@ class Placement:
         share = gcd(*per_node.values())
         finders = self._finders
         indices = tuple(sorted(per_node))
+        on_node: dict[int, list[int]] = {index: [] for index in indices}
+        for rank in ranks:
+            on_node[self.node_of[rank]].append(rank)
         nodes = [self._node(index) for index in indices]
         groups = tuple(sorted({self.cluster.node_group[index] for index in indices}))
         slowest = min(nodes, key=lambda node: (node.intra.bytes_per_s, node.intra.name))
@@ -104,11 +104,14 @@ class Placement:
         )
         return Island(
             name="+".join(self.cluster.groups[group].name for group in groups),
-            gpu=worst_gpu([node.gpu for node in nodes]),
+            gpu=worst_gpu([self.cluster.gpu_of(node, own) for node, own in on_node.items()]),
             nodes=len(ranks) // share,
             gpus_per_node=share,
             intra=slowest.intra,
-            nic_bytes_per_s=min(node.nic_bytes_per_s * share / node.gpus for node in nodes),
+            nic_bytes_per_s=min(
+                self.cluster.nic_of(index) * share / node.gpus
+                for index, node in zip(indices, nodes, strict=True)
+            ),
             nic_latency_s=max(
                 *(node.nic_latency_s for node in nodes),
                 *(self.cluster.group_limit(a, b)[1] for a in groups for b in groups),
@@ -151,9 +154,7 @@ class Placement:
 
     def _nics(self, side: Mapping[int, int]) -> float:
         """Bytes/s of the NICs that some ranks own, so many on each node."""
-        return sum(
-            self._node(node).nic_bytes_per_s * count / self._node(node).gpus for node, count in side.items()
-        )
+        return sum(self.cluster.nic_of(node) * count / self._node(node).gpus for node, count in side.items())
 
     def nic_share(self, ranks: tuple[int, ...]) -> float:
         """Bytes/s that some ranks move through their share of their nodes' NICs, one direction."""
@@ -202,7 +203,7 @@ class Placement:
         """Bytes/s that all NICs of some nodes move together, one direction."""
         if self._finders is not None:
             return sum(self.nic_share(tuple(range(*self.first_rank[node : node + 2]))) for node in nodes)
-        return sum(self._node(node).nic_bytes_per_s for node in nodes) * self.hwdb.network_efficiency.value
+        return sum(self.cluster.nic_of(node) for node in nodes) * self.hwdb.network_efficiency.value
 
     def transfer_s(self, source: tuple[int, ...], target: tuple[int, ...], total_bytes: float) -> float:
         """Seconds to hand `total_bytes` from one stage to the next."""

@@ -346,6 +346,12 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
             f"(hwdb {read.hwdb_hash}), {show_seconds(written.step_s)} now (hwdb {written.hwdb_hash}), "
             f"{change:+.2f} %"
         )
+    elif read.slow is not None:
+        written.notes.append(
+            f"the file's {show_seconds(read.step_s)} per step are of a cluster parts of which ran slow; "
+            f"these are "
+            "of the healthy one"
+        )
     elif abs(written.step_s - read.step_s) > SAME * abs(read.step_s):
         written.notes.append(
             f"the file says {show_seconds(read.step_s)} per step, its decisions take "

@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tangram_sim.studies.slow_documents import SlowDocument
+
 SCHEMA_VERSION = "1.0"
 MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far above any run there is
 
@@ -168,6 +170,7 @@ class PlanDocument(Document):
     model: dict[str, Any]
     cluster: dict[str, Any]
     job: JobDocument
+    slow: SlowDocument | None = Field(None, description="what ran slow when it was played; null: nothing")
     feasible: bool
     step_s: float = Field(gt=0)
     step_s_low: float = Field(0.0, ge=0, description="90 % interval of step_s; 0 in files without one")

@@ -1,5 +1,6 @@
 """Predictions of a whole plan: play it, and say what it achieves and where time and memory go."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from tangram_sim.clusters import Cluster, Island
 from tangram_sim.hwdb import Hwdb, cluster_to_dict
 from tangram_sim.layers.chain import class_seconds
 from tangram_sim.layers.program import CLASSES
+from tangram_sim.opgraph import OpGraph
 from tangram_sim.sim import contention, fast
 from tangram_sim.sim.timeline import Timeline
 from tangram_sim.studies.documents import GpuKind, PlanDocument, StageForecast
@@ -79,15 +81,21 @@ class Forecast:
         return (f"{seat.pipeline}." if several else "") + f"{seat.stage}" + (part if mixed else "")
 
 
-def forecast(plan: Plan, hwdb: Hwdb, engine: str = "fast", lowering: Lowering | None = None) -> Forecast:
-    """Play `plan`, all its pipelines together.
+def forecast(
+    plan: Plan,
+    hwdb: Hwdb,
+    engine: str = "fast",
+    lowering: Lowering | None = None,
+    paced: Callable[[OpGraph], OpGraph] = lambda graph: graph,
+) -> Forecast:
+    """Play `plan`, all its pipelines together; `paced` gives resources speeds that change within the step.
 
     `fast` takes the compiled engine, which shares links only where transfers overfill one; `reference` takes
     the reference: the answers are the same.
     """
     lowering = lowering or Lowering.of(plan, hwdb)
     lowered = lower_plan(plan, lowering)
-    graph = lowered.graph()
+    graph = paced(lowered.graph())
     if engine == "reference":
         from tangram_sim.sim import reference
 

@@ -23,7 +23,15 @@ def _members(island: Island, cluster: Cluster | None) -> list[Gpu]:
     """The kinds of GPU in an island: plans are priced at the ranks they use, which may beat its worst."""
     if cluster is None or not island.groups:
         return [island.gpu]
-    return list(dict.fromkeys(cluster.groups[group].node.gpu for group in island.groups))
+    if cluster.health.is_full:
+        return list(dict.fromkeys(cluster.groups[group].node.gpu for group in island.groups))
+    return list(
+        dict.fromkeys(
+            cluster.gpu_of(node, (rank,))
+            for node in island.node_indices
+            for rank in range(cluster.first_rank[node], cluster.first_rank[node + 1])
+        )
+    )
 
 
 class WorkBound:

@@ -1,0 +1,99 @@
+"""Noun of health: how fast something runs when, next to what it was priced at."""
+
+from dataclasses import dataclass
+from math import inf
+
+from tangram_sim.errors import BadInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Piecewise constant speed, work per second of work at full speed: speed[k] from since_s[k] on.
+
+    The first piece holds from the beginning, the last one for ever; a piece of speed 0 is a pause.
+    """
+
+    since_s: tuple[float, ...] = (0.0,)
+    speed: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        rising = all(a < b for a, b in zip(self.since_s, self.since_s[1:], strict=False))
+        if not self.since_s or len(self.since_s) != len(self.speed) or not rising or self.since_s[0] != 0:
+            raise BadInputError(
+                f"speed from {list(self.since_s)} s on: give one time per speed {list(self.speed)}, "
+                f"rising from 0."
+            )
+        if not all(0 <= value < inf for value in self.speed) or not self.speed[-1] > 0:
+            raise BadInputError(
+                f"speeds {list(self.speed)}: give finite numbers, 0 or more, the last above 0 (else work "
+                f"never ends)."
+            )
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it runs as it was priced, throughout."""
+        return all(value == 1.0 for value in self.speed)
+
+
+FULL_SPEED = Speed()
+
+
+def slowed(factor: float, start_s: float = 0.0, stop_s: float = inf) -> Speed:
+    """The speed of something `factor` times slower from `start_s` to `stop_s`, and healthy else."""
+    if not (0 < factor < inf and 0 <= start_s < stop_s):
+        raise BadInputError(
+            f"slowed {factor:g} times from {start_s:g} to {stop_s:g} s: give a factor above 0"
+        )
+    pieces = [(0.0, 1.0), (start_s, 1 / factor), (stop_s, 1.0)]
+    kept = [piece for piece in pieces[1 if start_s == 0 else 0 :] if piece[0] < inf]
+    return Speed(tuple(since for since, _ in kept), tuple(value for _, value in kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """One thing that runs `factor` times slower (below 1: faster) than it was priced at.
+
+    `where` names nodes (`n3`, `g0`), GPUs (`n3.2`, `r12`, a kind), a link between groups (`g0-g1`) or, next
+    to a plan, `stage 2` or `stage 2 replica 1`. Empty `steps` and `seconds`: always; `steps` are the first
+    and the last one, `seconds` a window of every step.
+    """
+
+    where: str
+    factor: float
+    what: str = "compute"
+    steps: tuple[int, ...] = ()
+    seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Every rank stops for so long with this probability in a step, or all together once in so many steps."""
+
+    seconds: float
+    probability: float = 0.0
+    every_steps: int = 0
+
+    def mean_s(self, ranks: int) -> float:
+        """What it adds to the mean step: unordered, one rank that stops holds up all."""
+        if self.every_steps:
+            return self.seconds / self.every_steps
+        return float(self.seconds * (1 - (1 - self.probability) ** ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How much slower than priced what is: factors by rank and by node, sorted; what is not named is
+    healthy.
+    """
+
+    compute: tuple[tuple[int, float], ...] = ()  # by rank: everything that its GPU computes
+    memory: tuple[tuple[int, float], ...] = ()  # by rank: its memory's bandwidth
+    network: tuple[tuple[int, float], ...] = ()  # by node: its NICs
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing is slow."""
+        return not (self.compute or self.memory or self.network)
+
+
+HEALTHY = Health()

@@ -1,0 +1,56 @@
+"""What runs slow, in plan files and in files of `--slow`."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class SlowdownDocument(_Section):
+    """One thing that runs slower than its row says."""
+
+    where: str = Field(
+        description="n3 (a node), n3.2 (its GPU 2), r12 (a rank), g0 (a group), a GPU kind, g0-g1 (the link "
+        "between), stage 2, stage 2 replica 1"
+    )
+    factor: float = Field(gt=0, description="times slower; below 1: faster")
+    what: str = Field("compute", description="compute, memory (its bandwidth) or network (NICs, links)")
+    steps: tuple[int, int] | None = Field(None, description="first and last step; null: always")
+    seconds: tuple[float, float] | None = Field(None, description="window of every step; null: all of it")
+
+
+class PauseDocument(_Section):
+    """Ranks that stop now and then, e.g. for garbage collection."""
+
+    seconds: float = Field(ge=0)
+    probability: float = Field(0.0, ge=0, le=1, description="of each rank in each step, unordered")
+    every_steps: int = Field(0, ge=0, description="all ranks together once in so many steps; 0: unordered")
+
+
+class SlowPhase(_Section):
+    """A run of steps in which the same things are slow."""
+
+    first_step: int
+    last_step: int | None = Field(description="null: to the end")
+    step_s: float
+
+
+class SlowDocument(_Section):
+    """What was slow when a plan was played, and what that cost."""
+
+    slowdowns: list[SlowdownDocument]
+    pause: PauseDocument | None = None
+    healthy_step_s: float = Field(0.0, ge=0, description="the same plan with nothing slow")
+    slowdown: float = Field(0.0, ge=0, description="step_s and pause_step_s over healthy_step_s")
+    lossless_bound_step_s: float = Field(
+        0.0,
+        ge=0,
+        description="healthy step x N / sum(1/x), GPUs by their peaks: the lost speed spread evenly; no "
+        "lossless plan does better where the healthy step was the best one",
+    )
+    pause_step_s: float = Field(0.0, ge=0, description="what pauses add to the mean step, beside step_s")
+    unchanged_step_s: float = Field(
+        0.0, ge=0, description="of `plan --slow`: the plan for the healthy cluster, played slow"
+    )
+    phases: list[SlowPhase] = []

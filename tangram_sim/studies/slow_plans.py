@@ -1,0 +1,71 @@
+"""Plans for clusters parts of which run slow: planned anew, replayed, estimated; never worse than going
+on.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.placement.slowing import with_slowdowns
+from tangram_sim.studies import api
+from tangram_sim.studies.forecast import document, forecast
+from tangram_sim.studies.results import Result
+from tangram_sim.studies.slow_files import Slow
+from tangram_sim.studies.slowness import lossless_bound_s, play_slow, slow_section, tell
+from tangram_sim.training.plan import Plan
+from tangram_sim.units import show_seconds
+
+
+def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result:
+    """A plan for the healthy cluster, played while these things are slow; what that costs stands beside
+    it.
+    """
+    healthy = forecast(made, hwdb, engine)
+    played = play_slow(made, slow.slowdowns, hwdb, engine)
+    written = document(played, hwdb, api.lower_bound(played.plan, hwdb))
+    written.slow = slow_section(made, played, slow, healthy.step_s, hwdb, engine)
+    written.notes += tell(written)
+    return Result(written, played)
+
+
+def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Cluster], Result]) -> Result:
+    """The better of two: a plan made for the cluster as it runs now, and the healthy one's plan gone on with.
+
+    `planned` plans a cluster. Windows of a step are not planned for; slowdowns of some steps are planned
+    for as if they lasted. With nothing slow the answer is the healthy cluster's plan.
+    """
+    healthy = planned(cluster)
+    if slow.is_nothing:
+        return healthy
+    unchanged = replayed(healthy.forecast.plan, slow, hwdb)
+    lasting = [one for one in slow.slowdowns if not one.seconds]
+    anew = planned(with_slowdowns(cluster, lasting))
+    plan = replace(anew.forecast.plan, cluster=cluster)
+    best = replayed(plan, slow, hwdb)
+    changed = best.document.step_s < unchanged.document.step_s
+    if not changed:
+        best = unchanged
+    section = best.document.slow
+    if section is None:  # `replayed` always writes one
+        raise AssertionError
+    healthy_s, now = healthy.document.step_s, anew.forecast.plan.cluster
+    section.healthy_step_s = healthy_s
+    section.slowdown = (best.document.step_s + section.pause_step_s) / healthy_s
+    section.lossless_bound_step_s = lossless_bound_s(healthy_s, now, plan.job.recipe.gemm_dtype)
+    section.unchanged_step_s = unchanged.document.step_s
+    best.document.notes = [note for note in best.document.notes if not note.startswith("slow:")]
+    best.document.notes += tell(best.document)
+    best.document.notes.append(
+        f"slow: the healthy cluster's plan takes {show_seconds(unchanged.document.step_s)} as things are, "
+        + (
+            f"this one {show_seconds(best.document.step_s)}: "
+            f"{unchanged.document.step_s / best.document.step_s:.3f} x"
+            if changed
+            else "and nothing better was found: stay with it"
+        )
+    )
+    searched = anew.document if changed else healthy.document
+    for key in ("partial_plans", "planning_s", "planning_cpu_s"):
+        setattr(best.document, key, getattr(searched, key))
+    return best

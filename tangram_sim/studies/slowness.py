@@ -1,0 +1,196 @@
+"""What a plan achieves while parts of its cluster run slow: both engines, phases of steps, windows,
+pauses.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError
+from tangram_sim.health import FULL_SPEED, Slowdown, Speed, slowed
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.opgraph import OpGraph
+from tangram_sim.placement.slowing import Stages, with_slowdowns
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.forecast import Forecast, forecast
+from tangram_sim.studies.slow_documents import PauseDocument, SlowDocument, SlowdownDocument, SlowPhase
+from tangram_sim.studies.slow_files import Slow
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
+from tangram_sim.units import show_seconds
+
+_MOST_PHASES = 100
+
+
+def stages_of(plan: Plan) -> Stages:
+    """Ranks of every stage of a plan, by (pipeline, stage)."""
+    return {
+        (number, place): stage.ranks
+        for number, pipeline in enumerate(plan.pipelines)
+        for place, stage in enumerate(pipeline.stages)
+    }
+
+
+def slow_plan(plan: Plan, slowdowns: Sequence[Slowdown]) -> Plan:
+    """The same decisions on the cluster as it runs under these slowdowns; those of a window are left out."""
+    lasting = [one for one in slowdowns if not one.seconds]
+    return replace(plan, cluster=with_slowdowns(plan.cluster, lasting, stages_of(plan)))
+
+
+def play_slow(plan: Plan, slowdowns: Sequence[Slowdown], hwdb: Hwdb, engine: str = "fast") -> Forecast:
+    """Play a plan for the healthy cluster under these slowdowns.
+
+    Lasting ones slow what they name itself, and the step is priced anew. Those of a window within the step
+    slow the passes of the stages they touch while it lasts, by as much as these passes would be slower
+    throughout.
+    """
+    slow = slow_plan(plan, slowdowns)
+    windows = [one for one in slowdowns if one.seconds]
+    if not windows:
+        return forecast(slow, hwdb, engine)
+    lowering = Lowering.of(slow, hwdb)
+    lowered = lower_plan(slow, lowering)
+
+    def paced(graph: OpGraph) -> OpGraph:
+        speeds = [FULL_SPEED] * len(graph.resources)
+        for one in windows:
+            hurt = lower_plan(_under(slow, one), Lowering.of(_under(slow, one), hwdb))
+            for resource, factor in _pass_factors(lowered, hurt):
+                if factor != 1.0:
+                    speeds[resource] = _slower(speeds[resource], factor, one)
+        return graph.with_speeds(speeds)
+
+    return forecast(slow, hwdb, engine, lowering, paced)
+
+
+def _under(plan: Plan, one: Slowdown) -> Plan:
+    """A plan whose cluster has one more slowdown than it has already."""
+    alone = with_slowdowns(plan.cluster, [replace(one, seconds=())], stages_of(plan)).health
+    was = plan.cluster.health
+    merged = {
+        name: tuple(sorted(_product(getattr(was, name), getattr(alone, name)).items()))
+        for name in ("compute", "memory", "network")
+    }
+    return replace(plan, cluster=replace(plan.cluster, health=replace(was, **merged)))
+
+
+def _product(a: tuple[tuple[int, float], ...], b: tuple[tuple[int, float], ...]) -> dict[int, float]:
+    found = dict(a)
+    for key, factor in b:
+        found[key] = found.get(key, 1.0) * factor
+    return found
+
+
+def _pass_factors(healthy: LoweredPlan, hurt: LoweredPlan) -> Iterator[tuple[int, float]]:
+    """(compute stream, how much longer its passes take) of every stage."""
+    for number, (before, after) in enumerate(zip(healthy.steps, hurt.steps, strict=True)):
+        for stage in range(len(before.prices)):
+            took = [
+                float(
+                    (step.times.forward_s + step.times.backward_input_s + step.times.backward_weight_s)[
+                        stage
+                    ].sum()
+                )
+                for step in (before, after)
+            ]
+            yield healthy.compute_stream(number, stage), took[1] / took[0] if took[0] else 1.0
+
+
+def _slower(speed: Speed, factor: float, one: Slowdown) -> Speed:
+    if not speed.is_one:
+        raise BadInputError(
+            f"slow {one.where}: two windows touch one stage; windows of one stage cannot be combined yet"
+        )
+    begin, end = one.seconds
+    if not begin < end:
+        raise BadInputError(f"slow {one.where}: seconds {list(one.seconds)}: an empty window; give from, to")
+    return slowed(factor, begin, end)
+
+
+def slow_section(
+    plan: Plan, played: Forecast, slow: Slow, healthy_step_s: float, hwdb: Hwdb, engine: str = "fast"
+) -> SlowDocument:
+    """What was slow, what it cost, and when: phases are played one by one."""
+    step_s = played.step_s
+    pause_s = slow.pause.mean_s(plan.gpus_used) if slow.pause else 0.0
+    return SlowDocument(
+        slowdowns=[
+            SlowdownDocument(
+                where=one.where,
+                factor=one.factor,
+                what=one.what,
+                steps=(one.steps[0], one.steps[1]) if one.steps else None,
+                seconds=(one.seconds[0], one.seconds[1]) if one.seconds else None,
+            )
+            for one in slow.slowdowns
+        ],
+        pause=PauseDocument(
+            seconds=slow.pause.seconds, probability=slow.pause.probability, every_steps=slow.pause.every_steps
+        )
+        if slow.pause
+        else None,
+        healthy_step_s=healthy_step_s,
+        slowdown=(step_s + pause_s) / healthy_step_s,
+        lossless_bound_step_s=lossless_bound_s(
+            healthy_step_s, played.plan.cluster, plan.job.recipe.gemm_dtype
+        ),
+        pause_step_s=pause_s,
+        phases=_phases(plan, slow.slowdowns, hwdb, engine),
+    )
+
+
+def lossless_bound_s(healthy_step_s: float, cluster: Cluster, dtype: str) -> float:
+    """The healthy step x N / sum(1 / x_i) over all GPUs, each counted by its peak: what is computed must be
+    computed somewhere. Of the plan at hand; another plan may have a better healthy step.
+    """
+    healthy = slow = 0.0
+    for node, group in enumerate(cluster.node_group):
+        peak = cluster.groups[group].node.gpu.peak_flop_per_s(dtype)
+        for rank in range(cluster.first_rank[node], cluster.first_rank[node + 1]):
+            healthy += peak
+            slow += cluster.gpu_of(node, (rank,)).peak_flop_per_s(dtype)
+    return healthy_step_s * healthy / slow if slow else healthy_step_s
+
+
+def _phases(plan: Plan, slowdowns: Sequence[Slowdown], hwdb: Hwdb, engine: str) -> list[SlowPhase]:
+    """Runs of steps in which the same things are slow; none where nothing begins or ends."""
+    borders = sorted({0, *(b for one in slowdowns if one.steps for b in (one.steps[0], one.steps[1] + 1))})
+    if len(borders) == 1:
+        return []
+    if len(borders) > _MOST_PHASES:
+        raise BadInputError(
+            f"slow: {len(borders)} phases; give windows of steps with {_MOST_PHASES} borders at most"
+        )
+    known: dict[tuple[Slowdown, ...], float] = {}
+    phases = []
+    for first, after in zip(borders, [*borders[1:], None], strict=True):
+        active = tuple(one for one in slowdowns if not one.steps or one.steps[0] <= first <= one.steps[1])
+        if active not in known:
+            known[active] = play_slow(plan, active, hwdb, engine).step_s
+        phases.append(
+            SlowPhase(first_step=first, last_step=None if after is None else after - 1, step_s=known[active])
+        )
+    return phases
+
+
+def tell(document: PlanDocument) -> list[str]:
+    """Notes on what was slow, for people."""
+    slow = document.slow
+    if slow is None:
+        return []
+    named = ", ".join(f"{one.where} {one.factor:g} x {one.what}" for one in slow.slowdowns[:4])
+    more = f" and {len(slow.slowdowns) - 4} more" if len(slow.slowdowns) > 4 else ""
+    notes = [
+        f"slow: {named}{more}: {slow.slowdown:.3f} times the healthy step of "
+        f"{show_seconds(slow.healthy_step_s)}; "
+        f"were the speed lost spread evenly over all GPUs, {show_seconds(slow.lossless_bound_step_s)}"
+    ]
+    if any(one.factor < 1 for one in slow.slowdowns):
+        notes.append("slow: a factor below 1 makes its rank faster than its row says")
+    if slow.pause_step_s:
+        notes.append(f"slow: pauses add {show_seconds(slow.pause_step_s)} to the mean step")
+    for phase in slow.phases:
+        last = "on" if phase.last_step is None else f"to {phase.last_step}"
+        notes.append(f"slow: steps {phase.first_step} {last}: {show_seconds(phase.step_s)}")
+    return notes
