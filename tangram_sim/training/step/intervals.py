@@ -75,6 +75,12 @@ class Uncertainty:
             factor_s={name: seconds * factor for name, seconds in self.factor_s.items()},
         )
 
+    def doubting_network(self, sigma: float) -> "Uncertainty":
+        """The same where the network's rate itself is uncertain by `sigma`, a log standard deviation."""
+        name = f"link {NETWORK.name}"
+        widened = math.hypot(self.factor_sigma.get(name, 0.0), sigma)
+        return replace(self, factor_sigma={**self.factor_sigma, name: widened})
+
     def peak_high(self, peak_bytes: float) -> float:
         """What a predicted peak exceeds in one of twenty cases."""
         return peak_bytes * math.exp(Z90 * self.residual.memory)

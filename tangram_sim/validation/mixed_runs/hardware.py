@@ -10,10 +10,12 @@ from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.units import gbps_to_bytes_per_s
 from tangram_sim.validation.published.cells import MOST, CellError, Cells
-from tangram_sim.validation.published.machines import intra_link, network_gbps, reference_node
+from tangram_sim.validation.published.machines import intra_link, reference_node
+from tangram_sim.validation.published.networks import network_gbps
 
-NIC_GBPS = 10.0  # of a node about which nothing is said: plain Ethernet
+NIC_GBPS = 100.0  # of a node about which nothing is said: one port, what keeps mixed machines together
 MOST_GPUS = 65_536
+USUAL_NODE = 8  # GPUs
 # GeForce and Titan cards have no peer access over PCIe since Turing, T4s in cloud instances are not given it.
 THROUGH_HOST = ("T4", "RTX-20", "RTX-30", "RTX-40", "RTX-50", "Titan-RTX")
 
@@ -39,8 +41,9 @@ def cluster_of(cells: Cells, hwdb: Hwdb, stack: str = "") -> Cluster:
         raise CellError("cluster: a list of objects with gpu, nodes and gpus_per_node is wanted")
     found = []
     for number, group in enumerate(groups):
-        count = _count(group, "nodes", 1)
-        node = _node(group, [str(entry.get("gpu", "")) for entry in groups], cells, hwdb, stack)
+        count, per_node = _shape(group, hwdb)
+        kinds = [str(entry.get("gpu", "")) for entry in groups]
+        node = _node({**group, "gpus_per_node": per_node}, kinds, cells, hwdb, stack)
         found.append(NodeGroup(f"g{number}", count, node))
     cluster = Cluster("published", tuple(found))
     if cluster.gpus > MOST_GPUS:
@@ -51,8 +54,38 @@ def cluster_of(cells: Cells, hwdb: Hwdb, stack: str = "") -> Cluster:
     return cluster
 
 
+def _shape(group: dict[str, Any], hwdb: Hwdb) -> tuple[int, int]:
+    """(nodes, GPUs per node) of an entry that gives both, or `gpus` in all and perhaps one of them.
+
+    With neither, nodes are as large as hwdb's of that GPU, eight at most, or the next size that divides.
+    """
+    if "gpus" not in group:
+        return _count(group, "nodes", 1), _count(group, "gpus_per_node")
+    gpus = _count(group, "gpus")
+    if "gpus_per_node" in group:
+        per_node = _count(group, "gpus_per_node")
+    elif "nodes" in group:
+        per_node = max(gpus // _count(group, "nodes"), 1)
+    else:
+        most = _largest_node(hwdb.gpu(str(group.get("gpu", ""))), hwdb)
+        per_node = gpus if gpus <= most else next(size for size in range(most, 0, -1) if gpus % size == 0)
+    nodes = _count(group, "nodes", gpus // per_node or 1)
+    if nodes * per_node != gpus:
+        raise CellError(f"cluster: {nodes} nodes of {per_node} {group.get('gpu')} are not its {gpus} gpus")
+    return nodes, per_node
+
+
+def _largest_node(gpu: Gpu, hwdb: Hwdb) -> int:
+    """GPUs of the largest node of that GPU in hwdb, up to the usual size, which it is where there is none."""
+    rows = [hwdb.row("nodes", name) for name in hwdb.node_names()]
+    sizes = [int(row["gpus"]) for row in rows if row["gpu"] == gpu.name]
+    return max((size for size in sizes if size <= USUAL_NODE), default=USUAL_NODE)
+
+
 def _count(group: dict[str, Any], key: str, default: int | None = None) -> int:
     value = group.get(key, default)
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
         raise CellError(f"cluster: {key} is {value!r}; a whole number is wanted")
     return value
@@ -78,7 +111,7 @@ def _node(group: dict[str, Any], kinds: list[str], cells: Cells, hwdb: Hwdb, sta
     gbps = network_gbps(inter, per_node)
     if not gbps:
         gbps = NIC_GBPS
-        cells.assume(f"{name} network", f"{gbps:g} Gb/s", "nothing said: plain Ethernet")
+        cells.assume(f"{name} network", f"{gbps:g} Gb/s", "nothing said: one port")
     node = Node(
         gpu=gpu,
         gpus=per_node,

@@ -70,7 +70,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
     job = replace(
         _job(cells, run_by, cluster, gbs, seq), stack=stack_under(habits_of(run_by), stack_of(run_by))
     )
-    recompute, layout = _recompute(cells, run_by), workload.zero_stage(cells, run_by)
+    recompute, layout = _recompute(cells, run_by, model.layers, pp), workload.zero_stage(cells, run_by)
     bounds = block_bounds(cells.text("stage_layers"), model.layers, pp)
     kinds = list(dict.fromkeys(str(group.node.gpu.name) for group in cluster.groups))
     stated = _named(cells)
@@ -141,9 +141,9 @@ def _job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, se
     return workload.job(cells, run_by, alone, gbs, seq, schedule)
 
 
-def _recompute(cells: Cells, run_by: defaults.Software) -> str:
+def _recompute(cells: Cells, run_by: defaults.Software, layers: int, pp: int) -> str:
     """Recomputation as stated, else none: activations are checkpointed only on request."""
     if not cells.text("recompute"):
         cells.assume("recompute", "none", f"{run_by.family} checkpoints activations only on request")
         return "none"
-    return workload.recompute(cells)[0]
+    return workload.recompute(cells, layers, pp).kind

@@ -37,7 +37,7 @@ FP8_RECIPES_SINCE = 2023.5  # Transformer Engine in NVIDIA's published recipes
 BF16_SINCE = 2022.5  # before, mixed precision meant fp16
 LLAMA3_SINCE = 2024.3
 
-# Network of a node whose cell is blank and whose GPU has no reference node: Gb/s per GPU by architecture.
+# Network of a node whose cell is blank and whose GPU no node of hwdb has: Gb/s per GPU by architecture.
 NIC_GBPS_PER_GPU = {
     "Volta": 50.0,
     "Ampere": 200.0,
@@ -47,7 +47,8 @@ NIC_GBPS_PER_GPU = {
     "CDNA3": 400.0,
     "CDNA4": 400.0,
 }
-NIC_GBPS_OF_OTHERS = 12.5  # cards on PCIe, one 100 Gb/s port per node of eight
+NIC_GBPS_OF_OTHERS = 100.0  # per node: cards on PCIe, one port however many there are
+DESKTOP_CARDS = ("RTX-20", "RTX-30", "RTX-40", "RTX-50", "Titan-RTX")
 
 
 @dataclass(frozen=True, slots=True)

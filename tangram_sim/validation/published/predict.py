@@ -105,7 +105,7 @@ class Predictor:
         seconds = float(play_steps(step.template, step.template.durations(step.times)[None])[0])
         fullest = max(range(len(step.prices)), key=step.peak_bytes)
         gpu = run.cluster.groups[0].node.gpu
-        doubt = uncertainty(step, lowering, shares=self._shares)
+        doubt = uncertainty(step, lowering, shares=self._shares).doubting_network(run.network_sigma)
         return Prediction(
             run=run,
             step_s=seconds,

@@ -50,6 +50,7 @@ class Run:
     full_layers: int  # of every stage, under recompute "full"; 0 = all
     assumed: tuple[str, ...]
     measured: Measured
+    network_sigma: float = 0.0  # log standard deviation of the rate between nodes, beyond networks in general
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -74,7 +75,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
             f"tp {tp} x pp {pp} x cp {cp} x dp {dp} = {tp * pp * cp * dp}, the row has {gpus} GPUs"
         )
     run_by = defaults.software(cells.text("framework"), cells.text("date"))
-    cluster = _cluster(cells, gpus, hwdb)
+    cluster, network_sigma = _cluster(cells, gpus, hwdb)
     model = workload.model(cells, run_by, tp, seq)
     per_rank = cells.count("mbs")
     if per_rank is None:
@@ -83,13 +84,13 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         raise CellError(f"gbs {gbs} is no multiple of mbs {per_rank} x dp {dp}")
     vpp, schedule = workload.schedule(cells, run_by, model.layers, pp, gbs // (per_rank * dp))
     job = replace(workload.job(cells, run_by, cluster, gbs, seq, schedule), stack=stack_of(run_by))
-    recompute, full_layers = workload.recompute(cells)
+    recompute, full_layers = workload.recompute(cells, model.layers, pp)
     layout = Uniform(
         tp=tp,
         pp=pp,
         dp=dp,
         cp=cp,
-        ep=workload.expert_degree(cells, ep, tp),
+        ep=workload.expert_degree(cells, ep, tp, dp * cp),
         vpp=vpp,
         layers=stage_layers(cells.text("extra"), model.layers, pp) if vpp == 1 else (),
         zero_stage=workload.zero_stage(cells, run_by),
@@ -112,10 +113,12 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         full_layers,
         tuple(cells.assumed),
         _measured(cells, gpus, gbs, seq),
+        network_sigma,
     )
 
 
-def _cluster(cells: Cells, gpus: int, hwdb: Hwdb) -> Cluster:
+def _cluster(cells: Cells, gpus: int, hwdb: Hwdb) -> tuple[Cluster, float]:
+    """The cluster, and how doubtful its network is."""
     gpu = hwdb.gpu(cells.text("gpu"))
     nodes, per_node = cells.count("nodes"), cells.count("gpus_per_node")
     if per_node is None:
@@ -125,11 +128,11 @@ def _cluster(cells: Cells, gpus: int, hwdb: Hwdb) -> Cluster:
         nodes = -(-gpus // per_node)
     if gpus > nodes * per_node or (nodes > 1 and gpus != nodes * per_node):
         raise CellError(f"{nodes} nodes of {per_node} GPUs do not make {gpus} GPUs")
-    cluster, assumed = cluster_of(
+    cluster, assumed, network_sigma = cluster_of(
         gpu, gpus, per_node, nodes, cells.text("intra_link"), cells.text("inter_link"), hwdb
     )
     cells.assumed += assumed
-    return cluster
+    return cluster, network_sigma
 
 
 def _measured(cells: Cells, gpus: int, gbs: int, seq: int) -> Measured:

@@ -1,14 +1,20 @@
 """Cells about the work: model, job, schedule, recomputation and sharding, with defaults for blanks."""
 
-import re
 from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.layouts import RECOMPUTE
 from tangram_sim.models import Model
-from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, Job
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, Job
 from tangram_sim.validation.published import defaults, shapes
 from tangram_sim.validation.published.cells import CellError, Cells
+from tangram_sim.validation.published.vocabulary import (
+    NO,
+    YES,
+    Recompute,
+    dtype_of,
+    recompute_of,
+    zero_stage_of,
+)
 
 
 def model(cells: Cells, run_by: defaults.Software, tp: int, seq: int) -> Model:
@@ -106,12 +112,10 @@ def schedule(
 def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq: int, schedule: str) -> Job:
     """Precision, optimizer and what the software does to both; adapters train a share of the model."""
     gpu = cluster.groups[0].node.gpu
-    recipe = cells.text("dtype").lower()
-    if not recipe:
-        recipe, why = defaults.dtype(run_by, gpu)
+    written = cells.text("dtype")
+    recipe, why = dtype_of(written, run_by, gpu) if written else defaults.dtype(run_by, gpu)
+    if why:
         cells.assume("dtype", recipe, why)
-    if recipe not in RECIPES:
-        raise CellError(f"dtype is {recipe!r}; known are {', '.join(RECIPES)}")
     optimizer = cells.text("optimizer").lower()
     if not optimizer:
         optimizer, why = defaults.optimizer(run_by)
@@ -137,24 +141,27 @@ def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq
     return replace(job, trainable=min(share, 1.0))
 
 
-def recompute(cells: Cells) -> tuple[str, int]:
-    """(kind or "" for unstated, full layers of a stage or 0)."""
-    text = cells.text("recompute").lower()
+def recompute(cells: Cells, layers: int, pp: int) -> Recompute:
+    """Recomputation as stated; the kind "" where nothing is."""
+    text = cells.text("recompute")
     if not text:
         cells.assume("recompute", "ladder", "none, then selective, then the fewest full layers that fit")
-        return "", 0
-    kind = text.split()[0].strip("(,;:")
-    if kind in ("no", "off", "false"):
-        kind = "none"
-    if kind not in RECOMPUTE:
-        raise CellError(f"recompute is {text!r}; known are {', '.join(RECOMPUTE)} and full on N layers")
-    some = re.search(r"on (\d+) layers", text)
-    return kind, int(some[1]) if some else 0
+        return Recompute("")
+    return recompute_of(text, layers, pp)
 
 
-def expert_degree(cells: Cells, ep: int, tp: int) -> int:
-    """Expert parallelism over dp x cp: where tp does not split experts (etp 1), part of ep lies across tp."""
-    etp = cells.count("etp") or tp
+def expert_degree(cells: Cells, ep: int, tp: int, replicas: int) -> int:
+    """Expert parallelism over the `replicas` = dp x cp of a layer's dense part.
+
+    Where tp does not split experts (etp 1: Megatron lays expert groups over tp x dp), part of ep lies across
+    tp; so it does where ep fits no other way.
+    """
+    etp = cells.count("etp")
+    if etp is None:
+        etp = tp
+        if cells.count("experts", 0) and replicas % ep and (tp * replicas) % ep == 0:
+            etp = 1
+            cells.assume("etp", 1, f"ep {ep} fits only over tp x dp")
     if ep == 1 or etp == tp:
         return ep
     across = max(min(tp // etp, ep), 1)
@@ -171,26 +178,19 @@ def zero_stage(cells: Cells, run_by: defaults.Software) -> int:
         stage, why = defaults.zero_stage(run_by)
         cells.assume("zero_stage", stage, why)
         return stage
-    if found := re.search(r"zero[-_ ]?(?:stage)?[-_ ]?(\d)", text):
-        stage = int(found[1])
-        if stage > 3:
-            raise CellError(f"sharding is {text!r}; ZeRO has stages 0 to 3")
-        return stage
-    if text.startswith("none"):
-        return 0
-    if "fsdp" in text or "fully" in text:
-        return 3
-    if "optimizer" in text:
-        return 1
-    raise CellError(f"sharding is {text!r}; give none, zero1, zero2 or zero3")
+    stated = zero_stage_of(text)
+    if stated is None:
+        stated = max(defaults.zero_stage(run_by)[0], 1)
+        cells.assume("zero_stage", stated, f"sharding is {text!r}")
+    return stated
 
 
 def sequence_parallel(cells: Cells, run_by: defaults.Software, tp: int) -> bool:
     """Whether norms and residuals are sharded over the tensor-parallel group."""
     text = cells.text("seq_parallel").lower()
-    if text in ("yes", "true", "on", "1"):
+    if text in YES:
         return tp > 1
-    if text in ("no", "false", "off", "0"):
+    if text in NO:
         return False
     if text:
         raise CellError(f"seq_parallel is {text!r}; give yes or no")

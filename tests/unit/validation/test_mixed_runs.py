@@ -309,7 +309,7 @@ def test_a_silent_row_means_the_sources_own_machines() -> None:
     stated = run(**{**SAILOR, "inter_link": "10 Gb/s"}).plan.cluster.groups[0].node
     assert stated.nic_bytes_per_s == pytest.approx(10e9 / 8)
     other = run(**{**SAILOR, "framework": "Megatron-LM"}).plan.cluster.groups[0].node
-    assert other.gpu.name == "RTX-2080" and other.nic_bytes_per_s == pytest.approx(10e9 / 8)
+    assert other.gpu.name == "RTX-2080" and other.nic_bytes_per_s == pytest.approx(100e9 / 8)
 
 
 def test_a_stage_with_both_ends_reduces_a_tied_matrix_once() -> None:

@@ -14,7 +14,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Experts
 from tangram_sim.validation.published import defaults, report
-from tangram_sim.validation.published.machines import network_gbps
+from tangram_sim.validation.published.networks import network_gbps
 from tangram_sim.validation.published.predict import Prediction, predict_rows
 from tangram_sim.validation.published.reading import Run, read_run, read_table, stage_layers
 from tangram_sim.validation.published.score import macro, score, spearman
