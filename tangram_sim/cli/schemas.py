@@ -18,6 +18,8 @@ from tangram_sim.studies.documents import (
 from tangram_sim.studies.goodput import GoodputDocument
 from tangram_sim.studies.replaying import ReplayDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.serving_simulation import ServeSimulationDocument
+from tangram_sim.studies.serving_workload import WorkloadDocument
 from tangram_sim.studies.stragglers import StragglersDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
@@ -31,6 +33,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "compare": ComparisonDocument,
     "goodput": GoodputDocument,
     "serve-plan": ServePlanDocument,
+    "serve-simulate": ServeSimulationDocument,
+    "serve-workload": WorkloadDocument,
     "stragglers": StragglersDocument,
     "replay-trace": ReplayDocument,
 }

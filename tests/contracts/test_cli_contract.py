@@ -36,6 +36,9 @@ VERBS = {
     "hw topology": "--full --json --hwdb",
     "collectives plan": "--op --bytes --algorithm --set --json --hwdb",
     "serve plan": "--id --time-limit -o --json",
+    "serve simulate": "--trace --rate --isl --osl --mix --burstiness --router --spot --slo --on-loss "
+    "--engine --requests-out --json --hwdb",
+    "serve workload describe": "--rate --where --json",
     "calibrate collectives": "--gpu --link --nic --nic-gbps --op --json --hwdb",
     "validate collectives": "--left-out --json --hwdb",
 }

@@ -2,9 +2,11 @@
 
 import typer
 
-from tangram_sim.cli.serving import plan
+from tangram_sim.cli.serving import plan, simulate, workload
 
 app = typer.Typer(
     help="Serving: plan, simulate and validate inference on unequal GPUs.", no_args_is_help=True
 )
 app.command("plan")(plan.command)
+app.command("simulate")(simulate.command)
+app.add_typer(workload.app, name="workload")

@@ -1,0 +1,65 @@
+"""`tangram serve workload describe`: what a trace asks of a service."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.serving import workload_options as asked
+
+app = typer.Typer(help="Workloads: what requests ask of a service.", no_args_is_help=True)
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE.csv", help="arrival_s, input_tokens, output_tokens[, prefix_id, ...].")
+]
+
+
+@app.command("describe")
+def describe(
+    file: File,
+    where: asked.Where = None,
+    rate: asked.Rate = None,
+    burstiness: asked.Burstiness = 1.0,
+    seed: asked.Seed = 0,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Show rate, burstiness, lengths and shared prefixes of the requests in FILE.csv."""
+    from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.studies.serving_workload import describe_workload
+
+    work = asked.workload_of(file, where, rate, 1, 1, None, 0.0, 1, burstiness, seed)
+    found = describe_workload(work)
+    if as_json:
+        print_json(found.model_dump())
+        return
+    print_line(
+        f"{found.requests:,} requests in {found.span_s:,.4g} s   {found.rate_rps:.4g} a second   "
+        f"busiest minute {found.busiest_minute_rps:.4g} a second   "
+        f"gaps vary by {found.burstiness_cv:.2f} (Poisson: 1)"
+    )
+    print_line()
+    rows = [
+        (
+            words,
+            *(f"{value:,.0f}" for value in (one.mean, one.p50, one.p90, one.p99, one.most)),
+            f"{one.cv:.2f}",
+        )
+        for words, one in (("prompt tokens", found.input_tokens), ("output tokens", found.output_tokens))
+    ]
+    print_table(("", "mean", "p50", "p90", "p99", "most", "variation"), rows, right=(1, 2, 3, 4, 5, 6))
+    parts = [
+        (f"{one.input_tokens:,.0f}", f"{one.output_tokens:,.0f}", f"{one.share * 100:.1f} %")
+        for one in found.types
+    ]
+    print_table(("prompt", "output", "share"), parts, right=(0, 1, 2))
+    if found.prefixes:
+        print_line(
+            f"{found.prefixes:,} shared prefixes, {found.prefix_share * 100:.1f} % of the prompt tokens"
+        )
+    if found.cached_share:
+        print_line(
+            f"{found.cached_share * 100:.1f} % of the prompt tokens are cached, as the trace tells them"
+        )
+    for note in found.notes:
+        print_line(f"note: {note}")

@@ -1,0 +1,71 @@
+"""The rules by which an engine fills its iterations, as numbers; the constants of its policies."""
+
+from dataclasses import dataclass
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.serving.engines import ADMISSION, EXHAUSTION, PREFILL, EngineDefaults
+from tangram_sim.serving.stepcost import KvCapacity
+
+# Two times this near are one: both players add the same seconds in different orders.
+SAME_S = 1e-9
+
+# SGLang (python/sglang/srt/managers/scheduler.py and schedule_policy.py, 0.4 on): the share of the outputs to
+# come that is reserved for running requests falls with every decode step, and is set anew after a retraction.
+FIRST_RATIO = 0.7
+LEAST_RATIO = 0.7 * 0.14
+RATIO_STEPS = 600
+RETRACT_STEPS = 20  # decode steps for which a retraction makes room
+LONGEST_RESERVED = 4096  # output tokens that are reserved for a new request at most
+RATIO_FALL = (FIRST_RATIO - LEAST_RATIO) / RATIO_STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingRules:
+    """One replica's rules: token budget and seats of an iteration, KV blocks, and the three policies."""
+
+    budget_tokens: int
+    seats: int
+    block_tokens: int
+    blocks: int
+    mixed: bool  # prompts share iterations with decoding requests
+    admission: str  # of engines.ADMISSION
+    exhaustion: str  # of engines.EXHAUSTION
+    prefix_cache: bool
+
+    def __post_init__(self) -> None:
+        for name in ("budget_tokens", "seats", "block_tokens", "blocks"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"{name}: {getattr(self, name)} given; 1 at least is wanted")
+        if self.admission not in ADMISSION or self.exhaustion not in EXHAUSTION:
+            raise BadInputError(
+                f"admission {self.admission!r}, exhaustion {self.exhaustion!r}: known are "
+                f"{', '.join(ADMISSION)} and {', '.join(EXHAUSTION)}"
+            )
+        if self.exhaustion == "never" and self.admission != "reserve_longest":
+            raise BadInputError("exhaustion 'never' needs admission 'reserve_longest': blocks would run out")
+
+    @property
+    def reserves(self) -> bool:
+        """Whether a request is given the blocks of its longest context at once."""
+        return self.admission == "reserve_longest"
+
+    def holds(self, tokens: int) -> int:
+        """Blocks of so many tokens."""
+        return -(-tokens // self.block_tokens)
+
+
+def batching_rules(engine: EngineDefaults, capacity: KvCapacity) -> BatchingRules:
+    """The rules of an engine on a replica with so much KV memory.
+
+    A request that decodes takes a token of the budget, so there are no more seats than that.
+    """
+    return BatchingRules(
+        budget_tokens=engine.max_batched_tokens,
+        seats=min(engine.max_sequences, engine.max_batched_tokens),
+        block_tokens=capacity.block_tokens,
+        blocks=capacity.blocks,
+        mixed=engine.prefill == PREFILL[0],
+        admission=engine.admission,
+        exhaustion=engine.exhaustion,
+        prefix_cache=engine.prefix_cache,
+    )

@@ -1,0 +1,71 @@
+"""Prefill and decode on replicas of their own: the prompts first, their KV over a link, then the outputs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim.serving.fleet import FAST, RESUME, FleetReplica, Instance, Played, play
+from tangram_sim.serving.router import Router
+from tangram_sim.serving.shared_link import arrivals_over
+from tangram_sim.serving.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class KvLink:
+    """What lies between prefill and decode: all transfers share `bytes_per_s`; KV bytes of a prompt token."""
+
+    bytes_per_s: float
+    latency_s: float
+    kv_bytes_per_token: float
+
+
+def play_disaggregated(
+    prefill: Sequence[FleetReplica],
+    decode: Sequence[FleetReplica],
+    link: KvLink,
+    workload: Workload,
+    router: Callable[[Workload], Router],
+    *,
+    engine: str = FAST,
+    on_loss: str = RESUME,
+    lag_s: float = 0.0,
+) -> Played:
+    """Play the workload on two pools; `router` makes one router for each.
+
+    A prefill replica delivers the first token and frees the blocks of the prompt (they are staged for
+    sending); the decode replica begins when the prompt's KV has arrived. Instances of the answer are the
+    prefill pool's, then the decode pool's; a request's instance is where it ended.
+    """
+    first = replace(workload, output_tokens=np.ones_like(workload.output_tokens))
+    begun = play(prefill, first, router(first), engine=engine, on_loss=on_loss, lag_s=lag_s)
+    onward = np.flatnonzero(~np.isnan(begun.ledger.finish_s) & (workload.output_tokens > 1))
+    tokens = workload.input_tokens[onward]
+    arrived_s = arrivals_over(
+        begun.ledger.finish_s[onward],
+        link.kv_bytes_per_token * tokens.astype(np.float64),
+        link.bytes_per_s,
+        link.latency_s,
+    )
+    order = np.argsort(arrived_s, kind="stable")
+    onward = onward[order]
+    then = Workload(
+        arrived_s[order],
+        workload.input_tokens[onward],
+        workload.output_tokens[onward],
+        np.full(len(onward), -1, dtype=np.int64),
+        np.zeros(len(onward), dtype=np.int64),
+        np.zeros(len(onward), dtype=np.bool_),
+        np.zeros(len(onward), dtype=np.int64),
+    )
+    book = begun.ledger.of(onward)
+    book.finish_s[:] = np.nan
+    book.imported[:] = True
+    ended = play(decode, then, router(then), engine=engine, on_loss=on_loss, lag_s=lag_s, ledger=book)
+    whole = begun.ledger
+    whole.enter(onward, book)
+    instance = begun.instance
+    instance[onward] = np.where(ended.instance >= 0, ended.instance + len(begun.instances), -1)
+    failed = begun.failed | {int(onward[k]): reason for k, reason in ended.failed.items()}
+    instances: list[Instance] = [*begun.instances, *ended.instances]
+    return Played(workload, whole, instance, failed, instances, max(begun.end_s, ended.end_s))

@@ -1,0 +1,153 @@
+"""The fast player: one replica whose events are arrivals, finishes and exhaustion, not iterations."""
+
+import numpy as np
+
+from tangram_sim.serving.batching import FIRST_RATIO, SAME_S, BatchingRules
+from tangram_sim.serving.engines import ADMISSION, EXHAUSTION
+from tangram_sim.serving.replica import Floats, Ints, Ledger, Replica
+from tangram_sim.serving.stepcost import StepTable
+from tangram_sim.serving.workload import Workload
+
+
+class FastRun:
+    """What all fast replicas of one run share: the book of its requests."""
+
+    def __init__(self, workload: Workload, ledger: Ledger) -> None:
+        from tangram_sim.serving import fast_state as at
+
+        self.at, self._ledger = at, ledger
+        self.book = np.zeros((len(workload), at.BOOK), dtype=np.int64)
+        self.clock = np.full((len(workload), at.CLOCK), np.nan)
+        self.book[:, [at.FOLLOWING, at.BEFORE, at.JOINED]] = -1
+        for column, values in (
+            (at.INPUT, workload.input_tokens),
+            (at.OUTPUT, workload.output_tokens),
+            (at.PREFIX, workload.prefix),
+            (at.PREFIX_TOKENS, workload.prefix_tokens),
+            (at.KEEPS, workload.keeps),
+            (at.GIVEN, workload.cached_tokens),
+        ):
+            self.book[:, column] = values
+        for column, values in self._told():
+            self.book[:, column] = values
+        for column, times in self._times():
+            self.clock[:, column] = times
+
+    def _told(self) -> tuple[tuple[int, Ints], ...]:
+        """Columns of the book that are the ledger's, with the ledger's own."""
+        at, ledger = self.at, self._ledger
+        return (
+            (at.GENERATED, ledger.generated),
+            (at.IMPORTED, ledger.imported.view(np.int8)),
+            (at.PREEMPTIONS, ledger.preemptions),
+            (at.CACHED, ledger.cached),
+            (at.WASTED, ledger.wasted),
+        )
+
+    def _times(self) -> tuple[tuple[int, Floats], ...]:
+        at, ledger = self.at, self._ledger
+        return (at.START, ledger.start_s), (at.FIRST, ledger.first_s), (at.FINISH, ledger.finish_s)
+
+    def write(self) -> None:
+        """Enter into the ledger what became of the requests."""
+        for column, values in self._told():
+            values[:] = self.book[:, column]
+        for column, times in self._times():
+            times[:] = self.clock[:, column]
+
+
+class FastReplica(Replica):
+    """See Replica."""
+
+    def __init__(
+        self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: Ledger, run: FastRun
+    ) -> None:
+        super().__init__(rules, table, workload, ledger)
+        from tangram_sim.serving import fast_kernels, fast_state
+
+        self._kernels, self._places = fast_kernels, fast_state
+        self._book, self._clock = run.book, run.clock
+        counts = np.zeros(fast_state.COUNTS, dtype=np.int64)
+        counts[: fast_state.LRU_TAIL + 1] = -1
+        counts[fast_state.PARTIAL], counts[fast_state.FREE] = -1, rules.blocks
+        prefixes = max(1, workload.prefixes)
+        counts[fast_state.BUDGET : fast_state.CACHING + 1] = (
+            *(rules.budget_tokens, rules.seats, rules.block_tokens, rules.blocks, rules.mixed),
+            *(ADMISSION.index(rules.admission), EXHAUSTION.index(rules.exhaustion), rules.prefix_cache),
+        )
+        slopes = (table.window_tokens, table.score_s, table.mixed_context_s)
+        entries = np.zeros((prefixes, fast_state.ENTRIES), dtype=np.int64)
+        entries[:, [fast_state.FOLLOWING, fast_state.BEFORE]] = -1
+        self._now = fast_state.Now(
+            counts=counts,
+            times=np.array([0.0, np.inf, FIRST_RATIO, 0.0, *slopes], dtype=np.float64),
+            residues=np.zeros(rules.block_tokens, dtype=np.int64),
+            heap=np.zeros(rules.seats, dtype=np.int64),
+            entries=entries,
+            decode=np.array([table.decode_s, table.context_s, table.window_s], dtype=np.float64),
+            rows=np.array([table.row_knots, table.rows_s], dtype=np.float64),
+        )
+
+    def push(self, request: int, ready_s: float) -> None:
+        """See Replica."""
+        places = self._places
+        self._clock[request, places.READY] = ready_s
+        places.append.py_func(self._now.counts, places.PEND_HEAD, self._book, request)
+
+    def push_all(self, requests: Ints, ready_s: Floats) -> None:
+        """See Replica."""
+        self._kernels.push_all(self._now, self._book, self._clock, requests, ready_s)
+
+    def halt_at(self, time_s: float) -> None:
+        """See Replica."""
+        self._now.times[self._places.HALT] = time_s
+
+    def advance(self, until_s: float) -> None:
+        """See Replica."""
+        self._kernels.advance(self._now, self._book, self._clock, until_s)
+
+    def unfinished(self) -> list[int]:
+        """See Replica."""
+        places, book, counts = self._places, self._book, self._now.counts
+        left = []
+        while counts[places.RUN_HEAD] >= 0:
+            one = int(counts[places.RUN_HEAD])
+            places.lose(self._now, book, one)
+            left.append(one)
+        for head in (places.WAIT_HEAD, places.PEND_HEAD):
+            while counts[head] >= 0:
+                one = int(counts[head])
+                places.unlink.py_func(counts, head, book, one)
+                left.append(one)
+                if book[one, places.IMPORTED]:
+                    done = book[one, places.INPUT] + book[one, places.GENERATED] - 1
+                    book[one, places.WASTED] += done - book[one, places.CACHED]
+                    book[one, places.IMPORTED] = 0
+        return left
+
+    def finished_tokens(self, time_s: float) -> int:
+        """See Replica."""
+        counts, places = self._now.counts, self._places
+        # Only the last iteration can have ended later than what the replica was advanced to.
+        ended = self._now.times[places.NOW] <= time_s + SAME_S
+        return int(counts[places.LEFT] + (counts[places.LEFT_LAST] if ended else 0))
+
+    @property
+    def peak_blocks(self) -> int:
+        """See Replica."""
+        return int(self._now.counts[self._places.PEAK])
+
+    @property
+    def busy_s(self) -> float:
+        """See Replica."""
+        return float(self._now.times[self._places.BUSY])
+
+    @property
+    def processed_tokens(self) -> int:
+        """See Replica."""
+        return int(self._now.counts[self._places.PROCESSED])
+
+    @property
+    def events(self) -> int:
+        """See Replica."""
+        return int(self._now.counts[self._places.EVENTS])

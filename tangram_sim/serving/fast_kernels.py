@@ -1,0 +1,473 @@
+"""The compiled loop of the fast player: prompts iteration by iteration, runs of pure decode at one go.
+
+Between a finish, an arrival and the exhaustion of blocks a batch of b requests decodes unchanged, and k steps
+take k a + beta (k C + b k (k - 1) / 2) seconds, C being the sum of contexts: so a run costs the same however
+long it is. Importing this module imports numba, hence it is imported inside functions only.
+"""
+
+import numpy as np
+from numba import njit
+
+from tangram_sim.serving.batching import (
+    FIRST_RATIO,
+    LEAST_RATIO,
+    LONGEST_RESERVED,
+    RATIO_FALL,
+    RETRACT_STEPS,
+    SAME_S,
+)
+from tangram_sim.serving.fast_state import (
+    ADMISSION,
+    ADMITTED,
+    BEFORE,
+    BLOCK,
+    BLOCKS,
+    BUDGET,
+    BUSY,
+    CACHED,
+    CACHING,
+    CHUNK,
+    CONTEXT,
+    DECODING,
+    DONE,
+    ENTRY_BLOCKS,
+    ENTRY_USERS,
+    EVENTS,
+    EXHAUSTION,
+    FINISH,
+    FIRST,
+    FOLLOWING,
+    FREE,
+    GENERATED,
+    GIVEN,
+    HALT,
+    HIT,
+    IDLE,
+    IMPORTED,
+    INPUT,
+    JOINED,
+    KEEPS,
+    LAST_STEP,
+    LEFT,
+    LEFT_LAST,
+    MIXED,
+    MIXED_CONTEXT,
+    NOW,
+    ORDER,
+    OUTPUT,
+    PARTIAL,
+    PEAK,
+    PEND_HEAD,
+    PINNED,
+    PREEMPTIONS,
+    PREFIX,
+    PREFIX_TOKENS,
+    PROCESSED,
+    PROMPT,
+    RATIO,
+    READY,
+    RUN_HEAD,
+    RUN_TAIL,
+    RUNNING,
+    SCORE,
+    SEATS,
+    SHARED,
+    START,
+    STEPS,
+    WAIT_HEAD,
+    WINDOW,
+    Floats,
+    Ints,
+    Now,
+    append,
+    holds,
+    join,
+    leave,
+    longest,
+    lose,
+    own_blocks,
+    pin,
+    prepend,
+    settle,
+    share,
+    take,
+    tokens_of,
+    unlink,
+)
+
+
+@njit(cache=True)
+def need(now: Now) -> int:
+    """Blocks that decoding requests take in the next iteration."""
+    if now.counts[ADMISSION] == 2:
+        return 0
+    return int(now.residues[-now.counts[STEPS] % now.counts[BLOCK]])
+
+
+@njit(cache=True)
+def available(now: Now) -> int:
+    """Blocks that are free, or idle prefixes'."""
+    return int(now.counts[FREE] + now.counts[IDLE])
+
+
+@njit(cache=True)
+def run_s(
+    steps: int, batch: int, tokens: float, first_s: float, slope_s: float, window_s: float, bend: float
+) -> float:
+    """Seconds of so many iterations of pure decode of contexts that sum to `tokens` at first.
+
+    An iteration takes first_s + slope_s x contexts + window_s x contexts up to `bend`.
+    """
+    half = 0.5 * batch * steps * (steps - 1.0)
+    seconds = steps * first_s + slope_s * (steps * tokens + half)
+    if window_s != 0.0:
+        inside = min(float(steps), max(0.0, np.ceil((bend - tokens) / batch)))
+        summed = inside * tokens + 0.5 * batch * inside * (inside - 1.0) + (steps - inside) * bend
+        seconds += window_s * summed
+    return float(seconds)
+
+
+@njit(cache=True)
+def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> float:
+    """Seconds of an iteration with prompts in it."""
+    knots, values, x = now.rows[0], now.rows[1], float(rows + decodes)
+    last = len(knots) - 1
+    if x <= knots[0]:
+        seconds = values[0]
+    elif x >= knots[last]:
+        seconds = values[last]
+    else:
+        place = np.searchsorted(knots, x, side="right") - 1
+        slope = (values[place + 1] - values[place]) / (knots[place + 1] - knots[place])
+        seconds = slope * (x - knots[place]) + values[place]
+    return float(seconds + now.times[SCORE] * scores + now.times[MIXED_CONTEXT] * contexts)
+
+
+@njit(cache=True)
+def preempt(now: Now, book: Ints, one: int) -> None:
+    """A running request goes back to the queue; the caller puts it there."""
+    lose(now, book, one)
+    book[one, PREEMPTIONS] += 1
+
+
+@njit(cache=True)
+def retract(now: Now, book: Ints) -> None:
+    """SGLang's rule: those with the fewest outputs go to the end of the queue until there is room again."""
+    counts = now.counts
+    while True:
+        room = available(now) * now.counts[BLOCK]
+        enough = need(now) <= available(now) and room >= RETRACT_STEPS * counts[DECODING]
+        if counts[DECODING] <= 1 or enough:
+            break
+        victim, fewest, prompt = -1, 0, 0
+        one = counts[RUN_TAIL]
+        while one >= 0:
+            if book[one, JOINED] >= 0:
+                outputs = book[one, GENERATED] + counts[STEPS] - book[one, JOINED]
+                longer = outputs == fewest and book[one, INPUT] > prompt
+                if victim < 0 or outputs < fewest or longer:
+                    victim, fewest, prompt = one, outputs, book[one, INPUT]
+            one = book[one, BEFORE]
+        preempt(now, book, victim)
+        append(counts, WAIT_HEAD, book, victim)
+    given, most = 0, 0
+    one = counts[RUN_HEAD]
+    while one >= 0:
+        if book[one, JOINED] >= 0:
+            given += book[one, GENERATED] + counts[STEPS] - book[one, JOINED]
+            most += book[one, OUTPUT]
+        one = book[one, FOLLOWING]
+    now.times[RATIO] = min(1.0, (given + RETRACT_STEPS * counts[DECODING]) / most)
+
+
+@njit(cache=True)
+def make_room(now: Now, book: Ints) -> bool:
+    """Give every decoding request the block of its next token; True if some request had to go for it."""
+    preempted = need(now) > available(now)
+    if preempted and now.counts[EXHAUSTION] == 1:
+        retract(now, book)
+    while need(now) > available(now):
+        one = now.counts[RUN_TAIL]
+        preempt(now, book, one)
+        prepend(now.counts, WAIT_HEAD, book, one)
+    take(now, need(now))
+    return preempted
+
+
+@njit(cache=True)
+def admit_imported(now: Now, book: Ints, clock: Floats) -> None:
+    """Requests whose KV has arrived from elsewhere decode at once, if there is room for their next token."""
+    counts = now.counts
+    while counts[WAIT_HEAD] >= 0 and counts[RUNNING] < now.counts[SEATS]:
+        one = counts[WAIT_HEAD]
+        if not book[one, IMPORTED]:
+            return
+        done = book[one, INPUT] + book[one, GENERATED] - 1
+        whole = now.counts[ADMISSION] == 2
+        wanted = holds(now, longest(book, one) if whole else done + 1)
+        if wanted + need(now) > available(now):
+            return
+        take(now, wanted if whole else holds(now, done))
+        seat(now, book, clock, one, done, book[one, CACHED])
+        book[one, DONE] = done
+        join(now, book, one)
+
+
+@njit(cache=True)
+def seat(now: Now, book: Ints, clock: Floats, one: int, prompt: int, hit: int) -> None:
+    """Move the head of the queue to the running ones."""
+    counts = now.counts
+    unlink(counts, WAIT_HEAD, book, one)
+    append(counts, RUN_HEAD, book, one)
+    counts[RUNNING] += 1
+    book[one, ORDER] = counts[ADMITTED]
+    counts[ADMITTED] += 1
+    book[one, PROMPT], book[one, HIT] = prompt, hit
+    book[one, JOINED] = -1
+    if np.isnan(clock[one, START]):
+        clock[one, START] = now.times[NOW]
+
+
+@njit(cache=True)
+def admitted(now: Now, book: Ints, clock: Floats) -> bool:
+    """Let the request at the head of the queue in; False while it must wait."""
+    counts, one = now.counts, now.counts[WAIT_HEAD]
+    if book[one, IMPORTED]:
+        return False
+    prompt, prefix = book[one, INPUT] + book[one, GENERATED], book[one, PREFIX]
+    whole = holds(now, longest(book, one) if now.counts[ADMISSION] == 2 else prompt)
+    shared, claimed = 0, 0
+    if now.counts[CACHING] == 1 and prefix >= 0 and now.entries[prefix, ENTRY_BLOCKS] > 0:
+        reusable = min(book[one, PREFIX_TOKENS], prompt - 1) // now.counts[BLOCK]
+        shared = min(reusable, now.entries[prefix, ENTRY_BLOCKS])
+        if shared > 0 and now.entries[prefix, ENTRY_USERS] == 0:
+            claimed = now.entries[prefix, ENTRY_BLOCKS]
+        if claimed > 0 and whole - shared + claimed > available(now):
+            shared, claimed = 0, 0
+    blocks = whole - shared
+    if blocks + claimed > available(now):
+        return False
+    if now.counts[ADMISSION] == 1 and counts[RUNNING] > 0:
+        ahead = 0
+        other = counts[RUN_HEAD]
+        while other >= 0:
+            ahead += book[other, OUTPUT] - book[other, GENERATED]
+            if book[other, JOINED] >= 0:
+                ahead -= counts[STEPS] - book[other, JOINED]
+            other = book[other, FOLLOWING]
+        outputs = book[one, OUTPUT] - book[one, GENERATED]
+        wanted = prompt - shared * now.counts[BLOCK] + min(outputs, LONGEST_RESERVED)
+        if wanted + now.times[RATIO] * ahead >= (available(now) - claimed) * now.counts[BLOCK]:
+            return False
+    if shared > 0:
+        pin(now, prefix)
+    take(now, blocks)
+    hit = max(shared * now.counts[BLOCK], min(book[one, GIVEN], prompt - 1))
+    seat(now, book, clock, one, prompt, hit)
+    book[one, DONE], book[one, SHARED], book[one, PINNED] = hit, shared, shared > 0
+    book[one, CACHED] = hit
+    return True
+
+
+@njit(cache=True)
+def finish_due(now: Now, book: Ints, clock: Floats) -> None:
+    """Decoding requests that have delivered their last token leave."""
+    while now.counts[DECODING] > 0 and book[now.heap[0], LAST_STEP] <= now.counts[STEPS]:
+        one = now.heap[0]
+        clock[one, FINISH] = now.times[NOW]
+        now.counts[LEFT_LAST] += longest(book, one) + 1
+        if book[one, KEEPS]:
+            share(now, book, one, tokens_of(now, book, one))
+        blocks = own_blocks(now, book, one)
+        settle(now, book, one)
+        leave(now, book, one, blocks)
+
+
+@njit(cache=True)
+def deliver_first(now: Now, book: Ints, clock: Floats, one: int) -> None:
+    """A prompt is through: its output token is ready, and the request decodes or leaves."""
+    share(now, book, one, book[one, PREFIX_TOKENS])
+    book[one, GENERATED] += 1
+    if book[one, GENERATED] == 1:
+        clock[one, FIRST] = now.times[NOW]
+    if book[one, GENERATED] < book[one, OUTPUT]:
+        join(now, book, one)
+        return
+    clock[one, FINISH] = now.times[NOW]
+    now.counts[LEFT_LAST] += longest(book, one) + 1
+    if book[one, KEEPS]:
+        share(now, book, one, book[one, DONE])
+    leave(now, book, one, own_blocks(now, book, one))
+
+
+@njit(cache=True)
+def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: bool) -> tuple[int, float]:
+    """Iterations of pure decode, and their seconds, until there is an event; none: the replica is halted.
+
+    Events: a request finishes, one arrives, blocks or time run out.
+    The blocks of the first of them are taken already. What was preempted for them may let others in next.
+    """
+    counts, times = now.counts, now.times
+    batch = counts[DECODING]
+    steps = book[now.heap[0], LAST_STEP] - counts[STEPS]
+    if preempted or (now.counts[ADMISSION] == 1 and counts[WAIT_HEAD] >= 0):
+        steps = 1  # the share that is reserved falls with every step: the next one may be let in, too
+    size = now.counts[BLOCK]
+    if now.counts[ADMISSION] != 2 and batch * (steps // size + 1) > available(now):
+        left, most = available(now), 1
+        most += size * (left // batch)
+        left -= batch * (left // batch)
+        while most < steps:
+            left -= now.residues[-(counts[STEPS] + most) % size]
+            if left < 0:
+                break
+            most += 1
+        steps = min(steps, most)
+    end_s = until_s
+    if counts[WAIT_HEAD] < 0 and counts[PEND_HEAD] >= 0:
+        end_s = min(end_s, clock[counts[PEND_HEAD], READY])
+    tokens, bend = float(counts[CONTEXT] + batch), batch * times[WINDOW]
+    first_s, slope_s, window_s = now.decode[0, batch], now.decode[1, batch], now.decode[2, batch]
+    now_s, halt_s = times[NOW], times[HALT]
+    seconds = run_s(steps, batch, tokens, first_s, slope_s, window_s, bend)
+    if now_s + seconds + SAME_S >= end_s:
+        # The first iteration whose end is not before `end_s`.
+        low, high = 0, steps
+        while high - low > 1:
+            middle = (low + high) // 2
+            if now_s + run_s(middle, batch, tokens, first_s, slope_s, window_s, bend) + SAME_S >= end_s:
+                high = middle
+            else:
+                low = middle
+        steps = high
+        seconds = run_s(steps, batch, tokens, first_s, slope_s, window_s, bend)
+    if now_s + seconds > halt_s:
+        low, high = 0, steps
+        while high - low > 1:
+            middle = (low + high) // 2
+            if now_s + run_s(middle, batch, tokens, first_s, slope_s, window_s, bend) > halt_s:
+                high = middle
+            else:
+                low = middle
+        steps = low
+        seconds = run_s(steps, batch, tokens, first_s, slope_s, window_s, bend)
+    return steps, seconds
+
+
+@njit(cache=True)
+def decode_run(now: Now, book: Ints, clock: Floats, until_s: float, preempted: bool) -> bool:
+    """As many iterations of pure decode as pass without an event; False if the replica vanishes instead."""
+    counts, times, size = now.counts, now.times, now.counts[BLOCK]
+    steps, seconds = run_length(now, book, clock, until_s, preempted)
+    times[RATIO] = max(LEAST_RATIO, times[RATIO] - max(1, steps) * RATIO_FALL)
+    if steps == 0:
+        times[NOW] = times[HALT]
+        return False
+    if now.counts[ADMISSION] != 2:
+        # Every block size steps each request takes one block; what is left is counted step by step.
+        more = counts[DECODING] * ((steps - 1) // size)
+        for step in range(counts[STEPS] + steps - (steps - 1) % size, counts[STEPS] + steps):
+            more += now.residues[-step % size]
+        take(now, more)
+    times[NOW] += seconds
+    times[BUSY] += seconds
+    counts[PROCESSED] += steps * counts[DECODING]
+    counts[PEAK] = max(counts[PEAK], now.counts[BLOCKS] - available(now))
+    counts[STEPS] += steps
+    counts[CONTEXT] += steps * counts[DECODING]
+    finish_due(now, book, clock)
+    return True
+
+
+@njit(cache=True)
+def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
+    """One iteration with prompts, or a run of pure decode; False if the replica vanishes before its end."""
+    counts, times = now.counts, now.times
+    counts[EVENTS] += 1
+    counts[LEFT] += counts[LEFT_LAST]
+    counts[LEFT_LAST] = 0
+    admit_imported(now, book, clock)
+    mixed = now.counts[MIXED] == 1
+    budget, preempted, decodes = now.counts[BUDGET], False, 0
+    if mixed:
+        preempted = make_room(now, book)
+        decodes = counts[DECODING]
+        budget -= decodes
+    rows, scores = 0, 0.0
+    first, begun = -1, counts[PARTIAL]  # newly admitted requests are the last ones that run
+    if begun >= 0:
+        book[begun, CHUNK] = min(book[begun, PROMPT] - book[begun, DONE], budget)
+        budget -= book[begun, CHUNK]
+        rows += book[begun, CHUNK]
+        scores += book[begun, CHUNK] * (book[begun, DONE] + 0.5 * book[begun, CHUNK])
+    while not preempted and budget > 0 and counts[WAIT_HEAD] >= 0 and counts[RUNNING] < now.counts[SEATS]:
+        one = counts[WAIT_HEAD]
+        if not admitted(now, book, clock):
+            break
+        if first < 0:
+            first = one
+        book[one, CHUNK] = min(book[one, PROMPT] - book[one, DONE], budget)
+        budget -= book[one, CHUNK]
+        rows += book[one, CHUNK]
+        scores += book[one, CHUNK] * (book[one, DONE] + 0.5 * book[one, CHUNK])
+    if rows == 0:
+        if not mixed:
+            preempted = make_room(now, book)
+        return counts[DECODING] == 0 or decode_run(now, book, clock, until_s, preempted)
+    seconds = mixed_s(now, rows, scores, decodes, counts[CONTEXT] + decodes if mixed else 0)
+    if times[NOW] + seconds > times[HALT]:
+        times[NOW] = times[HALT]
+        return False
+    times[NOW] += seconds
+    times[BUSY] += seconds
+    counts[PROCESSED] += rows + decodes
+    counts[PEAK] = max(counts[PEAK], now.counts[BLOCKS] - available(now))
+    if decodes > 0:
+        counts[STEPS] += 1
+        counts[CONTEXT] += decodes
+        finish_due(now, book, clock)
+    counts[PARTIAL] = -1
+    if begun >= 0:
+        worked_on(now, book, clock, begun)
+    while first >= 0:
+        behind = book[first, FOLLOWING]
+        worked_on(now, book, clock, first)
+        first = behind
+    return True
+
+
+@njit(cache=True)
+def worked_on(now: Now, book: Ints, clock: Floats, one: int) -> None:
+    """A chunk of a prompt is through."""
+    book[one, DONE] += book[one, CHUNK]
+    if book[one, DONE] == book[one, PROMPT]:
+        deliver_first(now, book, clock, one)
+    else:
+        now.counts[PARTIAL] = one
+
+
+@njit(cache=True)
+def advance(now: Now, book: Ints, clock: Floats, until_s: float) -> None:
+    """Run all iterations that start before `until_s`, at the latest until the replica is halted."""
+    counts, times = now.counts, now.times
+    until_s = min(until_s, times[HALT])
+    while True:
+        while counts[PEND_HEAD] >= 0 and clock[counts[PEND_HEAD], READY] <= times[NOW] + SAME_S:
+            one = counts[PEND_HEAD]
+            unlink(counts, PEND_HEAD, book, one)
+            append(counts, WAIT_HEAD, book, one)
+        if counts[RUN_HEAD] < 0 and counts[WAIT_HEAD] < 0:
+            times[RATIO] = FIRST_RATIO
+            if counts[PEND_HEAD] < 0 or clock[counts[PEND_HEAD], READY] + SAME_S >= until_s:
+                return
+            times[NOW] = clock[counts[PEND_HEAD], READY]
+        elif times[NOW] + SAME_S >= until_s or not iterate(now, book, clock, until_s):
+            return
+
+
+@njit(cache=True)
+def push_all(now: Now, book: Ints, clock: Floats, requests: Ints, ready_s: Floats) -> None:
+    """Requests that may be scheduled from these times on."""
+    for k in range(len(requests)):
+        clock[requests[k], READY] = ready_s[k]
+        append(now.counts, PEND_HEAD, book, requests[k])

@@ -1,0 +1,262 @@
+"""The state of the fast player as arrays, and what compiled code does to them: queues, heap, prefixes.
+
+A request is in one queue of one replica at a time, so that links of all queues are two columns by request.
+Importing this module imports numba, hence it is imported inside functions only.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Places in `Now.counts`. Heads and tails of queues hold requests, or prefixes (LRU), -1 where empty.
+PEND_HEAD, PEND_TAIL, WAIT_HEAD, WAIT_TAIL, RUN_HEAD, RUN_TAIL, LRU_HEAD, LRU_TAIL = range(8)
+RUNNING, DECODING, STEPS, CONTEXT, FREE, IDLE, PARTIAL, ADMITTED, PEAK, PROCESSED, EVENTS = range(8, 19)
+# Tokens of requests that are through: by the last iteration but one, and in the last.
+LEFT, LEFT_LAST = range(19, 21)
+# The rules.
+BUDGET, SEATS, BLOCK, BLOCKS, MIXED, ADMISSION, EXHAUSTION, CACHING = range(21, 29)
+COUNTS = 29
+# Places in `Now.times`; the last three are of the step table.
+NOW, HALT, RATIO, BUSY, WINDOW, SCORE, MIXED_CONTEXT = range(7)
+TIMES = 7
+# Columns of links in queues, of requests and of prefixes.
+FOLLOWING, BEFORE = range(2)
+# Further columns of `Now.entries`, by prefix; no blocks: not cached.
+ENTRY_BLOCKS, ENTRY_USERS = range(2, 4)
+ENTRIES = 4
+# Columns of a book of requests: the workload's, the ledger's, and where a request stands.
+INPUT, OUTPUT, PREFIX, PREFIX_TOKENS, KEEPS, GIVEN = range(2, 8)
+GENERATED, IMPORTED, PREEMPTIONS, CACHED, WASTED = range(8, 13)
+# JOINED: the step at which it began to decode, negative while it does not. PLACE: in the heap.
+PROMPT, DONE, JOINED, HIT, SHARED, PINNED, ORDER, LAST_STEP, PLACE, CHUNK = range(13, 23)
+BOOK = 23
+# Columns of the clock of requests.
+START, FIRST, FINISH, READY = range(4)
+CLOCK = 4
+
+
+class Now(NamedTuple):
+    """One replica. Few arrays, since each costs time in every call of compiled code.
+
+    `steps` counts iterations in which requests decoded: a request that joined at step D with `done` tokens
+    has done + steps - D now. `residues[(done - D) mod block]` requests need a block when they and the
+    steps meet at a multiple of the block size. `heap` holds decoding requests by their last step.
+    """
+
+    counts: Ints
+    times: Floats
+    residues: Ints
+    heap: Ints
+    entries: Ints  # [prefixes, ENTRIES]
+    decode: Floats  # rows decode_s, context_s, window_s of the step table, by batch
+    rows: Floats  # row_knots and rows_s of the step table
+
+
+@njit(cache=True)
+def append(counts: Ints, head: int, links: Ints, item: int) -> None:
+    """Put `item` at the end of the queue whose head and tail stand at `head` and `head + 1`."""
+    tail = counts[head + 1]
+    links[item, FOLLOWING], links[item, BEFORE] = -1, tail
+    if tail < 0:
+        counts[head] = item
+    else:
+        links[tail, FOLLOWING] = item
+    counts[head + 1] = item
+
+
+@njit(cache=True)
+def prepend(counts: Ints, head: int, links: Ints, item: int) -> None:
+    """Put `item` at the front."""
+    first = counts[head]
+    links[item, FOLLOWING], links[item, BEFORE] = first, -1
+    if first < 0:
+        counts[head + 1] = item
+    else:
+        links[first, BEFORE] = item
+    counts[head] = item
+
+
+@njit(cache=True)
+def unlink(counts: Ints, head: int, links: Ints, item: int) -> None:
+    """Take `item` out."""
+    ahead, behind = links[item, BEFORE], links[item, FOLLOWING]
+    if ahead < 0:
+        counts[head] = behind
+    else:
+        links[ahead, FOLLOWING] = behind
+    if behind < 0:
+        counts[head + 1] = ahead
+    else:
+        links[behind, BEFORE] = ahead
+
+
+@njit(cache=True)
+def sooner(book: Ints, one: int, other: int) -> bool:
+    """Whether `one` leaves before `other`: by step, then by admission."""
+    if book[one, LAST_STEP] != book[other, LAST_STEP]:
+        return bool(book[one, LAST_STEP] < book[other, LAST_STEP])
+    return bool(book[one, ORDER] < book[other, ORDER])
+
+
+@njit(cache=True)
+def sift(heap: Ints, size: int, book: Ints, place: int) -> None:
+    """Move the request at `place` up or down to where it belongs."""
+    item = heap[place]
+    while place > 0 and sooner(book, item, heap[(place - 1) // 2]):
+        above = (place - 1) // 2
+        heap[place] = heap[above]
+        book[heap[place], PLACE] = place
+        place = above
+    while True:
+        below = 2 * place + 1
+        if below >= size:
+            break
+        if below + 1 < size and sooner(book, heap[below + 1], heap[below]):
+            below += 1
+        if not sooner(book, heap[below], item):
+            break
+        heap[place] = heap[below]
+        book[heap[place], PLACE] = place
+        place = below
+    heap[place] = item
+    book[item, PLACE] = place
+
+
+@njit(cache=True)
+def holds(now: Now, tokens: int) -> int:
+    """Blocks of so many tokens."""
+    return int(-(-tokens // now.counts[BLOCK]))
+
+
+@njit(cache=True)
+def tokens_of(now: Now, book: Ints, one: int) -> int:
+    """Tokens of a running request whose KV is in memory."""
+    if book[one, JOINED] >= 0:
+        return int(book[one, DONE] + now.counts[STEPS] - book[one, JOINED])
+    return int(book[one, DONE])
+
+
+@njit(cache=True)
+def longest(book: Ints, one: int) -> int:
+    """Tokens of a request at its end: all but its last output token."""
+    return int(book[one, INPUT] + book[one, OUTPUT] - 1)
+
+
+@njit(cache=True)
+def own_blocks(now: Now, book: Ints, one: int) -> int:
+    """Blocks of a running request that are not the prefix cache's."""
+    if now.counts[ADMISSION] == 2:
+        tokens = longest(book, one)
+    elif book[one, JOINED] >= 0:
+        tokens = tokens_of(now, book, one)
+    else:
+        tokens = book[one, PROMPT]
+    return int(holds(now, tokens) - book[one, SHARED])
+
+
+@njit(cache=True)
+def take(now: Now, blocks: int) -> None:
+    """Use so many blocks; idle prefixes go, least recently used first, as far as they must."""
+    counts = now.counts
+    counts[FREE] -= blocks
+    while counts[FREE] < 0 and counts[LRU_HEAD] >= 0:
+        prefix = counts[LRU_HEAD]
+        unlink(counts, LRU_HEAD, now.entries, prefix)
+        counts[FREE] += now.entries[prefix, ENTRY_BLOCKS]
+        counts[IDLE] -= now.entries[prefix, ENTRY_BLOCKS]
+        now.entries[prefix, ENTRY_BLOCKS] = 0
+
+
+@njit(cache=True)
+def pin(now: Now, prefix: int) -> None:
+    """One more request uses a cached prefix."""
+    if now.entries[prefix, ENTRY_USERS] == 0 and now.entries[prefix, ENTRY_BLOCKS] > 0:
+        unlink(now.counts, LRU_HEAD, now.entries, prefix)
+        now.counts[IDLE] -= now.entries[prefix, ENTRY_BLOCKS]
+    now.entries[prefix, ENTRY_USERS] += 1
+
+
+@njit(cache=True)
+def share(now: Now, book: Ints, one: int, tokens: int) -> None:
+    """The first `tokens` of a request, in whole blocks, become the cache's, as far as it lacks them."""
+    prefix, blocks = book[one, PREFIX], tokens // now.counts[BLOCK]
+    if now.counts[CACHING] == 0 or prefix < 0 or blocks == 0:
+        return
+    known = now.entries[prefix, ENTRY_BLOCKS]
+    if blocks <= known or (known > 0 and not book[one, PINNED]):
+        return
+    if not book[one, PINNED]:
+        pin(now, prefix)
+        book[one, PINNED] = True
+    now.entries[prefix, ENTRY_BLOCKS] = blocks
+    book[one, SHARED] += blocks - known
+
+
+@njit(cache=True)
+def join(now: Now, book: Ints, one: int) -> None:
+    """A running request decodes from the next iteration on; `done` tokens are in memory."""
+    counts, step = now.counts, now.counts[STEPS]
+    book[one, JOINED] = step
+    book[one, LAST_STEP] = step + book[one, OUTPUT] - book[one, GENERATED]
+    now.residues[(book[one, DONE] - step) % now.counts[BLOCK]] += 1
+    counts[CONTEXT] += book[one, DONE]
+    now.heap[counts[DECODING]] = one
+    counts[DECODING] += 1
+    sift(now.heap, counts[DECODING], book, counts[DECODING] - 1)
+
+
+@njit(cache=True)
+def settle(now: Now, book: Ints, one: int) -> None:
+    """A decoding request stops: what the steps since it joined have made of it is written down."""
+    counts, heap = now.counts, now.heap
+    if book[one, JOINED] < 0:
+        return
+    size = now.counts[BLOCK]
+    now.residues[(book[one, DONE] - book[one, JOINED]) % size] -= 1
+    passed = counts[STEPS] - book[one, JOINED]
+    book[one, DONE] += passed
+    book[one, GENERATED] += passed
+    counts[CONTEXT] -= book[one, DONE]
+    counts[DECODING] -= 1
+    place = book[one, PLACE]
+    if place < counts[DECODING]:
+        moved = heap[counts[DECODING]]
+        heap[place] = moved
+        book[moved, PLACE] = place
+        sift(heap, counts[DECODING], book, place)
+    book[one, JOINED] = -2
+
+
+@njit(cache=True)
+def leave(now: Now, book: Ints, one: int, blocks: int) -> None:
+    """A request that has settled gives its `blocks` back, and its place."""
+    counts = now.counts
+    unlink(counts, RUN_HEAD, book, one)
+    counts[RUNNING] -= 1
+    counts[FREE] += blocks
+    book[one, JOINED] = -1
+    if counts[PARTIAL] == one:
+        counts[PARTIAL] = -1
+    if book[one, PINNED]:
+        prefix = book[one, PREFIX]
+        book[one, PINNED] = False
+        now.entries[prefix, ENTRY_USERS] -= 1
+        if now.entries[prefix, ENTRY_USERS] == 0:
+            append(counts, LRU_HEAD, now.entries, prefix)
+            counts[IDLE] += now.entries[prefix, ENTRY_BLOCKS]
+    book[one, SHARED] = 0
+
+
+@njit(cache=True)
+def lose(now: Now, book: Ints, one: int) -> None:
+    """A running request loses its blocks and what was worked on for it."""
+    blocks = own_blocks(now, book, one)
+    settle(now, book, one)
+    book[one, WASTED] += book[one, DONE] - book[one, HIT]
+    book[one, IMPORTED] = False
+    leave(now, book, one, blocks)

@@ -1,0 +1,210 @@
+"""A fleet: replicas that come and go on one clock, a router, and what becomes of every request."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from math import inf
+
+import numpy as np
+
+from tangram_sim.errors import unknown_name
+from tangram_sim.serving.batching import SAME_S, BatchingRules
+from tangram_sim.serving.replica import Ledger, Replica
+from tangram_sim.serving.router import Router
+from tangram_sim.serving.stepcost import StepTable
+from tangram_sim.serving.workload import Ints, Workload
+
+FAST, REFERENCE = "fast", "reference"
+RESUME, FAIL = "resume", "fail"
+# Why a request was not served.
+TOO_LONG, NO_REPLICA, LOST = "longer than any replica's KV memory", "no replica left", "lost with its replica"
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A replica is there from `up_s` until `down_s`; requests go to it from `boot_s` after it came up."""
+
+    up_s: float = 0.0
+    down_s: float = inf
+    boot_s: float = 0.0
+
+
+ALWAYS = (Presence(),)
+
+
+@dataclass(frozen=True)
+class FleetReplica:
+    """A replica of a fleet: its rules and step table, its price, and when it is there."""
+
+    name: str
+    rules: BatchingRules
+    table: StepTable
+    usd_per_hour: float = 0.0
+    presences: tuple[Presence, ...] = ALWAYS
+    notice_s: float = 0.0  # before it goes the router hears of it and sends nothing more
+
+
+@dataclass
+class Instance:
+    """One presence of one replica of the fleet."""
+
+    given: FleetReplica
+    presence: Presence
+    player: Replica
+    unseen: deque[tuple[float, int]] = field(default_factory=deque)  # sent, but not yet known to the router
+    sent_tokens: int = 0  # known to the router
+
+    def takes(self, time_s: float) -> bool:
+        """Whether the router may send it a request."""
+        begins = self.presence.up_s + self.presence.boot_s
+        return begins <= time_s + SAME_S and time_s < self.presence.down_s - self.given.notice_s
+
+    def holds(self, tokens: int) -> bool:
+        """Whether a request of so many tokens at its end fits its KV memory."""
+        return self.given.rules.holds(tokens) <= self.given.rules.blocks
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run: the ledger, where each request ended (-1: nowhere), why some failed, the last finish."""
+
+    workload: Workload
+    ledger: Ledger
+    instance: Ints
+    failed: dict[int, str]
+    instances: list[Instance]
+    end_s: float
+
+
+def play(
+    fleet: Sequence[FleetReplica],
+    workload: Workload,
+    router: Router,
+    *,
+    engine: str = FAST,
+    on_loss: str = RESUME,
+    lag_s: float = 0.0,
+    ledger: Ledger | None = None,
+) -> Played:
+    """Play the workload on the fleet.
+
+    `ledger` may hold requests that are under way already (their first tokens from elsewhere). An instance
+    that goes loses what runs on it: with `on_loss` resume the router sends it on, tokens delivered stay
+    delivered and their KV is computed again; with fail it has failed. The router sees loads of `lag_s` ago.
+    """
+    book = Ledger.empty(len(workload)) if ledger is None else ledger
+    players, write = _players(engine, workload, book)
+    instances = [Instance(given, presence, players(given)) for given in fleet for presence in given.presences]
+    run = _Run(workload, router, on_loss, lag_s, book, instances)
+    run.play()
+    write()
+    ends = book.finish_s[~np.isnan(book.finish_s)]
+    return Played(workload, book, run.instance, run.failed, instances, float(ends.max(initial=0.0)))
+
+
+def _players(
+    engine: str, workload: Workload, ledger: Ledger
+) -> tuple[Callable[[FleetReplica], Replica], Callable[[], None]]:
+    """What makes the player of a replica, and what completes the ledger at the end."""
+    if engine == REFERENCE:
+        from tangram_sim.serving.reference import ReferenceReplica
+
+        return lambda given: ReferenceReplica(given.rules, given.table, workload, ledger), lambda: None
+    if engine != FAST:
+        raise unknown_name("engine of the simulator", engine, (FAST, REFERENCE))
+    from tangram_sim.serving.fast import FastReplica, FastRun
+
+    shared = FastRun(workload, ledger)
+    return lambda given: FastReplica(given.rules, given.table, workload, ledger, shared), shared.write
+
+
+class _Run:
+    """One run while it lasts."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        router: Router,
+        on_loss: str,
+        lag_s: float,
+        ledger: Ledger,
+        instances: list[Instance],
+    ) -> None:
+        self.workload, self.router, self.on_loss, self.lag_s = workload, router, on_loss, lag_s
+        self.ledger, self.instances = ledger, instances
+        self.instance = np.full(len(workload), -1, dtype=np.int64)
+        self.failed: dict[int, str] = {}
+        self.tokens = workload.input_tokens + workload.output_tokens
+        self.events: list[tuple[float, int, int]] = []  # time; departures (0) before requests (1); which
+        self.now_s = 0.0
+
+    def play(self) -> None:
+        """Requests and departures in the order of time, then every instance to its end."""
+        steady = all(one.presence == Presence() for one in self.instances)
+        longest = int(self.tokens.max(initial=1)) - 1
+        if steady and not self.router.sees_load and all(one.holds(longest) for one in self.instances):
+            self._route_beforehand()
+        else:
+            self._route_in_time()
+        for one in self.instances:
+            one.player.advance(inf)
+
+    def _route_beforehand(self) -> None:
+        """Nothing comes or goes and the router asks for no loads: each instance plays on its own."""
+        self.instance[:] = self.router.choose_all(len(self.workload), range(len(self.instances)))
+        for place, one in enumerate(self.instances):
+            mine = np.flatnonzero(self.instance == place)
+            one.player.push_all(mine, self.workload.arrival_s[mine] + one.given.table.request_s)
+
+    def _route_in_time(self) -> None:
+        for place, one in enumerate(self.instances):
+            one.player.halt_at(one.presence.down_s)
+            if one.presence.down_s < inf:
+                self.events.append((one.presence.down_s, 0, place))
+        self.events += [(float(at), 1, request) for request, at in enumerate(self.workload.arrival_s)]
+        heapify(self.events)
+        while self.events:
+            self.now_s, kind, which = heappop(self.events)
+            if kind:
+                self._route(which)
+            else:
+                self._depart(self.instances[which])
+
+    def _depart(self, one: Instance) -> None:
+        """An instance goes: what is still there is sent on, or has failed."""
+        one.player.advance(self.now_s)
+        for request in one.player.unfinished():
+            self.instance[request] = -1
+            if self.on_loss == RESUME:
+                self._route(request)
+            else:
+                self.failed[request] = LOST
+
+    def _route(self, request: int) -> None:
+        """Send a request to an instance, or keep it until one is there, or give it up."""
+        tokens = int(self.tokens[request])
+        fitting = [place for place, one in enumerate(self.instances) if one.holds(tokens - 1)]
+        able = [place for place in fitting if self.instances[place].takes(self.now_s)]
+        if not able:
+            coming = [self.instances[place].presence for place in fitting]
+            ready = [one.up_s + one.boot_s for one in coming if one.up_s + one.boot_s > self.now_s]
+            if ready:
+                heappush(self.events, (min(ready), 1, request))
+            else:
+                self.failed[request] = NO_REPLICA if fitting else TOO_LONG
+            return
+        place = self.router.choose(request, able, self._outstanding)
+        self.instance[request] = place
+        one = self.instances[place]
+        if self.router.sees_load:
+            one.unseen.append((self.now_s, tokens))
+        one.player.push(request, self.now_s + one.given.table.request_s)
+
+    def _outstanding(self, place: int) -> int:
+        """Tokens an instance was sent and has not finished, as of `lag_s` ago."""
+        one, seen_s = self.instances[place], self.now_s - self.lag_s
+        one.player.advance(seen_s)
+        while one.unseen and one.unseen[0][0] <= seen_s + SAME_S:
+            one.sent_tokens += one.unseen.popleft()[1]
+        return one.sent_tokens - one.player.finished_tokens(seen_s)

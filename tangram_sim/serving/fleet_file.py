@@ -1,0 +1,343 @@
+"""Reading a fleet: which replicas of which model on which GPUs, at what price, with which engine.
+
+A replica is priced by the cost layer from its GPUs, or by coefficients of the user's own (`costs`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.serving.batching import BatchingRules, batching_rules
+from tangram_sim.serving.build import deployment_of, precision_of
+from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.serving.costs import LayerStepCost
+from tangram_sim.serving.deployment import Deployment, Speculation
+from tangram_sim.serving.disaggregated import KvLink
+from tangram_sim.serving.engines import engine_defaults
+from tangram_sim.serving.fleet import FleetReplica, Presence
+from tangram_sim.serving.kv import kv_capacity
+from tangram_sim.serving.spot import Steps, under_availability
+from tangram_sim.serving.stepcost import StepTable
+from tangram_sim.serving.transfer import prompt_kv_bytes
+from tangram_sim.units import GIGA
+
+MOST_REPLICAS = 10_000
+_LINK_LATENCY_S = 1e-3
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Degree = Annotated[int, Field(ge=1, le=4096)]
+Seconds = Annotated[float, Field(ge=0, le=1e12)]
+Usd = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class OwnCostsIn(_Part):
+    """Coefficients a user measured, of n prompt rows and b decoding requests in an iteration.
+
+    It takes step_s + prompt_s n + decode_s b + context_s x their contexts + score_s x query-key pairs.
+    """
+
+    step_s: Annotated[float, Field(gt=0, le=1e6)]
+    decode_s: Seconds = 0.0
+    context_s: Seconds = 0.0
+    prompt_s: Seconds = 0.0
+    score_s: Seconds = 0.0
+    request_s: Seconds = 0.0
+    kv_blocks: Count
+    block_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
+
+
+class ReplicaIn(_Part):
+    """Equal replicas."""
+
+    name: str | None = None
+    count: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 1
+    gpu: str | None = None
+    tp: Degree = 1
+    pp: Degree = 1
+    ep: Degree = 1
+    attention_dp: Degree = 1
+    drafts: Annotated[int, Field(ge=0, le=64)] = 0
+    acceptance: Annotated[float, Field(ge=0, le=1)] = 0.0
+    costs: OwnCostsIn | None = None
+    usd_per_hour: Usd = 0.0
+    role: Literal["both", "prefill", "decode"] = "both"
+    up: list[tuple[Seconds, Seconds | None]] = [(0.0, None)]
+    boot_s: Seconds = 0.0
+    notice_s: Seconds = 0.0
+    shares: list[Annotated[float, Field(ge=0)]] | None = None
+    max_batched_tokens: Count | None = None
+    max_sequences: Annotated[int, Field(ge=1, le=65536)] | None = None
+    kv_blocks: Count | None = None
+
+
+class FleetIn(_Part):
+    """The whole file."""
+
+    model: str | None = None
+    engine: str = "vllm"
+    engine_version: str = ""
+    precision: str = "bf16"
+    kv_precision: str = "auto"
+    link_gb_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    replicas: Annotated[list[ReplicaIn], Field(min_length=1, max_length=MOST_REPLICAS)]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Replicas by role, the link between prefill and decode, the shares of a plan, and what was assumed."""
+
+    replicas: tuple[FleetReplica, ...]
+    prefill: tuple[FleetReplica, ...]
+    decode: tuple[FleetReplica, ...]
+    link: KvLink | None
+    shares: Mapping[str, tuple[float, ...]]  # of a replica by its name, by type of request
+    gpus: Mapping[str, tuple[str, int]]  # kind and number of GPUs of a replica by its name
+    assumptions: Mapping[str, Any]
+
+    @property
+    def everyone(self) -> tuple[FleetReplica, ...]:
+        """All replicas, prefill first."""
+        return (*self.replicas, *self.prefill, *self.decode)
+
+    def under(self, available: Mapping[str, Steps]) -> "Fleet":
+        """The same with instances that are there only while there are GPUs for them."""
+        return replace(
+            self,
+            replicas=tuple(under_availability(self.replicas, self.gpus, available)),
+            prefill=tuple(under_availability(self.prefill, self.gpus, available)),
+            decode=tuple(under_availability(self.decode, self.gpus, available)),
+        )
+
+
+def load_fleet(path: Path, hwdb: Hwdb) -> Fleet:
+    """The fleet in a YAML or JSON file; of a plan that `serve plan` wrote, its key `fleet`."""
+    data = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+    if isinstance(data, dict) and isinstance(data.get("fleet"), dict):
+        data = data["fleet"]
+    return read_fleet(data, hwdb, str(path))
+
+
+def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> Fleet:
+    """The fleet in a mapping. Raises BadInputError, InfeasibleError where a replica does not fit its GPUs."""
+    if not isinstance(data, dict):
+        raise BadInputError(f"{source}: a fleet is a mapping with `model` and `replicas`")
+    try:
+        given = FleetIn.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise BadInputError(f"{source}: {place or 'document'}: {first['msg'].lower()}{more}") from None
+    build = _Builder(given, hwdb, source)
+    by_role: dict[str, list[FleetReplica]] = {"both": [], "prefill": [], "decode": []}
+    shares, gpus = {}, {}
+    for place, one in enumerate(given.replicas):
+        label: str = one.name or (
+            f"{one.gpu} tp{one.tp}" + (f" pp{one.pp}" if one.pp > 1 else "") if one.gpu else "replica"
+        )
+        for number in range(one.count):
+            name = f"{place}: {label}" if one.count == 1 else f"{place}.{number}: {label}"
+            by_role[one.role].append(build.replica(one, name))
+            gpus[name] = (one.gpu or label, one.tp * one.pp * one.attention_dp)
+            if one.shares is not None:
+                shares[name] = tuple(share / one.count for share in one.shares)
+    if bool(by_role["prefill"]) != bool(by_role["decode"]):
+        raise BadInputError(f"{source}: replicas for prefill need others for decode, and the other way round")
+    if by_role["both"] and by_role["prefill"]:
+        raise BadInputError(
+            f"{source}: replicas for both beside some for prefill and decode; use one or the other"
+        )
+    link = build.link() if by_role["prefill"] else None
+    return Fleet(
+        tuple(by_role["both"]),
+        tuple(by_role["prefill"]),
+        tuple(by_role["decode"]),
+        link,
+        shares,
+        gpus,
+        build.assumptions,
+    )
+
+
+class _Builder:
+    """Rules and step tables of replicas; equal ones are priced once."""
+
+    def __init__(self, given: FleetIn, hwdb: Hwdb, source: str) -> None:
+        self.given, self.hwdb, self.source = given, hwdb, source
+        self.assumptions: dict[str, Any] = {}
+        self.deployments: list[tuple[str, Deployment]] = []
+        self.priced = cache(self._priced)
+        self.calibration = CalibrationTable.load(hwdb)
+
+    def replica(self, one: ReplicaIn, name: str) -> FleetReplica:
+        """A replica with its presences."""
+        rules, table = self.priced(
+            one.model_copy(update={"name": "", "count": 1, "up": [(0.0, None)]}).model_dump_json()
+        )
+        presences = []
+        for begin, end in one.up:
+            if end is not None and end <= begin:
+                raise BadInputError(
+                    f"{self.source}: {name}: up from {begin:g} s to {end:g} s; it must go after it came"
+                )
+            presences.append(Presence(begin, inf if end is None else end, one.boot_s))
+        return FleetReplica(name, rules, table, one.usd_per_hour, tuple(presences), one.notice_s)
+
+    def _priced(self, text: str) -> tuple[BatchingRules, StepTable]:
+        one = ReplicaIn.model_validate_json(text)
+        if (one.gpu is None) == (one.costs is None):
+            raise BadInputError(
+                f"{self.source}: a replica has a `gpu` or `costs` of its own; give one of them"
+            )
+        rules, table = self._own(one) if one.costs is not None else self._by_gpu(one)
+        if one.kv_blocks:
+            rules = replace(rules, blocks=one.kv_blocks)
+        return rules, table
+
+    def _own(self, one: ReplicaIn) -> tuple[BatchingRules, StepTable]:
+        costs = one.costs
+        assert costs is not None
+        rules = BatchingRules(
+            budget_tokens=one.max_batched_tokens or 8192,
+            seats=min(one.max_sequences or 256, one.max_batched_tokens or 8192),
+            block_tokens=costs.block_tokens,
+            blocks=costs.kv_blocks,
+            mixed=True,
+            admission="whole_prompt",
+            exhaustion="recompute",
+            prefix_cache=True,
+        )
+        return rules, linear_table(
+            rules.seats,
+            step_s=costs.step_s,
+            decode_s=costs.decode_s,
+            context_s=costs.context_s,
+            prompt_s=costs.prompt_s,
+            score_s=costs.score_s,
+            request_s=costs.request_s,
+        )
+
+    def _by_gpu(self, one: ReplicaIn) -> tuple[BatchingRules, StepTable]:
+        given = self.given
+        if given.model is None:
+            raise BadInputError(f"{self.source}: `model` is missing; replicas on GPUs need one")
+        assert one.gpu is not None
+        model, gpu = load_model(given.model), self.hwdb.gpu(one.gpu)
+        engine = engine_defaults(self.hwdb, given.engine, gpu, given.engine_version)
+        engine = replace(
+            engine,
+            max_batched_tokens=one.max_batched_tokens or engine.max_batched_tokens,
+            max_sequences=one.max_sequences or engine.max_sequences,
+        )
+        deployment = deployment_of(
+            model,
+            gpu.name,
+            self.hwdb,
+            engine,
+            precision=precision_of(given.precision, model, given.kv_precision),
+            tp=one.tp,
+            pp=one.pp,
+            ep=one.ep,
+            attention_dp=one.attention_dp,
+            speculation=Speculation(one.drafts, one.acceptance) if one.drafts else None,
+        )
+        fit = self.calibration.fit(engine.engine, engine.version, model.name, given.precision)
+        capacity = kv_capacity(deployment, self.hwdb, fit)
+        rules = batching_rules(engine, capacity)
+        # No more requests can hold even one block each.
+        rules = replace(rules, seats=min(rules.seats, rules.blocks))
+        table = LayerStepCost(deployment, self.hwdb, fit).table(rules.seats, rules.budget_tokens)
+        if deployment.speculation is not None:
+            table = speculative(table, deployment.speculation.tokens)
+        self.deployments.append((one.role, deployment))
+        self.assumptions[f"{gpu.name} tp{one.tp} pp{one.pp}"] = {
+            "engine": f"{engine.engine} {engine.version}",
+            "precision": given.precision,
+            "budget_tokens": rules.budget_tokens,
+            "seats": rules.seats,
+            "kv_blocks": rules.blocks,
+            "block_tokens": rules.block_tokens,
+            "memory_fraction": engine.memory_fraction,
+            "prefill": engine.prefill,
+            "admission": engine.admission,
+            "exhaustion": engine.exhaustion,
+            "prefix_cache": rules.prefix_cache,
+            "fitted": list(fit.assumed),
+        }
+        return rules, table
+
+    def link(self) -> KvLink:
+        """The link between the pools: as stated, else the NICs of the narrower pool together."""
+        sides = {
+            role: sum(
+                stage.island.nic_bytes_per_s * stage.island.nodes
+                for at, one in self.deployments
+                for stage in one.stages
+                if at == role
+            )
+            for role in ("prefill", "decode")
+        }
+        if self.given.link_gb_per_s is None and not self.deployments:
+            raise BadInputError(f"{self.source}: `link_gb_per_s` is missing: the link from prefill to decode")
+        rate = min(sides.values()) * self.hwdb.network_efficiency.value
+        rate = rate if self.given.link_gb_per_s is None else self.given.link_gb_per_s * GIGA
+        token = prompt_kv_bytes(self.deployments[0][1], 1.0) if self.deployments else 0.0
+        self.assumptions["link"] = {
+            "bytes_per_s": rate,
+            "latency_s": _LINK_LATENCY_S,
+            "kv_bytes_per_token": token,
+        }
+        return KvLink(rate, _LINK_LATENCY_S, token)
+
+
+def linear_table(
+    seats: int,
+    *,
+    step_s: float,
+    decode_s: float = 0.0,
+    context_s: float = 0.0,
+    prompt_s: float = 0.0,
+    score_s: float = 0.0,
+    request_s: float = 0.0,
+) -> StepTable:
+    """A step table with the same slopes everywhere: `W + H n` of simple simulators, and prompts."""
+    batch = np.arange(seats + 1.0)
+    some = batch > 0
+    most = 1e9  # prompt rows and decoding requests of an iteration
+    return StepTable(
+        decode_s=np.where(some, step_s + decode_s * batch, 0.0),
+        context_s=np.where(some, context_s, 0.0),
+        window_s=np.zeros(seats + 1),
+        window_tokens=0,
+        row_knots=np.array([0.0, most]),
+        rows_s=np.array([step_s, step_s + prompt_s * most]),
+        score_s=score_s,
+        mixed_context_s=context_s,
+        request_s=request_s,
+    )
+
+
+def speculative(table: StepTable, tokens: float) -> StepTable:
+    """The table of an engine whose iterations of pure decode yield `tokens` for each request on average.
+
+    Played as iterations of one token that take the `tokens`-th part of the time.
+    """
+    return replace(
+        table,
+        decode_s=table.decode_s / tokens,
+        context_s=table.context_s / tokens,
+        window_s=table.window_s / tokens,
+    )

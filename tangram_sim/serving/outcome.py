@@ -1,0 +1,98 @@
+"""What a run amounts to: latencies, tokens, Little's law, goodput, cost."""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from tangram_sim.serving.fleet import Played
+from tangram_sim.serving.workload import Floats
+
+_SECONDS_AN_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """What a good request keeps: seconds to the first token, seconds for each further one; inf: no limit."""
+
+    ttft_s: float = inf
+    tpot_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and percentiles of seconds over the requests that were served; 0 where there are none."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+
+def spread(seconds: Floats) -> Spread:
+    """Of a column."""
+    if not len(seconds):
+        return Spread(0.0, 0.0, 0.0, 0.0)
+    p50, p90, p99 = np.percentile(seconds, (50, 90, 99))
+    return Spread(float(seconds.mean()), float(p50), float(p90), float(p99))
+
+
+class Outcome:
+    """Figures of one run; a request counts as served when its last token was delivered."""
+
+    def __init__(self, played: Played) -> None:
+        self.played = played
+        self.served = np.flatnonzero(~np.isnan(played.ledger.finish_s))
+        work, ledger = played.workload, played.ledger
+        arrival = work.arrival_s[self.served]
+        self.ttft_s = ledger.first_s[self.served] - arrival
+        self.e2e_s = ledger.finish_s[self.served] - arrival
+        self.queue_s = ledger.start_s[self.served] - arrival
+        more = work.output_tokens[self.served] - 1
+        decode_s = ledger.finish_s[self.served] - ledger.first_s[self.served]
+        self.tpot_s = np.divide(decode_s, more, out=np.zeros_like(decode_s), where=more > 0)
+        self.several = more > 0  # a request of one output token has no time per further one
+
+    @property
+    def begin_s(self) -> float:
+        """The first arrival."""
+        return float(self.played.workload.arrival_s[0])
+
+    @property
+    def duration_s(self) -> float:
+        """From the first arrival to the last finish."""
+        return max(0.0, self.played.end_s - self.begin_s)
+
+    def rate(self, count: float) -> float:
+        """So many over the duration."""
+        return count / self.duration_s if self.duration_s > 0 else 0.0
+
+    def good(self, slo: Slo) -> int:
+        """Requests served within the objective."""
+        late = (self.ttft_s > slo.ttft_s) | (self.several & (self.tpot_s > slo.tpot_s))
+        return int((~late).sum())
+
+    def little(self) -> tuple[float, float]:
+        """(integral of the number in the system, sum of sojourns) of the served, in request-seconds."""
+        arrival = self.played.workload.arrival_s[self.served]
+        finish = np.sort(self.played.ledger.finish_s[self.served])
+        times = np.concatenate([arrival, finish])
+        change = np.concatenate([np.ones(len(arrival)), -np.ones(len(finish))])
+        order = np.argsort(times, kind="stable")
+        inside = np.cumsum(change[order])
+        area = float((inside[:-1] * np.diff(times[order])).sum()) if len(times) else 0.0
+        return area, float(self.e2e_s.sum())
+
+    def up_s(self, place: int) -> float:
+        """Seconds for which an instance is paid: from its coming up until it goes, or the run ends."""
+        presence = self.played.instances[place].presence
+        end_s = min(presence.down_s, max(self.played.end_s, self.begin_s))
+        return max(0.0, end_s - max(presence.up_s, min(self.begin_s, presence.up_s)))
+
+    @property
+    def cost_usd(self) -> float:
+        """All instances, for as long as they were up."""
+        return sum(
+            self.up_s(place) * one.given.usd_per_hour / _SECONDS_AN_HOUR
+            for place, one in enumerate(self.played.instances)
+        )

@@ -1,0 +1,340 @@
+"""The reference player: one replica, iteration by iteration and request by request, as plainly as possible.
+
+Its rules are told in docs/models/serving-simulator.md; the fast player must agree with it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from math import isnan
+
+from tangram_sim.serving.batching import (
+    FIRST_RATIO,
+    LEAST_RATIO,
+    LONGEST_RESERVED,
+    RATIO_FALL,
+    RETRACT_STEPS,
+    SAME_S,
+    BatchingRules,
+)
+from tangram_sim.serving.prefix_cache import PrefixCache
+from tangram_sim.serving.replica import Ledger, Replica
+from tangram_sim.serving.stepcost import StepTable
+from tangram_sim.serving.workload import Workload
+
+
+@dataclass(slots=True, eq=False)
+class _Admitted:
+    """A request that runs."""
+
+    number: int
+    prompt: int  # tokens to work on before the next output token: the prompt, and outputs whose KV is lost
+    done: int  # tokens whose KV is in memory
+    hit: int  # of these, found in a cache
+    blocks: int  # that are its own
+    shared_blocks: int  # at its beginning, that belong to the prefix cache
+    pinned: bool  # it uses an entry of the prefix cache
+    decoding: bool
+    chunk: int = 0  # prompt tokens worked on in this iteration
+
+
+class ReferenceReplica(Replica):
+    """See Replica."""
+
+    def __init__(self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: Ledger) -> None:
+        super().__init__(rules, table, workload, ledger)
+        self.now_s, self.halt_s, self.ratio = 0.0, float("inf"), FIRST_RATIO
+        self.pending: deque[tuple[int, float]] = deque()
+        self.waiting: deque[int] = deque()
+        self.running: list[_Admitted] = []  # in the order of admission
+        self.cache = PrefixCache()
+        self._peak, self._busy_s, self._processed, self._events = 0, 0.0, 0, 0
+        self._left: list[tuple[float, int]] = []  # when requests were through, and their tokens
+
+    def push(self, request: int, ready_s: float) -> None:
+        """See Replica."""
+        self.pending.append((request, ready_s))
+
+    def halt_at(self, time_s: float) -> None:
+        """See Replica."""
+        self.halt_s = time_s
+
+    def advance(self, until_s: float) -> None:
+        """See Replica."""
+        until_s = min(until_s, self.halt_s)
+        while True:
+            while self.pending and self.pending[0][1] <= self.now_s + SAME_S:
+                self.waiting.append(self.pending.popleft()[0])
+            if not self.running and not self.waiting:
+                self.ratio = FIRST_RATIO
+                if not self.pending or self.pending[0][1] + SAME_S >= until_s:
+                    return
+                self.now_s = self.pending[0][1]
+            elif self.now_s + SAME_S >= until_s or not self._iterate():
+                return
+
+    def _iterate(self) -> bool:
+        """One iteration; False if the replica vanishes before its end."""
+        self._events += 1
+        self._admit_imported()
+        if self.rules.mixed:
+            preempted = self._make_room()
+            decoding = self._decoding()
+            chunks = self._chunks(self.rules.budget_tokens - len(decoding), admit=not preempted)
+        else:
+            chunks = self._chunks(self.rules.budget_tokens, admit=True)
+            if not chunks:
+                self._make_room()
+            decoding = [] if chunks else self._decoding()
+        if not chunks and not decoding:
+            return True  # all had to go; the next iteration lets the first one in again
+        contexts, rows = sum(one.done + 1 for one in decoding), sum(one.chunk for one in chunks)
+        if chunks:
+            scores = sum(one.chunk * (one.done + 0.5 * one.chunk) for one in chunks)
+            step_s = self.table.mixed_step_s(rows, scores, len(decoding), contexts)
+        else:
+            step_s = self.table.decode_step_s(len(decoding), contexts)
+            self.ratio = max(LEAST_RATIO, self.ratio - RATIO_FALL)
+        if self.now_s + step_s > self.halt_s:
+            self.now_s = self.halt_s
+            return False
+        self.now_s += step_s
+        self._busy_s += step_s
+        self._processed += rows + len(decoding)
+        self._peak = max(self._peak, self._used())
+        for one in decoding:
+            one.done += 1
+            self._deliver(one)
+        for one in chunks:
+            one.done += one.chunk
+            if one.done == one.prompt:
+                self._share(one, int(self.workload.prefix_tokens[one.number]))
+                one.decoding = True
+                self._deliver(one)
+        return True
+
+    def _decoding(self) -> list[_Admitted]:
+        return [one for one in self.running if one.decoding]
+
+    def _deliver(self, one: _Admitted) -> None:
+        """An output token is ready; after the last one the request leaves."""
+        number, ledger = one.number, self.ledger
+        ledger.generated[number] += 1
+        if ledger.generated[number] == 1:
+            ledger.first_s[number] = self.now_s
+        if ledger.generated[number] == self.workload.output_tokens[number]:
+            ledger.finish_s[number] = self.now_s
+            self._left.append((self.now_s, self._longest(number) + 1))
+            if self.workload.keeps[number]:
+                self._share(one, one.done)
+            self._leave(one)
+
+    # Admission
+
+    def _admit_imported(self) -> None:
+        """Requests whose KV has come from elsewhere decode at once, if there is room for their next token."""
+        while self.waiting and len(self.running) < self.rules.seats:
+            number = self.waiting[0]
+            if not self.ledger.imported[number]:
+                return
+            done = int(self.workload.input_tokens[number] + self.ledger.generated[number]) - 1
+            wanted = self.rules.holds(self._longest(number) if self.rules.reserves else done + 1)
+            if wanted + self._need() > self._available():
+                return
+            self.waiting.popleft()
+            blocks = wanted if self.rules.reserves else self.rules.holds(done)
+            self._evict(blocks)
+            hit = int(self.ledger.cached[number])
+            self.running.append(_Admitted(number, done, done, hit, blocks, 0, pinned=False, decoding=True))
+            self._start(number)
+
+    def _chunks(self, budget: int, *, admit: bool) -> list[_Admitted]:
+        """Requests whose prompts are worked on in this iteration: the one begun, then newly admitted ones."""
+        chunks = [one for one in self.running if not one.decoding]
+        for one in chunks:
+            one.chunk = min(one.prompt - one.done, budget)
+            budget -= one.chunk
+        while admit and budget > 0 and self.waiting and len(self.running) < self.rules.seats:
+            new = self._admitted(self.waiting[0])
+            if new is None:
+                break
+            self.waiting.popleft()
+            new.chunk = min(new.prompt - new.done, budget)
+            budget -= new.chunk
+            self.running.append(new)
+            chunks.append(new)
+        return chunks
+
+    def _admitted(self, number: int) -> _Admitted | None:
+        """The request at the head of the queue with its blocks, or None while it must wait."""
+        if self.ledger.imported[number]:
+            return None
+        work, rules = self.workload, self.rules
+        prompt = int(work.input_tokens[number] + self.ledger.generated[number])
+        prefix = int(work.prefix[number])
+        whole = rules.holds(self._longest(number) if rules.reserves else prompt)
+        shared, claimed = 0, 0
+        if rules.prefix_cache and prefix in self.cache.blocks:
+            reusable = min(int(work.prefix_tokens[number]), prompt - 1) // rules.block_tokens
+            shared = min(reusable, self.cache.blocks[prefix])
+            # An idle entry that is used from now on cannot be evicted to make room: then better without it.
+            claimed = self.cache.blocks[prefix] if shared and prefix in self.cache.idle else 0
+            if claimed and whole - shared + claimed > self._available():
+                shared, claimed = 0, 0
+        blocks = whole - shared
+        if blocks + claimed > self._available() or not self._ratio_allows(number, prompt, shared, claimed):
+            return None
+        if shared:
+            self.cache.pin(prefix)
+        self._evict(blocks)
+        hit = max(shared * rules.block_tokens, min(int(work.cached_tokens[number]), prompt - 1))
+        self._start(number)
+        self.ledger.cached[number] = hit
+        return _Admitted(number, prompt, hit, hit, blocks, shared, pinned=shared > 0, decoding=False)
+
+    def _ratio_allows(self, number: int, prompt: int, shared: int, claimed: int) -> bool:
+        """SGLang's rule: room for the prompt, its outputs, and a share of what runs may still put out."""
+        if self.rules.admission != "reserve_ratio" or not self.running:
+            return True
+        outputs = self.workload.output_tokens - self.ledger.generated
+        ahead = sum(int(outputs[one.number]) for one in self.running)
+        wanted = prompt - shared * self.rules.block_tokens + min(int(outputs[number]), LONGEST_RESERVED)
+        room = (self._available() - claimed) * self.rules.block_tokens
+        return wanted + self.ratio * ahead < room
+
+    def _start(self, number: int) -> None:
+        if isnan(self.ledger.start_s[number]):
+            self.ledger.start_s[number] = self.now_s
+
+    # Blocks
+
+    def _longest(self, number: int) -> int:
+        """Tokens of a request at its end: all but its last output token."""
+        return int(self.workload.input_tokens[number] + self.workload.output_tokens[number]) - 1
+
+    def _used(self) -> int:
+        """Blocks of running requests and of the prefixes they use."""
+        return sum(one.blocks for one in self.running) + self.cache.used_blocks
+
+    def _available(self) -> int:
+        """Blocks that are free, or idle prefixes'."""
+        return self.rules.blocks - self._used()
+
+    def _evict(self, blocks: int) -> None:
+        """Make so many blocks free."""
+        while self._used() + self.cache.idle_blocks + blocks > self.rules.blocks:
+            self.cache.evict()
+
+    def _need(self) -> int:
+        """Blocks that decoding requests take in this iteration."""
+        return 0 if self.rules.reserves else sum(self._grows(one) for one in self.running)
+
+    def _grows(self, one: _Admitted) -> bool:
+        return one.decoding and one.done % self.rules.block_tokens == 0
+
+    def _make_room(self) -> bool:
+        """Give every decoding request the block of its next token; True if some request had to go for it."""
+        need = self._need()
+        preempted = need > self._available()
+        if preempted and self.rules.exhaustion == "retract":
+            self._retract()
+        while self._need() > self._available():
+            last = self.running[-1]
+            self._preempt(last)
+            self.waiting.appendleft(last.number)
+        self._evict(self._need())
+        if not self.rules.reserves:
+            for one in self.running:
+                one.blocks += self._grows(one)
+        return preempted
+
+    def _retract(self) -> None:
+        """SGLang's rule: those with the fewest outputs go to the queue's end until there is room again."""
+        outputs, prompts = self.ledger.generated, self.workload.input_tokens
+        while True:
+            decoding = self._decoding()
+            room = self._available() * self.rules.block_tokens
+            enough = self._need() <= self._available() and room >= RETRACT_STEPS * len(decoding)
+            if len(decoding) <= 1 or enough:
+                break
+            # Of equals the one admitted last: min() takes the first of equals.
+            victim = min(reversed(decoding), key=lambda one: (outputs[one.number], -prompts[one.number]))
+            self._preempt(victim)
+            self.waiting.append(victim.number)
+        given = sum(int(outputs[one.number]) for one in decoding)
+        longest = sum(int(self.workload.output_tokens[one.number]) for one in decoding)
+        self.ratio = min(1.0, (given + RETRACT_STEPS * len(decoding)) / longest)
+
+    def _preempt(self, one: _Admitted) -> None:
+        """A running request loses its blocks and will begin again."""
+        self._lose(one)
+        self.ledger.preemptions[one.number] += 1
+        self._leave(one)
+
+    def _lose(self, one: _Admitted) -> None:
+        """What was worked on for it is lost."""
+        self.ledger.wasted[one.number] += one.done - one.hit
+        self.ledger.imported[one.number] = False
+
+    def _leave(self, one: _Admitted) -> None:
+        self.running.remove(one)
+        if one.pinned:
+            self.cache.unpin(int(self.workload.prefix[one.number]))
+
+    def _share(self, one: _Admitted, tokens: int) -> None:
+        """The first `tokens` of a request, in whole blocks, become the cache's, as far as it lacks them."""
+        prefix = int(self.workload.prefix[one.number])
+        blocks = tokens // self.rules.block_tokens
+        if not self.rules.prefix_cache or prefix < 0 or not blocks:
+            return
+        known = self.cache.blocks.get(prefix, 0)
+        if blocks <= known or (known and not one.pinned):
+            return  # nothing new, or another request brought it in meanwhile
+        self.cache.blocks[prefix] = blocks
+        if not one.pinned:
+            self.cache.pin(prefix)
+            one.pinned = True
+        one.blocks -= blocks - known
+        one.shared_blocks += blocks - known
+
+    # What a fleet asks
+
+    def unfinished(self) -> list[int]:
+        """See Replica."""
+        for one in self.running:
+            self._lose(one)
+        for number in [*self.waiting, *(number for number, _ in self.pending)]:
+            if self.ledger.imported[number]:
+                done = int(self.workload.input_tokens[number] + self.ledger.generated[number]) - 1
+                self.ledger.wasted[number] += done - self.ledger.cached[number]
+                self.ledger.imported[number] = False
+        left = (
+            [one.number for one in self.running] + list(self.waiting) + [number for number, _ in self.pending]
+        )
+        self.running.clear()
+        self.waiting.clear()
+        self.pending.clear()
+        return left
+
+    def finished_tokens(self, time_s: float) -> int:
+        """See Replica."""
+        return sum(tokens for left_s, tokens in self._left if left_s <= time_s + SAME_S)
+
+    @property
+    def peak_blocks(self) -> int:
+        """See Replica."""
+        return self._peak
+
+    @property
+    def busy_s(self) -> float:
+        """See Replica."""
+        return self._busy_s
+
+    @property
+    def processed_tokens(self) -> int:
+        """See Replica."""
+        return self._processed
+
+    @property
+    def events(self) -> int:
+        """See Replica."""
+        return self._events

@@ -1,0 +1,105 @@
+"""A replica as a fleet sees it, and the ledger in which replicas write what became of every request."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.serving.batching import BatchingRules
+from tangram_sim.serving.stepcost import StepTable
+from tangram_sim.serving.workload import Workload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What became of every request so far, by its number in the workload; times are nan until they come.
+
+    `generated` are output tokens delivered, `imported` says that the KV of all but the last of them and of
+    the prompt is at hand where the request goes next. `wasted` are tokens worked on and lost again, by
+    preemption or with an instance; `cached` those of the last admission that were found in a prefix cache.
+    """
+
+    start_s: Floats
+    first_s: Floats
+    finish_s: Floats
+    generated: Ints
+    imported: NDArray[np.bool_]
+    preemptions: Ints
+    cached: Ints
+    wasted: Ints
+
+    @classmethod
+    def empty(cls, count: int) -> "Ledger":
+        """Nothing has happened yet."""
+        never, none = np.full((3, count), np.nan), np.zeros((4, count), dtype=np.int64)
+        return cls(
+            never[0], never[1], never[2], none[0], np.zeros(count, np.bool_), none[1], none[2], none[3]
+        )
+
+    def of(self, requests: Ints) -> "Ledger":
+        """A copy for some of the requests, numbered from 0 in their order."""
+        return Ledger(*(getattr(self, one.name)[requests] for one in fields(self)))
+
+    def enter(self, requests: Ints, other: "Ledger") -> None:
+        """Take over what became of some of the requests elsewhere, from a ledger that numbers them from 0."""
+        for one in fields(self):
+            getattr(self, one.name)[requests] = getattr(other, one.name)
+
+
+class Replica(ABC):
+    """One replica playing requests on a clock of its own; a fleet pushes requests and advances it."""
+
+    def __init__(self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: Ledger) -> None:
+        self.rules, self.table, self.workload, self.ledger = rules, table, workload, ledger
+
+    @abstractmethod
+    def push(self, request: int, ready_s: float) -> None:
+        """A request that may be scheduled from `ready_s` on; pushes come in the order of their times."""
+
+    def push_all(self, requests: Ints, ready_s: Floats) -> None:
+        """The same for many, in the order of their times."""
+        for request, ready in zip(requests.tolist(), ready_s.tolist(), strict=True):
+            self.push(request, ready)
+
+    @abstractmethod
+    def advance(self, until_s: float) -> None:
+        """Run all iterations that start before `until_s`, at the latest until the replica is halted."""
+
+    @abstractmethod
+    def halt_at(self, time_s: float) -> None:
+        """The replica vanishes then: an iteration that would end later is lost."""
+
+    @abstractmethod
+    def unfinished(self) -> list[int]:
+        """Requests that are still here, in the order in which they should go on elsewhere.
+
+        What was worked on for them is entered as wasted; the replica is done with them.
+        """
+
+    @abstractmethod
+    def finished_tokens(self, time_s: float) -> int:
+        """Prompt and output tokens of the requests that have left by then, at most what was played."""
+
+    @property
+    @abstractmethod
+    def peak_blocks(self) -> int:
+        """The most KV blocks ever in use, those of idle cached prefixes not counted."""
+
+    @property
+    @abstractmethod
+    def busy_s(self) -> float:
+        """Seconds spent in iterations."""
+
+    @property
+    @abstractmethod
+    def processed_tokens(self) -> int:
+        """Tokens worked on in iterations that came to their end: prompt rows and decoded tokens."""
+
+    @property
+    @abstractmethod
+    def events(self) -> int:
+        """Moments at which the player looked at the state."""

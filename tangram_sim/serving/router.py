@@ -1,0 +1,138 @@
+"""Routers: which of the replicas that can take it a request goes to."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+import numpy as np
+
+from tangram_sim.errors import unknown_name
+from tangram_sim.serving.workload import Ints, Workload
+
+# Tokens that a replica has been sent and not yet finished, as the router knows it.
+Outstanding = Callable[[int], int]
+
+
+class Router(ABC):
+    """Chooses among replicas by their numbers; `sees_load` says whether it asks for outstanding tokens."""
+
+    sees_load = False
+
+    @abstractmethod
+    def choose(self, request: int, able: Sequence[int], outstanding: Outstanding) -> int:
+        """One of `able` (never empty, ascending) for the request."""
+
+    def choose_all(self, count: int, able: Sequence[int]) -> Ints:
+        """The same for requests 0 to `count` when nothing comes or goes; for routers that see no loads."""
+        return np.array([self.choose(request, able, _unseen) for request in range(count)], dtype=np.int64)
+
+
+def _unseen(replica: int) -> int:
+    raise AssertionError(f"a router that sees no loads asked for that of replica {replica}")
+
+
+class RoundRobin(Router):
+    """One after the other."""
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def choose(self, request: int, able: Sequence[int], outstanding: Outstanding) -> int:  # noqa: ARG002
+        """See Router."""
+        self._last = next((replica for replica in able if replica > self._last), able[0])
+        return self._last
+
+    def choose_all(self, count: int, able: Sequence[int]) -> Ints:
+        """See Router."""
+        return np.asarray(able, dtype=np.int64)[np.arange(count) % len(able)]
+
+
+class Weighted(Router):
+    """Smooth weighted round robin (as nginx does it): every replica gets its share, evenly spread.
+
+    `weights[replica]` is the share of a replica, of all requests or by type; replicas without one get none
+    while others are able.
+    """
+
+    def __init__(self, weights: Mapping[int, Sequence[float]], types: Sequence[int]) -> None:
+        self._weights, self._types = weights, types
+        self._credit: dict[tuple[int, int], float] = {}
+
+    def choose(self, request: int, able: Sequence[int], outstanding: Outstanding) -> int:  # noqa: ARG002
+        """See Router."""
+        kind = self._types[request]
+        weights = {replica: self._weights.get(replica, ())[kind : kind + 1] for replica in able}
+        share = {replica: given[0] if given else 0.0 for replica, given in weights.items()}
+        total = sum(share.values())
+        if total <= 0:
+            share, total = dict.fromkeys(able, 1.0), float(len(able))
+        for replica in able:
+            self._credit[replica, kind] = self._credit.get((replica, kind), 0.0) + share[replica]
+        best = max(able, key=lambda replica: (self._credit[replica, kind], -replica))
+        self._credit[best, kind] -= total
+        return best
+
+
+class LeastOutstanding(Router):
+    """The replica with the fewest tokens outstanding; of equals the first."""
+
+    sees_load = True
+
+    def choose(self, request: int, able: Sequence[int], outstanding: Outstanding) -> int:  # noqa: ARG002
+        """See Router."""
+        return min(able, key=lambda replica: (outstanding(replica), replica))
+
+
+class PowerOfTwo(Router):
+    """The less loaded of two drawn at random (Mitzenmacher, 2001)."""
+
+    sees_load = True
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def choose(self, request: int, able: Sequence[int], outstanding: Outstanding) -> int:  # noqa: ARG002
+        """See Router."""
+        drawn = sorted(self._random.sample(list(able), min(2, len(able))))
+        return min(drawn, key=lambda replica: (outstanding(replica), replica))
+
+
+class PrefixAffinity(Router):
+    """Requests with a shared prefix stay where it was first sent; the others to the least loaded."""
+
+    sees_load = True
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._home: dict[int, int] = {}
+
+    def choose(self, request: int, able: Sequence[int], outstanding: Outstanding) -> int:
+        """See Router."""
+        prefix = int(self._workload.prefix[request])
+        home = self._home.get(prefix, -1) if prefix >= 0 else -1
+        if home not in able:
+            home = min(able, key=lambda replica: (outstanding(replica), replica))
+            if prefix >= 0:
+                self._home[prefix] = home
+        return home
+
+
+ROUTERS = ("round_robin", "weighted", "least_outstanding", "power_of_two", "prefix")
+
+
+def named_router(
+    name: str, workload: Workload, weights: Mapping[int, Sequence[float]], types: Sequence[int], seed: int
+) -> Router:
+    """The router of that name. Raises UnknownNameError."""
+    name = name.replace("-", "_")
+    if name == "round_robin":
+        return RoundRobin()
+    if name == "weighted":
+        return Weighted(weights, types)
+    if name == "least_outstanding":
+        return LeastOutstanding()
+    if name == "power_of_two":
+        return PowerOfTwo(seed)
+    if name == "prefix":
+        return PrefixAffinity(workload)
+    raise unknown_name("router", name, ROUTERS)

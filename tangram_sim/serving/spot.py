@@ -1,0 +1,65 @@
+"""When instances are there: availability of GPU kinds over time, from a file, as presences of replicas."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+from tangram_sim.datafiles import read_csv
+from tangram_sim.errors import BadInputError
+from tangram_sim.serving.fleet import FleetReplica, Presence
+
+Steps = list[tuple[float, int]]  # (from this time on, so many GPUs), ascending
+
+
+def read_availability(path: Path, gpus: Sequence[str]) -> dict[str, Steps]:
+    """GPUs available by kind over time, from a CSV with the columns `time_s, gpu, count`."""
+    rows = read_csv(path)
+    wanted = {"time_s", "gpu", "count"}
+    if not rows or not wanted <= rows[0].keys():
+        raise BadInputError(f"{path}: wanted are rows with the columns time_s, gpu, count")
+    found: dict[str, Steps] = {}
+    for line, row in enumerate(rows, start=2):
+        try:
+            time_s, count = float(row["time_s"]), int(row["count"])
+        except ValueError:
+            raise BadInputError(f"{path}, line {line}: time_s and count must be numbers") from None
+        if time_s < 0 or not time_s < inf or count < 0:
+            raise BadInputError(f"{path}, line {line}: time_s and count must be 0 or more")
+        steps = found.setdefault(row["gpu"], [])
+        if steps and time_s < steps[-1][0]:
+            raise BadInputError(f"{path}, line {line}: times of {row['gpu']} must ascend")
+        steps.append((time_s, count))
+    unknown = sorted(found.keys() - set(gpus))
+    if len(unknown) == len(found):
+        raise BadInputError(
+            f"{path}: no GPU of the fleet is in it; the fleet has {', '.join(sorted(set(gpus)))}"
+        )
+    return found
+
+
+def under_availability(
+    fleet: Sequence[FleetReplica], gpus: Mapping[str, tuple[str, int]], available: Mapping[str, Steps]
+) -> list[FleetReplica]:
+    """Replicas present only while there are GPUs for them and for those of their kind before them.
+
+    Kinds that `available` does not speak of stay as they are. Before a kind's first row there is none of it.
+    """
+    taken: dict[str, int] = {}
+    placed = []
+    for one in fleet:
+        kind, count = gpus[one.name]
+        if kind not in available:
+            placed.append(one)
+            continue
+        taken[kind] = taken.get(kind, 0) + count
+        presences: list[Presence] = []
+        since: float | None = None
+        for time_s, there in [*available[kind], (inf, 0)]:
+            if there >= taken[kind] and since is None and time_s < inf:
+                since = time_s
+            elif there < taken[kind] and since is not None:
+                presences.append(Presence(since, time_s, one.presences[0].boot_s if one.presences else 0.0))
+                since = None
+        placed.append(replace(one, presences=tuple(presences)))
+    return placed

@@ -1,0 +1,64 @@
+"""What comes in: requests as columns, in the order of arrival. No I/O."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests by column; arrivals ascend.
+
+    `prefix` is the number of a text that several requests begin with (-1: none), `prefix_tokens` how much of
+    the prompt it is. `keeps`: what the request adds belongs to that text from then on (a conversation).
+    `cached_tokens` of the prompt are taken as cached wherever it runs (traces that tell hits, not texts).
+    """
+
+    arrival_s: Floats
+    input_tokens: Ints
+    output_tokens: Ints
+    prefix: Ints
+    prefix_tokens: Ints
+    keeps: NDArray[np.bool_]
+    cached_tokens: Ints
+    notes: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def prefixes(self) -> int:
+        """Different shared texts."""
+        return int(self.prefix.max(initial=-1)) + 1
+
+    @property
+    def span_s(self) -> float:
+        """From the first arrival to the last."""
+        return float(self.arrival_s[-1] - self.arrival_s[0]) if len(self) else 0.0
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests a second between the first arrival and the last; 0 where all come at once."""
+        return (len(self) - 1) / self.span_s if self.span_s > 0 else 0.0
+
+
+def plain(
+    arrival_s: Floats, input_tokens: Ints, output_tokens: Ints, notes: tuple[str, ...] = ()
+) -> Workload:
+    """Requests that share nothing."""
+    count = len(arrival_s)
+    none = np.zeros(count, dtype=np.int64)
+    return Workload(
+        np.asarray(arrival_s, dtype=np.float64),
+        np.asarray(input_tokens, dtype=np.int64),
+        np.asarray(output_tokens, dtype=np.int64),
+        none - 1,
+        none,
+        np.zeros(count, dtype=np.bool_),
+        none,
+        notes,
+    )

@@ -1,0 +1,253 @@
+"""Playing a workload on a fleet: the run as one document, and what it says about overload."""
+
+import time
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from tangram_sim.serving.disaggregated import play_disaggregated
+from tangram_sim.serving.fleet import FAST, RESUME, Played, play
+from tangram_sim.serving.fleet_file import Fleet
+from tangram_sim.serving.outcome import Outcome, Slo, spread
+from tangram_sim.serving.router import Router, named_router
+from tangram_sim.serving.workload import Workload
+from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+
+_OVERLOADED = 0.1  # of all requests still there when the last one arrives, and growing
+
+
+class SpreadDocument(Document):
+    """Seconds over the requests that were served."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+
+class RequestCountsDocument(Document):
+    """What became of the requests: arrived = completed + failed + running."""
+
+    arrived: int
+    completed: int
+    failed: int
+    running: int = Field(0, description="not through when the run ended")
+    preemptions: int
+    failed_by_reason: dict[str, int] = Field({})
+
+
+class TokenCountsDocument(Document):
+    """Tokens of the completed requests; what was worked on twice or found in a cache."""
+
+    prompt: int
+    output: int
+    recomputed: int = Field(description="worked on and lost again, by preemption or with an instance")
+    cached: int
+    processed: int = Field(description="worked on in all iterations")
+
+
+class KvDocument(Document):
+    """KV blocks of all instances; the peak is the fullest instance's share of its own."""
+
+    capacity_blocks: int
+    peak_blocks: int
+    peak_share: float
+
+
+class LittleDocument(Document):
+    """Little's law: both are request-seconds."""
+
+    area: float
+    sojourn: float
+
+
+class InstanceDocument(Document):
+    """One presence of one replica."""
+
+    name: str
+    up_s: float
+    requests: int = Field(description="that ended here")
+    output_tokens: int
+    busy_share: float = Field(description="of the time it was up")
+    peak_blocks: int
+    capacity_blocks: int
+    cost_usd: float
+
+
+class ServeSimulationDocument(Document):
+    """`serve simulate --json`."""
+
+    schema_version: str = SCHEMA_VERSION
+    engine: str
+    router: str
+    requests: RequestCountsDocument
+    duration_s: float = Field(description="from the first arrival to the last finish")
+    offered_rps: float = Field(description="arrivals a second; 0 where all come at once")
+    throughput_rps: float
+    output_tok_s: float
+    goodput_rps: float = Field(description="requests within the objective; all of them where none is given")
+    good_share: float = Field(description="of the requests that arrived")
+    ttft_s: SpreadDocument
+    tpot_s: SpreadDocument
+    e2e_s: SpreadDocument
+    queue_s: SpreadDocument
+    tokens: TokenCountsDocument
+    kv: KvDocument
+    little: LittleDocument
+    cost_usd: float
+    usd_per_million_output_tokens: float | None
+    usd_per_million_good_tokens: float | None
+    overloaded: bool
+    replicas: list[InstanceDocument]
+    notes: list[str]
+    assumptions: dict[str, Any]
+    events: int
+    simulate_cpu_s: float
+
+
+def simulate_service(
+    fleet: Fleet,
+    workload: Workload,
+    *,
+    router: str = "round_robin",
+    engine: str = FAST,
+    on_loss: str = RESUME,
+    lag_s: float = 0.0,
+    slo: Slo | None = None,
+    seed: int = 0,
+    types: "np.ndarray[tuple[int], np.dtype[np.int64]] | None" = None,
+) -> tuple[ServeSimulationDocument, Played]:
+    """Play `workload` on `fleet`; `types` of requests are those of the fleet's shares (router weighted)."""
+    begun = time.process_time()
+    kinds = [0] * len(workload) if types is None else types.tolist()
+    place = 0
+    shares: dict[int, tuple[float, ...]] = {}
+    for one in fleet.everyone:
+        for _ in one.presences:
+            shares[place] = fleet.shares.get(one.name, ())
+            place += 1
+    if not any(shares.values()):
+        shares = {}
+
+    def make(work: Workload) -> Router:
+        return named_router(router, work, shares, kinds, seed)
+
+    if fleet.link is not None:
+        played = play_disaggregated(
+            fleet.prefill,
+            fleet.decode,
+            fleet.link,
+            workload,
+            make,
+            engine=engine,
+            on_loss=on_loss,
+            lag_s=lag_s,
+        )
+    else:
+        played = play(fleet.replicas, workload, make(workload), engine=engine, on_loss=on_loss, lag_s=lag_s)
+    document = describe_run(played, engine, router, slo or Slo())
+    document.assumptions.update(fleet.assumptions)
+    document.simulate_cpu_s = time.process_time() - begun
+    return document, played
+
+
+def describe_run(played: Played, engine: str, router: str, slo: Slo) -> ServeSimulationDocument:
+    """The figures of a run."""
+    outcome, work, ledger = Outcome(played), played.workload, played.ledger
+    served, arrived = outcome.served, len(work)
+    output = int(work.output_tokens[served].sum())
+    late = (outcome.ttft_s > slo.ttft_s) | (outcome.several & (outcome.tpot_s > slo.tpot_s))
+    good_tokens = int(work.output_tokens[served][~late].sum())
+    cost, area = outcome.cost_usd, outcome.little()
+    good = outcome.good(slo)
+    notes, overloaded = _overload(outcome)
+    capacity = [one.given.rules.blocks for one in played.instances]
+    peaks = [one.player.peak_blocks for one in played.instances]
+    return ServeSimulationDocument(
+        engine=engine,
+        router=router,
+        requests=RequestCountsDocument(
+            arrived=arrived,
+            completed=len(served),
+            failed=len(played.failed),
+            running=arrived - len(served) - len(played.failed),
+            preemptions=int(ledger.preemptions.sum()),
+            failed_by_reason=dict(sorted(Counter(played.failed.values()).items())),
+        ),
+        duration_s=outcome.duration_s,
+        offered_rps=work.rate_rps,
+        throughput_rps=outcome.rate(len(served)),
+        output_tok_s=outcome.rate(output),
+        goodput_rps=outcome.rate(good),
+        good_share=good / arrived,
+        ttft_s=SpreadDocument(**asdict(spread(outcome.ttft_s))),
+        tpot_s=SpreadDocument(**asdict(spread(outcome.tpot_s[outcome.several]))),
+        e2e_s=SpreadDocument(**asdict(spread(outcome.e2e_s))),
+        queue_s=SpreadDocument(**asdict(spread(outcome.queue_s))),
+        tokens=TokenCountsDocument(
+            prompt=int(work.input_tokens[served].sum()),
+            output=output,
+            recomputed=int(ledger.wasted.sum()),
+            cached=int(ledger.cached[served].sum()),
+            processed=sum(one.player.processed_tokens for one in played.instances),
+        ),
+        kv=KvDocument(
+            capacity_blocks=sum(capacity),
+            peak_blocks=max(peaks, default=0),
+            peak_share=max((peak / whole for peak, whole in zip(peaks, capacity, strict=True)), default=0.0),
+        ),
+        little=LittleDocument(area=area[0], sojourn=area[1]),
+        cost_usd=cost,
+        usd_per_million_output_tokens=cost / output * 1e6 if cost and output else None,
+        usd_per_million_good_tokens=cost / good_tokens * 1e6 if cost and good_tokens else None,
+        overloaded=overloaded,
+        replicas=[
+            _instance(outcome, place, capacity[place], peaks[place]) for place in range(len(played.instances))
+        ],
+        notes=[*work.notes, *notes],
+        assumptions={"on_waiting": "FCFS; a blocked head of the queue blocks those behind it"},
+        events=sum(one.player.events for one in played.instances),
+        simulate_cpu_s=0.0,
+    )
+
+
+def _instance(outcome: Outcome, place: int, capacity: int, peak: int) -> InstanceDocument:
+    played = outcome.played
+    one, up_s = played.instances[place], outcome.up_s(place)
+    mine = outcome.served[played.instance[outcome.served] == place]
+    return InstanceDocument(
+        name=one.given.name,
+        up_s=up_s,
+        requests=len(mine),
+        output_tokens=int(played.workload.output_tokens[mine].sum()),
+        busy_share=one.player.busy_s / up_s if up_s > 0 else 0.0,
+        peak_blocks=peak,
+        capacity_blocks=capacity,
+        cost_usd=up_s * one.given.usd_per_hour / 3600.0,
+    )
+
+
+def _overload(outcome: Outcome) -> tuple[list[str], bool]:
+    """Whether requests came faster than they were finished, in words with numbers."""
+    work = outcome.played.workload
+    if work.span_s <= 0 or len(outcome.served) < 20:
+        return [], False
+    finish = np.sort(outcome.played.ledger.finish_s[outcome.served])
+    last = float(work.arrival_s[-1])
+    middle = float(work.arrival_s[0]) + 0.5 * work.span_s
+
+    def inside(moment_s: float) -> int:
+        return int((work.arrival_s <= moment_s).sum() - np.searchsorted(finish, moment_s, side="right"))
+
+    at_middle, at_end = inside(middle), inside(last)
+    if at_end < _OVERLOADED * len(work) or at_end <= 1.2 * at_middle:
+        return [], False
+    grown = (at_end - at_middle) / (last - middle)
+    carried = max(1e-9, work.rate_rps - grown)
+    return [
+        f"overload: {work.rate_rps:.4g} requests/s arrive, {carried:.4g} are finished, the queue grows by "
+        f"{grown:.3g} a second; {work.rate_rps / carried:.2f} times the replicas would carry it"
+    ], True

@@ -1,0 +1,120 @@
+"""What a workload asks of a service: rate, burstiness, lengths, and its requests sorted into types."""
+
+import numpy as np
+from pydantic import Field
+
+from tangram_sim.serving.workload import Ints, Workload
+from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+
+_MINUTE_S = 60.0
+
+
+class LengthsDocument(Document):
+    """Tokens of a request."""
+
+    mean: float
+    cv: float = Field(description="coefficient of variation")
+    p50: float
+    p90: float
+    p99: float
+    most: int
+
+
+class RequestTypeDocument(Document):
+    """Requests alike in prompt and output, at their mean lengths."""
+
+    input_tokens: float
+    output_tokens: float
+    share: float
+
+
+class WorkloadDocument(Document):
+    """`serve workload describe --json`."""
+
+    schema_version: str = SCHEMA_VERSION
+    requests: int
+    span_s: float
+    rate_rps: float
+    busiest_minute_rps: float
+    burstiness_cv: float = Field(description="coefficient of variation of the gaps between arrivals")
+    input_tokens: LengthsDocument
+    output_tokens: LengthsDocument
+    types: list[RequestTypeDocument]
+    prefixes: int
+    prefix_share: float = Field(description="of the prompt tokens, in prefixes that several requests share")
+    cached_share: float = Field(description="of the prompt tokens, cached as the trace tells")
+    notes: list[str]
+
+
+def describe_workload(workload: Workload) -> WorkloadDocument:
+    """The figures of a workload."""
+    gaps = np.diff(workload.arrival_s)
+    mean = float(gaps.mean()) if len(gaps) else 0.0
+    minutes = np.bincount((workload.arrival_s - workload.arrival_s[0]).astype(np.int64) // int(_MINUTE_S))
+    length = min(_MINUTE_S, workload.span_s) or 1.0
+    total = float(workload.input_tokens.sum())
+    place, types = request_types(workload)
+    users = np.bincount(workload.prefix[workload.prefix >= 0], minlength=1)
+    several = (workload.prefix >= 0) & (users[np.maximum(workload.prefix, 0)] > 1)
+    return WorkloadDocument(
+        requests=len(workload),
+        span_s=workload.span_s,
+        rate_rps=workload.rate_rps,
+        busiest_minute_rps=float(minutes.max()) / length,
+        burstiness_cv=float(gaps.std()) / mean if mean > 0 else 0.0,
+        input_tokens=_lengths(workload.input_tokens),
+        output_tokens=_lengths(workload.output_tokens),
+        types=[
+            RequestTypeDocument(
+                input_tokens=lengths[0],
+                output_tokens=lengths[1],
+                share=float((place == kind).sum()) / len(workload),
+            )
+            for kind, lengths in enumerate(types)
+        ],
+        prefixes=int((users > 1).sum()),
+        prefix_share=float(workload.prefix_tokens[several].sum()) / total,
+        cached_share=float(workload.cached_tokens.sum()) / total,
+        notes=list(workload.notes),
+    )
+
+
+def _lengths(tokens: Ints) -> LengthsDocument:
+    p50, p90, p99 = np.percentile(tokens, (50, 90, 99))
+    mean = float(tokens.mean())
+    return LengthsDocument(
+        mean=mean,
+        cv=float(tokens.std()) / mean,
+        p50=float(p50),
+        p90=float(p90),
+        p99=float(p99),
+        most=int(tokens.max()),
+    )
+
+
+def request_types(workload: Workload, parts: int = 3) -> tuple[Ints, list[tuple[float, float]]]:
+    """(type of every request, mean prompt and output tokens of every type).
+
+    Types are cells of a grid of `parts` x `parts`: prompts cut where their tokens, summed from the shortest,
+    reach equal parts, then outputs likewise within each. Empty cells are left out.
+    """
+    rows = _cut(workload.input_tokens, parts)
+    cell = np.zeros(len(workload), dtype=np.int64)
+    for row in range(parts):
+        mine = np.flatnonzero(rows == row)
+        if len(mine):
+            cell[mine] = row * parts + _cut(workload.output_tokens[mine], parts)
+    kept, place = np.unique(cell, return_inverse=True)
+    means = [
+        (float(workload.input_tokens[cell == one].mean()), float(workload.output_tokens[cell == one].mean()))
+        for one in kept
+    ]
+    return place.astype(np.int64), means
+
+
+def _cut(tokens: Ints, parts: int) -> Ints:
+    """Which of `parts` classes of about equal sums each value is in; equal values share one."""
+    values, counts = np.unique(tokens, return_counts=True)
+    below = np.cumsum(values * counts) - 0.5 * values * counts
+    classes = np.minimum((parts * below / (values * counts).sum()).astype(np.int64), parts - 1)
+    return np.asarray(classes[np.searchsorted(values, tokens)], dtype=np.int64)
