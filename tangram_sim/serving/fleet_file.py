@@ -138,9 +138,9 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> Fleet:
         given = FleetIn.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"])
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise BadInputError(f"{source}: {place or 'document'}: {first['msg'].lower()}{more}") from None
+        raise BadInputError(f"{source}: {where or 'document'}: {first['msg'].lower()}{more}") from None
     build = _Builder(given, hwdb, source)
     by_role: dict[str, list[FleetReplica]] = {"both": [], "prefill": [], "decode": []}
     shares, gpus = {}, {}
