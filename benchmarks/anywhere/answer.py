@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.anywhere.worlds import world
 from tangram_sim.errors import InfeasibleError
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import api
 from tangram_sim.studies.comparison import plan_with
 
@@ -23,7 +24,7 @@ def answer(seed: int, planner: str, limit_s: float) -> dict[str, Any]:
         if planner == "tangram":
             result = api.plan(asked.model, asked.cluster, asked.job)
         else:
-            result = plan_with(planner, asked.model, asked.cluster, asked.job, time_limit_s=limit_s)
+            result = plan_with(planner, asked.model, asked.cluster, asked.job, deadline=Deadline(limit_s))
     except InfeasibleError as error:
         return {"cpu_s": time.process_time(), "reason": str(error)}
     document, cpu_s = result.document, time.process_time()

@@ -86,6 +86,23 @@ def require_fraction(option: str, value: float) -> None:
         raise BadInputError(f"{option} {value:g}: give a finite number, zero or more, e.g. 0.1")
 
 
+Effort = Annotated[
+    str,
+    typer.Option(
+        "--effort",
+        help="How hard to look: quick, normal or exhaustive. Work is counted: the same plan anywhere.",
+    ),
+]
+
+
+def effort(given: str) -> str:
+    """The name of an effort. Raises UnknownNameError."""
+    from tangram_sim.planners.budget import budget
+
+    budget(given)
+    return given
+
+
 def time_limit_s(given: float | None) -> float:
     """--time-limit in seconds, inf where it was not given. Raises BadInputError unless 0 or more."""
     if given is not None and not given >= 0:

@@ -134,6 +134,7 @@ def command(
     compute_tolerance: ComputeTolerance = None,
     memory_tolerance: MemoryTolerance = None,
     link_tolerance: LinkTolerance = None,
+    effort: shared.Effort = "normal",
     time_limit: TimeLimit = None,
     jobs: Jobs = 1,
     bound: Bound = False,
@@ -173,6 +174,7 @@ def command(
                 "--link-tolerance": link_tolerance is not None,
                 "--bound": bound,
                 "--slow": slow,
+                "--effort": effort != "normal",
             },
         )
     time_limit_s = shared.time_limit_s(time_limit)
@@ -182,6 +184,7 @@ def command(
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.planners.api import SearchOptions
+    from tangram_sim.planners.deadline import Deadline
     from tangram_sim.studies import api
     from tangram_sim.training.job import Job
 
@@ -202,7 +205,9 @@ def command(
         time_limit_s=time_limit_s,
         jobs=jobs,
         fleet_bound=bound,
+        effort=shared.effort(effort),
     )
+    deadline = Deadline(time_limit_s)
     database = shared.load_hwdb(hwdb)
     job = Job(global_batch, seq, dtype, optimizer, schedule, stack=stack)
     if ablation:
@@ -223,23 +228,30 @@ def command(
     if planner != "tangram":
         from tangram_sim.studies.comparison import plan_with
 
-        result = plan_with(
-            planner,
-            load_model(model),
-            load_cluster(cluster, database),
-            job,
-            hwdb=database,
-            time_limit_s=time_limit_s,
-        )
+        with deadline.hearing_interrupts():
+            result = plan_with(
+                planner,
+                load_model(model),
+                load_cluster(cluster, database),
+                job,
+                hwdb=database,
+                deadline=deadline,
+            )
         writing.show(result, as_json=as_json, output=output, trace=trace)
         return
     loaded = load_cluster(cluster, database)
 
-    with SlowProgress("planning") as progress:
+    with SlowProgress("planning") as progress, deadline.hearing_interrupts():
 
         def planned(where: "Cluster") -> "Result":
             return api.plan(
-                load_model(model), where, job, wishes=wishes, hwdb=database, progress=progress.report
+                load_model(model),
+                where,
+                job,
+                wishes=wishes,
+                hwdb=database,
+                progress=progress.report,
+                deadline=deadline,
             )
 
         if slow is None:

@@ -50,6 +50,7 @@ def command(
     optimizer: shared.Optimizer = "adamw",
     schedule: shared.Schedule = "1f1b",
     sub_islands: buying.SubIslands = False,
+    effort: shared.Effort = "normal",
     cache: buying.CacheFolder = None,
     no_cache: buying.NoCache = False,
     jobs: buying.Jobs = 0,
@@ -96,7 +97,7 @@ def command(
             tokens=tokens,
             prices=found_prices,
             terms=terms,
-            wishes=SearchOptions(sub_islands=sub_islands),
+            wishes=SearchOptions(sub_islands=sub_islands, effort=shared.effort(effort)),
             hwdb=database,
             sweep=sweep,
         )

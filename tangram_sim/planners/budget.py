@@ -30,6 +30,8 @@ class SearchBudget:
     few_labels: int = 1 << 10
     some_labels: int = 1 << 14
     proven: float = 1e-3  # a gap that is not worth a second look
+    # Seconds on the clock, not work: for a uniform layout where a search out of time has no plan at all.
+    grace_s: float = 0.7
 
 
 EFFORTS = {

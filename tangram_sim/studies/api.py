@@ -16,6 +16,7 @@ from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.domains import idle_in_domains
 from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.search import Progress
 from tangram_sim.planners.tangram.engine import tangram
@@ -118,8 +119,9 @@ def plan(
     hwdb: Hwdb | None = None,
     progress: Progress | None = None,
     parallelizer: Parallelizer | None = None,
+    deadline: Deadline | None = None,
 ) -> Result:
-    """The best plan found for `model` on `cluster`; `parallelizer` as in `tangram`.
+    """The best plan found for `model` on `cluster`; `parallelizer` and `deadline` as in `tangram`.
 
     Raises InfeasibleError when nothing fits, with what is needed and what there is; BadInputError or
     UnknownNameError for wishes that contradict each other, the model or the cluster.
@@ -139,7 +141,7 @@ def plan(
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()
-    found = tangram(model, cluster, job, hwdb, wishes, progress, parallelizer)
+    found = tangram(model, cluster, job, hwdb, wishes, progress, parallelizer, deadline)
     lowering = Lowering.of(found.ranked[0].plan, hwdb)
     ranked = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked]
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

@@ -89,11 +89,14 @@ def plan_with(
     job: Job | None = None,
     *,
     hwdb: Hwdb | None = None,
-    time_limit_s: float = float("inf"),
+    deadline: Deadline | None = None,
 ) -> Result:
-    """The plan of one planner by name. Raises what the planner raises, or UnknownNameError."""
+    """The plan of one planner by name, the best so far when the deadline is over.
+
+    Raises what the planner raises, or UnknownNameError.
+    """
     planner = registry.planner(name)()
-    price = question(model, cluster, job, hwdb, time_limit_s)
+    price = question(model, cluster, job, hwdb, deadline)
     wall, cpu = time.perf_counter(), time.process_time()
     made = planner.plan(model, cluster, price.job, price)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -109,7 +112,7 @@ def question(
     cluster: Cluster,
     job: Job | None = None,
     hwdb: Hwdb | None = None,
-    time_limit_s: float = float("inf"),
+    deadline: Deadline | None = None,
 ) -> Price:
     """What planners are asked: the job settled, prices fresh, time running. Raises as `api.plan` does."""
     hwdb = (hwdb or Hwdb.load()).fresh()
@@ -117,7 +120,7 @@ def question(
     require_stack(job, hwdb)
     if job.schedule == "interleaved":
         raise BadInputError("planners compose 1f1b, gpipe and zb-h1 pipelines; give --schedule one of these")
-    return Price(model, cluster, job, hwdb, Deadline(time_limit_s))
+    return Price(model, cluster, job, hwdb, deadline or Deadline())
 
 
 def compare_planners(
@@ -129,19 +132,21 @@ def compare_planners(
     hwdb: Hwdb | None = None,
     time_limit_s: float = float("inf"),
 ) -> list[Answer]:
-    """What each planner (all installed ones by default) answers, in the order given, from fresh prices each.
+    """What each planner (all installed ones by default) answers, in the order given, at fresh prices each.
 
-    Each has `time_limit_s`. Raises UnknownNameError for a planner that is not installed, BadInputError for
-    one named twice.
+    Each has `time_limit_s`; Ctrl-C ends the one that is at work. Raises UnknownNameError for a planner that
+    is not installed, BadInputError for one named twice.
     """
     names = list(planners or registry.planner_names())
     if len(set(names)) != len(names):
         raise BadInputError(f"--planners names one twice: {','.join(names)}; name each once")
     loaded = [registry.planner(name)() for name in names]
     asked = question(model, cluster, job, hwdb)
-    return [
-        answer(one, Price(model, cluster, asked.job, asked.hwdb, Deadline(time_limit_s))) for one in loaded
-    ]
+    answers = []
+    for one in loaded:
+        with Deadline(time_limit_s).hearing_interrupts() as deadline:
+            answers.append(answer(one, Price(model, cluster, asked.job, asked.hwdb, deadline)))
+    return answers
 
 
 def comparison(answers: Sequence[Answer]) -> ComparisonDocument:

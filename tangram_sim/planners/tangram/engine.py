@@ -4,6 +4,7 @@ Tao et al., "Tangram: Hiding GPU Heterogeneity for Efficient LLM Parallelization
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Candidate, Counts, Found, Scored, SearchOptions
-from tangram_sim.planners.budget import budget
+from tangram_sim.planners.budget import SearchBudget, budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator
@@ -52,6 +53,46 @@ def node_units(islands: Sequence[Island]) -> tuple[int, ...]:
     return tuple(units)
 
 
+@dataclass
+class _Task:
+    """One request on its way: what is asked, what it may use, and what is known to say about it."""
+
+    model: Model
+    cluster: Cluster
+    job: Job
+    hwdb: Hwdb
+    wishes: SearchOptions
+    budget: SearchBudget
+    deadline: Deadline
+    islands: tuple[Island, ...]
+    notes: list[str]
+    counts: Counts = field(default_factory=Counts)
+    candidates: list[Candidate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bound = WorkBound(self.model, self.job, self.islands, self.hwdb, self.cluster)
+        placement = Placement(self.cluster, self.hwdb)
+        self.lowering = Lowering(placement, StagePrices(self.model, self.job, self.hwdb))
+        self.pieces = Pieces(self.wishes.jobs)
+
+    def found(self, ranked: Sequence[Scored]) -> Found:
+        """The answer with these plans, fastest first."""
+        if self.deadline.over():
+            self.notes += self.deadline.notes()
+        best = sorted(ranked, key=lambda scored: scored.step_s)[: max(self.wishes.top, 1)]
+        return Found(best, self.bound.step_s(), self.counts, self.notes, self.candidates)
+
+    def is_large(self) -> bool:
+        """Whether it is planned as copies of patterns."""
+        return (
+            self.wishes.sub_islands
+            and not self.wishes.order
+            and not holds_whole_depth(self.job.schedule)
+            and "dp" not in dict(self.wishes.constraints.fixed)  # copies side by side multiply it
+            and is_large([island.nodes for island in self.islands])
+        )
+
+
 def tangram(
     model: Model,
     cluster: Cluster,
@@ -65,129 +106,171 @@ def tangram(
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
     `parallelizer` is an instance of `wishes.parallelizer` that other searches have asked, or will: what it
-    has priced it knows. A search that `wishes.time_limit_s` ends returns the best plan it has; with a limit
-    of zero that is a uniform one. Raises InfeasibleError with what is missing when nothing fits.
+    has priced it knows. A search that the deadline (of `wishes.time_limit_s`, if none) ends returns the best
+    plan it has; with no time at all that is a uniform one. Raises InfeasibleError with what is missing when
+    nothing fits.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
-    counts = Counts()
-    every: list[Candidate] = []
-    bound = WorkBound(model, job, islands, hwdb, cluster)
-    lowering = Lowering(Placement(cluster, hwdb), StagePrices(model, job, hwdb))
-    pieces = Pieces(wishes.jobs)
-    ready: list[Scored] = []  # plans that are not the composition's
-    if wishes.time_limit_s < float("inf"):
-        seated = sorted(islands, key=lambda one: wishes.order.index(one.name) if wishes.order else 0)
-        some = bool(wishes.order or notes)  # not all of the cluster, or not in file order
-        simple = trivial(model, cluster, job, seated, lowering, wishes.constraints, counts, some)
-        ready += [simple] if simple else []
-        if wishes.time_limit_s <= 0:
-            if not ready:
-                raise InfeasibleError(
-                    f"no uniform layout of {model.name} fits {cluster.name}; "
-                    "search for others with a longer --time-limit"
-                )
-            notes.append("time limit 0: the best uniform layout, nothing was searched")
-            return Found(ready, bound.step_s(), counts, notes, every)
-    large = (
-        wishes.sub_islands
-        and not wishes.order
-        and not holds_whole_depth(job.schedule)
-        and "dp" not in dict(wishes.constraints.fixed)  # copies side by side multiply it
-        and is_large([island.nodes for island in islands])
+    task = _Task(model, cluster, job, hwdb, wishes, budget(wishes.effort), deadline, islands, notes)
+    if deadline.limit_s <= 0:
+        return _unsearched(task)
+    found = _copies_of_patterns(task) if task.is_large() else None
+    return found or _node_by_node(task, progress, parallelizer)
+
+
+def _unsearched(task: _Task) -> Found:
+    """The best uniform layout, for lack of time to look for others."""
+    simple = _simple(task)
+    if not simple:
+        raise InfeasibleError(
+            f"no uniform layout of {task.model.name} was found to fit {task.cluster.name} in "
+            f"{task.budget.grace_s:g} s; search for others with a longer --time-limit"
+        )
+    task.notes.append("time limit 0: the best uniform layout, nothing was searched")
+    return Found(simple, task.bound.step_s(), task.counts, task.notes, task.candidates)
+
+
+def _simple(task: _Task) -> list[Scored]:
+    """The fastest uniform layout that can be found while a search that is out of time is waited for."""
+    order = task.wishes.order
+    seated = sorted(task.islands, key=lambda one: order.index(one.name) if order else 0)
+    some = bool(order or task.notes)  # not all of the cluster, or not in file order
+    found = trivial(
+        task.model,
+        task.cluster,
+        task.job,
+        seated,
+        task.lowering,
+        task.wishes.constraints,
+        task.counts,
+        some,
+        Deadline(task.budget.grace_s),
     )
-    if large:
-        ground = FleetProblem(model, cluster, job, islands, hwdb, wishes.constraints, wishes.parallelizer)
-        fleets = Fleets(ground, bound, lowering, counts, pieces, deadline)
-        fleet = fleets.best()
-        notes += fleets.notes()
-        if wishes.every_candidate:
-            notes.append("--candidates: partial plans of patterns are not recorded; the file is empty")
-        ready += [fleet] if fleet else []
-        if fleet or deadline.over():
-            if not ready:
-                raise InfeasibleError(_out_of_time(wishes))
-            if deadline.over():
-                notes.append(_stopped(wishes))
-            ready.sort(key=lambda scored: scored.step_s)
-            found = Found(ready[: max(wishes.top, 1)], bound.step_s(), counts, notes, every)
-            if wishes.fleet_bound:
-                why = unbounded(ground) or (wishes.exclude and "it covers all islands: exclude none") or ""
-                best = found.ranked[0]
-                if not why:
-                    found.fleet_bound_s = fleet_bound_s(ground, bound, best.step_s, counts, deadline)
-                    found.covered = covers(best.plan, islands)
-                if not found.fleet_bound_s:
-                    notes.append(f"--bound: none was found, {why or 'for the time limit'}")
-            return found
+    return [found] if found else []
+
+
+def _copies_of_patterns(task: _Task) -> Found | None:
+    """Large clusters: many copies of pipelines on few nodes. None where no pattern fits."""
+    wishes = task.wishes
+    ground = FleetProblem(
+        task.model, task.cluster, task.job, task.islands, task.hwdb, wishes.constraints, wishes.parallelizer
+    )
+    fleets = Fleets(ground, task.bound, task.lowering, task.counts, task.pieces, task.deadline)
+    fleet = fleets.best()
+    task.notes += fleets.notes()
+    if wishes.every_candidate:
+        task.notes.append("--candidates: partial plans of patterns are not recorded; the file is empty")
+    ready = [fleet] if fleet else _simple(task) if task.deadline.over() else []
+    if not ready:
+        if task.deadline.over():
+            raise InfeasibleError(_out_of_time(task))
+        return None
+    found = task.found(ready)
+    if wishes.fleet_bound:
+        why = unbounded(ground) or (wishes.exclude and "it covers all islands: exclude none") or ""
+        best = found.ranked[0]
+        if not why:
+            found.fleet_bound_s = fleet_bound_s(ground, task.bound, best.step_s, task.counts, task.deadline)
+            found.covered = covers(best.plan, task.islands)
+        if not found.fleet_bound_s:
+            found.notes.append(f"--bound: none was found, {why or 'for the time limit'}")
+    return found
+
+
+def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallelizer | None) -> Found:
+    """Single pipelines composed of single nodes; then several side by side, and stages over islands."""
+    wishes, notes = task.wishes, task.notes
     if wishes.fleet_bound:
         notes.append("--bound: none was looked for; it covers large clusters, planned as copies of patterns")
-    units = node_units(islands) if wishes.sub_islands else tuple(island.nodes for island in islands)
+    units = node_units(task.islands) if wishes.sub_islands else tuple(one.nodes for one in task.islands)
     if wishes.sub_islands and max(units) > 1:
-        taken = ", ".join(
-            f"{island.name} by {unit}" + (f", {island.nodes % unit} left over" if island.nodes % unit else "")
-            for island, unit in zip(islands, units, strict=True)
-            if unit > 1
-        )
-        notes.append(f"nodes are taken in groups ({taken}): stages that split a group were not searched")
+        notes.append(_grouped(task.islands, units))
     islands = tuple(
-        island.part(island.nodes - island.nodes % unit) for island, unit in zip(islands, units, strict=True)
+        island.part(island.nodes - island.nodes % unit)
+        for island, unit in zip(task.islands, units, strict=True)
     )
-    subject = Subject(model, job, hwdb, wishes.constraints)
-    enumeration = Enumeration(
-        model,
-        job,
-        islands,
-        parallelizer or parallelizer_named(wishes.parallelizer)(),
-        wishes.constraints,
-        hwdb,
-        bound,
-        counts,
-        every if wishes.every_candidate else None,
-        _tied_s(model, job, islands),
-        wishes.policies,
-        wishes.window,
-        deadline=deadline,
-        asking=None if pieces.jobs == 1 else PrefetchQueue(pieces, wishes.parallelizer, subject, deadline),
-    )
-    referee = PlanEvaluator(model, cluster, job, lowering, counts)
-    work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
+    enumeration = _enumeration(task, islands, parallelizer)
+    referee = PlanEvaluator(task.model, task.cluster, task.job, task.lowering, task.counts, task.deadline)
+    work = np.concatenate([[0.0], np.cumsum(task.bound.seconds.min(axis=0))])
     search = Search(
-        enumeration, referee, bound.step_s(), units, work, wishes.order, budget(wishes.effort), deadline
+        enumeration, referee, task.bound.step_s(), units, work, wishes.order, task.budget, task.deadline
     )
     played = search.run(progress)
     enumeration.count_pruned()
     ranked = rank(played, referee, max(wishes.top, 1)) if played else []
-    if wishes.replicate and wishes.sub_islands and not wishes.order:
+    if wishes.replicate and wishes.sub_islands and not wishes.order and not task.deadline.over():
         several = _several(enumeration, referee, ranked, wishes, max(units) == 1, notes)
         ranked = [*several, *ranked]
-    if deadline.over():
-        notes.append(_stopped(wishes))
-        if not ranked and not ready:
-            raise InfeasibleError(_out_of_time(wishes))
-    if not ranked and not ready:
-        if counts.windowed:
+    if not ranked and task.deadline.over():
+        ranked = _simple(task)
+        if not ranked:
+            raise InfeasibleError(_out_of_time(task))
+    if not ranked:
+        if task.counts.windowed:
             raise InfeasibleError(
-                f"no plan inside --window {wishes.window:g}: {counts.windowed} pairs of a slice and a part "
-                "of an island lie outside; widen it, or leave it to the planner with --window auto"
+                f"no plan inside --window {wishes.window:g}: {task.counts.windowed} pairs of a slice and a "
+                "part of an island lie outside; widen it, or leave it to the planner with --window auto"
             )
-        raise InfeasibleError(why_not(model, cluster, job, islands, hwdb, wishes.constraints))
-    ranked = sorted([*ranked, *ready], key=lambda scored: scored.step_s)[: max(wishes.top, 1)]
-    lost = enumeration.lost(ranked[0].step_s)
+        raise InfeasibleError(
+            why_not(task.model, task.cluster, task.job, islands, task.hwdb, wishes.constraints)
+        )
+    found = task.found(ranked)
+    step_s = found.ranked[0].step_s
+    found.lost = enumeration.lost(step_s)
     if wishes.window:
         notes.append(
-            f"imbalance window {wishes.window:g} as asked: {counts.windowed} pairs left out, at most "
-            f"{lost:.1%} of the step lost to it"
+            f"imbalance window {wishes.window:g} as asked: {task.counts.windowed} pairs left out, at most "
+            f"{found.lost:.1%} of the step lost to it"
         )
-    loads = (min(enumeration.loads, default=0.0), max(enumeration.loads, default=0.0))
+    found.loads = (min(enumeration.loads, default=0.0), max(enumeration.loads, default=0.0))
     least_s = search.least_s()
-    first = ranked[0].plan.pipelines[0]
+    # It bounds stages on one island each, of the islands of the search.
+    found.pipeline_bound_s = 0.0 if _spans(found.ranked[0], islands) and step_s < least_s else least_s
+    return found
+
+
+def _spans(scored: Scored, islands: Sequence[Island]) -> bool:
+    """Whether a plan is one pipeline with a stage that is not on one of these islands alone."""
     known = {island.name for island in islands}
-    spans = any(len(stage.parts) > 1 or stage.parts[0].island not in known for stage in first.stages)
-    if len(ranked[0].plan.pipelines) == 1 and spans and ranked[0].step_s < least_s:
-        least_s = 0.0  # it bounds stages on one island each, of the islands of the search
-    return Found(ranked, bound.step_s(), counts, notes, every, loads, lost, least_s)
+    first = scored.plan.pipelines[0]
+    return len(scored.plan.pipelines) == 1 and any(
+        len(stage.parts) > 1 or stage.parts[0].island not in known for stage in first.stages
+    )
+
+
+def _grouped(islands: Sequence[Island], units: Sequence[int]) -> str:
+    """What it means that nodes are taken in groups, in words."""
+    taken = ", ".join(
+        f"{island.name} by {unit}" + (f", {island.nodes % unit} left over" if island.nodes % unit else "")
+        for island, unit in zip(islands, units, strict=True)
+        if unit > 1
+    )
+    return f"nodes are taken in groups ({taken}): stages that split a group were not searched"
+
+
+def _enumeration(task: _Task, islands: tuple[Island, ...], parallelizer: Parallelizer | None) -> Enumeration:
+    """Who asks the parallelizer about slices on parts of the islands."""
+    wishes = task.wishes
+    subject = Subject(task.model, task.job, task.hwdb, wishes.constraints)
+    ahead = PrefetchQueue(task.pieces, wishes.parallelizer, subject, task.deadline)
+    return Enumeration(
+        task.model,
+        task.job,
+        islands,
+        parallelizer or parallelizer_named(wishes.parallelizer)(),
+        wishes.constraints,
+        task.hwdb,
+        task.bound,
+        task.counts,
+        task.candidates if wishes.every_candidate else None,
+        _tied_s(task.model, task.job, islands),
+        wishes.policies,
+        wishes.window,
+        deadline=task.deadline,
+        asking=None if task.pieces.jobs == 1 else ahead,
+    )
 
 
 def _several(
@@ -221,14 +304,9 @@ def _several(
     return found
 
 
-def _stopped(wishes: SearchOptions) -> str:
-    return f"stopped by the time limit of {wishes.time_limit_s:g} s: the best plan so far"
-
-
-def _out_of_time(wishes: SearchOptions) -> str:
-    return (
-        f"no plan was found within {wishes.time_limit_s:g} s and no uniform layout fits; raise --time-limit"
-    )
+def _out_of_time(task: _Task) -> str:
+    limit_s = task.deadline.limit_s
+    return f"no plan was found within {limit_s:g} s and no uniform layout fits; raise --time-limit"
 
 
 def _tied_s(model: Model, job: Job, islands: Sequence[Island]) -> float:

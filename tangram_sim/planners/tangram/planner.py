@@ -2,7 +2,6 @@
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.models import Model
-from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.training.job import Job
@@ -17,7 +16,6 @@ class Tangram(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The best plan found."""
-        wishes = SearchOptions(time_limit_s=price.deadline.limit_s)
-        found = tangram(model, cluster, job, price.hwdb, wishes)
-        price.deadline.over()  # its search has the limit of its own: this notes that it ran into it
+        found = tangram(model, cluster, job, price.hwdb, deadline=price.deadline)
+        price.deadline.over()  # this notes that it ran into it, also where there was no time at all
         return found.ranked[0].plan

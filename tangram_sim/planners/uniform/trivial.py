@@ -23,6 +23,7 @@ from tangram_sim.training.schedules import holds_whole_depth
 from tangram_sim.training.step.ideal import ideal_seconds
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
 
+LISTED = 256  # layouts bounded between two looks at the clock
 # Savers of memory, (ZeRO stage, recomputation): the first that fits is taken.
 SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
 
@@ -36,6 +37,7 @@ def trivial(
     constraints: Constraints,
     counts: Counts,
     some: bool = False,
+    deadline: Deadline | None = None,
 ) -> Scored | None:
     """The fastest uniform layout over all `islands`, or over one of them; None where none fits.
 
@@ -48,7 +50,7 @@ def trivial(
     every = tuple(name for one in names for name in one) if len(whole) == len(names) else ()
     orders = [every] if every else [] if some else [()]
     orders += [one for one in whole if one != every]
-    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts)
+    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts, deadline)
 
 
 def fastest_uniform(
@@ -67,12 +69,13 @@ def fastest_uniform(
     """
     deadline = deadline or Deadline()
     best: Scored | None = None
-    candidates = [
-        (_least_s(model, cluster, job, wanted, lowering.prices.hwdb), number, wanted)
-        for number, wanted in enumerate(
-            wanted for order in orders for wanted in layouts(model, cluster, job, order, constraints)
-        )
-    ]
+    candidates: list[tuple[float, int, Uniform]] = []
+    for order in orders:
+        for wanted in layouts(model, cluster, job, order, constraints):
+            if len(candidates) % LISTED == LISTED - 1 and deadline.over():
+                break
+            least_s = _least_s(model, cluster, job, wanted, lowering.prices.hwdb)
+            candidates.append((least_s, len(candidates), wanted))
     for least_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
         if (best is not None and least_s >= best.step_s) or deadline.over():
             break

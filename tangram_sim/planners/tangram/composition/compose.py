@@ -43,6 +43,7 @@ def compose_table(
     keep: int = 128,
     one_by_one: bool = False,
     tolerance_s: float = 0.0,
+    most_work: int = 1 << 62,
 ) -> list[Composed]:
     """Pipelines for one microbatch size with an objective below `limit_s`, best first, `keep` at most.
 
@@ -52,7 +53,7 @@ def compose_table(
     behind the others), `work` (atoms + 1) a prefix sum over atoms of any positive measure of work.
     `one_by_one`: only pipelines that use up one kind before they begin the next; so many fewer counts that
     wide copies can be searched. `tolerance_s`: what every stage may add to the best objective, for fewer
-    labels.
+    labels. None where `most_work` comparisons did not do.
     """
     if not len(table.floats):
         return []
@@ -73,6 +74,7 @@ def compose_table(
         limit_s,
         tolerance_s,
         one_by_one,
+        most_work,
     )
     values = floats[complete, 1] + repeats * floats[complete, 2]
     order = np.argsort(values, kind="stable")[:keep]

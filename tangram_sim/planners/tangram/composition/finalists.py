@@ -9,6 +9,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.sim import contention
 from tangram_sim.training.job import Job
@@ -134,7 +135,16 @@ def pipeline_of(seats: Iterable[Seat], layers: int, microbatch: int, microbatche
 class PlanEvaluator:
     """Plays whole plans of one model, cluster and job; equal seats are played once."""
 
-    def __init__(self, model: Model, cluster: Cluster, job: Job, lowering: Lowering, counts: Counts) -> None:
+    def __init__(
+        self,
+        model: Model,
+        cluster: Cluster,
+        job: Job,
+        lowering: Lowering,
+        counts: Counts,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self.deadline = deadline or Deadline()
         self.model, self.cluster, self.job = model, cluster, job
         self.lowering, self.counts = lowering, counts
         self._shared: dict[tuple[tuple[Seat, ...], int], float] = {}
@@ -163,6 +173,18 @@ class PlanEvaluator:
             self._shared[key] = contention.play(graph).makespan_s
         return self._shared[key]
 
+    def in_time(
+        self, contenders: Sequence[tuple[tuple[Seat, ...], int]]
+    ) -> list[tuple[tuple[Seat, ...], int]]:
+        """Contenders by their step with links shared: as many as there is time to play so, one at least."""
+        told: list[tuple[tuple[Seat, ...], int]] = []
+        for one in contenders:
+            if told and self.deadline.over():
+                break
+            self.shared(*one)
+            told.append(one)
+        return sorted(told, key=lambda one: self.shared(*one))
+
     def scored(self, seats: tuple[Seat, ...], microbatch: int) -> Scored:
         """The plan with its simulated step, links shared. Raises TangramError when it does not fit."""
         seconds, pipeline, step = self.play(seats, microbatch)
@@ -179,6 +201,8 @@ class PlanEvaluator:
             for index in range(len(seats) - 1):
                 for move in (1, -1):
                     moved = _moved(seats, index, move)
+                    if self.deadline.over():
+                        return seats
                     if moved is None:
                         continue
                     seconds = self.play(moved, microbatch)[0]

@@ -210,12 +210,11 @@ def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: PlanEvaluat
     ops = sum(len(referee.play(*one)[2].template.graph) for one in contenders)
     while ops > MOST_OPS and len(contenders) > max(2, top):  # long steps: fewer contenders
         ops -= len(referee.play(*contenders.pop())[2].template.graph)
-    contenders.sort(key=lambda one: referee.shared(*one))
+    contenders = referee.in_time(contenders)
     refined = [(referee.refine(*one), one[1]) for one in contenders[:REFINED]]
+    contenders = referee.in_time([*dict.fromkeys([*refined, *contenders])])
     chosen: dict[object, Scored] = {}
-    for scored in sorted(
-        (referee.scored(*one) for one in dict.fromkeys([*refined, *contenders])), key=_step_s
-    ):
+    for scored in sorted((referee.scored(*one) for one in contenders), key=_step_s):
         pipeline = scored.plan.pipelines[0]
         shape = tuple(
             (stage.parts[0].island, len(stage.ranks), *(run.layout for run in stage.parts[0].layouts))

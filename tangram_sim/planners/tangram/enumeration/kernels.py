@@ -60,6 +60,7 @@ def compose(
     limit_s: float,  # pipelines that do not end below this are of no interest
     tolerance_s: float,  # labels that another beats but for so little are dropped; 0: none is lost
     one_by_one: bool,  # kinds are used up one after another: never several of them in part
+    most_work: int,  # comparisons after which to give up: no labels are returned
 ) -> Any:
     """Non-dominated ways to place every atom that end below `limit_s`.
 
@@ -121,7 +122,7 @@ def compose(
     ints[0, DEPTH], ints[0, KIND], ints[0, PARENT], ints[0, OPTION] = 0, -1, -1, -1
     ints[0, DEEPEST] = np.iinfo(np.int64).max
     last[atoms, 0] = 1
-    size = 1
+    size, spent = 1, 0
     for start in range(atoms - 1, -1, -1):
         for position in range(1, len(states)):
             used = states[position]
@@ -170,7 +171,10 @@ def compose(
                             before = number[before]
                         if before < 0:
                             continue
+                    if spent > most_work:
+                        return floats[:0], ints[:0], np.empty(0, np.int64)
                     for label in range(first[stop, before], last[stop, before]):
+                        spent += 2
                         behind = ints[label, DEPTH]
                         if behind > option_ints[option, 3]:
                             continue
@@ -197,6 +201,7 @@ def compose(
                         dominated = False
                         other = begin
                         while other < size:
+                            spent += 1
                             if ints[other, KIND] == kind:
                                 if (
                                     floats[other, L] <= new_l + tolerance_s

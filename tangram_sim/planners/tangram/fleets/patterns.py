@@ -42,6 +42,7 @@ MOST_STATES = 10_000_000  # counts in a copy over several islands: one number ea
 # Of the limit: what a stage may add to the best pattern, for many fewer labels. What the first finds limits
 # the second; where it finds nothing, something little better than the limit may be lost.
 TOLERANCES = (0.01, 0.002)
+WORK = 400_000_000  # comparisons of one composition, about a second: a shape that needs more is left out
 KEPT = 2  # patterns of one width and microbatch
 
 
@@ -241,13 +242,14 @@ def _search(
     for limit_s in [known_s] if known_s < np.inf else [bound.step_s() * factor for factor in FACTORS]:
         table = enumeration.table(microbatch, limit_s, units)
         for tolerance in TOLERANCES:
-            found = compose_table(
-                table, counts_of, hops, work, limit_s, KEPT, one_by_one, tolerance * limit_s
+            finer = compose_table(
+                table, counts_of, hops, work, limit_s, KEPT, one_by_one, tolerance * limit_s, WORK
             )
-            if not found:
+            found = finer or found
+            if not finer or deadline.over():
                 break
             limit_s = min(limit_s, found[0].objective_s * (1 + SLACK))
-        if found:
+        if found or deadline.over():
             break
     enumeration.count_pruned()
     counts.composed += len(found)

@@ -70,7 +70,7 @@ class Replication:
         last = self.enumeration.counts.asked + budget
         found: list[tuple[float, list[tuple[tuple[Island, ...], Built]], tuple[int, ...], int]] = []
         for microbatch in self._sizes(best.plan.pipelines[0].microbatch):
-            if self.enumeration.counts.asked >= last:
+            if self.enumeration.counts.asked >= last or self.enumeration.deadline.over():
                 break
             passes = self.enumeration.job.global_batch // microbatch
             for side_by_side in self._combinations(microbatch):
@@ -84,7 +84,7 @@ class Replication:
         winner: Scored | None = None
         for step_s, side_by_side, shares, microbatch in found[:PLAYED]:
             limit_s = winner.step_s if winner else best.step_s
-            if step_s < limit_s * NEAR:
+            if step_s < limit_s * NEAR and not self.enumeration.deadline.over():
                 scored = self._played(best.plan, side_by_side, shares, microbatch)
                 if scored is not None and scored.step_s < limit_s:
                     winner = scored

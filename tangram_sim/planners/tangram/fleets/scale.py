@@ -232,7 +232,8 @@ class Fleets:
         ground, (pipeline,) = self.ground, best.plan.pipelines
         if pipeline.microbatch * pipeline.microbatches != ground.job.global_batch:
             return best
-        referee = PlanEvaluator(ground.model, ground.cluster, ground.job, self.lowering, self.counts)
+        tools = self.lowering, self.counts, self.deadline
+        referee = PlanEvaluator(ground.model, ground.cluster, ground.job, *tools)
         seats, start = list[Seat](), 0
         for stage in pipeline.stages:
             blocks = sum(last - first for first, last in stage.chunks)

@@ -122,9 +122,12 @@ class Spanning:
         found |= dict(self._undivided(min(limit_s, self.best_s) * (1 + SLACK)))
         contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * REFINED]
         contenders = [one for one in contenders if found[one] < limit_s * (1 + SLACK)]
-        contenders.sort(key=lambda one: self.referee.shared(*one))
+        if not contenders:
+            return None
+        contenders = self.referee.in_time(contenders)
         refined = [(self._refined(*one), one[1]) for one in contenders[:REFINED]]
-        scored = [self.referee.scored(*one) for one in dict.fromkeys([*refined, *contenders])]
+        contenders = self.referee.in_time([*dict.fromkeys([*refined, *contenders])])
+        scored = [self.referee.scored(*one) for one in contenders]
         self.nearest = min(scored, key=lambda one: one.step_s, default=None)
         return self.nearest if self.nearest is not None and self.nearest.step_s < limit_s else None
 
@@ -258,7 +261,8 @@ class Spanning:
                 key=lambda one: one[0],
                 default=(best, seats),
             )
-            if seconds >= min(best, self.referee.play(seats, microbatch)[0]) * (1 - 1e-9):
+            best = min(best, self.referee.play(seats, microbatch)[0])
+            if self.referee.deadline.over() or seconds >= best * (1 - 1e-9):
                 return seats
             best, seats = seconds, moved
 
