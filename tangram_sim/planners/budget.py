@@ -30,8 +30,10 @@ class SearchBudget:
     few_labels: int = 1 << 10
     some_labels: int = 1 << 14
     proven: float = 1e-3  # a gap that is not worth a second look
-    # Seconds on the clock, not work: for a uniform layout where a search out of time has no plan at all.
+    # For a uniform layout where a search out of time has no plan at all: seconds on the clock, and ops played
+    # in any case, all that matter on small clusters.
     grace_s: float = 0.7
+    grace_ops: int = 300_000
 
 
 EFFORTS = {

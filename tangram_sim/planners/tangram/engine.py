@@ -147,6 +147,7 @@ def _simple(task: _Task) -> list[Scored]:
         task.counts,
         some,
         Deadline(task.budget.grace_s),
+        task.budget.grace_ops,
     )
     return [found] if found else []
 

@@ -23,6 +23,7 @@ from tangram_sim.training.schedules import holds_whole_depth
 from tangram_sim.training.step.ideal import ideal_seconds
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
 
+OPS_WITHOUT_PLAY = 300  # that take about as long to play as a layout takes to be looked at
 LISTED = 256  # layouts bounded between two looks at the clock
 # Savers of memory, (ZeRO stage, recomputation): the first that fits is taken.
 SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
@@ -38,6 +39,7 @@ def trivial(
     counts: Counts,
     some: bool = False,
     deadline: Deadline | None = None,
+    at_least: int = 0,
 ) -> Scored | None:
     """The fastest uniform layout over all `islands`, or over one of them; None where none fits.
 
@@ -50,7 +52,7 @@ def trivial(
     every = tuple(name for one in names for name in one) if len(whole) == len(names) else ()
     orders = [every] if every else [] if some else [()]
     orders += [one for one in whole if one != every]
-    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts, deadline)
+    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts, deadline, at_least)
 
 
 def fastest_uniform(
@@ -62,10 +64,12 @@ def fastest_uniform(
     constraints: Constraints,
     counts: Counts,
     deadline: Deadline | None = None,
+    at_least: int = 0,
 ) -> Scored | None:
     """The fastest of all layouts over the groups of one of `orders` (empty: the cluster in file order).
 
-    Played exactly, in the order of a bound on their steps, until no other can win or time is over.
+    Played exactly, in the order of a bound on their steps, until no other can win, or time is over and
+    `at_least` so many ops have been played: on small clusters all that matter, in no time.
     """
     deadline = deadline or Deadline()
     best: Scored | None = None
@@ -77,11 +81,14 @@ def fastest_uniform(
             least_s = _least_s(model, cluster, job, wanted, lowering.prices.hwdb)
             candidates.append((least_s, len(candidates), wanted))
     for least_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
-        if (best is not None and least_s >= best.step_s) or deadline.over():
+        late = at_least <= 0 and deadline.over()
+        if (best is not None and least_s >= best.step_s) or late:
             break
+        at_least -= OPS_WITHOUT_PLAY
         found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts)
         if found is not None:
             seconds = _played_s(found[1])
+            at_least -= len(found[1].template.graph)
             if best is None or seconds < best.step_s:
                 best = Scored(*found, seconds)
     return best

@@ -13,6 +13,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Counts, SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s
@@ -96,10 +97,6 @@ def two_kinds(first: int = 14, second: int = 14) -> Cluster:
     )
 
 
-def never() -> bool:
-    return False
-
-
 CASES = {  # model, cluster, job, how many uniform plans are covered at least
     "two kinds": (shallow(), two_kinds(), Job(224, dtype="bf16"), 100),
     "short sequences, huge microbatches": (
@@ -124,7 +121,7 @@ def test_no_covered_plan_ends_below_the_bound(name: str) -> None:
     bound = WorkBound(model, job, islands, HWDB, cluster)
     ground = FleetProblem(model, cluster, job, islands, HWDB.fresh(), Constraints(), "grid")
     # As if the best plan were not known: nothing but the bound itself keeps it below.
-    least_s = fleet_bound_s(ground, bound, 2 * found.ranked[0].step_s, Counts(), never)
+    least_s = fleet_bound_s(ground, bound, 2 * found.ranked[0].step_s, Counts(), Deadline())
     assert bound.step_s() <= found.fleet_bound_s <= found.ranked[0].step_s
     if found.covered:
         assert least_s <= found.ranked[0].step_s

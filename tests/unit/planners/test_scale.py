@@ -18,6 +18,7 @@ from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.layouts import layouts
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.peers.sailor import Sailor
 from tangram_sim.planners.tangram.composition.compose import Composed
 from tangram_sim.planners.tangram.engine import tangram
@@ -148,11 +149,11 @@ def test_stages_on_parts_of_nodes_are_no_worse_than_whole_nodes() -> None:
     known, shape = ground(), Shape((1, 1), 8)
     finer = shape.finer()
     assert finer == Shape((1, 1), 8, 8)
-    coarse, coarse_s, usual, _ = patterns_of(known, shape, 1, "yes", 0.2, float("inf"), float("inf"))
+    coarse, coarse_s, usual, _ = patterns_of(known, shape, 1, "yes", 0.2, float("inf"), Deadline())
     assert usual in SEQUENCES
     fine, fine_s = list[Pattern](), float("inf")
     for size in SEQUENCES:  # as the planner does
-        found, best_s, _, _ = patterns_of(known, finer, size, "no", 0.2, coarse_s, float("inf"))
+        found, best_s, _, _ = patterns_of(known, finer, size, "no", 0.2, coarse_s, Deadline())
         fine, fine_s = fine + found, min(fine_s, best_s)
     assert fine_s <= coarse_s * (1 + 1e-9) and coarse_s < float("inf")
     for one in (*coarse, *fine):
