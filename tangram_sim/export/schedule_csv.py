@@ -33,14 +33,21 @@ def write(plan: Plan) -> dict[str, str]:
 def _text(pipeline: Pipeline, schedule: Schedule) -> str:
     depth, chunks = len(pipeline.stages), max(len(stage.chunks) for stage in pipeline.stages) or 1
     order = schedule.order(depth, pipeline.microbatches, chunks)
+    places = order.places.place
     names = {"F": "F", "B": "I" if order.splits_backward else "B", "W": "W"}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for stage in range(depth):
         writer.writerow(
-            f"{one.chunk * depth + stage}{names[one.kind]}{one.microbatch}" for one in order.stage(stage)
+            f"{places[stage, one.chunk]}{names[one.kind]}{one.microbatch}" for one in order.stage(stage)
         )
     return text.getvalue()
+
+
+def _ranks(place: int, ranks: int) -> tuple[int, int]:
+    """Ranks that a place of the pipeline may be on: in rounds, or in a V, which turns round every other time."""
+    chunk, within = divmod(place, ranks)
+    return within, ranks - 1 - within if chunk % 2 else within
 
 
 def read(text: str) -> list[tuple[Pass, ...]]:
@@ -51,7 +58,7 @@ def read(text: str) -> list[tuple[Pass, ...]]:
         passes = []
         for cell in filter(None, row):
             match = _CELL.fullmatch(cell.strip())
-            if match is None or int(match[1]) % len(rows) != rank:
+            if match is None or rank not in _ranks(int(match[1]), len(rows)):
                 raise BadInputError(f"schedule.csv, line {rank + 1}: {cell!r} is no pass of this rank")
             kind = "B" if match[2] == "I" else match[2]
             passes.append(Pass(kind, int(match[3]), int(match[1]) // len(rows)))

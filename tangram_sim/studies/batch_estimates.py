@@ -18,7 +18,7 @@ from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import Settled, Uniform, rank_order, settle, stage_places
 from tangram_sim.training.job import Job
-from tangram_sim.training.schedules import StageTimes, in_flight, step_template
+from tangram_sim.training.schedules import StageTimes, in_flight, schedule_named, step_template
 from tangram_sim.training.stage.pricing import Pricer, Prices
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.sharing import runs_of
@@ -133,11 +133,15 @@ class Estimator:
         pricers: dict[Island, Pricer] = {}
         known: dict[tuple[Island, tuple[tuple[int, ...], ...]], _Stage] = {}
         kinds, stages = atom_kinds(self.model), []
-        for number, chunks in enumerate(stage_places(batch.settled[0].bounds, first.pp, first.vpp)):
+        schedule = schedule_named(batch.job.schedule)
+        back = first.pp * first.vpp - 1  # the place of the head
+        bounds = batch.settled[0].bounds
+        for number, chunks in enumerate(stage_places(bounds, first.pp, first.vpp, schedule)):
             island = replace(
                 self.placement.island(batch.stages[number]), name="", groups=(), node_indices=(), reason=""
             )
-            runs = tuple(runs_of(chunks, number == 0, number == first.pp - 1, layers))
+            head = schedule.place(number, first.vpp - 1, first.pp) == back
+            runs = tuple(runs_of(chunks, number == 0, head, layers))
             key = (island, tuple(kinds[start:stop] for start, stop in runs))
             if key not in known:
                 if island not in pricers:
@@ -156,7 +160,8 @@ class Estimator:
         job, count = batch.job, len(batch.settled)
         stages = self._stages(batch)
         depth, chunks = len(stages), len(stages[0].prices)
-        tables = self._times(batch, stages)
+        places = schedule_named(job.schedule).places(depth, chunks)
+        tables = self._times(batch, stages, places.wraps, self.model.tied and not places.ends_together)
         slots = np.zeros((count, 5 * depth * chunks + 4 * depth + 1))
         held = np.zeros((count, depth))
         microbatches = np.array([one.microbatches for one in batch.settled])
@@ -211,9 +216,11 @@ class Estimator:
             for row in range(count)
         ]
 
-    def _times(self, batch: _Batch, stages: Sequence[_Stage]) -> list[StageTimes]:
-        """Stage times of every layout of a batch."""
-        depth, chunks, model, job = len(stages), len(stages[0].prices), self.model, batch.job
+    def _times(
+        self, batch: _Batch, stages: Sequence[_Stage], wraps: bool, tied_apart: bool
+    ) -> list[StageTimes]:
+        """Stage times of every layout of a batch; `tied_apart`: two stages hold copies of one matrix."""
+        depth, model, job = len(stages), self.model, batch.job
         forward, backward, weight = (
             np.stack([stage.column(name) for stage in stages], axis=1)
             for name in ("forward_s", "backward_s", "backward_weight_s")
@@ -226,11 +233,11 @@ class Estimator:
             job.seq * model.hidden * job.recipe.activation_bytes
         )
         sends = np.zeros((len(size), depth))
-        for boundary in range(depth if chunks > 1 else depth - 1):
+        for boundary in range(depth if wraps else depth - 1):
             rate, latency = self.placement.road(batch.stages[boundary], batch.stages[(boundary + 1) % depth])
             sends[:, boundary] = latency + size / max(rate, 1.0)
         tied = 0.0
-        if model.tied and depth > 1:
+        if tied_apart:
             rate, latency = self.placement.road(batch.stages[0], batch.stages[-1])
             tied = 2 * latency + model.vocabulary_parameters * job.recipe.gradient_bytes / max(rate, 1.0)
         return [

@@ -12,6 +12,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import expert_degrees
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Part, Pipeline, Stage
+from tangram_sim.training.schedules import Schedule, schedule_named
 
 # Columns of hwdb/nodes.csv and the key of a cluster file's group that each sets.
 _NODE_COLUMNS = {"gpu": "gpu", "intra_link": "intra_link", "nic_gbps": "nic_gbps", "nics": "nics"}
@@ -73,16 +74,17 @@ def _check_pipeline(
 ) -> None:
     """One pipeline; `used` are the ranks of those before it, and takes its own."""
     stages = pipeline.stages
-    _check_layers(stages, model, where)
+    schedule = schedule_named(job.schedule)
+    _check_layers(stages, model, schedule, where)
     most = max(len(stage.chunks) for stage in stages)
-    if (most > 1) != (job.schedule == "interleaved"):
+    if not schedule.chunks[0] <= max(most, 1) <= schedule.chunks[1]:
         raise BadInputError(f"{where}: schedule {job.schedule} with up to {most} chunks per stage")
-    if most > 1 and (
-        pipeline.microbatches % len(stages) or any(len(stage.chunks) != most for stage in stages)
-    ):
+    if most > 1 and any(len(stage.chunks) != most for stage in stages):
+        raise BadInputError(f"{where}: the {job.schedule} schedule needs {most} chunks in each stage")
+    if schedule.whole_rounds and pipeline.microbatches % len(stages):
         raise BadInputError(
-            f"{where}: the interleaved schedule needs {most} chunks in each stage, and microbatches in "
-            f"multiples of the {len(stages)} stages (they are {pipeline.microbatches})"
+            f"{where}: the {job.schedule} schedule needs microbatches in multiples of the {len(stages)} "
+            f"stages (they are {pipeline.microbatches})"
         )
     for number, stage in enumerate(stages):
         for rank in stage.ranks:
@@ -96,10 +98,15 @@ def _check_pipeline(
         _check_stage(stage, pipeline.microbatch, model, job, f"{where}: stage {number}")
 
 
-def _check_layers(stages: Sequence[Stage], model: Model, where: str) -> None:
+def _check_layers(stages: Sequence[Stage], model: Model, schedule: Schedule, where: str) -> None:
     """Every block exactly once and in forward order, the ends where they belong."""
     most = max(len(stage.chunks) for stage in stages)
-    runs = [stage.chunks[chunk] for chunk in range(most) for stage in stages if chunk < len(stage.chunks)]
+    placed = {
+        schedule.place(number, chunk, len(stages)): run
+        for number, stage in enumerate(stages)
+        for chunk, run in enumerate(stage.chunks)
+    }
+    runs = [placed[place] for place in sorted(placed)]
     position = 0
     for start, stop in runs:
         if start != position or stop <= start:
@@ -112,8 +119,10 @@ def _check_layers(stages: Sequence[Stage], model: Model, where: str) -> None:
         raise BadInputError(
             f"{where}: the stages' chunks hold {position} layers, the model has {model.layers}"
         )
-    if not stages[0].embedding or not stages[-1].head:
-        raise BadInputError(f"{where}: the first stage must hold the embedding and the last one the head")
+    back = schedule.place(0, max(most, 1) - 1, len(stages)) == len(stages) * max(most, 1) - 1
+    if not stages[0].embedding or not stages[0 if back else -1].head:
+        behind = "the first one, where its chunks end," if back and len(stages) > 1 else "the last one"
+        raise BadInputError(f"{where}: the first stage must hold the embedding and {behind} the head")
     if sum(stage.embedding for stage in stages) != 1 or sum(stage.head for stage in stages) != 1:
         raise BadInputError(f"{where}: embedding and head belong to one stage each")
     for number, stage in enumerate(stages):

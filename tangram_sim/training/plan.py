@@ -4,7 +4,7 @@ Predictions of a whole plan are not here: they are made from it (`tangram_sim.st
 another hardware database re-prices the same decisions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -251,14 +251,18 @@ class Share:
 
 
 def pipeline_of_shares(
-    microbatches: int, cuts: Sequence[int], shares: Sequence[Sequence[Share]], chunks: int = 1
+    microbatches: int,
+    cuts: Sequence[int],
+    shares: Sequence[Sequence[Share]],
+    chunks: int = 1,
+    place: Callable[[int, int, int], int] | None = None,
 ) -> Pipeline:
     """A pipeline from block boundaries and the shares of every stage.
 
     `cuts` are the boundaries of all places in forward order, 0 and the number of blocks included: as many
-    places as stages, times `chunks` of an interleaved schedule (chunk c of stage s is place c x stages + s).
-    The first stage gets the embedding, the last one the head; the microbatch is what the first stage's parts
-    take together. A place without blocks is allowed at either end. Raises ValueError for numbers that do not
+    places as stages, times `chunks`. `place` is the schedule's (stage, chunk, stages) -> place; rounds over
+    the stages if not given. The first place gets the embedding, the last one the head; the microbatch is
+    what the first stage's parts take together. A place without blocks is allowed at either end. Raises ValueError for numbers that do not
     match; what the model, the cluster and memory say is found when the plan is lowered or replayed.
     """
     depth = len(shares)
@@ -270,9 +274,10 @@ def pipeline_of_shares(
     if len(totals) != 1:
         raise ValueError(f"stages take {sorted(totals)} sequences of one microbatch; the same is needed")
     stages = []
-    for place, given in enumerate(shares):
-        bounds = [(cuts[chunk * depth + place], cuts[chunk * depth + place + 1]) for chunk in range(chunks)]
+    for number, given in enumerate(shares):
+        places = [place(number, chunk, depth) if place else chunk * depth + number for chunk in range(chunks)]
+        bounds = [(cuts[one], cuts[one + 1]) for one in places]
         parts = tuple(share.part(bounds[0][0], bounds[-1][1]) for share in given)
         kept = tuple(bound for bound in bounds if bound[1] > bound[0])
-        stages.append(Stage(kept, place == 0, place == depth - 1, parts))
+        stages.append(Stage(kept, 0 in places, depth * chunks - 1 in places, parts))
     return Pipeline(microbatches, totals.pop(), tuple(stages))

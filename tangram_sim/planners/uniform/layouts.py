@@ -14,6 +14,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import LayerLayout, Part, Pipeline, Plan, Stage
+from tangram_sim.training.schedules import Schedule, schedule_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,9 @@ def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available:
             f"{_chosen(wanted, dp)} = {microbatch}; {_instead(job, wanted, dp)}"
         )
     microbatches = job.global_batch // microbatch
-    if wanted.vpp > 1 and microbatches % wanted.pp:
+    if schedule_named(job.schedule).whole_rounds and microbatches % wanted.pp:
         raise BadInputError(
-            f"--vpp {wanted.vpp}: the interleaved schedule needs microbatches in multiples of --pp "
+            f"--vpp {wanted.vpp}: the {job.schedule} schedule needs microbatches in multiples of --pp "
             f"{wanted.pp}, a global batch of {job.global_batch} gives {microbatches}; change --micro-batch, "
             "--dp, --pp or --global-batch"
         )
@@ -103,9 +104,11 @@ def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available:
     return Settled(dp, microbatch, microbatches, layout, tuple(chunk_bounds(model, wanted)))
 
 
-def stage_places(bounds: Sequence[tuple[int, int]], pp: int, vpp: int) -> list[tuple[tuple[int, int], ...]]:
-    """The chunks of every stage, empty ones left out."""
-    chunks = [tuple(bounds[chunk * pp + stage] for chunk in range(vpp)) for stage in range(pp)]
+def stage_places(
+    bounds: Sequence[tuple[int, int]], pp: int, vpp: int, schedule: Schedule
+) -> list[tuple[tuple[int, int], ...]]:
+    """The chunks of every stage in the order of the model, empty ones left out."""
+    chunks = [tuple(bounds[schedule.place(stage, chunk, pp)] for chunk in range(vpp)) for stage in range(pp)]
     return [tuple(chunk for chunk in own if chunk[1] > chunk[0]) for own in chunks]
 
 
@@ -119,13 +122,16 @@ def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> P
     share = settled.layout.gpus
     group_of = _group_of(cluster)
     stages = []
-    for stage, kept in enumerate(stage_places(settled.bounds, wanted.pp, wanted.vpp)):
+    schedule = schedule_named(job.schedule)
+    ends = schedule.place(0, 0, wanted.pp), wanted.pp * wanted.vpp - 1
+    for stage, kept in enumerate(stage_places(settled.bounds, wanted.pp, wanted.vpp, schedule)):
         ranks = tuple(available[stage * share : (stage + 1) * share])
         island = "+".join(dict.fromkeys(group_of[rank] for rank in ranks))
-        first, last = settled.bounds[stage], settled.bounds[(wanted.vpp - 1) * wanted.pp + stage]
+        places = [schedule.place(stage, chunk, wanted.pp) for chunk in range(wanted.vpp)]
+        first, last = settled.bounds[places[0]], settled.bounds[places[-1]]
         runs = (LayerLayout((first[0], last[1]), settled.layout),)
         part = Part(island, ranks, settled.microbatch, runs)
-        stages.append(Stage(kept, stage == 0, stage == wanted.pp - 1, (part,)))
+        stages.append(Stage(kept, ends[0] in places, ends[1] in places, (part,)))
     return Plan(model, cluster, job, (Pipeline(settled.microbatches, settled.microbatch, tuple(stages)),))
 
 
@@ -191,16 +197,19 @@ def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
             f"--ep {wanted.ep}: {model.name} on dp {dp} x cp {wanted.cp} allows ep "
             f"{', '.join(map(str, expert_degrees(model, dp * wanted.cp)))}"
         )
-    if wanted.vpp > 1 and job.schedule != "interleaved":
+    least, most = schedule_named(job.schedule).chunks
+    if wanted.vpp > 1 and most == 1:
         raise BadInputError(f"--vpp {wanted.vpp} needs --schedule interleaved (it is {job.schedule})")
-    if job.schedule == "interleaved" and (wanted.vpp == 1 or wanted.pp == 1):
+    if least > 1 and (wanted.pp == 1 or not least <= wanted.vpp <= most):
+        chunks = f"--vpp {least}" + ("" if least == most else f" to {most}")
         raise BadInputError(
-            f"--schedule interleaved needs --pp 2 and --vpp 2 or more (they are {wanted.pp} and {wanted.vpp})"
+            f"--schedule {job.schedule} needs --pp 2 or more and {chunks} (they are {wanted.pp} and "
+            f"{wanted.vpp})"
         )
 
 
 def chunk_bounds(model: Model, wanted: Uniform) -> list[tuple[int, int]]:
-    """Blocks [start, stop) of every chunk in forward order (chunk c of stage s is entry c * pp + s)."""
+    """Blocks [start, stop) of every chunk in forward order: of the places of the schedule, one by one."""
     places = wanted.pp * wanted.vpp
     counts = list(wanted.layers)
     if not counts:

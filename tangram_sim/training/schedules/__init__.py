@@ -1,7 +1,13 @@
 """Pipeline schedules by name: the order of microbatches on each stage, and the template of a whole step."""
 
 from tangram_sim.training.schedules.base import Pass, Schedule, ScheduleOrder, check_order
-from tangram_sim.training.schedules.named import SCHEDULES, holds_whole_depth, in_flight, schedule_named
+from tangram_sim.training.schedules.named import (
+    SCHEDULES,
+    chunked,
+    holds_whole_depth,
+    in_flight,
+    schedule_named,
+)
 from tangram_sim.training.schedules.step import (
     StageTimes,
     StepTemplate,
@@ -18,6 +24,7 @@ __all__ = [
     "StageTimes",
     "StepTemplate",
     "check_order",
+    "chunked",
     "holds_whole_depth",
     "in_flight",
     "lower_order",

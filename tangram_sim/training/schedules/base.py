@@ -28,11 +28,39 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Where chunks stand in the pipeline of all chunks: `place` [stages, chunks], from the embedding on."""
+
+    place: IntArray
+
+    @property
+    def stage_of(self) -> IntArray:
+        """The stage that holds each place, [stages * chunks]."""
+        stages, chunks = self.place.shape
+        found = np.empty(stages * chunks, np.int32)
+        found[self.place.ravel()] = np.repeat(np.arange(stages, dtype=np.int32), chunks)
+        return column(found, np.int32)
+
+    @property
+    def wraps(self) -> bool:
+        """Whether activations travel from the last stage straight to the first one."""
+        stages, chunks = self.place.shape
+        after = self.place[-1] + 1
+        return stages > 1 and chunks > 1 and bool(np.isin(after[:-1], self.place[0, 1:]).any())
+
+    @property
+    def ends_together(self) -> bool:
+        """Whether one stage holds both ends of the model."""
+        return bool(self.stage_of[0] == self.stage_of[-1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ScheduleOrder:
     """The passes of every stage in program order, as arrays: stage s runs rows stage_ptr[s]:stage_ptr[s + 1].
 
     `kind` is FORWARD, BACKWARD or WEIGHT. With `splits_backward`, B is the gradient of the input only and W
-    follows as a pass of its own; otherwise B is both and there is no W.
+    follows as a pass of its own; otherwise B is both and there is no W. `place` [stages, chunks] is where
+    each chunk stands in the pipeline of all chunks (None: in rounds): layers run through places 0, 1, 2, ...
     """
 
     stages: int
@@ -43,6 +71,12 @@ class ScheduleOrder:
     kind: IntArray
     microbatch: IntArray
     chunk: IntArray
+    place: IntArray | None = None
+
+    @property
+    def places(self) -> "Places":
+        """Where chunks stand."""
+        return Places(rounds(self.stages, self.chunks) if self.place is None else self.place)
 
     def stage(self, stage: int) -> tuple[Pass, ...]:
         """The passes of one stage, for people."""
@@ -66,6 +100,17 @@ class Schedule(ABC):
 
     name: str
     splits_backward: bool = False
+    chunks: tuple[int, int] = (1, 1)  # the least and the most chunks of a stage
+    whole_rounds: bool = False  # microbatches must be a multiple of the stages
+
+    def place(self, stage: int, chunk: int, stages: int) -> int:
+        """Where a chunk stands in the pipeline of all chunks, from the embedding on: rounds, as a rule."""
+        return chunk * stages + stage
+
+    def places(self, stages: int, chunks: int) -> Places:
+        """The places of all chunks."""
+        found = [[self.place(stage, chunk, stages) for chunk in range(chunks)] for stage in range(stages)]
+        return Places(column(np.array(found, np.int32), np.int32))
 
     @abstractmethod
     def order(self, stages: int, microbatches: int, chunks: int = 1) -> ScheduleOrder:
@@ -95,17 +140,27 @@ def one_chunk_only(schedule: str, stages: int, microbatches: int, chunks: int) -
         )
 
 
+def rounds(stages: int, chunks: int) -> IntArray:
+    """Places of chunks that follow each other in rounds over the stages, [stages, chunks]."""
+    found = np.arange(stages * chunks, dtype=np.int32).reshape(chunks, stages).T
+    return column(found, np.int32)
+
+
 def join_stages(
-    stages: int, microbatches: int, chunks: int, splits_backward: bool, rows: Sequence[npt.NDArray[np.int32]]
+    stages: int,
+    microbatches: int,
+    chunks: int,
+    splits_backward: bool,
+    rows: Sequence[npt.NDArray[np.int32]],
+    place: IntArray | None = None,
 ) -> ScheduleOrder:
-    """The order from one array [3, passes] of (kind, microbatch, chunk) per stage."""
+    """The order from one array [3, passes] of (kind, microbatch, chunk) per stage; `place` as in the order."""
     stage_ptr = np.zeros(stages + 1, np.int32)
     stage_ptr[1:] = np.cumsum([row.shape[1] for row in rows])
     table = np.concatenate(rows, axis=1)
     kind, microbatch, chunk = (column(table[i], np.int32) for i in range(3))
-    return ScheduleOrder(
-        stages, microbatches, chunks, splits_backward, column(stage_ptr, np.int32), kind, microbatch, chunk
-    )
+    ptr = column(stage_ptr, np.int32)
+    return ScheduleOrder(stages, microbatches, chunks, splits_backward, ptr, kind, microbatch, chunk, place)
 
 
 def warmup_then_alternate(forwards: IntArray, backwards: IntArray, warmup: int) -> IntArray:

@@ -24,6 +24,8 @@ class Interleaved(Schedule):
     """Stage s holds chunks at places s, s + stages, ...; microbatches travel in groups of `stages`."""
 
     name = "interleaved"
+    chunks = (2, 16)
+    whole_rounds = True
 
     def order(self, stages: int, microbatches: int, chunks: int = 2) -> ScheduleOrder:
         """Raises `InfeasibleError` where microbatches are no multiple of stages."""

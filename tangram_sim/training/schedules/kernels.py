@@ -14,6 +14,8 @@ from tangram_sim.training.schedules.base import BACKWARD, FORWARD, SEND_BACKWARD
 def merge_stages(
     stages: int,
     chunks: int,
+    place_of: IntArray,
+    stage_of: IntArray,
     stage_ptr: IntArray,
     order_kind: IntArray,
     order_microbatch: IntArray,
@@ -25,7 +27,10 @@ def merge_stages(
 ) -> int:
     """Fill rows [4, n] with kind, stage, microbatch, chunk and waits [n] with the one predecessor (-1: none).
 
-    A send follows the pass that makes it, so sends leave in the order they are made. `cursor` [stages] is
+    A send follows the pass that makes it, so sends leave in the order they are made; a pass whose successor
+    runs on the same stage sends nothing. Sends are named by where they go: SEND_FORWARD to the next stage,
+    SEND_BACKWARD to the one before. `place_of` [stages, chunks] and `stage_of` [stages * chunks] say where
+    chunks stand in the pipeline of all chunks. `cursor` [stages] is
     scratch set to stage_ptr[:-1]; `arrived` [2, stages * chunks, microbatches] is scratch set to -1: the op
     after which the input of F (0) or B (1) is there. Returns the number of ops; fewer than expected means
     that the stages wait for each other in a circle, and `cursor` says where each got stuck.
@@ -39,7 +44,7 @@ def merge_stages(
             while cursor[stage] < stage_ptr[stage + 1]:
                 row = cursor[stage]
                 kind, microbatch, chunk = order_kind[row], order_microbatch[row], order_chunk[row]
-                place = chunk * stages + stage  # in the pipeline of all chunks
+                place = place_of[stage, chunk]  # in the pipeline of all chunks
                 wait = -1
                 if kind == FORWARD:
                     if place > 0:
@@ -57,14 +62,19 @@ def merge_stages(
                 if kind == FORWARD and place == last:
                     arrived[1, place, microbatch] = done
                 elif (kind == FORWARD and place < last) or (kind == BACKWARD and place > 0):
-                    send = SEND_FORWARD if kind == FORWARD else SEND_BACKWARD
-                    rows[0, n], rows[1, n], rows[2, n], rows[3, n] = send, stage, microbatch, chunk
-                    waits[n] = done
-                    if kind == FORWARD:
-                        arrived[0, place + 1, microbatch] = n
-                    else:
-                        arrived[1, place - 1, microbatch] = n
-                    n += 1
+                    way = 1 if kind == FORWARD else -1
+                    target = stage_of[place + way]
+                    ready = done
+                    if target != stage:
+                        onward = target == (stage + 1) % stages
+                        if kind == BACKWARD and target == (stage - 1 + stages) % stages:
+                            onward = False
+                        send = SEND_FORWARD if onward else SEND_BACKWARD
+                        rows[0, n], rows[1, n], rows[2, n], rows[3, n] = send, stage, microbatch, chunk
+                        waits[n] = done
+                        ready = n
+                        n += 1
+                    arrived[0 if kind == FORWARD else 1, place + way, microbatch] = ready
                 cursor[stage] += 1
                 moved = True
     return n

@@ -2,12 +2,16 @@
 
 from tangram_sim.errors import unknown_name
 from tangram_sim.training.schedules.base import Schedule
+from tangram_sim.training.schedules.dualpipe_v import DualPipeV
 from tangram_sim.training.schedules.gpipe import GPipe
 from tangram_sim.training.schedules.interleaved import Interleaved
 from tangram_sim.training.schedules.one_f_one_b import OneFOneB
+from tangram_sim.training.schedules.zb_v import ZeroBubbleV
 from tangram_sim.training.schedules.zero_bubble import ZeroBubbleH1
 
-SCHEDULES: dict[str, Schedule] = {s.name: s for s in (OneFOneB(), GPipe(), Interleaved(), ZeroBubbleH1())}
+SCHEDULES: dict[str, Schedule] = {
+    s.name: s for s in (OneFOneB(), GPipe(), Interleaved(), ZeroBubbleH1(), ZeroBubbleV(), DualPipeV())
+}
 
 
 def schedule_named(name: str) -> Schedule:
@@ -20,7 +24,12 @@ def schedule_named(name: str) -> Schedule:
 def holds_whole_depth(schedule: str) -> bool:
     """Whether stages hold as many microbatches as the pipeline is deep, however many stand behind them."""
     named = schedule_named(schedule)
-    return named.name != "interleaved" and named.in_flight(0, 2, 1, 2) > named.in_flight(0, 1, 1, 2)
+    return named.chunks == (1, 1) and named.in_flight(0, 2, 1, 2) > named.in_flight(0, 1, 1, 2)
+
+
+def chunked(schedule: str) -> bool:
+    """Whether a stage holds several chunks under the schedule."""
+    return schedule_named(schedule).chunks[0] > 1
 
 
 def in_flight(schedule: str, behind: int, depth: int, chunks: int, microbatches: int) -> int:

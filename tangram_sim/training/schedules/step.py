@@ -28,14 +28,15 @@ class StageTimes:
     """Seconds of everything in a step, per stage (S) and chunk (V); one column may be given flat where V = 1.
 
     Boundary b lies between stage b and stage (b + 1) % S. Its last entry is the wrap-around of the
-    interleaved schedule; other schedules ignore it.
+    interleaved schedule; other schedules ignore it. `send_forward_s` is what travels to the next stage,
+    `send_backward_s` what travels to the one before: activations and gradients, but where chunks lie in a V.
     """
 
     forward_s: FloatArray  # [S, V]
     backward_input_s: FloatArray  # [S, V], recomputation included
     backward_weight_s: FloatArray  # [S, V]; added to B where the schedule does not split the backward
-    send_forward_s: FloatArray  # [S], activations over boundary b
-    send_backward_s: FloatArray  # [S], gradients over boundary b, from stage b + 1 to b
+    send_forward_s: FloatArray  # [S], over boundary b from stage b to b + 1
+    send_backward_s: FloatArray  # [S], over boundary b from stage b + 1 to b
     sync_s: FloatArray  # [S], the tail of gradient synchronisation that no backward hides
     optimizer_s: FloatArray  # [S]
     last_backward_extra_s: FloatArray | None = None  # [S], how much gradient sync slows the last backward
@@ -198,8 +199,9 @@ def lower_order(order: ScheduleOrder, *, tied: bool = False) -> StepTemplate:
     check_order(order)
     stages, chunks = order.stages, order.chunks
     passes = len(order.kind)
-    sends = 2 * order.microbatches * (stages * chunks - 1)
-    tied = tied and stages > 1
+    stage_of = order.places.stage_of
+    sends = 2 * order.microbatches * int(np.count_nonzero(stage_of[1:] != stage_of[:-1]))
+    tied = tied and not order.places.ends_together
     n = passes + sends + 2 * stages + tied
     rows = np.full((4, n), -1, np.int32)
     waits = np.full(n, -1, np.int32)
@@ -255,7 +257,18 @@ def _merge(order: ScheduleOrder, rows: IntArray, waits: IntArray, expected: int)
     # A plug-in's arrays may be of any integer type.
     ptr, kind, microbatch, chunk = (column(values, np.int32) for values in given)
     count = merge_stages(
-        order.stages, order.chunks, ptr, kind, microbatch, chunk, cursor, arrived, rows, waits
+        order.stages,
+        order.chunks,
+        column(order.places.place, np.int32),
+        order.places.stage_of,
+        ptr,
+        kind,
+        microbatch,
+        chunk,
+        cursor,
+        arrived,
+        rows,
+        waits,
     )
     if count < expected:
         stuck = int(np.flatnonzero(cursor < order.stage_ptr[1:])[0])
@@ -293,7 +306,7 @@ def _slots(
     # In the order of KINDS; the last microbatch's B and W have blocks of their own, one further on.
     start = np.concatenate((np.array([0, 1, 3]) * places, by_stage + np.array([0, 1, 2, 4, 3]) * stages))
     within = np.where(kind <= WEIGHT, stage * chunks + chunk, stage)
-    # Gradients sent by stage s cross the boundary before it.
+    # What stage s sends to the one before crosses the boundary before it.
     within = np.where(kind == SEND_BACKWARD, (stage - 1) % stages, within)
     within = np.where(kind == TIED, 0, within)
     last = ((kind == BACKWARD) | (kind == WEIGHT)) & (microbatch == order.microbatches - 1)

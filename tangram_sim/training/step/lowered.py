@@ -122,7 +122,7 @@ class Lowering:
             raise BadInputError(f"stages of one pipeline need the same number of chunks, up to {chunks} here")
         size = pipeline.microbatch * job.seq * model.hidden * job.recipe.activation_bytes
         sends = np.zeros(depth)
-        for boundary in range(depth if chunks > 1 else depth - 1):
+        for boundary in range(depth if template.order.places.wraps else depth - 1):
             after = stages[(boundary + 1) % depth]
             if after is not stages[boundary]:
                 if holders:
@@ -139,7 +139,7 @@ class Lowering:
             send_backward_s=sends,
             sync_s=np.array([sum(chunk.gradient_sync_s for chunk in row) for row in prices]),
             optimizer_s=np.array([sum(chunk.optimizer_s for chunk in row) for row in prices]),
-            tied_s=self._tied_s(stages),
+            tied_s=self._tied_s(stages) if template.tied else 0.0,
         )
         return LoweredStep(pipeline, self.placement, template, times, size, prices, held, by_part, holders)
 

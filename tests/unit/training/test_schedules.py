@@ -23,6 +23,7 @@ from tangram_sim.training.schedules import (
 )
 from tangram_sim.training.schedules.step import play_steps
 
+V_SHAPED = ("zb-v", "dualpipe-v")
 # The first example may wait for the compiler.
 steady = settings(deadline=None, max_examples=60)
 
@@ -34,6 +35,8 @@ def shapes(draw: st.DrawFn) -> tuple[str, int, int, int]:
     if name == "interleaved":
         stages = draw(st.integers(2, 6))
         return name, stages, stages * draw(st.integers(1, 4)), draw(st.integers(2, 4))
+    if name in V_SHAPED:
+        return name, draw(st.integers(1, 7)), draw(st.integers(1, 20)), 2
     return name, draw(st.integers(1, 7)), draw(st.integers(1, 20)), 1
 
 
@@ -64,12 +67,14 @@ def test_every_order_keeps_the_contract_and_runs_to_its_end(shape: tuple[str, in
     template = lower_order(order)
     kinds = np.bincount(template.graph.kind, minlength=8)
     per_pass = stages * chunks * microbatches
+    # A V turns round inside its last stage, where nothing is sent.
+    sent = per_pass - microbatches * (2 if name in V_SHAPED else 1)
     assert kinds.tolist() == [
         per_pass,
         per_pass,
-        per_pass if name == "zb-h1" else 0,
-        per_pass - microbatches,
-        per_pass - microbatches,
+        per_pass if order.splits_backward else 0,
+        sent,
+        sent,
         stages,
         0,
         stages,
@@ -107,6 +112,41 @@ def test_memory_of_a_step_is_static_plus_what_is_in_flight(
     graph = template.with_memory(static, activation).with_durations(template.durations(times))
     held = [in_flight(name, stages - 1 - stage, stages, chunks, microbatches) for stage in range(stages)]
     assert peak_memory(play(graph)).tolist() == (static + np.array(held) * activation).tolist()
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 2), (2, 4), (3, 7), (4, 8), (6, 30), (8, 16)])
+def test_zb_v_has_no_bubble_at_the_memory_of_1f1b(stages: int, microbatches: int) -> None:
+    """Qi et al., section 6: F = B = W, twice as many microbatches as stages: no stage waits once it began."""
+    template = step_template("zb-v", stages, microbatches, 2)
+    times = StageTimes.equal(stages, 2, forward_s=1.0, backward_input_s=1.0, backward_weight_s=1.0)
+    played = play(template.with_durations(times))
+    for stage in range(stages):
+        own = (template.stage == stage) & (template.graph.kind <= 2)
+        assert played.end_s[own].max() - played.start_s[own].min() == 6 * microbatches
+        held = in_flight("zb-v", stages - 1 - stage, stages, 2, microbatches)
+        assert held == 2 * in_flight("1f1b", stages - 1, stages, 1, microbatches)
+    assert played.makespan_s == 6 * microbatches + stages - 1
+
+
+@pytest.mark.parametrize("stages", range(1, 9))
+@pytest.mark.parametrize("more", [0, 1, 7, 20])
+def test_dualpipe_v_keeps_to_its_published_bubble_and_memory(stages: int, more: int) -> None:
+    """At most (P / 2 - 1)(F&B + B - 3 W) on P places of equal passes, F&B = F + B whole; P + 1 sets held."""
+    microbatches = 2 * stages + more
+    times = StageTimes.equal(stages, 2, forward_s=1.0, backward_input_s=1.0, backward_weight_s=1.0)
+    bubble = seconds("dualpipe-v", stages, microbatches, times, 2) - 6 * microbatches
+    assert (stages > 1) <= bubble <= (stages - 1) * (1 + 2 + 2 - 3)
+    for behind in range(stages):
+        assert in_flight("dualpipe-v", behind, stages, 2, microbatches) == 2 * stages + 1
+
+
+def test_a_v_has_both_ends_of_the_model_on_one_stage() -> None:
+    """Tied embeddings need no exchange there; in rounds they do."""
+    for name, together in (("zb-v", True), ("dualpipe-v", True), ("interleaved", False)):
+        template = step_template(name, 4, 8, 2, tied=True)
+        assert template.order.places.ends_together == together
+        assert template.tied != together
+        assert template.order.places.wraps != together
 
 
 def test_chunks_may_hold_different_activations() -> None:
