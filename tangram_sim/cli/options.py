@@ -36,7 +36,9 @@ Stack: TypeAlias = Annotated[
         "--stack", help="Software stack whose efficiency rows apply: generic, megatron, nemo, fsdp, ..."
     ),
 ]
-Schedule: TypeAlias = Annotated[str, typer.Option("--schedule", help="1f1b, gpipe, zb-h1 or interleaved.")]
+Schedule: TypeAlias = Annotated[
+    str, typer.Option("--schedule", help="1f1b, gpipe, zb-h1, interleaved, zb-v or dualpipe-v.")
+]
 HwdbFolders: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--hwdb", help="Folder with rows of your own; may be given several times, last wins."),

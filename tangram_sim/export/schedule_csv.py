@@ -45,7 +45,7 @@ def _text(pipeline: Pipeline, schedule: Schedule) -> str:
 
 
 def _ranks(place: int, ranks: int) -> tuple[int, int]:
-    """Ranks that a place of the pipeline may be on: in rounds, or in a V, which turns round every other time."""
+    """Ranks that a place may be on: in rounds, or in a V, which turns round every other time."""
     chunk, within = divmod(place, ranks)
     return within, ranks - 1 - within if chunk % 2 else within
 

@@ -18,9 +18,10 @@ from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.chunked import chunked
 from tangram_sim.planners.tangram.composition.search import Progress
 from tangram_sim.planners.tangram.engine import tangram
-from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
+from tangram_sim.planners.uniform.layouts import Uniform, settle_chunks, uniform_plan
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimate, Estimator, Refusal
 from tangram_sim.studies.documents import (
@@ -38,6 +39,7 @@ from tangram_sim.studies.results import Result
 from tangram_sim.studies.search_options import left_out, named_islands, require_possible
 from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
 from tangram_sim.training.plan import Plan
+from tangram_sim.training.schedules import chunked as has_chunks
 from tangram_sim.training.stacks import STACKS
 from tangram_sim.training.step.intervals import compare
 from tangram_sim.training.step.lowered import Lowering
@@ -130,18 +132,14 @@ def plan(
     model, cluster = _named(model, cluster, hwdb)
     job = resolve(job or Job(), cluster, wishes)
     require_stack(job, hwdb)
-    if job.schedule == "interleaved":
-        raise BadInputError(
-            "plan composes 1f1b, gpipe and zb-h1 pipelines; interleaved ones can be priced with "
-            "`tangram estimate --schedule interleaved --vpp N`"
-        )
     tolerances = wishes.tolerances or DEFAULT_TOLERANCES
     cut = find_islands(cluster, job.recipe.gemm_dtype, tolerances, hwdb, job.stack)
     wishes = named_islands(wishes, cut)
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()
-    found = tangram(model, cluster, job, hwdb, wishes, progress, parallelizer, deadline)
+    search = chunked if has_chunks(job.schedule) else tangram
+    found = search(model, cluster, job, hwdb, wishes, progress, parallelizer, deadline)
     lowering = Lowering.of(found.ranked[0].plan, hwdb)
     ranked = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked]
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -243,8 +241,7 @@ def estimate(
     model, cluster = _named(model, cluster, hwdb)
     job = resolve(job or Job(), cluster, SearchOptions(order=layout.order))
     require_stack(job, hwdb)
-    if layout.vpp > 1 and job.schedule == "1f1b":
-        job = replace(job, schedule="interleaved")
+    job, layout = settle_chunks(job, layout)
     made = uniform_plan(model, cluster, job, layout)
     _require_units(made)
     played = forecast(made, hwdb)
@@ -267,16 +264,15 @@ def estimate_many(
     database, given = (hwdb or Hwdb.load()).fresh(), job or Job()
     model, cluster = _named(model, cluster, database)
     require_stack(given, database)
-    resolved: dict[tuple[tuple[str, ...], bool], Job] = {}
-    jobs = []
+    resolved: dict[tuple[str, ...], Job] = {}
     for layout in layouts:
-        key = (layout.order, layout.vpp > 1)
-        if key not in resolved:
-            one = resolve(given, cluster, SearchOptions(order=layout.order))
-            chunked = layout.vpp > 1 and one.schedule == "1f1b"
-            resolved[key] = replace(one, schedule="interleaved") if chunked else one
-        jobs.append(resolved[key])
-    return Estimator(model, cluster, database).estimate(jobs, layouts)
+        if layout.order not in resolved:
+            resolved[layout.order] = resolve(given, cluster, SearchOptions(order=layout.order))
+    settled = [settle_chunks(resolved[layout.order], layout) for layout in layouts]
+    jobs = {job: job for job, _ in settled}  # one object each: layouts are batched by job
+    return Estimator(model, cluster, database).estimate(
+        [jobs[job] for job, _ in settled], [layout for _, layout in settled]
+    )
 
 
 def _too_full(played: Forecast) -> list[str]:

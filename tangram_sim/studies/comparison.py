@@ -18,6 +18,7 @@ from tangram_sim.studies.documents import Document, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
+from tangram_sim.training.schedules import chunked
 
 OK, CANNOT, FAILED = "ok", "cannot answer", "failed"
 
@@ -118,7 +119,7 @@ def question(
     hwdb = (hwdb or Hwdb.load()).fresh()
     job = resolve(job or Job(), cluster)
     require_stack(job, hwdb)
-    if job.schedule == "interleaved":
+    if chunked(job.schedule):
         raise BadInputError("planners compose 1f1b, gpipe and zb-h1 pipelines; give --schedule one of these")
     return Price(model, cluster, job, hwdb, deadline or Deadline())
 

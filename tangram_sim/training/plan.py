@@ -262,8 +262,9 @@ def pipeline_of_shares(
     `cuts` are the boundaries of all places in forward order, 0 and the number of blocks included: as many
     places as stages, times `chunks`. `place` is the schedule's (stage, chunk, stages) -> place; rounds over
     the stages if not given. The first place gets the embedding, the last one the head; the microbatch is
-    what the first stage's parts take together. A place without blocks is allowed at either end. Raises ValueError for numbers that do not
-    match; what the model, the cluster and memory say is found when the plan is lowered or replayed.
+    what the first stage's parts take together. A place without blocks is allowed at either end. Raises
+    ValueError for numbers that do not match; what the model, the cluster and memory say is found when the
+    plan is lowered or replayed.
     """
     depth = len(shares)
     if not depth or not all(shares) or len(cuts) != depth * chunks + 1:

@@ -5,7 +5,7 @@ dp, pp; a stage that spans GPU kinds runs at its slowest member.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
@@ -36,6 +36,16 @@ class Uniform:
     sequence_parallel: bool = False
     layers: tuple[int, ...] = ()  # blocks per stage (or per chunk, round by round); () = even
     order: tuple[str, ...] = ()  # node groups; ranks are numbered in this order
+
+
+def settle_chunks(job: Job, wanted: Uniform) -> tuple[Job, Uniform]:
+    """Several chunks mean the interleaved schedule, a schedule of two chunks means two, where not said."""
+    least, most = schedule_named(job.schedule).chunks
+    if wanted.vpp > 1 and job.schedule == "1f1b":
+        return replace(job, schedule="interleaved"), wanted
+    if wanted.vpp == 1 and least == most:
+        return job, replace(wanted, vpp=least)
+    return job, wanted
 
 
 def rank_order(cluster: Cluster, order: Sequence[str]) -> list[int]:

@@ -154,7 +154,7 @@ def join_stages(
     rows: Sequence[npt.NDArray[np.int32]],
     place: IntArray | None = None,
 ) -> ScheduleOrder:
-    """The order from one array [3, passes] of (kind, microbatch, chunk) per stage; `place` as in the order."""
+    """The order from one array [3, passes] of (kind, microbatch, chunk) per stage."""
     stage_ptr = np.zeros(stages + 1, np.int32)
     stage_ptr[1:] = np.cumsum([row.shape[1] for row in rows])
     table = np.concatenate(rows, axis=1)

@@ -48,7 +48,6 @@ BAD_PLANS = {
     "--dtype nvfp4": ("no nvfp4 units", "T4", "A100-SXM4-40GB"),
     "--optimizer adamv": ("adamv", "adamw"),
     "--schedule 1f2b": ("1f2b", "1f1b"),
-    "--schedule interleaved": ("tangram estimate",),
     "--objective cost": ("cost", "throughput"),
     "--parallelizer alpaca": ("alpaca", "grid"),
     "--preset tangram-papr": ("tangram-paper",),

@@ -41,7 +41,7 @@ def test_a_replay_says_what_the_plan_said(plan_file: Path, engine: str) -> None:
         assert replayed[key] == planned[key]
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1", "interleaved"])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1", "interleaved", "zb-v", "dualpipe-v"])
 def test_estimates_of_every_schedule_replay(inputs: tuple[Path, Path], tmp_path: Path, schedule: str) -> None:
     path = tmp_path / "plan.json"
     more = ("--schedule", schedule, "--vpp", 2 if schedule == "interleaved" else 1)

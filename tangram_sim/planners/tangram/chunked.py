@@ -1,0 +1,156 @@
+"""Plans under schedules of several chunks per stage: interleaved 1F1B, and chunks in a V.
+
+The search composes pipelines of one chunk per stage; the best of them are cut into chunks stage by stage,
+each stage keeping its GPUs and its layout, and are played under the schedule asked for. The best then hand
+layers from stage to stage while that helps: in a V the first stage holds both ends and wants fewer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import InfeasibleError, TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.api import Parallelizer
+from tangram_sim.planners.api import Found, Scored, SearchOptions
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.composition.search import Progress
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Part, Pipeline, Plan, Share, pipeline_of_shares
+from tangram_sim.training.schedules import Schedule, schedule_named
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import price_plan
+
+LOOKED_AT = 24  # best plans of the search that are cut into chunks: those behind differ by several per cent
+BALANCED = 3  # of the best, layers are moved between stages
+MOST_CHUNKS = 4  # more divide the bubble further by little and send more often
+
+
+@dataclass(frozen=True, slots=True)
+class CannotChunk:
+    """Why a plan has no form with so many chunks."""
+
+    reason: str
+
+
+def chunked(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    hwdb: Hwdb,
+    wishes: SearchOptions | None = None,
+    progress: Progress | None = None,
+    parallelizer: Parallelizer | None = None,
+    deadline: Deadline | None = None,
+) -> Found:
+    """Plan as `tangram` does, under a schedule of several chunks per stage.
+
+    Raises InfeasibleError where no plan of those looked at can be cut into chunks that fit.
+    """
+    wishes = wishes or SearchOptions()
+    deadline = deadline or Deadline(wishes.time_limit_s)
+    schedule = schedule_named(job.schedule)
+    wide = replace(wishes, top=max(wishes.top, LOOKED_AT))
+    found = tangram(model, cluster, replace(job, schedule="1f1b"), hwdb, wide, progress, parallelizer, deadline)
+    lowering = Lowering.of(replace(found.ranked[0].plan, job=job), hwdb)
+    ranked, refused = list[tuple[Scored, Plan, int]](), dict[str, int]()
+    for scored in found.ranked:
+        if ranked and deadline.over():
+            break
+        for chunks in range(schedule.chunks[0], min(schedule.chunks[1], MOST_CHUNKS) + 1):
+            answer = _played(with_chunks(scored.plan, job, schedule, chunks), hwdb, lowering)
+            if isinstance(answer, Scored):
+                ranked.append((answer, scored.plan, chunks))
+            else:
+                refused[answer.reason] = refused.get(answer.reason, 0) + 1
+    if not ranked:
+        why = "; ".join(f"{count} x {reason}" for reason, count in refused.items())
+        raise InfeasibleError(
+            f"none of the {len(found.ranked)} best plans of {model.name} on {cluster.name} runs under "
+            f"{job.schedule}: {why}; 1f1b has plans"
+        )
+    ranked.sort(key=lambda one: one[0].step_s)
+    moved = [_balanced(*one, job, schedule, hwdb, lowering, deadline) for one in ranked[:BALANCED]]
+    plans = sorted([*moved, *(one for one, _, _ in ranked[BALANCED:])], key=lambda scored: scored.step_s)
+    note = f"{job.schedule}: the {len(found.ranked)} best 1f1b plans were cut into chunks and played"
+    best = plans[: max(wishes.top, 1)]
+    return replace(found, ranked=best, notes=[*found.notes, note], pipeline_bound_s=0.0, fleet_bound_s=0.0)
+
+
+def _balanced(
+    scored: Scored,
+    simple: Plan,
+    chunks: int,
+    job: Job,
+    schedule: Schedule,
+    hwdb: Hwdb,
+    lowering: Lowering,
+    deadline: Deadline,
+) -> Scored:
+    """The plan after layers were handed from stage to stage, one at a time, while the step got shorter."""
+    if len(simple.pipelines) > 1:
+        return scored
+    layers = layers_of(simple.pipelines[0])
+    best, improved = scored, True
+    while improved and not deadline.over():
+        improved = False
+        busy = [sum(one.forward_s + one.backward_s for one in row) for row in best.step.prices]
+        slowest = busy.index(max(busy))
+        for other in sorted(range(len(layers)), key=busy.__getitem__)[:2]:
+            tried = list(layers)
+            tried[slowest], tried[other] = tried[slowest] - 1, tried[other] + 1
+            answer = _played(with_chunks(simple, job, schedule, chunks, tried), hwdb, lowering)
+            if isinstance(answer, Scored) and answer.step_s < best.step_s:
+                best, layers, improved = answer, tried, True
+                break
+    return best
+
+
+def layers_of(pipeline: Pipeline) -> list[int]:
+    """Blocks of every stage."""
+    return [sum(stop - start for start, stop in stage.chunks) for stage in pipeline.stages]
+
+
+def with_chunks(
+    plan: Plan, job: Job, schedule: Schedule, chunks: int, given: Sequence[int] = ()
+) -> Plan | CannotChunk:
+    """The same stages with so many chunks each, under `job`'s schedule; `given`: blocks of every stage."""
+    pipelines = list[Pipeline]()
+    for pipeline in plan.pipelines:
+        depth = len(pipeline.stages)
+        if depth < 2:
+            return CannotChunk("one stage holds the whole model")
+        if schedule.whole_rounds and pipeline.microbatches % depth:
+            return CannotChunk(f"microbatches are no multiple of the {depth} stages")
+        layers = list(given) or layers_of(pipeline)
+        if min(layers) < chunks:
+            return CannotChunk(f"a stage has fewer layers than {chunks} chunks")
+        if any(len(part.layouts) > 1 for stage in pipeline.stages for part in stage.parts):
+            return CannotChunk("a stage has several layouts")
+        sizes = [0] * (depth * chunks)
+        for stage, count in enumerate(layers):
+            for chunk in range(chunks):
+                sizes[schedule.place(stage, chunk, depth)] = count // chunks + (chunk < count % chunks)
+        cuts = [sum(sizes[:place]) for place in range(len(sizes) + 1)]
+        shares = [[_share(part) for part in stage.parts] for stage in pipeline.stages]
+        pipelines.append(pipeline_of_shares(pipeline.microbatches, cuts, shares, chunks, schedule.place))
+    return Plan(plan.model, plan.cluster, job, tuple(pipelines))
+
+
+def _share(part: Part) -> Share:
+    return Share(part.island, part.ranks, part.sequences_per_microbatch, part.layouts[0].layout)
+
+
+def _played(plan: Plan | CannotChunk, hwdb: Hwdb, lowering: Lowering) -> Scored | CannotChunk:
+    """The plan's step, or why it has none."""
+    if isinstance(plan, CannotChunk):
+        return plan
+    try:
+        lowered = price_plan(plan, hwdb, lowering)
+    except TangramError as error:
+        return CannotChunk(str(error))
+    if not lowered.fits():
+        return CannotChunk("does not fit memory")
+    return Scored(plan, lowered.steps[0], lowered.step_s())
