@@ -53,7 +53,9 @@ def chunked(
     deadline = deadline or Deadline(wishes.time_limit_s)
     schedule = schedule_named(job.schedule)
     wide = replace(wishes, top=max(wishes.top, LOOKED_AT))
-    found = tangram(model, cluster, replace(job, schedule="1f1b"), hwdb, wide, progress, parallelizer, deadline)
+    found = tangram(
+        model, cluster, replace(job, schedule="1f1b"), hwdb, wide, progress, parallelizer, deadline
+    )
     lowering = Lowering.of(replace(found.ranked[0].plan, job=job), hwdb)
     ranked, refused = list[tuple[Scored, Plan, int]](), dict[str, int]()
     for scored in found.ranked:
