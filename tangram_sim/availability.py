@@ -102,6 +102,12 @@ class Availability:
         stop = min(stop_s, self.until_s)
         return Availability((*standing, *inside), max(0.0, stop - start_s), self.name)
 
+    def of_kind(self, kind: str) -> "Availability":
+        """The nodes of one kind alone: others are not rented."""
+        return Availability(
+            tuple(event for event in self.events if event.kind == kind), self.until_s, self.name
+        )
+
     def delayed(self, boot_s: float) -> "Availability":
         """The same with every node usable `boot_s` after it came; one gone before is never seen."""
         if boot_s <= 0:

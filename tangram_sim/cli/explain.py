@@ -1,18 +1,30 @@
 """`tangram explain`: what a plan's step is made of, and why not otherwise."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.errors import BadInputError
+
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
 
 _SHOWN = 12
 
 
 def command(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram plan -o`.")],
+    lost: Annotated[
+        str | None,
+        typer.Option("--lost", help="Nodes that are gone, e.g. n3 or n3,n7: which state goes too?"),
+    ] = None,
+    partner_copies: Annotated[
+        bool,
+        typer.Option("--partner-copies", help="With --lost: the next node's memory holds a copy of each."),
+    ] = False,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
@@ -22,6 +34,11 @@ def command(
     from tangram_sim.units import show_seconds
 
     database = shared.load_hwdb(hwdb)
+    if lost is not None:
+        _lost(plan, shared.names("--lost", lost), partner_copies, database, as_json)
+        return
+    if partner_copies:
+        raise BadInputError("--partner-copies goes with --lost: name the nodes that are gone")
     found = explain(plan_from_document(read_plan(plan), database, str(plan)), database)
     step_s, inside = found.forecast.step_s, found.forecast.inside
     if as_json:
@@ -73,3 +90,43 @@ def command(
     print_line("Why not otherwise (one stage changed, the whole step simulated):")
     print_table(("stage", "layout", "verdict"), [(w.name, w.layout, w.verdict) for w in found.why_not])
     print_line("A tp wider than a stage has GPUs needs another plan: `tangram plan ... --fix tp=8`.")
+
+
+def _lost(plan: Path, names: tuple[str, ...], partners: bool, database: "Hwdb", as_json: bool) -> None:
+    """What goes with nodes, and where it comes back from."""
+    from tangram_sim.studies.losses import lost_document
+    from tangram_sim.studies.planfile import plan_from_document, read_plan
+    from tangram_sim.units import show_bytes
+
+    found = lost_document(plan_from_document(read_plan(plan), database, str(plan)), database, names, partners)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    held = ", ".join(f"{what} {count}" for what, count in found.copies.items())
+    print_line(f"copies of the state on different nodes, at least: {held}")
+    if found.restored_from == "nothing lost":
+        print_line(f"{', '.join(names)}: not used by the plan, nothing is lost")
+        return
+    if found.survives:
+        print_line(
+            f"{', '.join(names)} lost: all state is left, {show_bytes(found.refetched_bytes)} come from "
+            f"{found.restored_from}"
+        )
+        return
+    print_line(
+        f"{', '.join(names)} lost: {show_bytes(found.gone_bytes)} have no copy left and come from the newest "
+        "checkpoint that survives the loss of a node; the work since then is done again"
+    )
+    print_table(
+        ("place", "state", "atoms", "bytes"),
+        [
+            (
+                one.place,
+                f"{one.what}, {one.part}",
+                f"{one.layers[0]} to {one.layers[1] - 1}",
+                show_bytes(one.bytes),
+            )
+            for one in found.gone
+        ],
+        right=(3,),
+    )

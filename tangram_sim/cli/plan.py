@@ -97,6 +97,10 @@ TimeLimit = Annotated[
 ]
 Jobs = Annotated[int, typer.Option("--jobs", help="Processes of the search (0: all cores).")]
 
+Without = Annotated[
+    str | None,
+    typer.Option("--without", help="Plan without these nodes, e.g. n3,n7, and say what must move for it."),
+]
 Bound = Annotated[
     bool,
     typer.Option(
@@ -138,6 +142,7 @@ def command(
     time_limit: TimeLimit = None,
     jobs: Jobs = 1,
     bound: Bound = False,
+    without: Without = None,
     stack: shared.Stack = "generic",
     slow: shared.Slow = None,
     output: shared.Output = None,
@@ -175,8 +180,11 @@ def command(
                 "--bound": bound,
                 "--slow": slow,
                 "--effort": effort != "normal",
+                "--without": without,
             },
         )
+    if slow is not None and without is not None:
+        raise BadInputError("--slow and --without: nodes are slow or gone; give one of the two")
     time_limit_s = shared.time_limit_s(time_limit)
     fixes, microbatch_per_rank = _preset(preset, list(fix or []), microbatch_per_rank)
 
@@ -254,13 +262,17 @@ def command(
                 deadline=deadline,
             )
 
-        if slow is None:
-            result = planned(loaded)
-        else:
+        if slow is not None:
             from tangram_sim.studies.slow_files import read_slow
             from tangram_sim.studies.slow_plans import plan_slow
 
             result = plan_slow(loaded, read_slow(slow, loaded), database.fresh(), planned)
+        elif without is not None:
+            from tangram_sim.studies.losses import plan_without
+
+            result = plan_without(loaded, shared.names("--without", without), database, planned)
+        else:
+            result = planned(loaded)
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, candidates=candidates)
 

@@ -1,5 +1,6 @@
 """`tangram replay-trace`: policies that live with nodes coming and going, side by side on one history."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,13 @@ Model = Annotated[
 TraceFile = Annotated[
     Path,
     typer.Argument(metavar="TRACE", help="CSV: time_s,event,node[,kind][,value], or time_s[,kind],count."),
+]
+ClusterOfKinds = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[CLUSTER]",
+        help="Whose groups are the kinds of the trace: our planner then gives the speeds.",
+    ),
 ]
 Policies = Annotated[str, typer.Option("--policy", help="Names separated by commas, or all.")]
 SpeedsFile = Annotated[
@@ -52,6 +60,15 @@ Intervals = Annotated[int, typer.Option("--look-ahead", help="Intervals of a min
 Price = Annotated[
     list[str] | None, typer.Option("--price", help="USD per node-hour: 0.92, or KIND=0.92; price events win.")
 ]
+Kinds = Annotated[
+    str, typer.Option("--kinds", help="mixed, ignored (all as the slowest), or the one kind to use.")
+]
+Search = Annotated[
+    str, typer.Option("--search", help="auto, uniform (best uniform layout of a fleet), or full.")
+]
+LoadRate = Annotated[
+    float, typer.Option("--load-bytes-per-s", help="What a node reads from a checkpoint (with a cluster).")
+]
 Timeline = Annotated[
     Path | None, typer.Option("--timeline", help="Write what each policy did when to this CSV file.")
 ]
@@ -60,6 +77,7 @@ Timeline = Annotated[
 def command(
     model: Model,
     trace: TraceFile,
+    cluster: ClusterOfKinds = None,
     policy: Policies = "all",
     speeds: SpeedsFile = None,
     costs: CostsFile = None,
@@ -78,8 +96,17 @@ def command(
     forecast: Forecast = "recent",
     look_ahead: Intervals = 12,
     price: Price = None,
+    global_batch: shared.GlobalBatch = 128,
+    seq: shared.Seq = 2048,
+    dtype: shared.Dtype = "auto",
+    optimizer: shared.Optimizer = "adamw",
+    stack: shared.Stack = "generic",
+    kinds: Kinds = "mixed",
+    search: Search = "auto",
+    load_bytes_per_s: LoadRate = 1.25e9,
     timeline: Timeline = None,
     as_json: shared.AsJson = False,
+    hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Replay a history of nodes coming and going under policies; the best first, and what none can beat."""
     from tangram_sim.reliability.spot.speeds import read_speeds
@@ -111,8 +138,10 @@ def command(
             "--detect-s": detect_s,
         }
     )
-    if speeds is None:
-        raise BadInputError("give --speeds FILE, a table of samples/s by layout or by number of nodes")
+    if (speeds is None) == (cluster is None):
+        raise BadInputError(
+            "give --speeds FILE, a table of samples/s, or a CLUSTER that our planner plans on: one of them"
+        )
     history = read_trace(trace, trace_name)
     stop = until_s or history.until_s
     if from_s >= stop:
@@ -120,6 +149,55 @@ def command(
     if from_s or until_s:
         history = history.window(from_s, stop)
     history = history.delayed(boot_s)
+    prices = _prices(price, history.kinds)
+    if cluster is not None:
+        from tangram_sim.studies.planned_speeds import SEARCHES, planned_question
+
+        if search not in SEARCHES:
+            raise unknown_name("search", search, SEARCHES)
+        if costs is not None or restart_s is not None or migrate_s is not None:
+            raise BadInputError(
+                "--costs, --restart-s and --migrate-s go with --speeds; with a cluster what moves is "
+                "computed, see --load-bytes-per-s and --checkpoint-s"
+            )
+        if not load_bytes_per_s > 0:
+            raise BadInputError(f"--load-bytes-per-s {load_bytes_per_s:g}: give bytes/s above zero")
+        from tangram_sim.cli.progress import SlowProgress
+        from tangram_sim.hwdb import load_cluster, load_model
+        from tangram_sim.training.job import Job
+
+        database = shared.load_hwdb(hwdb)
+
+        def asked(kinds: str) -> Question:
+            planned = planned_question(
+                load_model(model),
+                load_cluster(cluster or "", database),
+                Job(global_batch, seq, dtype, optimizer, stack=stack),
+                database,
+                history,
+                search=search,
+                kinds=kinds,
+                load_bytes_per_s=load_bytes_per_s,
+                checkpoint_s=checkpoint_s,
+                every_steps=checkpoint_every,
+                detect_s=detect_s,
+            )
+            return replace(
+                planned,
+                transitions=with_notice(planned.transitions, notice_s),
+                join=_join(join),
+                forecast=forecast,
+                intervals=look_ahead,
+                prices=prices,
+            )
+
+        with SlowProgress("planning fleets"):
+            others = (*history.kinds, "ignored") if len(history.kinds) > 1 and kinds == "mixed" else ()
+            document, found = replay_document(
+                asked(kinds), names, {_kinds_words(other): asked(other) for other in others}
+            )
+        _finish(document, found, timeline, as_json)
+        return
     samples = 0.0
     if costs is not None:
         transitions, samples = read_transitions(costs, model, restart_s)
@@ -135,20 +213,32 @@ def command(
         )
     question = Question(
         history,
-        read_speeds(speeds, model, samples),
+        read_speeds(speeds or Path(), model, samples),
         with_notice(transitions, notice_s),
         _join(join),
         forecast,
         look_ahead,
-        _prices(price, history.kinds),
+        prices,
     )
     document, found = replay_document(question, names)
+    _finish(document, found, timeline, as_json)
+
+
+def _finish(
+    document: "ReplayDocument", found: "dict[str, Outcome]", timeline: Path | None, as_json: bool
+) -> None:
+    """Write and print the answer."""
     if timeline is not None:
         _write_timeline(timeline, found)
     if as_json:
         print_json(document.model_dump(mode="json"))
         return
     show(document)
+
+
+def _kinds_words(kinds: str) -> str:
+    """How a policy that looks at kinds in this way is called."""
+    return "kinds ignored" if kinds == "ignored" else f"{kinds} only"
 
 
 def _require_seconds(given: dict[str, float | None]) -> None:

@@ -94,7 +94,7 @@ def _redundancy_reason(question: Question) -> str:
     counts = max((count for _, count in question.availability.counts()), default=0)
     kinds = question.availability.kinds
     if len(kinds) > 1 or question.speeds.redundant(((kinds[0], counts),)) is None:
-        return "no layout has room for two stages on a node"
+        return "the speeds given have no layout that holds every stage twice"
     return ""
 
 
@@ -163,10 +163,14 @@ def bound(question: Question) -> Outcome:
     return replay(question.availability, Free(question.speeds), free_transitions())
 
 
-def replay_document(question: Question, names: Sequence[str]) -> tuple[ReplayDocument, dict[str, Outcome]]:
+def replay_document(
+    question: Question, names: Sequence[str], others: Mapping[str, Question] | None = None
+) -> tuple[ReplayDocument, dict[str, Outcome]]:
     """The answer of `replay-trace`, and the histories behind it.
 
-    Raises InfeasibleError where nothing runs on any fleet of the history, with the largest one.
+    `others`: the same question asked with less knowledge of kinds, by name; of them restart and replan are
+    played beside the policies, as far as these are asked for. Raises InfeasibleError where nothing runs on
+    any fleet of the history, with the largest one.
     """
     ideal = bound(question)
     history = question.availability
@@ -177,6 +181,9 @@ def replay_document(question: Question, names: Sequence[str]) -> tuple[ReplayDoc
             f"{' of ' + ', '.join(kind for kind in history.kinds if kind) if any(history.kinds) else ''}"
         )
     found, left_out = outcomes(question, names)
+    for words, other in (others or {}).items():
+        for name, outcome in outcomes(other, [n for n in names if n in ("restart", "replan")])[0].items():
+            found[f"{name}, {words}"] = outcome
     usd = history.usd(question.prices or {}) if question.prices is not None or _priced(history) else None
     ordered = dict(sorted(found.items(), key=lambda item: -item[1].samples))
     scale = question.tokens_per_sample or 1.0

@@ -34,6 +34,7 @@ class Moment:
     added: int
     removed: int
     lost_names: tuple[str, ...]
+    lost_kinds: tuple[str, ...]  # of the same
     names: tuple[str, ...]  # nodes the job may use, oldest first
     running: Option | None
     pending_s: float  # of an earlier change, not over yet
@@ -302,6 +303,7 @@ def replay(
             len(joined),
             len(taken),
             tuple(taken),
+            tuple(kind_of[node] for node in taken),
             tuple(names),
             run.option,
             run.pending_s,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tangram_sim.availability import Availability
 from tangram_sim.reliability.spot.engine import Moment, Reaction
 from tangram_sim.reliability.spot.liveput import replicas_left
+from tangram_sim.reliability.spot.policies import hits, idle_nodes
 from tangram_sim.reliability.spot.speeds import Fleet, Option, Speeds
 from tangram_sim.reliability.spot.transitions import Transitions, seconds_of
 
@@ -100,7 +101,7 @@ class Hold:
     intervals: int = 12
     name: str = "hold"
     checkpoints: bool = True
-    _idle: int = 0
+    _idle: Fleet = ()
     _options: list[Option] = field(default_factory=list)
     _costs: dict[bool, tuple[Floats, Floats]] = field(default_factory=dict)
 
@@ -110,17 +111,17 @@ class Hold:
         self._learn(moment.fleet, max(stretch.nodes for stretch in ahead))
         old = moment.running
         now = next((i for i, option in enumerate(self._options) if option == old), -1)
-        hit = old is not None and moment.removed > self._idle  # idle nodes are taken to go first
+        hit = old is not None and hits(moment, self._idle)
         loses = "nothing" if self.transitions.keeps_all or not hit else "checkpoint"
         chosen = self._first(ahead, now, moment.pending_s, hit)
         if chosen < 0:
             return Reaction(None, (), loses)
         new = self._options[chosen]
-        self._idle = sum(count for _, count in moment.fleet) - new.size
+        self._idle = idle_nodes(moment.fleet, new)
         if old is not None and new == old and not hit:
             return Reaction(old)
         joined = moment.added > 0
-        if old is None or (hit and old.pipelines < 2):
+        if old is None or (hit and not old.survives_one):
             stalls = self.transitions.restart(old, new, joined=joined, pending=moment.pending_s > 0)
             return Reaction(new, stalls, loses)
         return Reaction(
@@ -157,7 +158,7 @@ class Hold:
             return -1
         rates = np.array([option.samples_per_s for option in self._options])
         sizes = np.array([option.size for option in self._options])
-        single = np.array([option.pipelines < 2 for option in self._options])
+        single = np.array([not option.survives_one for option in self._options])
         value = np.full(count, -np.inf)
         carry = np.zeros(count)
         first = np.full(count, -1)
@@ -166,7 +167,7 @@ class Hold:
             migrate, restart = self._costs[stretch.came > 0]
             feasible = sizes <= stretch.nodes
             if number == 0:
-                base = restart if now < 0 or (hit and self._options[now].pipelines < 2) else migrate
+                base = restart if now < 0 or (hit and not self._options[now].survives_one) else migrate
                 time = base.copy()
                 if now >= 0 and not hit:
                     time[now] = pending_s

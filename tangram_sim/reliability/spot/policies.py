@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tangram_sim.reliability.spot.engine import Moment, Reaction
-from tangram_sim.reliability.spot.speeds import Option, Speeds
+from tangram_sim.reliability.spot.speeds import Fleet, Option, Speeds
 from tangram_sim.reliability.spot.transitions import (
     Stall,
     Stalls,
@@ -114,7 +114,7 @@ class Shrink:
             )
         if left == moment.running and not moment.removed:
             return Reaction(left)
-        if moment.running.pipelines < 2 and moment.removed:  # the only copy is gone
+        if not moment.running.survives_one and moment.removed:  # the only copy is gone
             stalls = self.transitions.restart(moment.running, left, joined=False, pending=False)
             return Reaction(left, stalls, _after_loss(self.transitions, moment, "checkpoint"))
         stalls = self.transitions.migrate(moment.running, left, joined=moment.added > 0)
@@ -228,6 +228,18 @@ class Reroute:
         return Reaction(best, stalls, loses)
 
 
+def idle_nodes(fleet: Fleet, option: Option) -> Fleet:
+    """Nodes of a fleet that an option leaves out."""
+    used = dict(option.nodes)
+    return tuple((kind, count - used.get(kind, 0)) for kind, count in fleet if count > used.get(kind, 0))
+
+
+def hits(moment: Moment, idle: Fleet) -> bool:
+    """Whether a loss hits what runs: idle nodes of the kinds that went are taken to go first."""
+    spare = dict(idle)
+    return any(moment.lost_kinds.count(kind) > spare.get(kind, 0) for kind in set(moment.lost_kinds))
+
+
 def expected_gap(moment: Moment) -> float:
     """The mean time between changes so far: what is known of the next one."""
     return moment.mean_gap_s
@@ -251,12 +263,12 @@ class Replan:
     horizon: Callable[[Moment], float] = expected_gap
     name: str = "replan"
     checkpoints: bool = True
-    _idle: int = 0  # nodes of the fleet that the plan leaves out
+    _idle: Fleet = ()  # nodes of the fleet that the plan leaves out
 
     def react(self, moment: Moment) -> Reaction:
         """Stay, or go over to what brings most until the next change."""
         old = moment.running
-        hit = moment.removed > self._spared(moment)
+        hit = hits(moment, self._idle)
         loses = _after_loss(self.transitions, moment, "checkpoint") if hit else "nothing"
         options = self.speeds.all_on(moment.fleet)
         if not options:
@@ -277,18 +289,14 @@ class Replan:
                 best, best_value, best_stalls = option, value, stalls
         if best is None:
             return Reaction(None, (), loses)
-        self._idle = sum(count for _, count in moment.fleet) - best.size
+        self._idle = idle_nodes(moment.fleet, best)
         if best is old and not hit:
             return Reaction(old)
-        peers = old is not None and old.pipelines > 1
+        peers = old is not None and old.survives_one
         return Reaction(best, best_stalls, "step" if loses == "checkpoint" and peers else loses)
-
-    def _spared(self, moment: Moment) -> int:
-        """How many of the nodes that went can have been idle: unnamed, idle ones are taken to go first."""
-        return min(moment.removed, self._idle)
 
     def _price(self, old: Option | None, option: Option, moment: Moment, hit: bool) -> Stalls:
         joined = moment.added > 0
-        if old is None or (hit and old.pipelines < 2):
+        if old is None or (hit and not old.survives_one):
             return self.transitions.restart(old, option, joined=joined, pending=moment.pending_s > 0)
         return self.transitions.migrate(old, option, joined=joined)

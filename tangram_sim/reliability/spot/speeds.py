@@ -24,6 +24,12 @@ class Option:
     nodes: tuple[tuple[str, int], ...]
     pipelines: int = 1
     stages: int = 1
+    copies: int = 0  # nodes that hold any share of its state, at least; 0: as many as pipelines
+
+    @property
+    def survives_one(self) -> bool:
+        """Whether peers still have everything after losing any one node."""
+        return (self.copies or self.pipelines) >= 2
 
     @property
     def size(self) -> int:

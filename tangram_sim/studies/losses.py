@@ -1,0 +1,183 @@
+"""What a plan loses with nodes, where it comes back from, and what must move to the plan without them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import Field
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.reliability.moves import assign, moves, transfer_seconds
+from tangram_sim.reliability.state import (
+    StateMap,
+    copies,
+    lost_with,
+    ring_partners,
+    state_of,
+    with_partners,
+)
+from tangram_sim.studies.documents import Document
+from tangram_sim.studies.results import Result
+from tangram_sim.training.plan import Plan
+from tangram_sim.units import show_bytes, show_seconds
+
+
+class GoneDocument(Document):
+    """State of which no copy is left."""
+
+    place: str
+    what: str = Field(description="weights, or optimizer: moments and master copy")
+    part: str = Field(description="dense, or expert")
+    layers: tuple[int, int] = Field(
+        description="atoms [start, stop): 0 the embedding, then blocks, then head"
+    )
+    bytes: float
+
+
+class LostDocument(Document):
+    """`explain --lost --json`."""
+
+    lost: list[str]
+    nodes_used: int
+    copies: dict[str, int] = Field(description="nodes that hold any share of it, at least")
+    survives: bool = Field(description="whether live nodes still have everything")
+    gone: list[GoneDocument]
+    gone_bytes: float
+    restored_from: str = Field(description="nothing lost, peers, partner copies, or checkpoint")
+    refetched_bytes: float = Field(description="what replacements of the lost nodes must hold")
+    survives_any_one: bool = Field(description="whether everything is left whichever node goes")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What moves from a plan to the one without some nodes. Bytes and seconds."""
+
+    moved_bytes: float  # from live nodes to others
+    kept_bytes: float  # needed and already there
+    checkpoint_bytes: float  # no live copy: read from a checkpoint
+    transfer_s: float  # all transfers at once, NICs shared evenly
+
+    def words(self, names: Sequence[str], before_s: float, after_s: float) -> str:
+        """In one sentence."""
+        restored = (
+            f"; {show_bytes(self.checkpoint_bytes)} have no copy left and come from a checkpoint"
+            if self.checkpoint_bytes
+            else ""
+        )
+        return (
+            f"without {', '.join(names)}: step {show_seconds(before_s)} before, {show_seconds(after_s)} now; "
+            f"{show_bytes(self.moved_bytes)} of weights and optimizer state move in "
+            f"{show_seconds(self.transfer_s)}, {show_bytes(self.kept_bytes)} are where they must be{restored}"
+        )
+
+
+def nodes_named(names: Sequence[str], cluster: Cluster) -> frozenset[int]:
+    """Node numbers of names n0, n1, ... in file order. Raises UnknownNameError."""
+    known = {f"n{index}": index for index in range(len(cluster.node_group))}
+    for name in names:
+        if name not in known:
+            raise unknown_name("node", name, known, "Nodes are numbered in file order, n0 first.")
+    return frozenset(known[name] for name in names)
+
+
+def lost_document(plan: Plan, hwdb: Hwdb, names: Sequence[str], partners: bool) -> LostDocument:
+    """What goes with the named nodes; `partners`: every node's state is also in the next one's memory."""
+    lost = nodes_named(names, plan.cluster)
+    state = state_of(plan, Placement(plan.cluster, hwdb).node_of)
+    held = with_partners(state, ring_partners(state.nodes)) if partners else state
+    gone = lost_with(held, lost)
+    without = bool(lost_with(state, lost))
+    hit = lost & set(state.nodes)
+    source = "checkpoint" if gone else "partner copies" if without else "peers" if hit else "nothing lost"
+    return LostDocument(
+        lost=list(names),
+        nodes_used=len(state.nodes),
+        copies={" ".join(reversed(section)): count for section, count in copies(held).items()},
+        survives=not gone,
+        gone=[
+            GoneDocument(
+                place=one.place,
+                what=one.section[0],
+                part=one.section[1],
+                layers=(one.start, one.stop),
+                bytes=one.lost_bytes,
+            )
+            for one in gone
+        ],
+        gone_bytes=sum(one.lost_bytes for one in gone),
+        restored_from=source,
+        refetched_bytes=sum(size for node, size in state.held_bytes().items() if node in hit),
+        survives_any_one=not any(lost_with(held, {node}) for node in state.nodes),
+    )
+
+
+def without_nodes(cluster: Cluster, lost: frozenset[int]) -> tuple[Cluster, tuple[int, ...]]:
+    """The cluster without some nodes, and the old number of every node that is left.
+
+    Raises InfeasibleError where none is left, BadInputError for a cluster that states its graph in full.
+    """
+    if cluster.wiring.full:
+        raise BadInputError(
+            f"{cluster.name} states its interconnect node by node; take the nodes out of that file instead"
+        )
+    kept = tuple(node for node in range(len(cluster.node_group)) if node not in lost)
+    if not kept:
+        raise InfeasibleError(
+            f"all {len(cluster.node_group)} nodes of {cluster.name} are lost: nothing is left"
+        )
+    counts = [sum(cluster.node_group[node] == index for node in kept) for index in range(len(cluster.groups))]
+    standing = [index for index, count in enumerate(counts) if count]
+    place = {index: at for at, index in enumerate(standing)}
+    groups = tuple(replace(cluster.groups[index], count=counts[index]) for index in standing)
+    between = tuple(
+        replace(limit, groups=(place[limit.groups[0]], place[limit.groups[1]]))
+        for limit in cluster.network.between
+        if set(limit.groups) <= set(standing)
+    )
+    return replace(cluster, groups=groups, network=replace(cluster.network, between=between)), kept
+
+
+def migration(old: Plan, new: Plan, kept: Sequence[int], names: Sequence[str], hwdb: Hwdb) -> Migration:
+    """What moves from one plan to another.
+
+    The nodes of the second are those of `kept`, in order; each of its places may be taken by any of its kind.
+    """
+    lost = nodes_named(names, old.cluster)
+    held = state_of(old, Placement(old.cluster, hwdb).node_of)
+    wanted = state_of(new, Placement(new.cluster, hwdb).node_of)
+    placed = wanted.on(_places(held, wanted, old.cluster, new.cluster, kept))
+    found = moves(held, placed, lost)
+    groups, cluster = old.cluster.node_group, old.cluster
+    seconds = transfer_seconds(
+        found, cluster.node_bandwidth, lambda node: cluster.groups[groups[node]].node.nic_bytes_per_s
+    )
+    return Migration(found.fetched_bytes, found.kept_bytes, found.restored_bytes, seconds)
+
+
+def plan_without(
+    cluster: Cluster, names: Sequence[str], hwdb: Hwdb, planned: Callable[[Cluster], Result]
+) -> Result:
+    """The plan without some nodes, with a note on what must move to it from the plan with them.
+
+    Raises UnknownNameError for nodes that are not there, InfeasibleError where nothing is left.
+    """
+    left, kept = without_nodes(cluster, nodes_named(names, cluster))
+    after, before = planned(left), planned(cluster)
+    found = migration(before.forecast.plan, after.forecast.plan, kept, names, hwdb)
+    words = found.words(names, before.document.step_s, after.document.step_s)
+    document = after.document.model_copy(update={"notes": [words, *after.document.notes]})
+    return replace(after, document=document)
+
+
+def _places(
+    held: StateMap, wanted: StateMap, old: Cluster, new: Cluster, kept: Sequence[int]
+) -> dict[int, int]:
+    """Which node takes each place of the new plan: of the same group, with the fewest bytes to fetch."""
+    name_of = {node: old.groups[old.node_group[node]].name for node in kept}
+    kind_of = {
+        **name_of,
+        **{-1 - place: new.groups[group].name for place, group in enumerate(new.node_group)},
+    }
+    return assign(held, wanted, kind_of, list(kept))

@@ -1,0 +1,380 @@
+"""Speeds of a replay from our own planner: one plan for every fleet, and what changing over moves."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tangram_sim.availability import Availability
+from tangram_sim.clusters import Cluster, Network
+from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.reliability.moves import assign, moves, transfer_seconds
+from tangram_sim.reliability.spot.rerouting import rerouted_slots
+from tangram_sim.reliability.spot.speeds import Fleet, Option
+from tangram_sim.reliability.spot.transitions import Stall, Stalls
+from tangram_sim.reliability.state import StateMap, atom_bytes, copies, state_of
+from tangram_sim.studies import api
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.planstate import replicas_of
+from tangram_sim.studies.replaying import Question
+from tangram_sim.training.job import Job
+
+SEARCHES = ("auto", "uniform", "full")
+CHECKPOINT_STEPS = 50
+KINDS = ("mixed", "ignored")  # beside the name of one kind
+_UNIFORM = SearchOptions(time_limit_s=0.0)
+_FULL = SearchOptions(replicate=False, spanning=False)
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """The plan of one fleet: what it does, and where its state lies. Nodes are numbered kind by kind."""
+
+    option: Option
+    document: PlanDocument
+    state: StateMap
+    kinds: tuple[str, ...]  # of every node number
+
+    @property
+    def microbatches(self) -> int:
+        """Of one pipeline."""
+        return self.document.pipelines[0].microbatches
+
+
+@dataclass
+class PlannedSpeeds:
+    """Plans by fleet. `kinds`: mixed; ignored (all as the slowest kind); or the one kind that is used."""
+
+    model: Model
+    cluster: Cluster
+    job: Job
+    hwdb: Hwdb
+    search: str = "auto"
+    kinds: str = "mixed"
+    plans: dict[Fleet, FleetPlan | None] = field(default_factory=dict)
+    by_label: dict[str, FleetPlan] = field(default_factory=dict)
+    reasons: dict[Fleet, str] = field(default_factory=dict)
+
+    def groups_by_kind(self) -> dict[str, int]:
+        """The group of the cluster that stands for each kind: by the name of the group or of its GPU."""
+        found: dict[str, int] = {}
+        for index, group in enumerate(self.cluster.groups):
+            for name in (group.name, group.node.gpu.name, group.node.name):
+                found.setdefault(name, index)
+        if len(self.cluster.groups) == 1:
+            found.setdefault("", 0)
+        return found
+
+    def require_kinds(self, history: Availability) -> None:
+        """Raise for kinds of the history that no group of the cluster stands for."""
+        known = self.groups_by_kind()
+        for kind in history.kinds:
+            if kind not in known:
+                if not kind:
+                    raise BadInputError(
+                        f"the trace names no kinds and {self.cluster.name} has {len(self.cluster.groups)} "
+                        "groups; add a column kind, or give a cluster of one group"
+                    )
+                raise unknown_name("kind of node", kind, [name for name in known if name])
+        if self.kinds not in (*KINDS, *history.kinds):
+            raise unknown_name("--kinds", self.kinds, (*KINDS, *history.kinds))
+
+    def best(self, fleet: Fleet) -> Option | None:
+        """The best plan for a fleet, or for a smaller one where that is faster."""
+        found = self._plan(self._seen(fleet))
+        return found.option if found else None
+
+    def all_on(self, fleet: Fleet) -> Sequence[Option]:
+        """The best plans known that fit, fastest first; the fleet's own among them."""
+        self.best(fleet)
+        counts = dict(fleet)
+        fitting = {plan.option for plan in self.plans.values() if plan and plan.option.fits(counts)}
+        return sorted(fitting, key=lambda option: (-option.samples_per_s, option.label))
+
+    def templates(self, fleet: Fleet) -> Option | None:
+        """Our planner's own plans: pipelines need not be equal."""
+        return self.best(fleet)
+
+    def redundant(self, fleet: Fleet) -> Option | None:
+        """Not planned: our plans hold every stage once."""
+        del fleet
+        return None
+
+    def resized(self, option: Option, fleet: Fleet) -> Option | None:
+        """The plan with fewer or more of its replicas, at its speed per replica."""
+        replicas = self._replicas(option)
+        if any(count % replicas for _, count in option.nodes):
+            return None
+        share = {kind: count // replicas for kind, count in option.nodes}
+        most = min((dict(fleet).get(kind, 0) // count for kind, count in share.items()), default=0)
+        if most < 1:
+            return None
+        if most == replicas:
+            return option
+        found = replace(
+            option,
+            label=f"{most}/{replicas} of {option.label}",
+            samples_per_s=option.samples_per_s * most / replicas,
+            nodes=tuple((kind, count * most) for kind, count in share.items()),
+            copies=min(option.copies, most),
+        )
+        self.by_label.setdefault(found.label, self.by_label[option.label])
+        return found
+
+    def rerouted(self, option: Option, dead: Sequence[int]) -> float:
+        """As slots of its schedule, without use of bubbles."""
+        plan = self.by_label[option.label]
+        replicas = self._replicas(option)
+        if replicas < 2:
+            return option.samples_per_s if not any(dead) else 0.0
+        slots = rerouted_slots(replicas, option.stages, plan.microbatches, dead)
+        return option.samples_per_s * (plan.microbatches + option.stages - 1) / slots if slots else 0.0
+
+    def _replicas(self, option: Option) -> int:
+        return max(1, option.pipelines)
+
+    def _seen(self, fleet: Fleet) -> Fleet:
+        """The fleet as this study looks at kinds."""
+        if self.kinds == "mixed":
+            return fleet
+        if self.kinds == "ignored":
+            return tuple((kind, count) for kind, count in fleet if count)
+        return tuple((kind, count) for kind, count in fleet if kind == self.kinds)
+
+    def _plan(self, fleet: Fleet) -> FleetPlan | None:
+        if fleet in self.plans:
+            return self.plans[fleet]
+        found = self._asked(fleet) if fleet else None
+        # A fleet is worth no less than one that it contains: its nodes of one kind are asked about, too.
+        counts = dict(fleet)
+        if len(fleet) > 1 and self.kinds == "mixed":
+            for kind, count in fleet:
+                self._plan(((kind, count),))
+        for other in self.plans.values():
+            if (
+                other
+                and other.option.fits(counts)
+                and (found is None or other.option.samples_per_s > found.option.samples_per_s)
+            ):
+                found = other
+        self.plans[fleet] = found
+        return found
+
+    def _asked(self, fleet: Fleet) -> FleetPlan | None:
+        """Ask the planner about a fleet; None, with its reason kept, where nothing fits."""
+        cluster = self.sub_cluster(fleet)
+        mixed = len(fleet) > 1 and self.kinds != "ignored"
+        uniform = self.search == "uniform" or (self.search == "auto" and not mixed) or self.kinds == "ignored"
+        try:
+            result = api.plan(
+                self.model, cluster, self.job, wishes=_UNIFORM if uniform else _FULL, hwdb=self.hwdb
+            )
+        except InfeasibleError as error:
+            self.reasons[fleet] = str(error)
+            return None
+        document, plan = result.document, result.forecast.plan
+        kinds = tuple(kind for kind, count in fleet for _ in range(count))
+        state = state_of(plan, Placement(cluster, self.hwdb).node_of)
+        used = Counter(kinds[node] for node in state.nodes)
+        depth = max(len(pipeline.stages) for pipeline in plan.pipelines)
+        label = f"{' + '.join(f'{count} {kind}'.strip() for kind, count in fleet)}: {_words(document)}"
+        option = Option(
+            label,
+            self.job.global_batch / document.step_s,
+            float(self.job.global_batch),
+            tuple(sorted(used.items())),
+            replicas_of(plan),
+            depth,
+            min(copies(state).values(), default=1),
+        )
+        found = FleetPlan(option, document, state, kinds)
+        self.by_label[label] = found
+        return found
+
+    def sub_cluster(self, fleet: Fleet) -> Cluster:
+        """The cluster's groups with as many nodes as the fleet has."""
+        index_of = self.groups_by_kind()
+        chosen = [(index_of[kind], count) for kind, count in fleet]
+        groups = tuple(replace(self.cluster.groups[index], count=count) for index, count in chosen)
+        place = {index: at for at, (index, _) in enumerate(chosen)}
+        between = tuple(
+            replace(limit, groups=(place[limit.groups[0]], place[limit.groups[1]]))
+            for limit in self.cluster.network.between
+            if limit.groups[0] in place and limit.groups[1] in place
+        )
+        network = Network(self.cluster.network.oversubscription, between)
+        return Cluster(self.cluster.name, groups, network)
+
+
+def _words(document: PlanDocument) -> str:
+    """The shape of a plan in few words."""
+    stages = [stage for stage in document.stages if stage.pipeline == 0]
+    return f"{len(document.pipelines)} x {len({stage.stage for stage in stages})} stages, dp {stages[0].dp}"
+
+
+@dataclass(frozen=True)
+class StateTransitions:
+    """Changing over between planned fleets: state from peers over the network, or from a checkpoint.
+
+    Defaults are measured on single-V100 nodes with 10 Gb/s (Parcae's tables): rendezvous when nodes join,
+    communicators by group (dp + pp + 1 + dp pp of them), processes and modules up again.
+    """
+
+    speeds: PlannedSpeeds
+    rendezvous_s: float = 6.6
+    group_join_s: float = 0.5
+    group_leave_s: float = 0.08
+    start_s: float = 2.0
+    detect_s: float = 0.0
+    load_bytes_per_s: float = 1.25e9  # per node, from a checkpoint
+    block_s: float = 0.0
+    every_steps: int = 0
+    keeps_all: bool = False
+    _moved: dict[tuple[str, str], float] = field(default_factory=dict, repr=False, compare=False)
+
+    def _start(self, new: Option, joined: bool) -> float:
+        nodes = new.pipelines * new.stages
+        groups = new.pipelines + new.stages + 1 + nodes
+        each, joins = (self.group_join_s, self.rendezvous_s) if joined else (self.group_leave_s, 0.0)
+        return joins + groups * each + self.start_s
+
+    def _detected(self, joined: bool) -> Stalls:
+        return () if joined or not self.detect_s else (Stall("detection", self.detect_s),)
+
+    def restart(self, old: Option | None, new: Option, *, joined: bool, pending: bool) -> Stalls:
+        """Start again; every node loads what it holds, but for the first start."""
+        held = self.speeds.by_label[new.label].state.held_bytes()
+        load = max(held.values(), default=0.0) / self.load_bytes_per_s if old is not None else 0.0
+        again = self._start(new, joined) if pending else 0.0
+        seconds = self._start(new, joined) + load + again
+        return (*self._detected(joined), Stall("restart", seconds))
+
+    def migrate(self, old: Option | None, new: Option, *, joined: bool) -> Stalls:
+        """Fetch what is missing from peers, spread over all copies, and start again."""
+        if old is None:
+            return self.restart(old, new, joined=joined, pending=False)
+        seconds = self._start(new, joined) + self._moving(old, new)
+        return (*self._detected(joined), Stall("migration", seconds))
+
+    def reconfigure(self, new: Option) -> Stalls:
+        """Communicators and processes again, and the largest node's state over its NIC."""
+        plan = self.speeds.by_label[new.label]
+        rate = min(group.node.nic_bytes_per_s for group in self.speeds.cluster.groups)
+        held = max(plan.state.held_bytes().values(), default=0.0)
+        seconds = self._start(new, joined=False) + held / rate
+        return (*self._detected(joined=False), Stall("migration", seconds))
+
+    def _moving(self, old: Option, new: Option) -> float:
+        """Seconds until every node has its share; the nodes that the new fleet lacks are those that went.
+
+        Same plan: one node of it was replaced, and fetches all it holds.
+        """
+        key = (old.label, new.label)
+        if key not in self._moved:
+            before, after = self.speeds.by_label[old.label], self.speeds.by_label[new.label]
+            if before is after:
+                rate = min(group.node.nic_bytes_per_s for group in self.speeds.cluster.groups)
+                self._moved[key] = max(before.state.held_bytes().values(), default=0.0) / rate
+            else:
+                self._moved[key] = self._between(before, after)
+        return self._moved[key]
+
+    def _between(self, before: FleetPlan, after: FleetPlan) -> float:
+        """Nodes of each kind keep their numbers in order, the last ones go or come; places are assigned."""
+        numbers = dict(enumerate(before.kinds))
+        standing = _live(before.kinds, after.kinds)
+        live = [node for node in numbers if node in standing]
+        fresh = Counter(after.kinds) - Counter(numbers[node] for node in live)
+        for kind, count in sorted(fresh.items()):
+            for _ in range(count):
+                numbers[len(numbers)] = kind
+                live.append(len(numbers) - 1)
+        kind_of = {**numbers, **{-1 - place: kind for place, kind in enumerate(after.kinds)}}
+        places = assign(before.state, after.state, kind_of, live)
+        lost = frozenset(node for node in range(len(before.kinds)) if node not in standing)
+        found = moves(before.state, after.state.on(places), lost)
+        nics = {kind: self._nic(kind) for kind in set(numbers.values())}
+        return transfer_seconds(
+            found,
+            lambda a, b: min(nics[numbers[a]], nics[numbers[b]]),
+            lambda node: nics[numbers[node]],
+            self.load_bytes_per_s,
+        )
+
+    def _nic(self, kind: str) -> float:
+        return self.speeds.cluster.groups[self.speeds.groups_by_kind()[kind]].node.nic_bytes_per_s
+
+
+def _live(before: Sequence[str], after: Sequence[str]) -> set[int]:
+    """Node numbers of the old plan that the new fleet still has: the first ones of each kind."""
+    left = Counter(after)
+    found = set()
+    for node, kind in enumerate(before):
+        if left[kind] > 0:
+            left[kind] -= 1
+            found.add(node)
+    return found
+
+
+def spread_of(plans: Mapping[Fleet, FleetPlan | None]) -> tuple[float, float]:
+    """90 % interval of the truth over the predicted speed: the mean of the plans' own, errors shared."""
+    ratios = [
+        (plan.document.step_s / plan.document.step_s_high, plan.document.step_s / plan.document.step_s_low)
+        for plan in plans.values()
+        if plan and plan.document.step_s_low and plan.document.step_s_high
+    ]
+    if not ratios:
+        return 1.0, 1.0
+    return sum(low for low, _ in ratios) / len(ratios), sum(high for _, high in ratios) / len(ratios)
+
+
+def planned_question(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    hwdb: Hwdb,
+    history: Availability,
+    *,
+    search: str = "auto",
+    kinds: str = "mixed",
+    load_bytes_per_s: float = 1.25e9,
+    checkpoint_s: float | None = None,
+    every_steps: int | None = None,
+    detect_s: float = 0.0,
+) -> Question:
+    """A replay whose speeds, state and moves come from our planner.
+
+    A checkpoint blocks for one copy of the state, shared by the largest fleet's nodes at `load_bytes_per_s`,
+    every 50 steps, unless stated. Raises BadInputError and UnknownNameError for kinds that do not match.
+    """
+    job = api.resolve(job, cluster)
+    speeds = PlannedSpeeds(model, cluster, job, hwdb, search, kinds)
+    speeds.require_kinds(history)
+    if kinds not in KINDS:
+        history = history.of_kind(kinds)
+    most = max(count for _, count in history.counts())
+    state_bytes = sum(sum(sizes) for sizes in atom_bytes(model, job).values())
+    transitions = StateTransitions(
+        speeds,
+        detect_s=detect_s,
+        load_bytes_per_s=load_bytes_per_s,
+        block_s=state_bytes / most / load_bytes_per_s if checkpoint_s is None else checkpoint_s,
+        every_steps=CHECKPOINT_STEPS if every_steps is None else every_steps,
+    )
+    largest: Counter[str] = Counter()
+    now: Counter[str] = Counter()
+    for event in history.events:
+        if event.event in ("add", "remove"):
+            now[event.kind] += 1 if event.event == "add" else -1
+            largest = largest | now
+    speeds.best(tuple(sorted(largest.items())))
+    return Question(
+        history,
+        speeds,
+        transitions,
+        tokens_per_sample=float(job.seq),
+        spread=spread_of(speeds.plans),
+    )
