@@ -142,7 +142,7 @@ def command(
         raise BadInputError(
             "give --speeds FILE, a table of samples/s, or a CLUSTER that our planner plans on: one of them"
         )
-    history = read_trace(trace, trace_name)
+    history = read_trace(trace, trace_name, until_s or 0.0)
     stop = until_s or history.until_s
     if from_s >= stop:
         raise BadInputError(f"--from-s {from_s:g} is not before the end, {stop:g} s; give an earlier time")

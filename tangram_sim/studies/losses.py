@@ -149,10 +149,15 @@ def migration(old: Plan, new: Plan, kept: Sequence[int], names: Sequence[str], h
     wanted = state_of(new, Placement(new.cluster, hwdb).node_of)
     placed = wanted.on(_places(held, wanted, old.cluster, new.cluster, kept))
     found = moves(held, placed, lost)
-    groups, cluster = old.cluster.node_group, old.cluster
-    seconds = transfer_seconds(
-        found, cluster.node_bandwidth, lambda node: cluster.groups[groups[node]].node.nic_bytes_per_s
-    )
+    group_of, cluster = old.cluster.node_group, old.cluster
+
+    def nic(node: int) -> float:
+        return cluster.groups[group_of[node]].node.nic_bytes_per_s
+
+    def rate(a: int, b: int) -> float:
+        return min(nic(a), nic(b), cluster.group_limit(group_of[a], group_of[b])[0])
+
+    seconds = transfer_seconds(found, rate, nic)
     return Migration(found.fetched_bytes, found.kept_bytes, found.restored_bytes, seconds)
 
 
