@@ -16,9 +16,9 @@ _COLUMNS = {"trace", "time_s", "event", "node", "kind", "value", *_COUNTS}
 def read_trace(path: Path, name: str = "", until_s: float = 0.0) -> Availability:
     """A trace, or the one called `name` where a column `trace` names several.
 
-    It ends at `until_s`, where its last state may have lasted for long, else with its last event; a trace on whole minutes holds each state for a minute, so
-    it ends one after that. Raises BadInputError for unsorted times, nodes that come twice or go while absent,
-    and UnknownNameError for names nobody knows.
+    It ends at `until_s`, where its last state may have lasted for long, else with its last event; a trace on
+    whole minutes holds each state for a minute, so it ends one after that. Raises BadInputError for unsorted
+    times, nodes that come twice or go while absent, and UnknownNameError for names nobody knows.
     """
     rows = read_csv(path)
     header = set(rows[0]) if rows else set()
