@@ -63,7 +63,8 @@ class PlannedSpeeds:
         found: dict[str, int] = {}
         for index, group in enumerate(self.cluster.groups):
             for name in (group.name, group.node.gpu.name, group.node.name):
-                found.setdefault(name, index)
+                if name:
+                    found.setdefault(name, index)
         if len(self.cluster.groups) == 1:
             found.setdefault("", 0)
         return found
