@@ -2,7 +2,14 @@
 
 from dataclasses import dataclass, replace
 
-from tangram_sim.training.stacks import EARLY_STOPPING, EXCHANGING_HEADS, FUSED_SOFTMAX, STREAMED_RINGS
+from tangram_sim.training.stacks import (
+    EARLY_STOPPING,
+    EXCHANGING_HEADS,
+    FUSED_SOFTMAX,
+    GROUPED_EXPERTS,
+    SENDING_ONCE,
+    STREAMED_RINGS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +29,11 @@ class Recipe:
     master_bytes: float
     activation_bytes: float
     gemm_bytes: float  # bytes of a GEMM operand
+
+    @property
+    def narrow(self) -> bool:
+        """Whether products run in a narrower type than what lies between them, so that it is converted."""
+        return self.gemm_bytes < self.activation_bytes / 1.5
 
 
 RECIPES = {
@@ -89,6 +101,16 @@ class Job:
     def streamed_ring(self) -> bool:
         """Whether ring attention is Transformer Engine's."""
         return self.stack in STREAMED_RINGS
+
+    @property
+    def groups_experts(self) -> bool:
+        """Whether local experts run as one grouped product."""
+        return self.stack in GROUPED_EXPERTS
+
+    @property
+    def sends_once(self) -> bool:
+        """Whether a token is sent to a scale-up domain once, however many of its experts are there."""
+        return self.stack in SENDING_ONCE
 
     @property
     def optimizer_bytes(self) -> float:

@@ -46,17 +46,25 @@ def broadcast_s(total_bytes: Number, over: Group) -> Floats:
     return _least((curve,), total_bytes, over)
 
 
-def all_to_all_s(rank_bytes: Number, over: Group, skew: Number = 1.0) -> Floats:
+def all_to_all_s(rank_bytes: Number, over: Group, skew: Number = 1.0, copies: int = 1) -> Floats:
     """Seconds of an all-to-all in which every rank holds `rank_bytes` to send.
 
     `skew` is the load of the fullest rank over the mean (1: balanced; unequal experts: more): everyone
     waits for that rank. The part that stays inside the scale-up domain and the part that leaves run side
     by side.
+
+    `copies`: the bytes are so many copies of each piece, for ranks drawn at random, of which a domain gets
+    one and hands it on inside (hierarchical exchange). Of m domains a piece then leaves for
+    (m - 1) (1 - (1 - 1/m)^copies) instead of copies (m - 1) / m.
     """
     ranks, inside, path, network = over.ranks, over.inside, over.pairwise, over.network
     loaded = np.asarray(rank_bytes * skew)
     inner = loaded * (inside - 1) / ranks / path.bytes_per_s
     outer = loaded * (ranks - inside) / ranks / over.outside_bytes_per_s
+    if copies > 1:
+        domains = over.domains
+        outer = outer * domains * (1.0 - (1.0 - 1.0 / domains) ** copies) / copies
+        inner = loaded * (inside - 1) / inside / path.bytes_per_s
     filling = np.maximum(np.sqrt(path.fill_s * inner) + inner, np.sqrt(network.fill_s * outer) + outer)
     start = path.base_s + (inside - 1) * path.hop_s + np.where(over.domains > 1, network.hop_s, 0.0)
     seconds = start + filling + loaded / ranks * path.copy_s_per_byte

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s
+from tangram_sim.cost.collectives import all_gather_s, all_reduce_s
 from tangram_sim.cost.kernels import Floats, streaming_s
 from tangram_sim.layers import products
 from tangram_sim.layers.products import KERNELS_FORWARD, NORM_PASSES
@@ -26,6 +26,7 @@ from tangram_sim.layers.program import (
 from tangram_sim.models import Block, Experts, FeedForward
 from tangram_sim.training.stage import gemms
 from tangram_sim.training.stage.attention import Core, add_core, cores, ring_kernels
+from tangram_sim.training.stage.experts import apart, dispatch_s, expert_kernels, narrow_bytes
 from tangram_sim.training.stage.gemms import Passes, passes
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.state import gradient_sync_s, sharded_weights_gather_s
@@ -69,24 +70,20 @@ def block_times(setting: Setting, block: Block) -> Times:
     route, dispatch, copies = nothing, zero, np.ones(1)
     if isinstance(part, Experts):
         rows = gemms.computed_rows(setting, part)
-        up = passes(setting, gemms.expert_up(setting, part, rows))
-        down = passes(setting, gemms.expert_down(setting, part, rows))
+        up = apart(setting, part, passes(setting, gemms.expert_up(setting, part, rows)))
+        down = apart(setting, part, passes(setting, gemms.expert_down(setting, part, rows)))
         extra = [products.Gemm(tokens, part.experts, model.hidden)]
         if part.shared_width:
             shared = FeedForward(part.shared_width, part.gated)
             extra += products.up_projection(setting, shared) + products.down_projection(setting, shared)
         route = passes(setting, extra)
-        # With sequence parallelism each tp rank sends its share of the tokens and gathers the rest behind the
-        # exchange; without it each sends them all.
-        senders = np.where(sharded, setting.tp, 1)
-        dispatch = all_to_all_s(
-            residual_bytes * part.active * gemms.imbalance(setting) / senders, setting.ep_group
-        )
+        dispatch = dispatch_s(setting, part)
         # Behind the dispatch a token is there once for each of its experts, each copy on tp ranks.
         copies = np.where(setting.ep > 1, part.active, 1)
         # Sorting tokens by expert and back reads and writes each copy, behind an exchange once more.
         sorts = np.where(setting.ep > 1, 2.0, 1.0)
         permuted = sorts * residual_bytes / setting.tp * (2.0 + 2.0 * part.active)
+        permuted = permuted + narrow_bytes(setting, part)
         inner = part.active * part.width + part.shared_width
     else:
         up, down = (
@@ -131,7 +128,7 @@ def _cast_bytes(setting: Setting, inner: float) -> Floats:
     Inputs of attention and feed-forward and what lies between its products are read, scaled, and written
     for this pass and, transposed, for the weight gradients.
     """
-    if setting.job.recipe.gemm_bytes > setting.job.recipe.activation_bytes / 1.5:
+    if not setting.job.recipe.narrow:
         return np.zeros(len(setting.layouts))
     return CAST_BYTES * setting.tokens * (2.0 * setting.model.hidden + inner / setting.tp)
 
@@ -178,6 +175,7 @@ def block_forward(setting: Setting, block: Block, times: Times) -> Program:
         "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS
     )
     kernels = KERNELS_FORWARD + ring_kernels(setting, backward=False)
+    kernels = kernels + expert_kernels(setting, block, backward=False)
     host = program.add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
     moe = isinstance(block.feed_forward, Experts)
     _forward_ops(program, times, moe, np.ones(1), PREVIOUS, gather, hosted=(host,))
@@ -191,8 +189,9 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     add = program.add
     full, selective = setting.recompute == 2, setting.recompute == 1
     weights = add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
-    kernels = KERNELS_BACKWARD + ring_kernels(setting, backward=True)
-    kernels = kernels + np.where(full, KERNELS_FORWARD + ring_kernels(setting, backward=False), 0)
+    again = KERNELS_FORWARD + ring_kernels(setting, backward=False) + expert_kernels(setting, block, False)
+    kernels = KERNELS_BACKWARD + ring_kernels(setting, backward=True) + expert_kernels(setting, block, True)
+    kernels = kernels + np.where(full, again, 0)
     host = add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
     end = 0.0 if setting.job.stops_early else 1.0
     replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights, end=end)
@@ -214,8 +213,8 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     gathered = add("gradient gather 1", TENSOR, "tensor_parallel", times.gather, norm)
     out = add("out dx", COMPUTE, "gemm", times.out.input_gradient, gathered)
     program.add_weight_gradient("out dw", times.out.weight_gradient, gathered)
-    again = times.attention.scaled(selective.astype(np.float64))
-    scores = add_core(program, again, "attention again", out)
+    replay = times.attention.scaled(selective.astype(np.float64))
+    scores = add_core(program, replay, "attention again", out)
     core = add_core(program, times.attention_back, "attention dx", scores)
     qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core)
     reduced = add("gradient reduce 1", TENSOR, "tensor_parallel", times.reduce, qkv)

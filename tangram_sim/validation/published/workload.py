@@ -54,10 +54,8 @@ def model(cells: Cells, run_by: defaults.Software, tp: int, seq: int) -> Model:
         cells.assume("vocab", vocab, why)
     if max(layers, hidden, heads) > 1_000_000 or heads > hidden:
         raise CellError(f"{layers} layers of {hidden} columns in {heads} heads is no model")
-    if shapes.latent(hidden, heads, experts > 0):
-        cells.assume("attention", "latent", "heads too narrow for their number: DeepSeek's MLA sizes")
     masked = "mlm" in cells.text("task").lower()
-    return shapes.model_of(
+    made = shapes.model_of(
         layers,
         hidden,
         heads,
@@ -71,6 +69,12 @@ def model(cells: Cells, run_by: defaults.Software, tp: int, seq: int) -> Model:
         expert_ffn,
         masked,
     )
+    attention = made.blocks[-1].attention
+    if attention.kv_rank:
+        cells.assume("attention", "latent", "as in the model of that shape, or DeepSeek's sizes")
+    elif attention.head_dim != max(hidden // heads, 1):
+        cells.assume("head columns", attention.head_dim, "as in the shipped model of that shape")
+    return made
 
 
 def per_rank(cells: Cells, gbs: int, dp: int) -> int:

@@ -1,0 +1,76 @@
+"""What a mixture of experts costs beside its products: launches, conversions, padding, dispatch."""
+
+import numpy as np
+
+from tangram_sim.cost.collectives import all_to_all_s
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.models import Block, Experts
+from tangram_sim.training.stage import gemms
+from tangram_sim.training.stage.setting import Setting
+
+# Kernels of a router and of sorting tokens by expert and back: scores, softmax, top-k, counts, gathers.
+ROUTER_KERNELS_FORWARD, ROUTER_KERNELS_BACKWARD = 10, 12
+# Of every local expert, where they are not one grouped product: two products, an activation; and backward.
+EXPERT_KERNELS_FORWARD, EXPERT_KERNELS_BACKWARD = 3, 6
+# Of every local expert where products run in a narrow type, grouped or not: two operands converted.
+CAST_KERNELS = 2
+# Bytes per weight converted forward: read in 16 bits, written for this pass and, transposed, for the other.
+WEIGHT_CAST_BYTES = 4.0
+# Passes over the copies of tokens: experts' rows are filled up to what narrow products want, and cut again.
+PADDING_PASSES = 4.0
+
+
+def expert_kernels(setting: Setting, block: Block, backward: bool) -> float | Floats:
+    """Kernels that the host launches for a block's mixture beyond those of a dense block, K."""
+    part = block.feed_forward
+    if not isinstance(part, Experts):
+        return 0.0
+    local = part.experts / setting.ep
+    router, own = (
+        (ROUTER_KERNELS_BACKWARD, EXPERT_KERNELS_BACKWARD)
+        if backward
+        else (ROUTER_KERNELS_FORWARD, EXPERT_KERNELS_FORWARD)
+    )
+    each = 0.0 if setting.job.groups_experts else own * (local - 1.0)
+    return router + each + (CAST_KERNELS * local if setting.job.recipe.narrow else 0.0)
+
+
+def apart(setting: Setting, part: Experts, grouped: gemms.Passes) -> gemms.Passes:
+    """The passes of a grouped product, or of as many products as there are local experts, K."""
+    if setting.job.groups_experts:
+        return grouped
+    starts = (part.experts / setting.ep - 1.0) * setting.rates.launch_s
+    return gemms.Passes(*(seconds + starts for seconds in grouped))
+
+
+def narrow_bytes(setting: Setting, part: Experts) -> Floats:
+    """Bytes moved forward to run experts in a narrow type: weights converted, copies of tokens padded.
+
+    Weights of experts are converted for every microbatch, backward again with the rest (1.5 times what
+    forward moves). Both are held to Grok-1 on H100 (`traces/published`, dgxc-078 to -086): 2.4 to 4.5 ms a
+    layer that 16-bit rows of the same layouts do not have, 0.7 ms of it for each local expert of 151 M
+    parameters.
+    """
+    if not setting.job.recipe.narrow:
+        return np.zeros(len(setting.layouts))
+    hidden, width = setting.model.hidden, setting.job.recipe.activation_bytes
+    weights = part.expert_parameters(hidden) / (setting.tp * setting.ep)
+    copies = setting.tokens * part.active * gemms.imbalance(setting) * hidden
+    return np.asarray(WEIGHT_CAST_BYTES * weights + PADDING_PASSES * width * copies)
+
+
+def dispatch_s(setting: Setting, part: Experts) -> Floats:
+    """Seconds of sending every token to its experts, the fullest rank's.
+
+    With sequence parallelism each tensor-parallel rank sends its share of the tokens and gathers the rest
+    behind the exchange; without it each sends them all. Stacks with hierarchical exchanges send a token to a
+    domain once, however many of its experts are there, where that is faster (DeepSeek-V3, arXiv:2412.19437,
+    section 3.2.2).
+    """
+    senders = np.where(setting.sequence_shards > 1, setting.tp, 1)
+    residual_bytes = setting.tokens * setting.model.hidden * setting.job.recipe.activation_bytes
+    sent = residual_bytes * part.active * gemms.imbalance(setting) / senders
+    plain = all_to_all_s(sent, setting.ep_group)
+    if not setting.job.sends_once:
+        return plain
+    return np.minimum(plain, all_to_all_s(sent, setting.ep_group, copies=part.active))
