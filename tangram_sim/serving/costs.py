@@ -158,7 +158,8 @@ class LayerStepCost(StepCost):
         most = float(most_decodes + most_rows)
         knots = np.unique(np.round(np.geomspace(1.0, most, 2 + int(np.log(most) / np.log(1.4)))))
         rows_s = self.step_s(knots, 0.0, 0.0, 0.0)
-        long = self.step_s(most, most * LONG, 0.0, 0.0)
+        # As an array of one: stages of a pipeline are stacked.
+        long = self.step_s(np.array([most]), most * LONG, 0.0, 0.0)[0]
         score = float(long - rows_s[-1]) / (most * LONG)
         one = np.zeros(1)
         return StepTable(

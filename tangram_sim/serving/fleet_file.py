@@ -17,10 +17,10 @@ from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.serving.batching import BatchingRules, batching_rules
-from tangram_sim.serving.build import deployment_of, precision_of
+from tangram_sim.serving.build import deployment_of, gpu_island, precision_of
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.costs import LayerStepCost
-from tangram_sim.serving.deployment import Deployment, Speculation
+from tangram_sim.serving.deployment import Deployment, ReplicaStage, Speculation
 from tangram_sim.serving.disaggregated import KvLink
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.fleet import FleetReplica, Presence
@@ -59,12 +59,21 @@ class OwnCostsIn(_Part):
     block_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
 
 
+class StageIn(_Part):
+    """One stage of a pipeline over unequal GPUs."""
+
+    gpu: str
+    tp: Degree = 1
+    layers: Annotated[int, Field(ge=1, le=100_000)]
+
+
 class ReplicaIn(_Part):
     """Equal replicas."""
 
     name: str | None = None
     count: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 1
     gpu: str | None = None
+    stages: Annotated[list[StageIn], Field(min_length=1, max_length=1000)] | None = None
     tp: Degree = 1
     pp: Degree = 1
     ep: Degree = 1
@@ -92,6 +101,7 @@ class FleetIn(_Part):
     precision: str = "bf16"
     kv_precision: str = "auto"
     link_gb_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    types: list[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]] = []
     replicas: Annotated[list[ReplicaIn], Field(min_length=1, max_length=MOST_REPLICAS)]
 
 
@@ -105,6 +115,7 @@ class Fleet:
     link: KvLink | None
     shares: Mapping[str, tuple[float, ...]]  # of a replica by its name, by type of request
     gpus: Mapping[str, tuple[str, int]]  # kind and number of GPUs of a replica by its name
+    types: tuple[tuple[float, float], ...]  # prompt and output tokens of the types that the shares speak of
     assumptions: Mapping[str, Any]
 
     @property
@@ -145,13 +156,16 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> Fleet:
     by_role: dict[str, list[FleetReplica]] = {"both": [], "prefill": [], "decode": []}
     shares, gpus = {}, {}
     for place, one in enumerate(given.replicas):
-        label: str = one.name or (
-            f"{one.gpu} tp{one.tp}" + (f" pp{one.pp}" if one.pp > 1 else "") if one.gpu else "replica"
-        )
+        label = _label(one)
         for number in range(one.count):
             name = f"{place}: {label}" if one.count == 1 else f"{place}.{number}: {label}"
             by_role[one.role].append(build.replica(one, name))
             gpus[name] = (one.gpu or label, one.tp * one.pp * one.attention_dp)
+            if one.shares is not None and len(one.shares) != max(1, len(given.types)):
+                raise BadInputError(
+                    f"{source}: {name} has {len(one.shares)} shares, `types` has {len(given.types)}; "
+                    "give one share for each type, or one for all requests"
+                )
             if one.shares is not None:
                 shares[name] = tuple(share / one.count for share in one.shares)
     if bool(by_role["prefill"]) != bool(by_role["decode"]):
@@ -168,8 +182,18 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> Fleet:
         link,
         shares,
         gpus,
+        tuple(given.types),
         build.assumptions,
     )
+
+
+def _label(one: ReplicaIn) -> str:
+    """What a replica is called unless it has a name."""
+    if one.name:
+        return one.name
+    if one.stages:
+        return " + ".join(f"{stage.gpu} tp{stage.tp} ({stage.layers} layers)" for stage in one.stages)
+    return f"{one.gpu} tp{one.tp}" + (f" pp{one.pp}" if one.pp > 1 else "") if one.gpu else "replica"
 
 
 class _Builder:
@@ -198,9 +222,9 @@ class _Builder:
 
     def _priced(self, text: str) -> tuple[BatchingRules, StepTable]:
         one = ReplicaIn.model_validate_json(text)
-        if (one.gpu is None) == (one.costs is None):
+        if sum(given is not None for given in (one.gpu, one.stages, one.costs)) != 1:
             raise BadInputError(
-                f"{self.source}: a replica has a `gpu` or `costs` of its own; give one of them"
+                f"{self.source}: a replica has a `gpu`, `stages` or `costs` of its own; give one of them"
             )
         rules, table = self._own(one) if one.costs is not None else self._by_gpu(one)
         if one.kv_blocks:
@@ -234,26 +258,32 @@ class _Builder:
         given = self.given
         if given.model is None:
             raise BadInputError(f"{self.source}: `model` is missing; replicas on GPUs need one")
-        assert one.gpu is not None
-        model, gpu = load_model(given.model), self.hwdb.gpu(one.gpu)
+        model = load_model(given.model)
+        gpu = self.hwdb.gpu(one.stages[0].gpu if one.stages else one.gpu or "")
         engine = engine_defaults(self.hwdb, given.engine, gpu, given.engine_version)
         engine = replace(
             engine,
             max_batched_tokens=one.max_batched_tokens or engine.max_batched_tokens,
             max_sequences=one.max_sequences or engine.max_sequences,
         )
-        deployment = deployment_of(
-            model,
-            gpu.name,
-            self.hwdb,
-            engine,
-            precision=precision_of(given.precision, model, given.kv_precision),
-            tp=one.tp,
-            pp=one.pp,
-            ep=one.ep,
-            attention_dp=one.attention_dp,
-            speculation=Speculation(one.drafts, one.acceptance) if one.drafts else None,
-        )
+        precision = precision_of(given.precision, model, given.kv_precision)
+        speculation = Speculation(one.drafts, one.acceptance) if one.drafts else None
+        if one.stages:
+            stages = self._stages(one.stages, model.layers)
+            deployment = Deployment(model, stages, precision, engine, speculation=speculation)
+        else:
+            deployment = deployment_of(
+                model,
+                gpu.name,
+                self.hwdb,
+                engine,
+                precision=precision,
+                tp=one.tp,
+                pp=one.pp,
+                ep=one.ep,
+                attention_dp=one.attention_dp,
+                speculation=speculation,
+            )
         fit = self.calibration.fit(engine.engine, engine.version, model.name, given.precision)
         capacity = kv_capacity(deployment, self.hwdb, fit)
         rules = batching_rules(engine, capacity)
@@ -263,7 +293,7 @@ class _Builder:
         if deployment.speculation is not None:
             table = speculative(table, deployment.speculation.tokens)
         self.deployments.append((one.role, deployment))
-        self.assumptions[f"{gpu.name} tp{one.tp} pp{one.pp}"] = {
+        self.assumptions[_label(one)] = {
             "engine": f"{engine.engine} {engine.version}",
             "precision": given.precision,
             "budget_tokens": rules.budget_tokens,
@@ -278,6 +308,18 @@ class _Builder:
             "fitted": list(fit.assumed),
         }
         return rules, table
+
+    def _stages(self, given: list[StageIn], layers: int) -> tuple[ReplicaStage, ...]:
+        """Stages one after the other; together they hold the model."""
+        held = sum(stage.layers for stage in given)
+        if held != layers:
+            raise BadInputError(f"{self.source}: stages hold {held} layers, the model has {layers}")
+        cut, first = [], 0
+        for stage in given:
+            island = gpu_island(stage.gpu, stage.tp, self.hwdb)
+            cut.append(ReplicaStage(island, first, first + stage.layers, stage.tp))
+            first += stage.layers
+        return tuple(cut)
 
     def link(self) -> KvLink:
         """The link between the pools: as stated, else the NICs of the narrower pool together."""

@@ -1,6 +1,9 @@
 """A mixed-integer linear program row by row, solved by HiGHS through scipy, with its proven bound."""
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -9,6 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 _TIMED_OUT, _INFEASIBLE = 1, 2  # scipy's status
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep HiGHS off standard output: some of its messages ask nobody, and would stand among the JSON."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +81,15 @@ class LinearProgram:
         columns = [entry[1] for entry in self._entries]
         factors = [entry[2] for entry in self._entries]
         shape = (len(self._low), len(self._upper))
-        found = milp(
-            objective,
-            integrality=np.array(self._integer),
-            bounds=Bounds(0.0, np.array(self._upper)),
-            constraints=LinearConstraint(
-                csr_matrix((factors, (rows, columns)), shape=shape), self._low, self._high
+        matrix = csr_matrix((factors, (rows, columns)), shape=shape)
+        with _silent():
+            found = milp(
+                objective,
+                integrality=np.array(self._integer),
+                bounds=Bounds(0.0, np.array(self._upper)),
+                constraints=LinearConstraint(matrix, self._low, self._high) if self._low else (),
+                options=options,
             )
-            if self._low
-            else (),
-            options=options,
-        )
         if found.x is None:
             return Optimum(None, inf, infeasible=found.status == _INFEASIBLE)
         bound = found.mip_dual_bound if any(self._integer) else found.fun

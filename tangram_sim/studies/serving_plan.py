@@ -51,12 +51,32 @@ class PathDocument(Document):
     share: float
 
 
+class PlannedTypeDocument(Document):
+    """Requests alike, as the plan counts them."""
+
+    input_tokens: float
+    output_tokens: float
+    amount: float = Field(description="requests, or requests a second")
+
+
+class ReplayDocument(Document):
+    """The plan played by the simulator."""
+
+    promised: float = Field(description="the plan's own makespan in seconds, or requests a second")
+    played: float = Field(description="what the simulator makes of it")
+    error: float = Field(description="played / promised - 1")
+    good_share: float
+    ttft_p99_s: float
+    tpot_p99_s: float
+    simulate_cpu_s: float
+
+
 class ServePlanDocument(Document):
     """`serve plan --json`; figures that do not belong to the objective are null."""
 
     schema_version: str = SCHEMA_VERSION
     status: Literal["optimal", "feasible", "infeasible"]
-    objective: Literal["makespan", "cost", "tokens"]
+    objective: Literal["makespan", "cost", "goodput", "tokens"]
     reason: str = Field("", description="why there is no plan")
     makespan_s: float | None = None
     cost_per_hour: float | None = Field(None, description="USD an hour of the replicas")
@@ -75,6 +95,9 @@ class ServePlanDocument(Document):
     interval: tuple[float, float] | None = Field(
         None, description="90 % interval where throughputs are predicted"
     )
+    types: list[PlannedTypeDocument] = Field([], description="of a plan of a model: its types of request")
+    replay: ReplayDocument | None = Field(None, description="of a plan of a model: the simulator's verdict")
+    fleet: dict[str, Any] | None = Field(None, description="of a plan of a model: for `serve simulate`")
     assumptions: dict[str, Any] = Field({})
     notes: list[str] = Field([])
     planning_cpu_s: float = 0.0

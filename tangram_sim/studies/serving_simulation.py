@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +14,7 @@ from tangram_sim.serving.fleet import FAST, RESUME, Played, play
 from tangram_sim.serving.fleet_file import Fleet
 from tangram_sim.serving.outcome import Outcome, Slo, spread
 from tangram_sim.serving.router import Router, named_router
-from tangram_sim.serving.workload import Workload
+from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
 
 _OVERLOADED = 0.1  # of all requests still there when the last one arrives, and growing
@@ -118,11 +119,13 @@ def simulate_service(
     lag_s: float = 0.0,
     slo: Slo | None = None,
     seed: int = 0,
-    types: "np.ndarray[tuple[int], np.dtype[np.int64]] | None" = None,
+    types: Ints | None = None,
 ) -> tuple[ServeSimulationDocument, Played]:
     """Play `workload` on `fleet`; `types` of requests are those of the fleet's shares (router weighted)."""
     begun = time.process_time()
-    kinds = [0] * len(workload) if types is None else types.tolist()
+    if types is None:
+        types = nearest_types(workload, fleet.types)
+    kinds = types.tolist()
     place = 0
     shares: dict[int, tuple[float, ...]] = {}
     for one in fleet.everyone:
@@ -152,6 +155,16 @@ def simulate_service(
     document.assumptions.update(fleet.assumptions)
     document.simulate_cpu_s = time.process_time() - begun
     return document, played
+
+
+def nearest_types(workload: Workload, types: Sequence[tuple[float, float]]) -> Ints:
+    """The type of every request: the nearest in the logarithms of its tokens; 0 without types."""
+    if not types:
+        return np.zeros(len(workload), dtype=np.int64)
+    centres = np.log(np.array(types))
+    given = np.log(np.stack([workload.input_tokens, workload.output_tokens], axis=1))
+    away = ((given[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
+    return np.asarray(np.argmin(away, axis=1), dtype=np.int64)
 
 
 def describe_run(played: Played, engine: str, router: str, slo: Slo) -> ServeSimulationDocument:

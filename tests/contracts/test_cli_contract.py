@@ -35,7 +35,8 @@ VERBS = {
     "models show": "--json",
     "hw topology": "--full --json --hwdb",
     "collectives plan": "--op --bytes --algorithm --set --json --hwdb",
-    "serve plan": "--id --time-limit -o --json",
+    "serve plan": "--id --fleet --workload --rate --budget --slo --objective --engine --time-limit -o "
+    "--json --hwdb",
     "serve simulate": "--trace --rate --isl --osl --mix --burstiness --router --spot --slo --on-loss "
     "--engine --requests-out --json --hwdb",
     "serve workload describe": "--rate --where --json",

@@ -1,0 +1,110 @@
+"""Plans of a model on GPUs on offer: what they promise holds when played, and is read back as a fleet."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tangram
+
+OFFERS = """\
+gpus:
+  A100-SXM4-80GB: {price_per_hour: 1.75, available: 4}
+  L40S: {price_per_hour: 0.9, available: 4}
+"""
+MIX = "800:200:0.6,300:40:0.4"
+
+
+@pytest.fixture
+def offers(tmp_path: Path) -> Path:
+    file = tmp_path / "offers.yaml"
+    file.write_text(OFFERS)
+    return file
+
+
+def test_a_batch_takes_as_long_as_promised_and_the_plan_is_a_fleet(offers: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    asked = (
+        "serve",
+        "plan",
+        "llama3-8b",
+        "--fleet",
+        offers,
+        "--workload",
+        MIX,
+        "--requests",
+        3000,
+        "--budget",
+        4,
+    )
+    told = tangram(*asked, "--json", "-o", plan).json
+    assert told["status"] == "optimal"
+    assert told["cost_per_hour"] <= 4
+    assert abs(told["replay"]["error"]) < 0.1
+    assert told["interval"][0] < told["makespan_s"] < told["interval"][1]
+    alone = min(one["value"] for one in told["rivals"] if one["capped"] and one["value"])
+    assert told["makespan_s"] <= alone
+    again = tangram("serve", "simulate", plan, "--rate", 5, "--mix", MIX, "--requests", 500, "--json").json
+    assert again["router"] == "weighted"
+    assert {one["name"].partition(": ")[2] for one in again["replicas"]} == {
+        one["configuration"] for one in told["replicas"]
+    }
+
+
+def test_least_cost_of_a_rate_carries_it(offers: Path) -> None:
+    asked = (
+        "serve",
+        "plan",
+        "llama3-8b",
+        "--fleet",
+        offers,
+        "--workload",
+        MIX,
+        "--rate",
+        12,
+        "--objective",
+        "cost",
+    )
+    told = tangram(*asked, "--requests", 2000, "--slo", "ttft=1,tpot=0.06", "--json").json
+    assert told["status"] == "optimal"
+    assert told["replay"]["error"] > -0.1
+    assert told["replay"]["good_share"] > 0.8
+
+
+def test_goodput_is_in_requests_a_second(offers: Path) -> None:
+    asked = (
+        "serve",
+        "plan",
+        "llama3-8b",
+        "--fleet",
+        offers,
+        "--workload",
+        MIX,
+        "--rate",
+        1,
+        "--objective",
+        "goodput",
+    )
+    told = tangram(*asked, "--budget", 4, "--slo", "tpot=0.06", "--json").json
+    assert told["objective"] == "goodput"
+    assert told["throughput_rps"] <= told["bound"] * (1 + 1e-9)
+    assert all(
+        one["value"] is None or one["value"] <= told["bound"] for one in told["rivals"] if one["capped"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--workload", MIX, "--objective", "speed"), "makespan"),
+        (("--workload", MIX, "--objective", "cost"), "give --rate R"),
+        (("--workload", "800"), "in:out"),
+        ((), "no requests"),
+        (("--workload", MIX, "--budget", "0"), "--budget"),
+        (("--workload", MIX, "--slo", "tpot=fast"), "seconds above 0"),
+        (("--workload", MIX, "--slo", "tpot=0.000001"), "no replica of"),
+    ],
+)
+def test_bad_options_are_refused_in_words(options: tuple[str, ...], words: str, offers: Path) -> None:
+    shown = tangram("serve", "plan", "llama3-8b", "--fleet", offers, *options)
+    assert shown.code == 2
+    assert words in shown.err
