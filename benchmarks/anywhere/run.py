@@ -5,6 +5,7 @@ import json
 import platform
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import date
@@ -12,8 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.anywhere.laws import verdicts
 from benchmarks.anywhere.table import Case, lines
-from benchmarks.anywhere.worlds import World, world
+from benchmarks.anywhere.worlds import TINY, World, world
 from benchmarks.measure import Spent, spend
 from tangram_sim.hwdb import Hwdb
 
@@ -35,10 +37,14 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument("--peer-limit-s", type=float, default=30.0, help="seconds of each peer (30)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     parser.add_argument("--output", type=Path, metavar="FILE.md", help="also write the page to FILE.md")
+    parser.add_argument("--laws", action="store_true", help="ask tiny worlds what better questions must do")
     parser.add_argument("--show", action="store_true", help="describe the worlds, plan nothing")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="write the worlds' files, plan nothing")
     asked = parser.parse_args(given)
     hwdb = Hwdb.load()
+    if asked.laws:
+        _laws(range(asked.first, asked.first + asked.seeds), hwdb)
+        return
     worlds = [world(seed, hwdb=hwdb) for seed in range(asked.first, asked.first + asked.seeds)]
     if asked.show or asked.write:
         for one in worlds:
@@ -58,6 +64,22 @@ def main(given: Sequence[str]) -> None:
             _write(asked, given, cases)
     sys.stdout.write("\n" + "\n".join(lines(cases, _command(given), _about())) + "\n")
     sys.exit(1 if any(case.outcome in ("broke", "replay") for case in cases) else 0)
+
+
+def _laws(seeds: Sequence[int], hwdb: Hwdb) -> None:
+    """Print every law that a tiny world breaks, and how often each was asked and broken."""
+    asked, broken = Counter[str](), Counter[str]()
+    for seed in seeds:
+        one = world(seed, TINY, hwdb)
+        for verdict in verdicts(one, hwdb=hwdb):
+            asked[verdict.law] += 1
+            if verdict.broken:
+                broken[verdict.law] += 1
+                steps = f"{verdict.base_s:.5g} s, then {verdict.other_s:.5g} s: {verdict.broken:.2%} off"
+                sys.stdout.write(f"{seed}: {verdict.law}, {verdict.what}: {steps}; {one.words()}\n")
+                sys.stdout.flush()
+    for law, count in asked.items():
+        sys.stdout.write(f"{law}: {broken[law]} of {count} broken\n")
 
 
 def run(

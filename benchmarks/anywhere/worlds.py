@@ -35,6 +35,9 @@ FULL = Size(nodes=400, gpus_per_node=16, parameters=700e9, layers=126, batch=409
 # For tests: planned in about a second.
 SMALL = Size(nodes=5, gpus_per_node=4, parameters=4e9, layers=8, batch=32, seq=4096)
 
+# For laws, which ask a dozen questions in every world.
+TINY = Size(nodes=4, gpus_per_node=2, parameters=2e9, layers=4, batch=16, seq=2048)
+
 
 @dataclass(frozen=True)
 class World:

@@ -39,12 +39,14 @@ def command(
     schedule: shared.Schedule = "1f1b",
     stack: shared.Stack = "generic",
     time_limit: TimeLimit = None,
+    memory_margin: shared.MemoryMargin = "auto",
     as_json: shared.AsJson = False,
     plot: Plot = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Ask several planners for a plan of MODEL on CLUSTER, and play all plans with the same simulator."""
     time_limit_s = shared.time_limit_s(time_limit)
+    margin = shared.memory_margin(memory_margin)
 
     from tangram_sim.cli import writing
     from tangram_sim.cli.console import print_json
@@ -64,6 +66,7 @@ def command(
         shared.names("--planners", planners),
         hwdb=database,
         time_limit_s=time_limit_s,
+        memory_margin=margin,
     )
     if plot is not None:
         write_whole(plot, plot_html(answers, f"{model} on {cluster}"))

@@ -62,6 +62,15 @@ Output: TypeAlias = Annotated[
     typer.Option("-o", "--output", help="Write the plan to this file, or report.html to look at."),
 ]
 
+MemoryMargin: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--memory-margin",
+        help="Share of every GPU's memory to leave free, e.g. 0.1. auto: so much that the upper end of the "
+        "peak's interval fits.",
+    ),
+]
+
 DEGREES = {
     "tp": "tp",
     "dp": "dp",
@@ -110,6 +119,18 @@ def time_limit_s(given: float | None) -> float:
     if given is not None and not given >= 0:
         raise BadInputError(f"--time-limit {given:g}: give seconds, 0 or more")
     return float("inf") if given is None else given
+
+
+def memory_margin(given: str) -> float | None:
+    """--memory-margin as a share, None for `auto`. Raises BadInputError for what is neither."""
+    if given == "auto":
+        return None
+    try:
+        return float(given)
+    except ValueError:
+        raise BadInputError(
+            f"--memory-margin {given}: give auto or a share of the memory, e.g. 0.1"
+        ) from None
 
 
 def names(option: str, text: str | None) -> tuple[str, ...]:

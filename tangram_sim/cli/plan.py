@@ -108,6 +108,20 @@ Bound = Annotated[
         help="Large clusters: also prove what no fleet of pipelines beats (a minute; more for many experts).",
     ),
 ]
+For = Annotated[
+    str | None,
+    typer.Option(
+        "--for", help="Only plans that this can launch: megatron, torchtitan, deepspeed or any of them."
+    ),
+]
+SimpleWithin = Annotated[
+    float,
+    typer.Option(
+        "--simple-within",
+        help="A plan that a framework can launch wins if it takes so much longer at most and cannot be told "
+        "apart.",
+    ),
+]
 
 
 def command(
@@ -143,6 +157,9 @@ def command(
     jobs: Jobs = 1,
     bound: Bound = False,
     without: Without = None,
+    memory_margin: shared.MemoryMargin = "auto",
+    launch_with: For = None,
+    simple_within: SimpleWithin = 0.01,
     stack: shared.Stack = "generic",
     slow: shared.Slow = None,
     output: shared.Output = None,
@@ -181,11 +198,14 @@ def command(
                 "--slow": slow,
                 "--effort": effort != "normal",
                 "--without": without,
+                "--for": launch_with is not None,
+                "--simple-within": simple_within != 0.01,
             },
         )
     if slow is not None and without is not None:
         raise BadInputError("--slow and --without: nodes are slow or gone; give one of the two")
     time_limit_s = shared.time_limit_s(time_limit)
+    margin = shared.memory_margin(memory_margin)
     fixes, microbatch_per_rank = _preset(preset, list(fix or []), microbatch_per_rank)
 
     from tangram_sim.cli import writing
@@ -194,6 +214,7 @@ def command(
     from tangram_sim.planners.api import SearchOptions
     from tangram_sim.planners.deadline import Deadline
     from tangram_sim.studies import api
+    from tangram_sim.studies.launch_choice import frameworks_named
     from tangram_sim.training.job import Job
 
     writing.require_writable(output=output, trace=trace, candidates=candidates)
@@ -214,6 +235,9 @@ def command(
         jobs=jobs,
         fleet_bound=bound,
         effort=shared.effort(effort),
+        memory_margin=margin,
+        frameworks=frameworks_named(launch_with),
+        simple_within=simple_within,
     )
     deadline = Deadline(time_limit_s)
     database = shared.load_hwdb(hwdb)
@@ -244,6 +268,7 @@ def command(
                 job,
                 hwdb=database,
                 deadline=deadline,
+                memory_margin=margin,
             )
         writing.show(result, as_json=as_json, output=output, trace=trace)
         return

@@ -156,6 +156,8 @@ def print_document(document: "PlanDocument") -> None:
             f"Efficiencies of {', '.join(assumed)} are assumed, not measured: "
             f"see `tangram hw show {assumed[0]}`."
         )
+    if document.partial_plans is not None:
+        _print_launch(document)
     for note in document.notes:
         print_line(f"note: {note}")
     if document.partial_plans is not None:
@@ -168,6 +170,22 @@ def print_document(document: "PlanDocument") -> None:
         )
     for alternative in document.alternatives:
         print_line(f"alternative {show_seconds(alternative.step_s)}: {alternative.summary}")
+
+
+def _print_launch(document: "PlanDocument") -> None:
+    """Which frameworks can be told the plan, and the nearest plan that one of them can."""
+    near = document.nearest_launchable
+    if document.launchable_with:
+        print_line(f"can be launched with {', '.join(document.launchable_with)}: `tangram export`")
+    elif near is not None:
+        doubt = "" if near.told_apart else ", cannot be told apart"
+        print_line(
+            f"no framework launches this plan; {' and '.join(near.frameworks)} can launch one of "
+            f"{show_seconds(near.step_s)} ({(near.ratio - 1) * 100:+.1f} %{doubt}): {near.summary} (`--for "
+            f"{near.frameworks[0]}`)"
+        )
+    else:
+        print_line("no framework launches this plan; `tangram export --to rankmap` writes it down")
 
 
 def step_words(document: "PlanDocument") -> str:

@@ -10,35 +10,19 @@ from typing import Any
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.megatron import chunks_of
-from tangram_sim.export.uniform import Shape, Uniform, check_ranks, refuse
+from tangram_sim.export.uniform import check_ranks, require
+from tangram_sim.planners.uniform.frameworks import DEEPSPEED
+from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 
 FILE, PIPELINE_FILE = "ds_config.json", "pipeline.json"
 _DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": ""}
 _OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD", "lion": "Lion"}
 
 
-def config(plan: Uniform) -> dict[str, Any]:
+def config(plan: UniformPlan) -> dict[str, Any]:
     """The configuration. Raises CannotExportError."""
     shape, job = plan.shape, plan.job
-    reasons = []
-    sizes = {sum(stop - start for start, stop in chunks) for chunks in shape.layers}
-    if len(sizes) > 1:
-        reasons.append(f"stages of unequal depth ({', '.join(map(str, sorted(sizes)))} blocks)")
-    if shape.pp > 1 and job.schedule != "1f1b":
-        reasons.append(f"schedule {job.schedule}: 1f1b is the one it has")
-    if shape.pp > 1 and plan.zero_stage > 1:
-        reasons.append(f"ZeRO {plan.zero_stage} together with pipeline stages")
-    if shape.cp > 1:
-        reasons.append(f"context parallelism (cp {shape.cp}): it has another kind (Ulysses)")
-    if shape.ep > 1:
-        reasons.append(f"expert parallelism (ep {shape.ep}): an argument of its MoE layer, not configuration")
-    if plan.recompute == "selective":
-        reasons.append("selective recomputation: whole layers are what it checkpoints")
-    if job.dtype not in _DTYPES:
-        reasons.append(f"precision {job.dtype}: {', '.join(_DTYPES)} are what it has")
-    if job.optimizer not in _OPTIMIZERS:
-        reasons.append(f"optimizer {job.optimizer}: {', '.join(_OPTIMIZERS)} are what it has")
-    refuse("DeepSpeed", reasons)
+    require(DEEPSPEED, plan)
     found: dict[str, Any] = {
         "train_batch_size": job.global_batch,
         "train_micro_batch_size_per_gpu": plan.microbatch_per_rank,
@@ -53,7 +37,7 @@ def config(plan: Uniform) -> dict[str, Any]:
     return found
 
 
-def pipeline(plan: Uniform) -> dict[str, Any]:
+def pipeline(plan: UniformPlan) -> dict[str, Any]:
     """What a program gives to `ProcessTopology` and `PipelineModule`; `layers` are transformer blocks."""
     shape = plan.shape
     return {
@@ -64,7 +48,7 @@ def pipeline(plan: Uniform) -> dict[str, Any]:
     }
 
 
-def write(plan: Uniform) -> tuple[dict[str, str], list[str]]:
+def write(plan: UniformPlan) -> tuple[dict[str, str], list[str]]:
     """(files, notes for the person). Raises CannotExportError."""
     files = {FILE: json.dumps(config(plan), indent=1) + "\n"}
     files[PIPELINE_FILE] = json.dumps(pipeline(plan), indent=1) + "\n"

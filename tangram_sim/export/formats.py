@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from tangram_sim.errors import TangramError, unknown_name
 from tangram_sim.export import deepspeed, launch, megatron, rankmap, schedule_csv, torchtitan
-from tangram_sim.export.uniform import Shape, uniform_of
+from tangram_sim.export.uniform import uniform_of
+from tangram_sim.planners.uniform.shape import Shape
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules.named import schedule_named
 

@@ -9,8 +9,10 @@ import shlex
 from typing import Any
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.export.uniform import Shape, Uniform, check_ranks, refuse
+from tangram_sim.export.uniform import check_ranks, require
 from tangram_sim.models import Experts, Model
+from tangram_sim.planners.uniform.frameworks import MEGATRON
+from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 
 FILE = "megatron.args"
 _DTYPES = {
@@ -38,21 +40,10 @@ def layout_text(layers: tuple[tuple[tuple[int, int], ...], ...]) -> str:
     return "|".join(words)
 
 
-def write(plan: Uniform) -> tuple[str, list[str]]:
+def write(plan: UniformPlan) -> tuple[str, list[str]]:
     """(text of the file, notes for the person). Raises CannotExportError."""
     shape, job = plan.shape, plan.job
-    reasons = []
-    if shape.pp > 1 and job.schedule not in ("1f1b", "interleaved"):
-        reasons.append(f"schedule {job.schedule}: 1f1b and interleaved are what it has")
-    if job.dtype not in _DTYPES:
-        reasons.append(f"precision {job.dtype}: {', '.join(_DTYPES)} are what it has")
-    if job.optimizer not in _OPTIMIZERS:
-        reasons.append(f"optimizer {job.optimizer}: adam (adamw) and sgd are what it has")
-    if shape.ep > 1 and shape.dp * shape.cp % shape.ep:
-        reasons.append(f"ep {shape.ep} does not divide dp {shape.dp} x cp {shape.cp}")
-    if shape.tp == 1 and plan.sequence_parallel:
-        reasons.append("sequence parallelism with tp 1")
-    refuse("Megatron-LM", reasons)
+    require(MEGATRON, plan)
     words: dict[str, Any] = {
         "--tensor-model-parallel-size": shape.tp,
         "--pipeline-model-parallel-size": shape.pp,

@@ -10,7 +10,9 @@ from typing import Any
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.megatron import chunks_of
-from tangram_sim.export.uniform import Shape, Uniform, check_ranks, refuse
+from tangram_sim.export.uniform import check_ranks, require
+from tangram_sim.planners.uniform.frameworks import TORCHTITAN
+from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 
 FILE = "torchtitan.toml"
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
@@ -18,24 +20,10 @@ _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 _EMBEDDING, _NORM, _HEAD = "tok_embeddings", "norm", "lm_head"
 
 
-def sections(plan: Uniform) -> dict[str, dict[str, Any]]:
+def sections(plan: UniformPlan) -> dict[str, dict[str, Any]]:
     """The sections `training` and `parallelism`. Raises CannotExportError."""
     shape, job = plan.shape, plan.job
-    reasons = []
-    if plan.zero_stage == 1:
-        reasons.append("ZeRO stage 1: it shards as FSDP does (stage 2 or 3) or replicates")
-    if shape.pp > 1 and job.schedule not in SCHEDULES:
-        reasons.append(
-            f"schedule {job.schedule}: {', '.join(SCHEDULES)} are what it has; `--to torch-pipeline-csv` "
-            "writes the order of passes for PyTorch's own runtime"
-        )
-    if job.dtype not in _DTYPES:
-        reasons.append(f"precision {job.dtype}: bf16 and fp32 are what its configuration has")
-    if job.optimizer not in ("adamw", "adam"):
-        reasons.append(f"optimizer {job.optimizer}: its recipes take AdamW")
-    if shape.tp > 1 and shape.dp * shape.cp * shape.tp % max(shape.ep, 1):
-        reasons.append(f"ep {shape.ep} does not divide dp x cp x tp")
-    refuse("TorchTitan", reasons)
+    require(TORCHTITAN, plan)
     sharded = plan.zero_stage > 0
     # Without stages it accumulates over batches; with them one batch is cut into microbatches.
     local = plan.microbatch_per_rank * (plan.microbatches if shape.pp > 1 else 1)
@@ -76,7 +64,7 @@ def modules_of(shape: Shape) -> list[list[str]]:
     return found
 
 
-def write(plan: Uniform) -> tuple[str, list[str]]:
+def write(plan: UniformPlan) -> tuple[str, list[str]]:
     """(text of the file, notes for the person). Raises CannotExportError."""
     lines = []
     for name, values in sections(plan).items():

@@ -33,10 +33,12 @@ class Hwdb:
     `digest` is the fingerprint of those rows. Use `fresh` to start a new record on the same tables.
     """
 
-    __slots__ = ("_cache", "_rings_only", "_tables", "_used", "folders")
+    __slots__ = ("_cache", "_filled", "_rings_only", "_tables", "_used", "folders")
 
-    def __init__(self, tables: Tables, folders: tuple[Path, ...], rings_only: bool = False) -> None:
-        self._tables, self.folders, self._rings_only = tables, folders, rings_only
+    def __init__(
+        self, tables: Tables, folders: tuple[Path, ...], rings_only: bool = False, filled: float = 1.0
+    ) -> None:
+        self._tables, self.folders, self._rings_only, self._filled = tables, folders, rings_only, filled
         self._used: dict[tuple[str, str], Row] = {}
         self._cache: dict[tuple[str, ...], object] = {}
 
@@ -52,16 +54,20 @@ class Hwdb:
 
     def fresh(self) -> "Hwdb":
         """The same tables with an empty record of rows read."""
-        return Hwdb(self._tables, self.folders, self._rings_only)
+        return Hwdb(self._tables, self.folders, self._rings_only, self._filled)
+
+    def filled_to(self, share: float) -> "Hwdb":
+        """The same tables for plans that fill this share of every GPU's memory at most; 1.0: all of it."""
+        return Hwdb(self._tables, self.folders, self._rings_only, share)
 
     @property
-    def edition(self) -> tuple[Tables, bool]:
+    def edition(self) -> tuple[Tables, bool, float]:
         """What databases with the same rows share: a key for what is computed from them and kept."""
-        return self._tables, self._rings_only
+        return self._tables, self._rings_only, self._filled
 
     def with_rings_only(self) -> "Hwdb":
         """The same tables for a library that takes no trees between nodes."""
-        return Hwdb(self._tables, self.folders, rings_only=True)
+        return Hwdb(self._tables, self.folders, True, self._filled)
 
     def with_collectives(self, rows: Iterable[Row]) -> "Hwdb":
         """The same tables with other rows of collectives: for studies that leave measurements out."""
@@ -156,6 +162,10 @@ class Hwdb:
             found, rows = self._tables.efficiency.of_gpu(gpu, dtype, stack, known)
             for row in rows:
                 self._used["efficiency", row.name] = row
+            if self._filled < 1.0:
+                usable = found.usable_memory
+                held = usable._replace(value=usable.value * self._filled)
+                found = replace(found, usable_memory=held)
             self._cache[key] = found
         return found
 

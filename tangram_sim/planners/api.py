@@ -30,6 +30,10 @@ class SearchOptions:
     time_limit_s: float = float("inf")  # of the search; 0: the best trivial plan
     jobs: int = 1  # processes of the search
     effort: str = "normal"  # how much is looked at: a name in `budget.EFFORTS`
+    memory_margin: float | None = None  # share of every GPU's memory left free; None: what its error needs
+    frameworks: tuple[str, ...] = ()  # only plans that one of these can launch; (): any plan
+    beside: bool = True  # also look for the nearest plan that a framework can launch
+    simple_within: float = 0.01  # a launchable plan wins that takes so much longer and cannot be told apart
     fleet_bound: bool = False  # large clusters: also prove a bound on fleets of pipelines, if there is time
 
 

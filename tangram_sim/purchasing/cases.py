@@ -1,6 +1,6 @@
 """One planned and simulated case of a sweep: model, cluster, job, wishes; and its answer."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def simulate_case(case: Case) -> Answer:
             case.model,
             case.cluster,
             case.job,
-            wishes=case.wishes,
+            wishes=replace(case.wishes, beside=False),
             hwdb=_database(case.overlays),
             parallelizer=_parallelizer(case.wishes.parallelizer),
         )

@@ -15,7 +15,7 @@ from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.domains import idle_in_domains
 from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
-from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.api import Found, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.chunked import chunked
@@ -34,6 +34,8 @@ from tangram_sim.studies.documents import (
     PlanDocument,
 )
 from tangram_sim.studies.forecast import Forecast, document, forecast
+from tangram_sim.studies.launch_choice import choose, require_simple_within
+from tangram_sim.studies.margin import kept, require_margin
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.results import Result
 from tangram_sim.studies.search_options import left_out, named_islands, require_possible
@@ -132,25 +134,35 @@ def plan(
     model, cluster = _named(model, cluster, hwdb)
     job = resolve(job or Job(), cluster, wishes)
     require_stack(job, hwdb)
+    require_margin(wishes.memory_margin)
+    require_simple_within(wishes.simple_within)
     tolerances = wishes.tolerances or DEFAULT_TOLERANCES
     cut = find_islands(cluster, job.recipe.gemm_dtype, tolerances, hwdb, job.stack)
     wishes = named_islands(wishes, cut)
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()
-    search = chunked if has_chunks(job.schedule) else tangram
-    found = search(model, cluster, job, hwdb, wishes, progress, parallelizer, deadline)
+    timed, run = deadline or Deadline(wishes.time_limit_s), chunked if has_chunks(job.schedule) else tangram
+
+    def search(within: Hwdb) -> Found:
+        return run(model, cluster, job, within, wishes, progress, parallelizer, timed)
+
+    found, margin = kept(search, cluster, job, hwdb, wishes.memory_margin)
     lowering = Lowering.of(found.ranked[0].plan, hwdb)
     ranked = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked]
+    asked = replace(wishes, beside=wishes.beside and not timed.over())
+    choice = choose(ranked[0], model, cluster, job, hwdb.filled_to(1.0 - margin), asked, timed)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     # The file names the rows that its own plan rests on, not those of all that were tried.
     hwdb = hwdb.fresh()
-    best = ranked[0] = forecast(found.ranked[0].plan, hwdb)
+    best = forecast(choice.plan, hwdb)
+    ranked = [best, *ranked[choice.plan is found.ranked[0].plan :]]
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
     bound = lower_bound(best.plan, hwdb)
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
     idle += idle_in_domains(cluster, best.plan.ranks)
-    written = document(best, hwdb, bound, [*found.notes, *idle, *_beyond(model, job)])
+    written = document(best, hwdb, bound, [*found.notes, *choice.notes, *idle, *_beyond(model, job)])
+    written.memory_margin, written.nearest_launchable = margin, choice.beside
     counts = found.counts
     written.partial_plans = PartialPlanCounts(
         asked=counts.asked,
@@ -161,17 +173,18 @@ def plan(
         composed=counts.composed,
         played=counts.played,
     )
-    if found.pipeline_bound_s:
+    composed = best.plan.job == job  # interleaved plans are not what the bounds on pipelines speak of
+    if found.pipeline_bound_s and composed:
         # Refined cuts between inner stages may lie below what the search looked at, by a little.
         written.pipeline_bound_step_s = max(found.pipeline_bound_s, bound)
         if _one_simple_pipeline(best.plan):
             written.pipeline_bound_step_s = min(written.pipeline_bound_step_s, best.step_s)
             written.lower_bound_step_s = written.pipeline_bound_step_s
             written.lower_bound_covers = SINGLE_PIPELINES
-    if found.fleet_bound_s > bound and found.covered:
+    if found.fleet_bound_s > bound and found.covered and choice.plan is found.ranked[0].plan:
         written.lower_bound_step_s = min(found.fleet_bound_s, best.step_s)
         written.lower_bound_covers = FLEETS
-    elif found.fleet_bound_s > bound:
+    elif found.fleet_bound_s > bound and composed:
         written.notes.append(
             f"none of the {FLEETS}, ends below {show_seconds(found.fleet_bound_s)}; this plan is none of them"
         )

@@ -16,8 +16,10 @@ from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.studies.api import lower_bound, require_stack, resolve
 from tangram_sim.studies.documents import Document, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
+from tangram_sim.studies.margin import auto_margin, require_margin
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked
 
 OK, CANNOT, FAILED = "ok", "cannot answer", "failed"
@@ -56,17 +58,17 @@ class Answer:
     reason: str = ""
 
 
-def answer(planner: WholeClusterPlanner, price: Price) -> Answer:
-    """Ask one planner; whatever it raises is an answer, too."""
+def answer(planner: WholeClusterPlanner, price: Price, margin: float | None = 0.0) -> Answer:
+    """Ask one planner for a plan within the margin of memory; whatever it raises is an answer, too."""
     wall, cpu = time.perf_counter(), time.process_time()
 
     def ended(status: str, reason: str = "", result: Result | None = None) -> Answer:
         return Answer(planner.name, status, seconds, cpu_seconds, result, reason)
 
     try:
-        made = planner.plan(price.model, price.cluster, price.job, price)
+        made, warned = _planned(planner, price, margin)
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
-        notes = price.deadline.notes()
+        notes = [*price.deadline.notes(), *warned]
         played = forecast(made, price.hwdb)
         if (made.model, made.cluster, made.job) != (price.model, price.cluster, price.job):
             return ended(FAILED, "planned another model, cluster or job than it was asked about")
@@ -83,6 +85,27 @@ def answer(planner: WholeClusterPlanner, price: Price) -> Answer:
     return ended(OK, "", Result(written, played))
 
 
+def _planned(planner: WholeClusterPlanner, price: Price, margin: float | None) -> tuple[Plan, list[str]]:
+    """A planner's plan in the memory that the margin leaves (None: `auto_margin`), and warnings.
+
+    Where only the default margin stands in the way it is dropped, as `api.plan` does.
+    """
+    free = auto_margin(price.cluster, price.job, price.hwdb) if margin is None else margin
+
+    def within(share: float) -> Plan:
+        asked = Price(price.model, price.cluster, price.job, price.hwdb.filled_to(share), price.deadline)
+        return planner.plan(price.model, price.cluster, price.job, asked)
+
+    if margin is not None or not free:
+        return within(1.0 - free), []
+    try:
+        return within(1.0 - free), []
+    except InfeasibleError:
+        if price.deadline.over():
+            raise
+        return within(1.0), [f"warning: its plan leaves less than {free:.1%} of the memory free"]
+
+
 def plan_with(
     name: str,
     model: Model,
@@ -91,17 +114,19 @@ def plan_with(
     *,
     hwdb: Hwdb | None = None,
     deadline: Deadline | None = None,
+    memory_margin: float | None = None,
 ) -> Result:
     """The plan of one planner by name, the best so far when the deadline is over.
 
     Raises what the planner raises, or UnknownNameError.
     """
+    require_margin(memory_margin)
     planner = registry.planner(name)()
     price = question(model, cluster, job, hwdb, deadline)
     wall, cpu = time.perf_counter(), time.process_time()
-    made = planner.plan(model, cluster, price.job, price)
+    made, warned = _planned(planner, price, memory_margin)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    notes = [f"planned by {name}: {planner.limits}", *price.deadline.notes()]
+    notes = [f"planned by {name}: {planner.limits}", *price.deadline.notes(), *warned]
     played = forecast(made, price.hwdb)
     written = document(played, price.hwdb, lower_bound(made, price.hwdb), notes)
     written.planning_s, written.planning_cpu_s = wall, cpu
@@ -132,12 +157,14 @@ def compare_planners(
     *,
     hwdb: Hwdb | None = None,
     time_limit_s: float = float("inf"),
+    memory_margin: float | None = None,
 ) -> list[Answer]:
     """What each planner (all installed ones by default) answers, in the order given, at fresh prices each.
 
-    Each has `time_limit_s`; Ctrl-C ends the one that is at work. Raises UnknownNameError for a planner that
-    is not installed, BadInputError for one named twice.
+    Each has `time_limit_s` and leaves `memory_margin` (see `margin.kept`) free; Ctrl-C ends the one at work.
+    Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
     """
+    require_margin(memory_margin)
     names = list(planners or registry.planner_names())
     if len(set(names)) != len(names):
         raise BadInputError(f"--planners names one twice: {','.join(names)}; name each once")
@@ -146,7 +173,8 @@ def compare_planners(
     answers = []
     for one in loaded:
         with Deadline(time_limit_s).hearing_interrupts() as deadline:
-            answers.append(answer(one, Price(model, cluster, asked.job, asked.hwdb, deadline)))
+            asking = Price(model, cluster, asked.job, asked.hwdb, deadline)
+            answers.append(answer(one, asking, memory_margin))
     return answers
 
 

@@ -160,6 +160,18 @@ class Alternative(Document):
     summary: str
 
 
+class LaunchableDocument(Document):
+    """A plan that frameworks can launch, beside one that they cannot."""
+
+    step_s: float
+    ratio: float = Field(description="its step over the plan's")
+    told_apart: bool = Field(description="false: the interval does not say which of the two is faster")
+    frameworks: list[str] = Field(description="names that `plan --for` and `export --to` take")
+    schedule: str
+    gpus_used: int
+    summary: str
+
+
 class PlanDocument(Document):
     """What `plan --json`, `estimate --json` and plan files hold."""
 
@@ -194,6 +206,9 @@ class PlanDocument(Document):
     peak_memory_bytes_high: float = Field(
         0.0, ge=0, description="exceeded in one case of twenty; 0 in files without an interval"
     )
+    memory_margin: float = Field(
+        0.0, ge=0, le=1, description="share of every GPU's memory that the search left free"
+    )
     lower_bound_step_s: float = Field(
         description="nearest bound known under the same cost model; `lower_bound_covers` says on which plans"
     )
@@ -211,6 +226,10 @@ class PlanDocument(Document):
     stages: list[StageForecast]
     gpu_kinds: list[GpuKind] = Field([], description="of the GPUs used, what their times rest on")
     alternatives: list[Alternative] = []
+    launchable_with: list[str] = Field([], description="frameworks that can be told this plan as it is")
+    nearest_launchable: LaunchableDocument | None = Field(
+        None, description="the fastest plan found that a framework can launch, where this one is not"
+    )
     notes: list[str] = []
 
 

@@ -11,6 +11,7 @@ from tangram_sim.hwdb import Hwdb, cluster_to_dict
 from tangram_sim.layers.chain import class_seconds
 from tangram_sim.layers.program import CLASSES
 from tangram_sim.opgraph import OpGraph
+from tangram_sim.planners.uniform.frameworks import launching
 from tangram_sim.sim import contention, fast
 from tangram_sim.sim.timeline import Timeline
 from tangram_sim.studies.documents import GpuKind, PlanDocument, StageForecast
@@ -267,6 +268,7 @@ def document(
         pipelines=pipeline_documents(plan),
         stages=stages,
         gpu_kinds=gpu_kinds(result, hwdb),
+        launchable_with=list(launching(plan)),
         notes=notes or [],
     )
 

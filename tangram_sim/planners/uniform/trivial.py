@@ -78,11 +78,11 @@ def fastest_uniform(
         for wanted in layouts(model, cluster, job, order, constraints):
             if len(candidates) % LISTED == LISTED - 1 and deadline.over():
                 break
-            least_s = _least_s(model, cluster, job, wanted, lowering.prices.hwdb)
-            candidates.append((least_s, len(candidates), wanted))
-    for least_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
+            bound_s = least_s(model, cluster, job, wanted, lowering.prices.hwdb)
+            candidates.append((bound_s, len(candidates), wanted))
+    for bound_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
         late = at_least <= 0 and deadline.over()
-        if (best is not None and least_s >= best.step_s) or late:
+        if (best is not None and bound_s >= best.step_s) or late:
             break
         at_least -= OPS_WITHOUT_PLAY
         found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts)
@@ -119,30 +119,31 @@ def layouts(
                     yield replace(wanted, sequence_parallel=sequence_parallel)
 
 
-def _least_s(model: Model, cluster: Cluster, job: Job, wanted: Uniform, hwdb: Hwdb) -> float:
+def least_s(model: Model, cluster: Cluster, job: Job, wanted: Uniform, hwdb: Hwdb) -> float:
     """Seconds that a step under one layout takes at least.
 
     Stage i works M t_i in all, and its first microbatch passes all stages in front twice, unless a schedule
-    puts weight gradients off; t_i is the ideal work of its blocks on its slowest GPU.
+    puts weight gradients off or stages hold several chunks; t_i is the ideal work of its blocks on its
+    slowest GPU.
     """
     groups = [group for group in cluster.groups if not wanted.order or group.name in wanted.order]
     groups.sort(key=lambda group: wanted.order.index(group.name) if wanted.order else 0)
     ends = list(accumulate(group.count * group.node.gpus for group in groups))
-    before = [_ideal_before(model, group.node.gpu, job, hwdb) for group in groups]
-    wide, passed, least = wanted.tp * wanted.dp, 0.0, 0.0
+    before = [ideal_before(model, group.node.gpu, job, hwdb) for group in groups]
+    wide, passed, least = wanted.tp * wanted.cp * wanted.dp, 0.0, 0.0
     microbatches = job.global_batch // (wanted.micro_batch * wanted.dp)
-    for place, (start, stop) in enumerate(chunk_bounds(model, wanted)):
+    for place, (start, stop) in enumerate(chunk_bounds(model, replace(wanted, vpp=1))):
         first = bisect_right(ends, place * wide)
         last = bisect_left(ends, (place + 1) * wide)
         work = max(before[kind][stop] - before[kind][start] for kind in range(first, last + 1))
-        seconds = work * wanted.micro_batch / wanted.tp
+        seconds = work * wanted.micro_batch / (wanted.tp * wanted.cp)
         least = max(least, microbatches * seconds + passed)
-        passed += 0.0 if holds_whole_depth(job.schedule) else seconds
+        passed += 0.0 if wanted.vpp > 1 or holds_whole_depth(job.schedule) else seconds
     return least
 
 
 @lru_cache(maxsize=256)
-def _ideal_before(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
+def ideal_before(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
     """Ideal GPU-seconds of the blocks before each boundary, per sequence."""
     return tuple(accumulate(ideal_seconds(model, gpu, job, hwdb)[1:-1], initial=0.0))
 

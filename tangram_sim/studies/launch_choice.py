@@ -1,0 +1,147 @@
+"""Which plan is shown: the fastest found, or one that a framework can launch and that is as good."""
+
+from dataclasses import dataclass
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
+from tangram_sim.planners.uniform.shape import uniform_view
+from tangram_sim.studies.documents import LaunchableDocument
+from tangram_sim.studies.forecast import Forecast
+from tangram_sim.studies.launchable import EXHAUSTIVE, Launchable, nearest
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.step.intervals import compare
+from tangram_sim.units import show_seconds
+
+ANY = "any"  # of the frameworks
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plan to show, what to say of it, and the nearest plan that can be launched where it cannot."""
+
+    plan: Plan
+    notes: tuple[str, ...] = ()
+    beside: LaunchableDocument | None = None
+
+
+def frameworks_named(name: str | None) -> tuple[str, ...]:
+    """`--for` as names of frameworks; () where it was not given. Raises UnknownNameError for others."""
+    if name is None:
+        return ()
+    if name not in (ANY, *FRAMEWORKS):
+        raise unknown_name("framework", name, [*FRAMEWORKS, ANY])
+    return tuple(FRAMEWORKS) if name == ANY else (name,)
+
+
+def require_simple_within(share: float) -> None:
+    """Raise BadInputError unless it is a share of the step, zero or more."""
+    if not 0.0 <= share < float("inf"):
+        raise BadInputError(f"--simple-within {share:g}: give a share of the step, zero or more, e.g. 0.01")
+
+
+def choose(
+    free: Forecast,
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    within: Hwdb,
+    options: SearchOptions,
+    deadline: Deadline,
+) -> Choice:
+    """Hold the fastest plan of the search, `free`, against what frameworks can launch.
+
+    `within` says how far memory may be filled. Where frameworks are asked for, theirs is the plan. Else a
+    launchable plan of the same schedule is shown instead of a free one if it is faster, or if the interval
+    does not tell them apart and it takes at most `options.simple_within` longer.
+    Raises InfeasibleError where no plan that the frameworks asked for can launch fits.
+    """
+    if not (options.frameworks or options.beside):
+        return Choice(free.plan)
+    asked = options.frameworks or tuple(FRAMEWORKS)
+    near = nearest(model, cluster, job, within, options, asked, EXHAUSTIVE, deadline)
+    able = [name for name in launching(free.plan) if name in asked]
+    if options.frameworks:
+        return _for(free, near, able, asked)
+    if near is None:
+        return Choice(free.plan)
+    longer = near.forecast.step_s / free.step_s - 1.0
+    # What another parallelizer proposes, or a search that was told to look at less, is shown as it is.
+    told_less = not (options.sub_islands and options.spanning and options.replicate) or options.tolerances
+    if near.forecast.plan.job == free.plan.job and options.parallelizer == "grid" and not told_less:
+        if longer < 0:
+            note = f"one layout for all GPUs is {_percent(-longer)} faster than what the search composed"
+            return Choice(near.forecast.plan, (note,))
+        apart = compare(near.forecast.uncertainty, free.uncertainty).told_apart
+        if not able and longer <= options.simple_within and not apart:
+            saved = f"{show_seconds(free.step_s)}, {_percent(longer / (1 + longer))} less"
+            note = (
+                f"the fastest plan found takes {saved}; no framework launches it, and the interval does not "
+                "tell the two apart: --simple-within 0"
+            )
+            return Choice(near.forecast.plan, (note,))
+    return Choice(free.plan, (), None if able else described(near, free))
+
+
+def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[str, ...]) -> Choice:
+    """The faster of the launchable plans, and what freedom from the frameworks' rules would gain."""
+    titles = FRAMEWORKS[asked[0]].title if len(asked) == 1 else "any framework"
+    if able and (near is None or free.step_s <= near.forecast.step_s):
+        return Choice(free.plan, (f"{titles} can launch the fastest plan found: freedom would gain nothing",))
+    if near is None:
+        raise InfeasibleError(
+            f"no plan that {titles} can launch fits; without --for there is one of "
+            f"{show_seconds(free.step_s)}, which `--to rankmap` exports"
+        )
+    gain = 1.0 - free.step_s / near.forecast.step_s
+    if gain > 0:
+        note = (
+            f"without the rules of {titles} a plan takes {show_seconds(free.step_s)}, {_percent(gain)} less"
+        )
+    else:
+        note = (
+            f"freedom from the rules of {titles} gains nothing: composed plans take {_percent(-gain)} longer"
+        )
+    return Choice(near.forecast.plan, (note,))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def described(near: Launchable, best: Forecast) -> LaunchableDocument:
+    """The nearest launchable plan beside the best one."""
+    played = near.forecast
+    against = compare(played.uncertainty, best.uncertainty)
+    view = uniform_view(played.plan)
+    shape = view.shape
+    degrees = " ".join(
+        f"{name}{value}"
+        for name, value in (("tp", shape.tp), ("dp", shape.dp), ("cp", shape.cp), ("ep", shape.ep))
+        if value > 1
+    )
+    blocks = ",".join(str(sum(stop - start for start, stop in chunks)) for chunks in shape.layers)
+    words = [f"{shape.pp} stages of {degrees or 'one GPU'}" if shape.pp > 1 else degrees or "one GPU"]
+    if shape.pp > 1:
+        words.append(f"layers {blocks}")
+    if shape.vpp > 1:
+        words.append(f"{shape.vpp} chunks each")
+    if view.zero_stage:
+        words.append(f"zero {view.zero_stage}")
+    if view.recompute != "none":
+        words.append(f"recompute {view.recompute}")
+    words.append(f"{view.microbatch_per_rank} per rank")
+    return LaunchableDocument(
+        step_s=played.step_s,
+        ratio=played.step_s / best.step_s,
+        told_apart=against.told_apart,
+        frameworks=list(near.frameworks),
+        schedule=played.plan.job.schedule,
+        gpus_used=played.plan.gpus_used,
+        summary=", ".join(words),
+    )

@@ -1,0 +1,62 @@
+"""The memory margin: what of every GPU's memory plans leave free, and what to say where none leaves it."""
+
+import math
+from collections.abc import Callable
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.planners.api import Found
+from tangram_sim.training.job import Job
+from tangram_sim.training.step.intervals import Z90, worst_residual
+
+LARGEST = 0.9  # of the memory: more would leave less than the driver's context
+
+
+def auto_margin(cluster: Cluster, job: Job, hwdb: Hwdb) -> float:
+    """The share of memory to leave free so that the upper end of the peak's 90 % interval fits.
+
+    The peak is off by exp(1.645 r) in one case of twenty, r the residual error of peaks on the least known
+    GPU kind: 1 - exp(-1.645 r) is left free.
+    """
+    known = [
+        group.node.gpu for group in cluster.groups if group.node.gpu.peak_flop_per_s(job.recipe.gemm_dtype)
+    ]
+    gpus = known or [group.node.gpu for group in cluster.groups]
+    return 1.0 - math.exp(-Z90 * worst_residual(gpus, job, hwdb).memory)
+
+
+def require_margin(margin: float | None) -> None:
+    """Raise BadInputError unless a margin is a share of the memory that leaves something to plan with."""
+    if margin is not None and not 0.0 <= margin <= LARGEST:
+        raise BadInputError(
+            f"--memory-margin {margin:g}: give auto or a share of the memory to leave free, 0 to "
+            f"{LARGEST:g}, e.g. 0.1"
+        )
+
+
+def kept(
+    search: Callable[[Hwdb], Found], cluster: Cluster, job: Job, hwdb: Hwdb, margin: float | None
+) -> tuple[Found, float]:
+    """What `search` finds in the memory that a margin leaves (None: `auto_margin`), and that margin.
+
+    A plan that fits only without the default margin is an answer, with a warning among its notes and a margin
+    of 0. Raises InfeasibleError that names the way out where only a margin that was asked for stands in it.
+    """
+    free = auto_margin(cluster, job, hwdb) if margin is None else margin
+    if not free:
+        return search(hwdb), 0.0
+    try:
+        return search(hwdb.filled_to(1.0 - free)), free
+    except InfeasibleError:
+        found = search(hwdb)  # says why not where the memory is too small with and without a margin
+        if margin is not None:
+            raise InfeasibleError(
+                f"no plan leaves {free:.1%} of every GPU's memory free; without a margin there is one of "
+                f"{found.ranked[0].step_s:.4g} s: --memory-margin 0"
+            ) from None
+        found.notes.append(
+            f"warning: no plan leaves {free:.1%} of the memory free, what the upper end of the peak's "
+            "interval needs; this one may run out of memory (`--memory-margin 0` asks for such plans at once)"
+        )
+        return found, 0.0

@@ -1,0 +1,53 @@
+"""Laws of whole answers in random small worlds: splitting, adding, slowing, doubling, restricting."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.anywhere.laws import LAWS, Question, verdicts
+from benchmarks.anywhere.worlds import TINY, world
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.planners.api import SearchOptions
+
+HWDB = Hwdb.load()
+STATED = 0.01  # what an answer may lie above the best one: `simple_within`, and what finalists differ by
+
+
+def _broken(seed: int) -> list[str]:
+    found = list(verdicts(world(seed, TINY, HWDB), hwdb=HWDB))
+    assert {one.law for one in found} >= set(LAWS) - {"split"}  # some worlds have no group to split
+    return [f"{one.law}: {one.what}: {one.broken:.2%}" for one in found if one.broken > STATED]
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_answers_keep_the_laws(seed: int) -> None:
+    """A better question has no worse answer; what is broken is named with its question."""
+    assert not _broken(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_answers_keep_the_laws_in_more_worlds(seed: int) -> None:
+    """The same; `python -m benchmarks anywhere --laws` measures how often they are broken."""
+    assert not _broken(seed)
+
+
+def test_nodes_listed_as_two_groups_are_the_same_nodes() -> None:
+    """The same step, whichever group is split and where."""
+    given = next(one for seed in range(50) if _splits(one := world(seed, TINY, HWDB)))
+    (found,) = verdicts(given, ("split",), HWDB)
+    assert found.broken <= STATED, found
+
+
+def _splits(one) -> bool:
+    network = one.cluster.network
+    plain = not network.between and network.oversubscription == 1.0
+    return plain and any(group.count > 1 for group in one.cluster.groups)
+
+
+def test_a_question_without_an_answer_breaks_no_law() -> None:
+    """Where nothing fits, neither does anything under a restriction."""
+    given = world(1, TINY, HWDB)
+    huge = replace(given.job, global_batch=1, seq=2**22)
+    question = Question(given, given.cluster, huge, SearchOptions(time_limit_s=0.0))
+    assert question.step_s(HWDB) == float("inf")

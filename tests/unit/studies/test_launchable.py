@@ -1,0 +1,112 @@
+"""Plans that frameworks can launch: they can be exported, are no faster than free ones, are balanced."""
+
+import itertools
+
+import pytest
+
+from tangram_sim.clusters import NodeGroup
+from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
+from tangram_sim.export.formats import export
+from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
+from tangram_sim.planners.uniform.trivial import ideal_before
+from tangram_sim.studies import api
+from tangram_sim.studies.launch_choice import frameworks_named
+from tangram_sim.studies.launchable import layers_by_speed, nearest, orders
+from tangram_sim.training.job import Job
+
+HWDB = Hwdb.load()
+CLUSTER = load_cluster("azure-c1-t4x4-v100x4", HWDB)
+MODEL = load_model("gpt3-1.3b")
+JOB = Job(global_batch=32, dtype="fp16")
+
+
+@pytest.fixture(scope="module")
+def free() -> api.Result:
+    """The plan without any rules."""
+    return api.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(simple_within=0.0), hwdb=HWDB)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_what_is_planned_for_a_framework_can_be_exported_to_it(name: str, free: api.Result) -> None:
+    """The file is written and read back by `export`; a plan under rules is no faster than one without."""
+    job = Job(global_batch=32, dtype="fp32") if name == "torchtitan" else JOB
+    found = nearest(MODEL, CLUSTER, job, HWDB, SearchOptions(), [name])
+    assert found is not None
+    assert found.frameworks == (name,)
+    assert name in launching(found.forecast.plan)
+    assert export(found.forecast.plan, name).files
+    assert found.forecast.lowered.fits()
+    if job == JOB and found.forecast.plan.job == JOB:
+        assert found.forecast.step_s >= free.document.step_s * (1 - 1e-9)
+
+
+def test_planning_for_a_framework_says_what_freedom_would_gain(free: api.Result) -> None:
+    """`--for` answers with a plan of that framework; the note compares it with the plan without rules."""
+    asked = SearchOptions(frameworks=("megatron",), constraints=Constraints(fixed=(("tp", 2),)))
+    found = api.plan(MODEL, CLUSTER, JOB, wishes=asked, hwdb=HWDB).document
+    assert "megatron" in found.launchable_with
+    assert {stage.tp for stage in found.stages} == {2}
+    assert any("rules of Megatron-LM" in note or "freedom would gain" in note for note in found.notes)
+    assert api.simulate(found, hwdb=HWDB).document.step_s == pytest.approx(found.step_s, rel=1e-9)
+
+
+def test_the_nearest_launchable_plan_stands_beside_a_free_one(free: api.Result) -> None:
+    """With its step over the plan's, the frameworks, and whether the interval tells the two apart."""
+    near = free.document.nearest_launchable
+    assert not free.document.launchable_with
+    assert near is not None
+    assert near.frameworks
+    assert near.step_s == pytest.approx(near.ratio * free.document.step_s)
+    assert near.ratio >= 1.0 or near.schedule == "interleaved"
+
+
+def test_among_plans_that_cannot_be_told_apart_one_that_launches_wins(free: api.Result) -> None:
+    """Within the share asked for; the note names the faster one and how to get it."""
+    fixed = SearchOptions(simple_within=0.5, memory_margin=0.0)
+    found = api.plan(MODEL, CLUSTER, JOB, wishes=fixed, hwdb=HWDB).document
+    assert found.launchable_with
+    assert found.step_s <= free.document.step_s * 1.5
+    assert any("--simple-within 0" in note for note in found.notes)
+
+
+def test_no_launchable_plan_is_an_answer() -> None:
+    """Where rules leave nothing, the reason names the framework and what there is without them."""
+    asked = SearchOptions(frameworks=("torchtitan",))
+    with pytest.raises(InfeasibleError, match="TorchTitan can launch fits"):  # it has no fp16
+        api.plan(load_model("gpt3-350m"), CLUSTER, Job(global_batch=8, dtype="fp16"), wishes=asked, hwdb=HWDB)
+    with pytest.raises(UnknownNameError, match="framework"):
+        frameworks_named("megatorn")
+    assert frameworks_named("any") == tuple(FRAMEWORKS)
+    with pytest.raises(BadInputError, match="--simple-within"):
+        api.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(simple_within=-1.0), hwdb=HWDB)
+
+
+@pytest.mark.parametrize(("pp", "width"), [(1, 8), (2, 4), (3, 2), (4, 2)])
+def test_layers_go_where_gpus_are_fast(pp: int, width: int) -> None:
+    """No other cut has a shorter slowest stage: every composition of the layers is looked at."""
+    groups: list[NodeGroup] = list(CLUSTER.groups)
+    cut = layers_by_speed(MODEL, groups, JOB, HWDB, pp, width)
+    assert sum(cut) == MODEL.layers
+    assert min(cut) >= 1
+    each = [ideal_before(MODEL, group.node.gpu, JOB, HWDB)[-1] for group in groups]
+    ranks = [kind for kind, group in enumerate(groups) for _ in range(group.count * group.node.gpus)]
+    pace = [max(each[ranks[rank]] for rank in range(s * width, (s + 1) * width)) for s in range(pp)]
+
+    def slowest(counts: tuple[int, ...]) -> float:
+        return max(count * seconds for count, seconds in zip(counts, pace, strict=True))
+
+    ends = itertools.combinations(range(1, MODEL.layers), pp - 1)
+    every = (tuple(b - a for a, b in itertools.pairwise((0, *inner, MODEL.layers))) for inner in ends)
+    assert slowest(cut) == pytest.approx(min(map(slowest, every)))
+
+
+def test_orders_leave_out_what_is_excluded_or_slow() -> None:
+    """All groups in several orders, without the slowest kind, every group alone; --order alone if given."""
+    found = orders(CLUSTER, JOB, SearchOptions())
+    assert {("g0", "g1"), ("g1", "g0"), ("g0",), ("g1",)} == set(found)
+    assert orders(CLUSTER, JOB, SearchOptions(exclude=("g0",))) == [("g1",)]
+    assert orders(CLUSTER, JOB, SearchOptions(order=("g0", "g1"))) == [("g0", "g1")]
+    assert orders(CLUSTER, JOB, SearchOptions(order=("g0.1",))) == []
