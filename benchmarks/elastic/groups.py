@@ -21,6 +21,7 @@ MODULES = {
     "spot replay, fastest layout": "benchmarks.elastic.spot_layouts",
     "failure frequency": "benchmarks.elastic.node_losses",
     "spot replay": "benchmarks.elastic.node_losses",
+    "state migration": "benchmarks.elastic.state_moves",
 }
 
 

@@ -21,6 +21,7 @@ from tangram_sim.cli import (
     replay_trace,
     simulate,
     stragglers,
+    trace,
     validate,
     what_if,
 )
@@ -51,6 +52,7 @@ hardware.app.command("topology")(interconnect.topology)
 app.add_typer(hardware.app, name="hw")
 app.add_typer(interconnect.app, name="collectives")
 app.add_typer(models.app, name="models")
+app.add_typer(trace.app, name="trace")
 app.add_typer(validate.app, name="validate")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(serving.app, name="serve")
