@@ -97,7 +97,8 @@ def describe(
         return
     print_line(
         f"{found.duration_s / 3600:.2f} h   {found.events} events   {found.added} nodes came, "
-        f"{found.lost} went   {found.fewest_nodes} to {found.most_nodes} at a time, {found.mean_nodes:.1f} in the mean"
+        f"{found.lost} went   "
+        f"{found.fewest_nodes} to {found.most_nodes} at a time, {found.mean_nodes:.1f} in the mean"
     )
     rows = [
         ("losses per node-hour", f"{found.losses_per_node_hour:.3g}"),
