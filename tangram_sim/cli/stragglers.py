@@ -11,7 +11,7 @@ from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
     from tangram_sim.reliability.stragglers.remedies import Setup
-    from tangram_sim.studies.stragglers import StragglersDocument
+    from tangram_sim.studies.stragglers import Diagnosis, StragglersDocument
 
 _WORKERS = 8  # cells of the grid shown
 
@@ -64,7 +64,7 @@ def command(
         raise BadInputError(f"--pp {pp}: give the number of stages, 1 or more")
     found = diagnose(trace, pp, given)
     if output is not None:
-        _write(output, found.document)
+        _write(output, found, trace[0].name)
     if as_json:
         print_json(found.document.model_dump())
         return
@@ -99,10 +99,15 @@ def _setup(
     return Setup(held, tp, restart, max_pruned, read_sequences(sequences) if sequences else ())
 
 
-def _write(output: Path, document: "StragglersDocument") -> None:
+def _write(output: Path, found: "Diagnosis", name: str) -> None:
     from tangram_sim.datafiles import write_whole
 
-    write_whole(output, document.model_dump_json(indent=2) + "\n")
+    if output.suffix.lower() in (".html", ".htm"):
+        from tangram_sim.reports.stragglers import stragglers_report
+
+        write_whole(output, stragglers_report(found, name))
+        return
+    write_whole(output, found.document.model_dump_json(indent=2) + "\n")
 
 
 def _show(document: "StragglersDocument") -> None:
@@ -125,10 +130,8 @@ def _show(document: "StragglersDocument") -> None:
     print_table(("alone as measured", "S"), [(name, f"{s:.4f}") for name, s in alone[:_WORKERS]], right=(1,))
     workers = sorted(document.workers, key=lambda w: -w.slowdown)[:_WORKERS]
     rows = [(f"dp {w.dp}, stage {w.stage}", f"{w.slowdown:.4f}", f"{w.compute_ratio:.3f}") for w in workers]
-    print_line()
     print_table(("worker", "S", "passes / mean"), rows, right=(1, 2))
     if document.remedies:
-        print_line()
         shown = [
             (
                 r.name,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tangram_sim.opgraph import FloatArray
 from tangram_sim.studies.figures import memory_figure, plotly, timeline_figure
 
 if TYPE_CHECKING:
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from tangram_sim.purchasing.whatif import Row
     from tangram_sim.sim.timeline import Timeline
     from tangram_sim.studies.documents import StageForecast
+
+
+_MOST_CELLS = 400  # of a heat map that still have room for their numbers
 
 
 def library() -> str:
@@ -118,7 +122,27 @@ def memory(stages: Sequence["StageForecast"], names: Sequence[str]) -> str:
     return _drawn(figure, "memory", figure.layout.height)
 
 
-def timeline(played: "Timeline") -> tuple[str, float]:
+def timeline(played: "Timeline", key: str = "timeline") -> tuple[str, float]:
     """(plot, seconds shown): what every stage does when; the first ops only where there are very many."""
     figure, until = timeline_figure(played)
-    return _drawn(figure, "timeline", figure.layout.height), until
+    return _drawn(figure, key, figure.layout.height), until
+
+
+def grid(ratios: FloatArray) -> str:
+    """A heat map of workers, [dp, stages]: 1 is as everybody, above is slower."""
+    shown = (
+        [[f"{value:.2f}" for value in row] for row in ratios.tolist()] if ratios.size <= _MOST_CELLS else None
+    )
+    figure = plotly().Figure(
+        plotly().Heatmap(
+            z=ratios.tolist(),
+            x=[f"stage {stage}" for stage in range(ratios.shape[1])],
+            y=[f"dp {dp}" for dp in range(ratios.shape[0])],
+            colorscale="OrRd",
+            text=shown,
+            texttemplate="%{text}" if shown else None,
+            colorbar={"title": "passes / mean"},
+        )
+    )
+    figure.update_yaxes(autorange="reversed")
+    return _drawn(figure, "grid", min(180 + 28 * len(ratios), 900))

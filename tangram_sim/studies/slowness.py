@@ -181,11 +181,11 @@ def tell(document: PlanDocument) -> list[str]:
         return []
     named = ", ".join(f"{one.where} {one.factor:g} x {one.what}" for one in slow.slowdowns[:4])
     more = f" and {len(slow.slowdowns) - 4} more" if len(slow.slowdowns) > 4 else ""
-    notes = [
-        f"slow: {named}{more}: {slow.slowdown:.3f} times the healthy step of "
-        f"{show_seconds(slow.healthy_step_s)}; "
-        f"were the speed lost spread evenly over all GPUs, {show_seconds(slow.lossless_bound_step_s)}"
-    ]
+    healthy, even = show_seconds(slow.healthy_step_s), show_seconds(slow.lossless_bound_step_s)
+    said = f"slow: {named}{more}: {slow.slowdown:.3f} times the healthy step of {healthy}"
+    if slow.lossless_bound_step_s < document.step_s:
+        said += f"; were the lost speed spread evenly over all GPUs, {even}"
+    notes = [said]
     if any(one.factor < 1 for one in slow.slowdowns):
         notes.append("slow: a factor below 1 makes its rank faster than its row says")
     if slow.pause_step_s:

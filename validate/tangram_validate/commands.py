@@ -4,6 +4,7 @@ Imports no torch: a verb says what to install where it is missing.
 """
 
 import contextlib
+import json
 import signal
 import sys
 import tempfile
@@ -45,7 +46,9 @@ def require_folder(output: Path | None) -> None:
 
 
 def testbed(
-    suite: Annotated[str, typer.Option("--suite", help="minute, small or full.")] = "small",
+    suite: Annotated[
+        str, typer.Option("--suite", help="minute, small or full; stragglers: a rank slowed, and remedies.")
+    ] = "small",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for CSVs, scores and plot.")
     ] = None,
@@ -70,6 +73,9 @@ def testbed(
     if anywhere and not loopback and (why := missing_means()):
         print(f"no shaped links here ({why}): loopback", file=sys.stderr, flush=True)  # noqa: T201 - progress
         loopback = True
+    if suite == "stragglers":
+        _stragglers(loopback, output, as_json)
+        return
     with tempfile.TemporaryDirectory(prefix="tangram-testbed-") as scratch, ended_cleanly():
         made = run_suite(
             suite,
@@ -97,6 +103,60 @@ def testbed(
         print_line(f"note: {note}")
     if output is not None:
         print_line(f"every run, plans, scores and plot written to {output}")
+
+
+def _stragglers(loopback: bool, output: Path | None, as_json: bool) -> None:
+    """The suite of slow ranks: slowdowns predicted and measured."""
+    from tangram_validate.report import machine
+    from tangram_validate.stragglers import order_is_right, run_stragglers
+
+    with tempfile.TemporaryDirectory(prefix="tangram-testbed-") as scratch, ended_cleanly():
+        held = run_stragglers(
+            Path(scratch),
+            loopback=loopback,
+            say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201 - progress
+        )
+    cases = [
+        {
+            "group": one.case.group,
+            "name": one.case.name,
+            "factor": one.case.factor,
+            "predicted_s": one.case.predicted_s,
+            "measured_s": one.measured_s,
+            "spread": one.spread,
+            "predicted_slowdown": one.predicted_slowdown,
+            "measured_slowdown": one.measured_slowdown,
+            "error": one.error,
+        }
+        for one in held
+    ]
+    worst = {
+        group: max(abs(one.error) for one in held if one.case.group == group)
+        for group in dict.fromkeys(one.case.group for one in held)
+    }
+    found = {"cases": cases, "worst_error": worst, "order_right": order_is_right(held), "machine": machine()}
+    if output is not None:
+        write_whole(output / "stragglers.json", json.dumps(found, indent=2) + "\n")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            one.case.group,
+            one.case.name,
+            f"{one.case.factor:g} x",
+            f"{one.predicted_slowdown:.3f}",
+            f"{one.measured_slowdown:.3f}",
+            f"{one.error * 100:+.1f} %",
+            f"{one.spread * 100:.1f} %",
+        )
+        for one in held
+    ]
+    columns = ("group", "way", "slow rank", "predicted", "measured", "error", "spread")
+    print_table(columns, rows, (2, 3, 4, 5, 6))
+    print_line(
+        f"order of the ways {'right' if found['order_right'] else 'WRONG'}, differences within 3 % are ties"
+    )
 
 
 def device(

@@ -16,6 +16,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.opgraph import FloatArray, OpGraph, op_graph
 from tangram_sim.reliability.traces.kinds import KINDS, Scope
 from tangram_sim.reliability.traces.trace import StepTrace
+from tangram_sim.sim.timeline import Timeline
 
 # A rank's clock may be off: its end can lie before another's start by that much, and counts as is.
 _SKEW_S = 10e-3
@@ -37,6 +38,14 @@ class Replay:
     graph: OpGraph
     place: np.ndarray  # [n]
     work_s: FloatArray  # [steps, n]: seconds an operation takes once all that start it together have come
+
+    def timeline(self, work_s: FloatArray) -> Timeline:
+        """One step, played: operations take work_s [n]."""
+        from tangram_sim.sim.fast import play
+
+        durations = np.zeros(len(self.graph))
+        durations[self.place] = np.maximum(work_s, 0.0)
+        return play(self.graph.with_durations(durations))
 
     def steps_s(self, work_s: FloatArray) -> FloatArray:
         """Seconds [K] of steps whose operations take work_s [K, n]."""
@@ -123,6 +132,8 @@ def _graph(trace: StepTrace, groups: list[list[int]]) -> tuple[OpGraph, np.ndarr
         pred_ptr.append(len(pred))
     graph = op_graph(
         resource=resource,
+        kind=np.array([trace.kind[node] if node < n else len(KINDS) for node in order], dtype=np.int32),
+        kinds=(*(kind.code for kind in KINDS), "meet"),
         duration_s=np.zeros(len(after)),
         pred_ptr=pred_ptr,
         pred=pred,

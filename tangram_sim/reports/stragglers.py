@@ -1,0 +1,88 @@
+"""The report on slow ranks of a measured run: who is slow, what that costs, a step before and after."""
+
+import numpy as np
+
+from tangram_sim.reliability.stragglers.whatif import ideal_work_s
+from tangram_sim.reports import figures
+from tangram_sim.reports.ledger import Cell, Ledger
+from tangram_sim.reports.page import caption, figure_of, page, plot, section, table
+from tangram_sim.studies.stragglers import Diagnosis
+from tangram_sim.units import show_seconds
+
+_MOST_ALONE = 20
+
+
+def stragglers_report(found: Diagnosis, name: str) -> str:
+    """One offline page: the grid of workers as a heat map, groups alone, remedies, two timelines."""
+    ledger = Ledger()
+    measured = ledger.cite("measured", f"the trace {name}")
+    replayed = ledger.cite(
+        "computed", f"replays of {name} with operations as measured or ideal (arXiv 2505.05713)"
+    )
+    priced = ledger.cite("computed", "the trace's passes played by our engine with other shares of work")
+    told = found.document
+    lead = (
+        f"{figure_of(f'{told.steps} steps', [measured])} of dp {figure_of(str(told.dp), [measured])} x "
+        f"{figure_of(f'{told.pp} stages', [measured])}, measured "
+        f"{figure_of(show_seconds(told.measured_step_s), [measured])}"
+        f" a step. Slow ranks make it {figure_of(f'{told.slowdown:.3f} times', [replayed])} longer than "
+        f"it need be: "
+        f"{figure_of(show_seconds(told.replayed_step_s), [replayed])} against "
+        f"{figure_of(show_seconds(told.ideal_step_s), [replayed])}. Pattern: {told.pattern}."
+    )
+    sections = [
+        _grid(found, measured),
+        _alone(found, replayed),
+        _remedies(found, priced),
+        _timelines(found, replayed),
+    ]
+    return page(f"Slow ranks of {name}", lead, sections, ledger, figures.library())
+
+
+def _grid(found: Diagnosis, source: str) -> str:
+    ratios = np.zeros((found.document.dp, found.document.pp))
+    for worker in found.document.workers:
+        ratios[worker.dp, worker.stage] = worker.compute_ratio
+    drawn = plot(figures.grid(ratios), [source])
+    words = "Passes of every worker over the mean of all: 1 is as everybody, above is slower."
+    return section("Who is slow", drawn, caption(words))
+
+
+def _alone(found: Diagnosis, source: str) -> str:
+    ranked = sorted(found.document.alone.items(), key=lambda item: -item[1])[:_MOST_ALONE]
+    rows = [(Cell(name), Cell(f"{s:.4f}", [source], s)) for name, s in ranked]
+    words = "S of a group alone: only its operations as measured, all others ideal, over the ideal step."
+    return section("Which group costs what", table("alone", ("group", "S"), rows), caption(words))
+
+
+def _remedies(found: Diagnosis, source: str) -> str:
+    rows = [
+        (
+            Cell(r.name),
+            Cell(show_seconds(r.step_s), [source], r.step_s),
+            Cell(f"{r.gain:.3f} x", [source], r.gain),
+            Cell(show_seconds(r.price_s), [source], r.price_s),
+            Cell("never" if r.payback_s is None else show_seconds(r.payback_s), [source], r.payback_s),
+            Cell(r.detail, [source]),
+        )
+        for r in found.document.remedies
+    ]
+    heads = ("remedy", "step", "gain", "price", "paid back", "what")
+    left = "; ".join(found.document.remedies_left_out)
+    return section(
+        "What helps", table("remedies", heads, rows, 0, names=(5,)), caption(f"Not priced: {left}.")
+    )
+
+
+def _timelines(found: Diagnosis, source: str) -> str:
+    """The slowest step as it was replayed, and the ideal one."""
+    replay = found.replay
+    worst = int(found.found.step_slowdowns.argmax())
+    parts = []
+    for key, title, work in (
+        ("before", f"Step {replay.trace.steps[worst]}, the slowest, as measured", replay.work_s[worst]),
+        ("after", "The same with every operation as usual", ideal_work_s(replay)),
+    ):
+        drawn, until = figures.timeline(replay.timeline(work), key)
+        parts += [plot(drawn, [source]), caption(f"{title} (the first {show_seconds(until)}).")]
+    return section("A step before and after", *parts)
