@@ -35,11 +35,13 @@ def collectives(
     points = ownfabric.points_of(logs.read_log(log, op), parts, str(log), database)
     reached = ownfabric.reached(points, database)
     sets = ownfabric.fit_own(points, database, log)
+    missed = ownfabric.missed(points, sets, database)
     if as_json:
         columns = rows.HEADER.split(",")
         print_json(
             {
                 "rows": [dict(zip(columns, row, strict=True)) for one in sets for row in one.rows()],
+                "median_error": missed,
                 "reached": [
                     {
                         "op": one.op,
@@ -58,6 +60,7 @@ def collectives(
         )
         return
     typer.echo(rows.csv_text(sets), nl=False)
+    typer.echo(f"# with these rows the log's own points are missed by {100 * missed:.1f} %, median", err=True)
     for one in reached:
         where = f"{one.op}, {one.ranks} ranks on {one.nodes} node{'s' if one.nodes > 1 else ''}"
         figures = f"{one.busbw_bytes_per_s / GIGA:.1f} of {one.expected_bytes_per_s / GIGA:.1f} GB/s"

@@ -15,6 +15,7 @@ from tangram_sim.cost.collectives.curves import Network, Path
 from tangram_sim.cost.collectives.groups import SWITCH_RANKS, Group, mesh_share
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb.collectives import CollectiveParameters
+from tangram_sim.units import MIB
 from tangram_sim.validation.calibration.robust import fit, spread
 from tangram_sim.validation.collectives.points import Point
 from tangram_sim.validation.collectives.predict import FUNCTIONS
@@ -23,8 +24,13 @@ Values = Mapping[str, float]
 PRIOR_WEIGHT = 0.25  # of one parameter's prior, in points
 HELD_SIGMA = 0.03  # of a NIC's share that is not fitted: 0.92 to 0.96 on fabrics of three nodes and more
 _FEWEST_FOR_SPREAD, _UNKNOWN = 3, 0.2
+LONG_BYTES = 16 * MIB  # from here on a rate can be seen
+# A ring slowed to a bound: so many percent of the points count, till so near, in at most so many steps; how
+# well its parameters are known then.
+_MOST_OF_THEM, _NEAR, _MOST_STEPS, _BOUND_SIGMA = 90.0, 1.01, 40, 0.3
 _STEP = 1e-4  # of finite differences, in the logarithm
 _NOWHERE = Network(0.0, 0.0, 1.0)
+_NEVER = Path(1e6, 0.0, 0.0, 1.0, 0.0)  # of a ring that loses against anything
 RING_OPS = ("all_gather", "reduce_scatter", "all_reduce")
 PAIR_OPS = ("all_to_all", "send_receive")
 
@@ -96,13 +102,52 @@ def fit_pairwise(points: Sequence[Point], prior: Values) -> Fitted:
     return fit_ring(points, prior)
 
 
-def fit_in_switch(points: Sequence[Point], prior: Values, ring: Values) -> Fitted:
-    """In-switch parameters from all-reduces that may choose between the switch and a known ring."""
+def slowed_ring(points: Sequence[Point], ring: Values) -> Fitted | None:
+    """A known ring, slowed until it no longer beats what was measured; None where it does not.
+
+    All-reduces over many ranks are added up in the switch where that is faster, so they are a bound: the
+    ring of that fabric takes at least as long. One that undercuts them would be predicted in their place.
+    First the rate gives way, at sizes where a rate can be seen, then launch, hop and fill together.
+    """
+    measured = np.array([point.seconds for point in points])
+    sizes = np.array([point.size_bytes for point in points])
+    curves, values = _curves(points), dict(ring)
+
+    def short() -> Floats:
+        """Measured over predicted, at each point."""
+        found = np.empty(len(points))
+        for curve in curves:
+            alone = _inside(curve, path(values, curve.link, curve.ranks), None)
+            found[curve.rows] = FUNCTIONS[curve.op](curve.sizes, alone)
+        return np.asarray(measured / found)
+
+    long = sizes >= LONG_BYTES
+    if long.any():
+        values["rate_share"] /= max(float(np.percentile(short()[long], _MOST_OF_THEM)), 1.0)
+    for _ in range(_MOST_STEPS):
+        factor = float(np.percentile(short(), _MOST_OF_THEM))
+        if factor <= _NEAR:
+            break
+        for name in ("base_s", "hop_s", "fill_s"):
+            values[name] *= factor
+    if values == dict(ring):
+        return None
+    error = _error(measured / short(), measured)
+    return Fitted(values, {name: value * _BOUND_SIGMA for name, value in values.items()}, error, len(points))
+
+
+def fit_in_switch(points: Sequence[Point], prior: Values, ring: Values | None) -> Fitted:
+    """In-switch parameters from all-reduces that may choose between the switch and a known ring.
+
+    Without a ring all of them are the switch's: where a ring is as fast as the prior's switch, points that
+    are faster than both would leave no trace in a fit that lets it win.
+    """
     usable = [point for point in points if point.op == "all_reduce" and point.ranks >= SWITCH_RANKS]
 
     def group(values: Values, curve: _Curve) -> Group:
         switch = path(values, curve.link, curve.ranks)
-        return _inside(curve, path(ring, curve.link, curve.ranks), switch)
+        known = _NEVER if ring is None else path(ring, curve.link, curve.ranks)
+        return _inside(curve, known, switch)
 
     return _fit(usable, prior, group)
 

@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.collectives import CollectiveParameters
-from tangram_sim.units import MIB, gbps_to_bytes_per_s
+from tangram_sim.units import gbps_to_bytes_per_s
 from tangram_sim.validation.collectives import rows
 from tangram_sim.validation.collectives.fabrics import Fabric
 from tangram_sim.validation.collectives.fitting import (
+    LONG_BYTES,
     PAIR_OPS,
     RING_OPS,
     Values,
@@ -18,6 +21,7 @@ from tangram_sim.validation.collectives.fitting import (
     fit_network,
     fit_pairwise,
     fit_ring,
+    slowed_ring,
 )
 from tangram_sim.validation.collectives.logs import Log
 from tangram_sim.validation.collectives.points import Point
@@ -25,7 +29,6 @@ from tangram_sim.validation.collectives.predict import busbw_factor, predict
 
 LEAST_REACHED = 0.6  # of what the parts allow; below it something is broken or misconfigured
 MOST_REACHED = 1.5  # above it the parts must be others than those named, or a unit is wrong
-LONG_BYTES = 16 * MIB  # from here on a rate can be seen
 FEWEST_SIZES = 4  # a curve of three parameters
 
 
@@ -151,11 +154,10 @@ def fit_own(points: Sequence[Point], hwdb: Hwdb, source: Path) -> list[rows.Set]
             found.append(rows.named(scope, pattern, fitted, chosen))
     added = [one for one in inside if one.op in RING_OPS and not rows.usable_for_ring(one)]
     if added:
-        found.append(
-            rows.named(
-                scope, "in_switch", fit_in_switch(added, _prior("in_switch", point, hwdb), ring), added
-            )
-        )
+        options = _switched(added, scope, ring, hwdb, bounded=not found)
+        best = min(options, key=lambda sets: missed(added, [*found, *sets], hwdb))
+        found += best
+        ring = next((one.fitted.values for one in best if one.pattern == "ring"), ring)
     across = [one for one in points if one.fabric.nic is not None and one.op in RING_OPS]
     if across:
         nic = across[0].fabric.nic
@@ -171,6 +173,33 @@ def fit_own(points: Sequence[Point], hwdb: Hwdb, source: Path) -> list[rows.Set]
     if not found:
         raise BadInputError(f"{source}: no operation that a row can be fitted to")
     return [replace(one, source=source.name) for one in found]
+
+
+def _switched(
+    points: Sequence[Point], scope: rows.Scope, ring: Values, hwdb: Hwdb, bounded: bool
+) -> list[list[rows.Set]]:
+    """Ways to read all-reduces that a switch may have added up: beside a ring as it is known, or all of them.
+
+    In the second case, with `bounded`, the ring is slowed where it would win against what was measured.
+    """
+    prior = _prior("in_switch", points[0], hwdb)
+    beside = rows.named(scope, "in_switch", fit_in_switch(points, prior, ring), points)
+    alone = rows.named(scope, "in_switch", fit_in_switch(points, prior, None), points)
+    slowed = slowed_ring(points, ring) if bounded else None
+    options = [[beside], [alone]]
+    if slowed is not None:
+        bound = rows.named(scope, "ring", slowed, points, "a bound: the ring is no faster")
+        options += [[bound, beside], [bound, alone]]
+    return options
+
+
+def missed(points: Sequence[Point], sets: Sequence[rows.Set], hwdb: Hwdb) -> float:
+    """The median relative error at the log's own points once its rows are in force."""
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "collectives").mkdir()
+        (Path(folder) / "collectives" / "own.csv").write_text(rows.csv_text(sets), encoding="utf-8")
+        answers = predict(points, Hwdb.load([*hwdb.folders[1:], Path(folder)]))
+    return median(abs(answer.seconds / answer.point.seconds - 1.0) for answer in answers)
 
 
 def _prior(pattern: str, point: Point, hwdb: Hwdb) -> Values:

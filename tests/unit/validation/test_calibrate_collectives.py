@@ -80,6 +80,24 @@ def test_a_healthy_log_gives_back_the_parameters_that_made_it(tmp_path):
     assert mine.rate_share == values["rate_share"]
 
 
+@pytest.mark.parametrize("slow", [0.7, 1.0, 1.6, 3.0])
+def test_rows_fit_the_log_that_they_were_fitted_to(tmp_path, slow):
+    """Eight GPUs add up in the switch; below 16 MiB this fabric is faster or slower than the shipped rows.
+
+    The shipped ring must not win there: points faster than it are the switch's, slower ones bound it.
+    """
+    times = [
+        seconds * (slow if size < 2**24 else 1.0)
+        for size, seconds in zip(SIZES, priced("all_reduce", 8), strict=True)
+    ]
+    path = tmp_path / "log.txt"
+    path.write_text(log_text(times, 8))
+    points = ownfabric.points_of(logs.read_log(path, ""), ownfabric.Parts(), "log", HWDB)
+    sets = ownfabric.fit_own(points, HWDB, path)
+    assert {one.pattern for one in sets} == ({"ring", "in_switch"} if slow > 1.0 else {"in_switch"})
+    assert ownfabric.missed(points, sets, HWDB) < 0.06
+
+
 def test_half_a_fabric_is_flagged(tmp_path):
     """Twice the time everywhere: 50 % of what the parts allow."""
     path = tmp_path / "log.txt"
