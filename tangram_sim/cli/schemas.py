@@ -17,6 +17,7 @@ from tangram_sim.studies.documents import (
 )
 from tangram_sim.studies.goodput import GoodputDocument
 from tangram_sim.studies.replaying import ReplayDocument
+from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 from tangram_sim.studies.serving_workload import WorkloadDocument
@@ -32,6 +33,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "rankmap": RankMapDocument,
     "compare": ComparisonDocument,
     "goodput": GoodputDocument,
+    "serve-estimate": ServeEstimateDocument,
     "serve-plan": ServePlanDocument,
     "serve-simulate": ServeSimulationDocument,
     "serve-workload": WorkloadDocument,

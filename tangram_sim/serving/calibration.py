@@ -29,9 +29,12 @@ PARAMETERS: Mapping[str, tuple[float, str]] = {
     "hidden_host_s": (1e-3, "seconds of the host's work on an iteration, hidden by asynchronous scheduling"),
     "hidden_request_s": (5e-6, "the same for each request of the iteration"),
     "prefill": (1.0, "factor on what prompts add to an iteration"),
-    "time_scale": (1.0, "factor on the seconds of an iteration"),
+    "time_scale": (1.0, "factor on the seconds of an iteration, host included"),
     "server_s": (5e-3, "seconds a request spends outside iterations"),
-    "first_token": (1.0, "factor on the queue and prefill of a first token"),
+    "client_s": (2e-2, "the same in a closed loop, its client included"),
+    "first_token": (1.0, "factor on queue and prefill of a closed loop's first tokens"),
+    "wave": (0.1, "share of a closed loop's clients that prefill at once, and so wait for each other"),
+    "ttft_scale": (1.0, "factor on a closed loop's first tokens"),
     "memory_base_bytes": (9e8, "memory beside weights and KV cache: context, workspaces, graphs"),
     "memory_logit_bytes": (11.0, "bytes for each seat and entry of the vocabulary"),
     "memory_group_bytes": (1.9e9, "buffers of tensor parallelism"),
@@ -81,6 +84,10 @@ class CalibrationTable:
     def load(cls, hwdb: Hwdb) -> "CalibrationTable":
         """The shipped rows with the overlays' laid over them."""
         return cls(serving_rows(hwdb, "calibration"))
+
+    def rows(self) -> list[Row]:
+        """The rows in force."""
+        return list(self._best.values())
 
     def fit(self, engine: str, version: str = "", model: str = "", precision: str = "") -> EngineFit:
         """What is known of an engine as it serves a model."""

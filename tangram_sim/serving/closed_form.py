@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tangram_sim.cost.kernels import Floats, Number
+from tangram_sim.serving.calibration import EngineFit
 from tangram_sim.serving.deployment import Deployment
 from tangram_sim.serving.stepcost import KvCapacity, StepCost
 
@@ -43,6 +44,28 @@ class Load:
     def context(self) -> Floats:
         """Tokens a running request has cached, on average over its decoding."""
         return self.isl + self.osl / 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedClients:
+    """How a closed loop's clients behave, for first tokens.
+
+    A benchmark starts all its clients at once and gives them outputs of like lengths: a share `wave` of them
+    goes on prefilling at once, and waits for half of the others' prompts.
+    """
+
+    seconds: float | None = None  # outside the engine; None: what a request of an open loop takes
+    factor: float = 1.0
+    wave: float = 0.0
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, fit: EngineFit) -> "ClosedClients":
+        """As benchmarks of the engine behaved."""
+        return cls(fit["client_s"], fit["first_token"], fit["wave"], fit["ttft_scale"])
+
+
+CALM = ClosedClients()
 
 
 @dataclass(frozen=True)
@@ -96,7 +119,7 @@ def closed_loop(
     capacity: KvCapacity,
     load: Load,
     clients: Number,
-    first_token: float = 1.0,
+    habits: ClosedClients = CALM,
 ) -> Steady:
     """`clients` requests in flight at all times, each replaced as it ends.
 
@@ -106,7 +129,10 @@ def closed_loop(
     room = np.maximum(seats(deployment, capacity, load), 1.0)
     running = np.minimum(wanted, room)
     step, prompt, tpot = _decode(cost, deployment, load, running)
-    served = first_token_s(cost, step, prompt, running / (load.osl * tpot), first_token)
+    apart = first_token_s(step, prompt, running / (load.osl * tpot))
+    together = habits.wave * (running - 1.0) / 2.0 * prompt
+    seconds = cost.request_s if habits.seconds is None else habits.seconds
+    served = habits.scale * (seconds + habits.factor * apart + together)
     stay = served + (load.osl - 1.0) * tpot
     waiting = (wanted / running - 1.0) * stay
     ttft = served + waiting
@@ -120,7 +146,6 @@ def open_loop(
     capacity: KvCapacity,
     load: Load,
     rate: Number,
-    first_token: float = 1.0,
 ) -> Steady:
     """`rate` requests per second arrive whatever happens: b = rate x time in the system, by bisection.
 
@@ -139,7 +164,7 @@ def open_loop(
     step, prompt, tpot = _decode(cost, deployment, load, high)
     over = high < arriving * load.osl * tpot * (1.0 - 1e-3)
     carried = np.where(over, high / (load.osl * tpot), arriving)
-    ttft = first_token_s(cost, step, prompt, carried, first_token)
+    ttft = cost.request_s + first_token_s(step, prompt, carried)
     e2e = ttft + (load.osl - 1.0) * tpot
     return Steady(high, step, prompt, tpot, ttft, e2e, carried, over.astype(np.float64))
 
@@ -153,11 +178,12 @@ def greatest_throughput(cost: StepCost, deployment: Deployment, capacity: KvCapa
     return Steady(room, step, prompt, tpot, nothing, nothing, rate, np.zeros_like(step))
 
 
-def first_token_s(cost: StepCost, step: Floats, prompt: Floats, rate: Floats, factor: float) -> Floats:
-    """Mean seconds to the first token: the server, the iteration under way, the prompts before, the own one.
+def first_token_s(step: Floats, prompt: Floats, rate: Floats) -> Floats:
+    """Mean seconds to the first token inside the engine, when `rate` requests per second come apart.
 
-    Prompts are served one after another between decodes: an M/D/1 queue at the share of time they take.
+    The iteration under way, the prompts before, the own one and its iteration. Prompts are served one after
+    another between decodes: an M/D/1 queue at the share of time they take.
     """
     busy = np.minimum(rate * prompt, 0.98)
     queue = busy / (2.0 * (1.0 - busy)) * prompt
-    return cost.request_s + factor * (1.5 * step + prompt + queue)
+    return np.asarray(1.5 * step + prompt + queue)

@@ -70,9 +70,9 @@ class LayerStepCost(StepCost):
         seconds = self.fit["kernel_s"] * times.kernels + self.fit["handshake_s"] * times.reductions
         for part in PARTS:
             seconds = seconds + self.fit[part] * getattr(times, part)
-        return np.asarray(seconds * self.fit["time_scale"])
+        return np.asarray(seconds)
 
-    def _work(self, rows: Floats, scores: Floats, decodes: Floats, contexts: Floats) -> Work:
+    def work(self, rows: Floats, scores: Floats, decodes: Floats, contexts: Floats) -> Work:
         """One rank's share of one microbatch, decodes as many as the captured graph runs."""
         engine, speculation = self.deployment.engine, self.deployment.speculation
         share = float(self.deployment.attention_dp * self.deployment.pp)
@@ -123,19 +123,18 @@ class LayerStepCost(StepCost):
             *(np.asarray(one, dtype=np.float64) for one in (rows, scores, decodes, contexts))
         )
         zero = np.zeros_like(b)
-        alone = self._replica_s(self._work(zero, zero, b, context))
+        alone = self._replica_s(self.work(zero, zero, b, context))
         device = np.where(b > 0, alone, 0.0)
         if np.any(n > 0):
-            both = self._replica_s(self._work(n, pairs, b, context))
+            both = self._replica_s(self.work(n, pairs, b, context))
             added = np.maximum(both - device, 0.0) * self.fit["prefill"]
             device = device + np.where(n > 0, added, 0.0)
         requests = b / self.deployment.attention_dp
         prepared = self.fit["hidden_host_s"] + self.fit["hidden_request_s"] * requests
         exposed = self.fit["host_s"] + self.fit["request_s"] * requests
-        if self.deployment.engine.async_scheduling:
-            seconds = np.maximum(device + exposed, prepared)
-        else:
-            seconds = device + exposed + prepared
+        busy = (device + exposed) * self.fit["time_scale"]
+        overlaps = self.deployment.engine.async_scheduling
+        seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
         # Groups are arrays of one layout; so are what comes of them for a single iteration.
         return np.where((n > 0) | (b > 0), seconds, 0.0).reshape(np.shape(n))
 

@@ -23,6 +23,10 @@ from tangram_sim.precision import STORED_BYTES, Precision
 # Kernels of a mixture of experts beside those of a dense block: router, top-k, sort, gather, two grouped
 # products with an activation between, scatter.
 KERNELS_EXPERTS = 6
+# Of latent attention: two norms and two products more on the way down, two that fold queries and values. Of
+# linear attention: convolution, gates, decay, state update, gated norm. Of an indexer: three products, norm,
+# rotation, quantisation of keys, their cache, scores, top-k, gather.
+KERNELS_LATENT, KERNELS_LINEAR, KERNELS_INDEX = 6, 6, 10
 STATE_BYTES = 4.0  # recurrent states are kept in fp32 (Qwen3-Next reference implementation)
 
 
@@ -152,7 +156,9 @@ def block_times(ranks: Ranks, block: Block, work: Work) -> ForwardTimes:
     dense_s = _gemms_s(ranks, own, precision.attention_compute, precision.attention_bytes)
     everyone = ranks.attention_dp
     zero = np.zeros_like(work.tokens)
-    experts, exchange, permuted, kernels = zero, zero, zero, KERNELS_FORWARD
+    experts, exchange, permuted = zero, zero, zero
+    kernels = KERNELS_FORWARD + KERNELS_LATENT * (attention.kv_rank > 0)
+    kernels += KERNELS_LINEAR * attention.linear + KERNELS_INDEX * (attention.index_heads > 0)
     if isinstance(part, Experts):
         kernels += KERNELS_EXPERTS
         router = [Gemm(work.tokens, part.experts, model.hidden)]

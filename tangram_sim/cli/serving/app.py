@@ -2,11 +2,14 @@
 
 import typer
 
-from tangram_sim.cli.serving import plan, simulate, workload
+from tangram_sim.cli.serving import calibrate, estimate, plan, simulate, validate, workload
 
 app = typer.Typer(
     help="Serving: plan, simulate and validate inference on unequal GPUs.", no_args_is_help=True
 )
 app.command("plan")(plan.command)
+app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)
+app.command("validate")(validate.command)
+app.command("calibrate")(calibrate.command)
 app.add_typer(workload.app, name="workload")

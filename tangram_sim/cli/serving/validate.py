@@ -1,0 +1,79 @@
+"""`tangram serve validate`: predictions of measured serving runs, scored beside a null model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+
+Measured = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MEASURED.csv", help="Measured runs, or what vLLM printed at its start, one per row."
+    ),
+]
+LeaveOut = Annotated[
+    str,
+    typer.Option(
+        "--leave-out", help="gpu, model or source: predict each from rows fitted to the others of the table."
+    ),
+]
+PredictionsOut = Annotated[
+    Path | None, typer.Option("--predictions-out", help="Write every prediction to this CSV file.")
+]
+
+SHOWN = 10  # of the rows farthest off
+
+
+def command(
+    measured: Measured,
+    leave_out: LeaveOut = "",
+    predictions_out: PredictionsOut = None,
+    hwdb: shared.HwdbFolders = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Predict every run of MEASURED.csv that has a closed form; score it beside the null model."""
+    from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.cli.writing import require_writable
+    from tangram_sim.datafiles import write_whole
+    from tangram_sim.validation.serving import report
+    from tangram_sim.validation.serving.reading import read_runs
+
+    require_writable(predictions_out=predictions_out)
+    database = shared.load_hwdb(hwdb)
+    read = read_runs(measured, database)
+    found, refused = report.predictions(read, database, leave_out)
+    if predictions_out is not None:
+        write_whole(predictions_out, report.predictions_csv(found))
+    answer = report.document(read, found, refused, leave_out)
+    if as_json:
+        print_json(answer)
+        return
+    how = f"each {leave_out} predicted from rows fitted to the others" if leave_out else "the shipped rows"
+    print_line(f"{answer['rows_used']:,} of {answer['rows']:,} rows predicted with {how}")
+    print_line()
+    print_table(("metric", *report.SHOWN), report.table_rows(answer), right=range(1, 7))
+    print_line(
+        "Errors in percent of what was measured: median, 90th percentile, median signed error; coverage of"
+    )
+    print_line("the 90 % interval; median error of the null model, a regression without physics.")
+    if answer["refused"]:
+        print_line()
+        rows = [(f"{one['count']:,}", one["reason"]) for one in answer["refused"]]
+        print_table(("rows not predicted", "because"), rows, right=(0,))
+    farthest = [
+        (
+            str(one["line"]),
+            one["metric"],
+            one["gpu"],
+            f"{one['engine']} {one['version']}".strip(),
+            one["model"],
+            one["load"],
+            f"{one['measured']:.4g}",
+            f"{one['predicted']:.4g}",
+        )
+        for one in answer["worst"][:SHOWN]
+    ]
+    columns = ("line", "metric", "GPU", "engine", "model", "load", "measured", "predicted")
+    print_table(("farthest off: " + columns[0], *columns[1:]), farthest, right=(6, 7))

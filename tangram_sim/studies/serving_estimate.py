@@ -1,0 +1,365 @@
+"""A service in closed form: one replica under a steady load, what limits it, its intervals, its cost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.hwdb.prices import node_prices
+from tangram_sim.serving.build import deployment_of, precision_of
+from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.serving.closed_form import ClosedClients, Load, Steady, closed_loop, open_loop, seats
+from tangram_sim.serving.costs import PARTS, LayerStepCost
+from tangram_sim.serving.deployment import Speculation
+from tangram_sim.serving.engines import engine_defaults
+from tangram_sim.serving.kv import kv_capacity, stage_memory
+from tangram_sim.serving.stepcost import KvCapacity
+from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.units import show_bytes, show_seconds
+
+INTERVAL = 1.645  # standard deviations either side of 90 %
+MILLION, HOUR_S = 1e6, 3600.0
+MOST_TOKENS = 10_000_000  # of a prompt or an output
+MOST_CLIENTS = 1_000_000
+# Where the time of an iteration goes, in words.
+LIMITS = {
+    "gemm": "weights and dense products",
+    "experts": "weights and products of experts",
+    "cache": "reading the KV cache",
+    "attention": "attention over prompts",
+    "memory": "kernels that move data",
+    "reduce": "tensor-parallel reductions",
+    "exchange": "expert-parallel exchanges",
+    "kernels": "gaps between kernels",
+    "reductions": "latency of reductions",
+    "host": "the host",
+    "prompts": "prefill between decodes",
+    "memory capacity": "KV memory: requests wait for it",
+}
+
+
+class ServeEstimateDocument(Document):
+    """`serve estimate --json`; times in seconds, of one replica."""
+
+    schema_version: str = SCHEMA_VERSION
+    tpot_s: float = Field(description="seconds a token, after the first")
+    ttft_s: float = Field(description="seconds to the first token")
+    e2e_s: float
+    output_tok_s: float = Field(description="output tokens per second of the replica")
+    request_rate: float = Field(description="requests completed per second")
+    kv_tokens: int
+    kv_blocks: int
+    step_s: float = Field(description="one iteration of pure decode")
+    prompt_s: float = Field(description="what one prompt adds to the iterations")
+    running: float = Field(description="requests that decode at once")
+    seats: float = Field(description="requests that could")
+    overloaded: bool = Field(False, description="more requests arrive than the replica can carry")
+    greatest_request_rate: float = Field(description="requests per second with all seats taken")
+    limited_by: str
+    parts_s: dict[str, float] = Field(description="where the time between two tokens goes")
+    usd_per_million_output_tokens: float | None = None
+    gpus: int
+    intervals: dict[str, tuple[float, float]] = Field(description="90 % intervals")
+    assumptions: dict[str, Any] = Field(description="engine defaults, calibration, hardware, price")
+    notes: list[str] = Field([])
+
+
+@dataclass(frozen=True)
+class ServiceQuestion:
+    """One replica and its load; lengths in tokens. `rate` 0.0 means a closed loop of `concurrency`."""
+
+    model: str
+    gpu: str
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    attention_dp: int = 1
+    engine: str = "vllm"
+    version: str = ""
+    precision: str = "bf16"
+    kv_dtype: str = "auto"
+    concurrency: float = 1.0
+    rate: float = 0.0
+    isl: float = 1024.0
+    osl: float = 256.0
+    cached: float = 0.0
+    drafts: int = 0
+    acceptance: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of EngineDefaults, as the user set them
+    usd_per_gpu_hour: float = 0.0  # 0: the dearest knowledge of prices.csv, if any
+
+
+def service_cost(question: ServiceQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, KvCapacity]:
+    """(iterations' cost, KV memory) of the replica a question is about. Raises TangramError."""
+    model = load_model(question.model)
+    engine = engine_defaults(hwdb, question.engine, hwdb.gpu(question.gpu), question.version)
+    precision = precision_of(question.precision, model, question.kv_dtype)
+    if question.drafts < 0 or not 0 <= question.acceptance <= 1:
+        raise BadInputError(
+            f"--drafts {question.drafts} --acceptance {question.acceptance:g}: drafts are 0 or more, their "
+            "acceptance a probability"
+        )
+    deployment = deployment_of(
+        model,
+        question.gpu,
+        hwdb,
+        replace(engine, **question.settings),
+        precision=precision,
+        tp=question.tp,
+        pp=question.pp,
+        ep=question.ep,
+        attention_dp=question.attention_dp,
+        speculation=Speculation(question.drafts, question.acceptance) if question.drafts else None,
+    )
+    table = CalibrationTable.load(hwdb)
+    fit = table.fit(question.engine, question.version, model.name, precision.name)
+    cost = LayerStepCost(deployment, hwdb, fit)
+    return cost, kv_capacity(deployment, hwdb, fit, int(question.isl + question.osl))
+
+
+def estimate_service(question: ServiceQuestion, hwdb: Hwdb) -> ServeEstimateDocument:
+    """One replica under one steady load. Raises TangramError where there is no answer."""
+    check_load(question.isl, question.osl, question.cached, question.concurrency, question.rate)
+    cost, capacity = service_cost(question, hwdb)
+    load = Load.of(question.isl, question.osl, question.cached)
+    longest = cost.deployment.model.max_seq
+    if longest and question.isl + question.osl > longest:
+        raise InfeasibleError(
+            f"{question.isl + question.osl:,.0f} tokens of prompt and output given; "
+            f"{cost.deployment.model.name} was made for {longest:,}"
+        )
+    room = seats(cost.deployment, capacity, load)
+    if room[0] < 1:
+        raise InfeasibleError(
+            f"a request of {question.isl + question.osl:,.0f} tokens does not fit the KV cache of "
+            f"{capacity.tokens:,}; give more --tp or --pp, fewer bits or --kv-dtype fp8"
+        )
+    most = open_loop(cost, cost.deployment, capacity, load, np.inf)
+    if question.rate:
+        found = open_loop(cost, cost.deployment, capacity, load, question.rate)
+    else:
+        habits = ClosedClients.of(cost.fit)
+        found = closed_loop(cost, cost.deployment, capacity, load, question.concurrency, habits)
+    return _document(question, hwdb, cost, capacity, (load, found, most, float(room[0])))
+
+
+def check_load(isl: float, osl: float, cached: float, concurrency: float, rate: float) -> None:
+    """Raise BadInputError unless the load can be."""
+    for option, value, least, largest in (
+        ("--isl", isl, 1, MOST_TOKENS),
+        ("--osl", osl, 1, MOST_TOKENS),
+        ("--concurrency", concurrency, 1, MOST_CLIENTS),
+        ("--cached", cached, 0, max(isl - 1, 0)),
+        ("--rate", rate, 0, MOST_CLIENTS),
+    ):
+        if not least <= value <= largest:
+            raise BadInputError(f"{option} {value:g}: give a number from {least:g} to {largest:,.0f}")
+
+
+def estimate_many(
+    question: ServiceQuestion, hwdb: Hwdb, loads: Mapping[str, Sequence[float] | Floats]
+) -> dict[str, Floats]:
+    """Many loads on the replica of one question, at once: `loads` has arrays isl, osl, concurrency or rate.
+
+    The answer has arrays tpot_s, ttft_s, e2e_s, output_tok_s, step_s, overloaded. Raises TangramError.
+    """
+    cost, capacity = service_cost(question, hwdb)
+    isl, osl, cached = (
+        np.asarray(loads.get(name, getattr(question, name)), dtype=np.float64)
+        for name in ("isl", "osl", "cached")
+    )
+    load = Load.of(isl, osl, cached)
+    if "rate" in loads:
+        found = open_loop(cost, cost.deployment, capacity, load, np.asarray(loads["rate"]))
+    else:
+        clients = np.asarray(loads.get("concurrency", question.concurrency), dtype=np.float64)
+        found = closed_loop(cost, cost.deployment, capacity, load, clients, ClosedClients.of(cost.fit))
+    return {
+        "tpot_s": found.tpot_s,
+        "ttft_s": found.ttft_s,
+        "e2e_s": found.e2e_s,
+        "output_tok_s": found.request_rate * load.osl,
+        "step_s": found.step_s,
+        "overloaded": found.overloaded,
+    }
+
+
+def _document(
+    question: ServiceQuestion,
+    hwdb: Hwdb,
+    cost: LayerStepCost,
+    capacity: KvCapacity,
+    found: tuple[Load, Steady, Steady, float],
+) -> ServeEstimateDocument:
+    load, steady, most, room = found
+    deployment, fit = cost.deployment, cost.fit
+    output = float(steady.request_rate[0] * load.osl[0])
+    price, priced = _price(question, hwdb)
+    dollars = price * deployment.gpus / HOUR_S / output * MILLION if price and output else None
+    values = {
+        "tpot_s": float(steady.tpot_s[0]),
+        "ttft_s": float(steady.ttft_s[0]),
+        "e2e_s": float(steady.e2e_s[0]),
+        "output_tok_s": output,
+    }
+    spreads = {
+        "tpot_s": fit.residuals["residual_tpot"],
+        "ttft_s": fit.residuals["residual_ttft"],
+        "e2e_s": fit.residuals["residual_e2e"],
+        "output_tok_s": fit.residuals["residual_output_tok_s"],
+        "kv_tokens": fit.residuals["residual_kv_tokens"],
+    }
+    values["kv_tokens"] = float(capacity.tokens)
+    if dollars is not None:
+        values["usd_per_million_output_tokens"] = dollars
+        spreads["usd_per_million_output_tokens"] = spreads["output_tok_s"]
+    intervals = {name: _interval(value, spreads[name]) for name, value in values.items()}
+    parts = _parts(cost, load, steady)
+    waiting = not question.rate and question.concurrency > room
+    limit = "memory capacity" if waiting else max(parts, key=lambda name: parts[name])
+    over = bool(steady.overloaded[0])
+    return ServeEstimateDocument(
+        tpot_s=values["tpot_s"],
+        ttft_s=values["ttft_s"],
+        e2e_s=values["e2e_s"],
+        output_tok_s=output,
+        request_rate=float(steady.request_rate[0]),
+        kv_tokens=capacity.tokens,
+        kv_blocks=capacity.blocks,
+        step_s=float(steady.step_s[0]),
+        prompt_s=float(steady.prompt_s[0]),
+        running=float(steady.running[0]),
+        seats=room,
+        overloaded=over,
+        greatest_request_rate=float(most.request_rate[0]),
+        limited_by=LIMITS[limit],
+        parts_s=parts,
+        usd_per_million_output_tokens=dollars,
+        gpus=deployment.gpus,
+        intervals=intervals,
+        assumptions=_assumptions(question, hwdb, cost, priced),
+        notes=_notes(question, steady, most, room),
+    )
+
+
+def _interval(value: float, spread: float) -> tuple[float, float]:
+    reach = float(np.exp(INTERVAL * spread))
+    return value / reach, value * reach
+
+
+def _parts(cost: LayerStepCost, load: Load, steady: Steady) -> dict[str, float]:
+    """Seconds between two tokens by part, of one microbatch on all stages; prompts apart."""
+    fit, running = cost.fit, np.maximum(steady.running, 1.0)
+    zero = np.zeros_like(running)
+    passes = cost.passes(cost.work(zero, zero, running, running * load.context))
+    scale = fit["time_scale"]
+    parts = {
+        part: float(sum(np.ravel(getattr(one, part))[0] for one in passes)) * fit[part] * scale
+        for part in PARTS
+        if part != "attention"
+    }
+    for name, feature in (("kernel_s", "kernels"), ("handshake_s", "reductions")):
+        parts[feature] = float(sum(np.ravel(getattr(one, feature))[0] for one in passes)) * fit[name] * scale
+    parts["prompts"] = float((steady.running / load.osl * steady.prompt_s)[0])
+    rest = float(steady.step_s[0]) - sum(value for name, value in parts.items() if name != "prompts")
+    parts["host"] = max(rest, 0.0)
+    return parts
+
+
+def _price(question: ServiceQuestion, hwdb: Hwdb) -> tuple[float, str]:
+    """(USD per GPU and hour, where it is from): as given, or the least of dated prices of its nodes."""
+    if question.usd_per_gpu_hour:
+        return question.usd_per_gpu_hour, "given"
+    kind = hwdb.gpu(question.gpu).name
+    offers = []
+    for name, prices in node_prices(hwdb).items():
+        row = hwdb.row("nodes", name)
+        if row["gpu"] == kind and "rent_usd_per_hour" in prices:
+            figure = prices["rent_usd_per_hour"]
+            offers.append((figure.value / row.number("gpus"), name, figure))
+    if not offers:
+        return 0.0, "no dated price of the kind is known"
+    value, name, figure = min(offers, key=lambda offer: (offer[0], offer[1]))
+    return value, f"{name}, {figure}"
+
+
+def _assumptions(question: ServiceQuestion, hwdb: Hwdb, cost: LayerStepCost, priced: str) -> dict[str, Any]:
+    deployment, fit = cost.deployment, cost.fit
+    engine, island = deployment.engine, deployment.stages[0].island
+    memory = stage_memory(deployment, deployment.stages[0], hwdb, fit)
+    set_by_user = set(question.settings)
+    defaults = {
+        name: getattr(engine, name)
+        for name in (
+            *("max_batched_tokens", "max_sequences", "block_tokens", "memory_fraction", "memory_fraction_of"),
+            *("prefill", "admission", "async_scheduling", "prefix_cache", "graph_batch"),
+        )
+    }
+    precision = deployment.precision
+    return {
+        "engine": f"{engine.engine} {question.version}".strip(),
+        "engine_defaults": {name: value for name, value in defaults.items() if name not in set_by_user},
+        "engine_settings": {name: value for name, value in defaults.items() if name in set_by_user},
+        "engine_source": engine.source,
+        "precision": {
+            "weights": precision.weights,
+            "experts": precision.experts or precision.weights,
+            "attention": precision.attention,
+            "kv": precision.kv,
+        },
+        "calibrated_for": sorted(fit.known),
+        "assumed_parameters": list(fit.assumed),
+        "gpu": island.gpu.name,
+        "links": island.intra.name,
+        "weights_bytes_per_gpu": memory.weights,
+        "kept_bytes_per_gpu": memory.kept,
+        "gate": "uniform: every expert is as likely as another",
+        "price": priced,
+    }
+
+
+def _notes(question: ServiceQuestion, steady: Steady, most: Steady, room: float) -> list[str]:
+    notes = []
+    if steady.overloaded[0]:
+        carried = float(most.request_rate[0])
+        replicas = int(np.ceil(question.rate / carried))
+        notes.append(
+            f"overload: {question.rate:g} requests/s arrive and {carried:.3g} are carried; the queue grows "
+            f"by {(question.rate - carried) * 60:,.0f} requests a minute. {replicas} such replicas carry the "
+            "rate"
+        )
+    elif not question.rate and question.concurrency > room:
+        notes.append(
+            f"{question.concurrency:g} clients and seats for {room:,.0f}: the others wait, which the first "
+            "token contains"
+        )
+    elif not question.rate:
+        notes.append(
+            "first tokens of a closed loop contain the waves in which benchmarks start their clients"
+        )
+    return notes
+
+
+def summary(found: ServeEstimateDocument) -> list[tuple[str, str, str]]:
+    """(what, value, 90 % interval) for people."""
+    low_high = found.intervals
+    lines = [
+        (title, show_seconds(getattr(found, name)), " to ".join(map(show_seconds, low_high[name])))
+        for title, name in (("TPOT", "tpot_s"), ("TTFT", "ttft_s"), ("end to end", "e2e_s"))
+    ]
+    low, high = low_high["output_tok_s"]
+    lines.append(("output", f"{found.output_tok_s:,.0f} tokens/s", f"{low:,.0f} to {high:,.0f}"))
+    if found.usd_per_million_output_tokens is not None:
+        low, high = low_high["usd_per_million_output_tokens"]
+        price = f"${found.usd_per_million_output_tokens:.2f} per million tokens"
+        lines.append(("cost", price, f"${low:.2f} to ${high:.2f}"))
+    low, high = low_high["kv_tokens"]
+    lines.append(("KV cache", f"{found.kv_tokens:,} tokens", f"{low:,.0f} to {high:,.0f}"))
+    kept = found.assumptions["weights_bytes_per_gpu"]
+    lines.append(("weights", f"{show_bytes(kept)} per GPU", ""))
+    return lines

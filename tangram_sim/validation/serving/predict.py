@@ -1,0 +1,129 @@
+"""Predictions of measured serving runs, each under its own load."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.errors import TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.serving.closed_form import (
+    ClosedClients,
+    Load,
+    Steady,
+    closed_loop,
+    greatest_throughput,
+    open_loop,
+)
+from tangram_sim.serving.kv import kv_capacity
+from tangram_sim.serving.stepcost import KvCapacity
+from tangram_sim.validation.serving.replicas import Replica, column, replicas
+from tangram_sim.validation.serving.runs import (
+    CLOSED,
+    FIRST,
+    OFFLINE,
+    OPEN,
+    START,
+    STATIC,
+    RefusedRun,
+    ServedRun,
+)
+
+INTERVAL = 1.645  # standard deviations either side of 90 %
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedRun:
+    """One metric of one run: measured, predicted, and the interval that should hold it nine times of ten."""
+
+    run: ServedRun
+    metric: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    null: float = 0.0  # what the null model says; 0.0 until it was fitted
+
+
+def predict(
+    runs: Iterable[ServedRun], hwdb: Hwdb, table: CalibrationTable
+) -> tuple[list[PredictedRun], list[RefusedRun]]:
+    """Every measured metric of every run that can be predicted, and the refusals, in order of lines."""
+    found: list[PredictedRun] = []
+    refused: list[RefusedRun] = []
+    for replica in replicas(runs, hwdb, table):
+        if isinstance(replica, RefusedRun):
+            refused.append(replica)
+            continue
+        for load in dict.fromkeys(run.load for run in replica.runs):
+            same = replace(replica, runs=tuple(run for run in replica.runs if run.load == load))
+            try:
+                values = _values(same, load, hwdb)
+            except TangramError as error:
+                refused += [RefusedRun(run.line, str(error)) for run in same.runs]
+                continue
+            found += _rows(same, values)
+    order = {
+        metric: place for place, metric in enumerate(("tpot", "ttft", "e2e", "output_tok_s", "kv_tokens"))
+    }
+    found.sort(key=lambda one: (one.run.line, order[one.metric]))
+    return found, sorted(refused, key=lambda one: one.line)
+
+
+def _rows(replica: Replica, values: dict[str, Floats]) -> list[PredictedRun]:
+    found = []
+    for place, run in enumerate(replica.runs):
+        for metric, measured in run.measured:
+            if metric not in values or not np.isfinite(values[metric][place]):
+                continue
+            value = float(values[metric][place])
+            reach = float(np.exp(INTERVAL * replica.fit.residuals[f"residual_{metric}"]))
+            found.append(PredictedRun(run, metric, measured, value, value / reach, value * reach))
+    return found
+
+
+def _values(replica: Replica, load: str, hwdb: Hwdb) -> dict[str, Floats]:
+    """Predictions of runs that all have the same kind of load. Arrays over the runs."""
+    cost, deployment, runs = replica.cost, replica.deployment, replica.runs
+    if load == START:
+        capacity = kv_capacity(deployment, hwdb, replica.fit)
+        return {"kv_tokens": np.full(len(runs), float(capacity.tokens))}
+    capacity, lengths = replica.capacity(hwdb), replica.load
+    habits = ClosedClients.of(replica.fit)
+    if load == FIRST:
+        alone = cost.step_s(lengths.rows, lengths.scores, 0.0, 0.0)
+        return {"ttft": alone}
+    if load == OPEN:
+        steady = open_loop(cost, deployment, capacity, lengths, column(runs, "rate"))
+        return _times(steady)
+    if load == CLOSED:
+        capacity = _that_held(runs, capacity)
+        steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"), habits)
+        return _times(steady)
+    if load == OFFLINE:
+        return {"output_tok_s": _rate(greatest_throughput(cost, deployment, capacity, lengths), lengths)}
+    if load == STATIC:
+        steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"), habits)
+        return {"output_tok_s": steady.running / steady.tpot_s, "tpot": steady.tpot_s}
+    raise ValueError(f"no closed form for load {load!r}")
+
+
+def _that_held(runs: Sequence[ServedRun], counted: KvCapacity) -> KvCapacity:
+    """KV memory that held all clients, where the row does not say how much of the card the engine took.
+
+    Benchmarks of closed loops are laid out so that nobody waits for memory.
+    """
+    if any(run.memory_fraction for run in runs):
+        return counted
+    wanted = max(run.clients * (run.isl + run.osl) for run in runs)
+    return KvCapacity(max(counted.blocks, int(wanted // counted.block_tokens) + 1), counted.block_tokens)
+
+
+def _times(steady: Steady) -> dict[str, Floats]:
+    return {"tpot": steady.tpot_s, "ttft": steady.ttft_s, "e2e": steady.e2e_s}
+
+
+def _rate(steady: Steady, lengths: Load) -> Floats:
+    return steady.request_rate * lengths.osl

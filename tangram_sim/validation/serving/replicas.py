@@ -1,0 +1,96 @@
+"""Runs on their replicas: the deployment of each setup, priced once for all runs on it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.errors import InfeasibleError, TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.build import deployment_of
+from tangram_sim.serving.calibration import CalibrationTable, EngineFit
+from tangram_sim.serving.closed_form import Load
+from tangram_sim.serving.costs import LayerStepCost
+from tangram_sim.serving.deployment import Deployment
+from tangram_sim.serving.engines import engine_defaults
+from tangram_sim.serving.kv import kv_capacity
+from tangram_sim.serving.stepcost import KvCapacity
+from tangram_sim.validation.serving.runs import RefusedRun, ServedRun
+
+ENDLESS = 10**9  # blocks
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Runs on one deployment."""
+
+    runs: tuple[ServedRun, ...]
+    cost: LayerStepCost
+
+    @property
+    def deployment(self) -> Deployment:
+        """What serves them."""
+        return self.cost.deployment
+
+    @property
+    def fit(self) -> EngineFit:
+        """The engine as calibrated for them."""
+        return self.cost.fit
+
+    def capacity(self, hwdb: Hwdb) -> KvCapacity:
+        """KV memory; whatever is wanted where by our count not even the weights fit, since it did run."""
+        try:
+            return kv_capacity(self.deployment, hwdb, self.fit)
+        except InfeasibleError:
+            return KvCapacity(ENDLESS, self.deployment.engine.block_tokens)
+
+    @property
+    def load(self) -> Load:
+        """Lengths of all runs."""
+        return Load.of(*(column(self.runs, name) for name in ("isl", "osl", "cached")))
+
+
+def column(runs: Iterable[ServedRun], name: str) -> Floats:
+    """One attribute of every run."""
+    return np.array([float(getattr(run, name)) for run in runs])
+
+
+def deployment_for(run: ServedRun, hwdb: Hwdb) -> Deployment:
+    """The replica a run was made on, with the limits its row states. Raises TangramError."""
+    engine = engine_defaults(hwdb, run.engine, hwdb.gpu(run.gpu), run.version)
+    engine = replace(
+        engine,
+        max_sequences=run.max_sequences or engine.max_sequences,
+        max_batched_tokens=run.max_batched_tokens or engine.max_batched_tokens,
+        memory_fraction=run.memory_fraction or engine.memory_fraction,
+    )
+    return deployment_of(
+        run.model,
+        run.gpu,
+        hwdb,
+        engine,
+        precision=run.precision,
+        tp=run.tp,
+        pp=run.pp,
+        ep=run.ep,
+        attention_dp=run.attention_dp,
+    )
+
+
+def replicas(
+    runs: Iterable[ServedRun], hwdb: Hwdb, table: CalibrationTable
+) -> Iterator[Replica | RefusedRun]:
+    """Runs by deployment; those whose deployment cannot be, one by one with the reason."""
+    by_setup: dict[tuple[object, ...], list[ServedRun]] = {}
+    for run in runs:
+        by_setup.setdefault(run.setup, []).append(run)
+    for same in by_setup.values():
+        first = same[0]
+        fit = table.fit(first.engine, first.version, first.model.name, first.precision.name)
+        try:
+            cost = LayerStepCost(deployment_for(first, hwdb), hwdb, fit)
+        except TangramError as error:
+            yield from (RefusedRun(run.line, str(error)) for run in same)
+        else:
+            yield Replica(tuple(same), cost)

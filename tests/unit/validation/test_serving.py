@@ -1,0 +1,240 @@
+"""Serving held against measurements: reading, fitting, scores on shared tables, a user's benchmark."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.calibration import PARAMETERS, CalibrationTable
+from tangram_sim.validation.serving import report
+from tangram_sim.validation.serving.bench_json import read_bench_json
+from tangram_sim.validation.serving.fitting import by_version, fit
+from tangram_sim.validation.serving.observations import observe
+from tangram_sim.validation.serving.own import calibrate_to
+from tangram_sim.validation.serving.reading import read_rows_as_runs, read_runs
+from tangram_sim.validation.serving.runs import RefusedRun, ServedRun
+from tangram_sim.validation.serving.tables import table_of
+from tests.commands import tangram as run
+from tests.places import SHARED
+
+DATA = SHARED / "data" / "serving"
+HWDB = Hwdb.load()
+shared = pytest.mark.skipif(not DATA.is_dir(), reason="the measured serving runs lie in ../shared")
+
+ROW = {
+    "gpu": "H100-SXM",
+    "model": "meta-llama/Llama-3.1-8B",
+    "precision": "bf16",
+    "engine": "vllm",
+    "scenario": "closed-loop concurrency",
+    "tp": "1",
+    "concurrency": "32",
+    "isl": "1024",
+    "osl": "256",
+    "tpot_ms": "11.5",
+}
+
+
+def rows(*changes: dict[str, str]) -> list[ServedRun | RefusedRun]:
+    return read_rows_as_runs([ROW | change for change in changes], HWDB)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"gpu": "H100-XYZ"}, "unknown GPU"),
+        ({"model": "no-such-model"}, "unknown model"),
+        ({"engine": "llama.cpp"}, "engine"),
+        ({"scenario": "MLPerf Server"}, "no closed form"),
+        ({"mode": "disagg"}, "different replicas"),
+        ({"concurrency": ""}, "in flight"),
+        ({"isl": ""}, "lengths"),
+        ({"isl": "-5"}, "zero or more"),
+        ({"osl": "many"}, "no number"),
+        ({"failures": "3"}, "requests failed"),
+        ({"tpot_ms": ""}, "none of"),
+        ({"tp": "12"}, "does not divide"),
+    ],
+)
+def test_rows_that_cannot_be_predicted_say_why(change: dict[str, str], reason: str) -> None:
+    (found,) = rows(change)
+    assert isinstance(found, RefusedRun)
+    assert reason in found.reason
+
+
+def test_degrees_that_were_multiplied_twice_are_read_as_ranks() -> None:
+    """InferenceX's tp 8, ep 8 became 64 GPUs in the tables made of it; 8 x 8 = 64 is one node of 8."""
+    many = {"gpu": "B200-SXM", "model": "deepseek-ai/DeepSeek-R1", "precision": "fp8"}
+    found = rows(
+        many | {"tp": "64", "ep": "8"}, many | {"tp": "1", "dp": "64", "ep": "8"}, many | {"tp": "8"}
+    )
+    degrees = [(one.tp, one.attention_dp, one.ep) for one in found if isinstance(one, ServedRun)]
+    assert degrees == [(8, 1, 8), (1, 8, 8), (8, 1, 1)]
+
+
+def test_a_fit_finds_the_parameters_that_made_the_runs() -> None:
+    """Times made with known factors are fitted again: each factor, and what an unseen batch takes."""
+    cells = [
+        {"concurrency": str(clients), "isl": isl, "osl": "512", "tp": tp, "model": model}
+        for clients in (1, 4, 16, 64, 256)
+        for isl in ("128", "1024", "8192")
+        for tp in ("1", "2", "4")
+        for model in ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-14B", "qwen3-30b-a3b")
+    ]
+    seen = observe([one for one in rows(*cells) if isinstance(one, ServedRun)], HWDB)
+    truth = {"gemm": 0.8, "cache": 1.4, "prefill": 0.9}
+    plain = np.ones(len(seen.runs))
+    made = _times(seen, truth)
+    assert np.all(made > 0) and not np.allclose(made, plain)
+    known = type(seen)(seen.runs, seen.decode, seen.prompt, seen.requests, seen.share, made)
+    found = {row.parameter: row.value for row in fit(known, by_version) if row.engine == "vllm"}
+    assert found["gemm"] == pytest.approx(0.8, rel=0.06)
+    assert found["cache"] == pytest.approx(1.4, rel=0.12)
+    assert _times(seen, found) == pytest.approx(made, rel=0.03)
+
+
+def _times(seen: Any, values: dict[str, float]) -> Any:
+    """Seconds a token written out by hand: parts times factors, host, prompts by their share."""
+    names = (
+        "gemm",
+        "experts",
+        "cache",
+        "attention",
+        "memory",
+        "reduce",
+        "exchange",
+        "kernel_s",
+        "handshake_s",
+    )
+    factor = np.array([values.get(name, PARAMETERS[name][0]) for name in names])
+    host = values.get("host_s", 3e-4) + values.get("request_s", 1e-5) * seen.requests
+    return seen.decode @ factor + host + seen.share * values.get("prefill", 1.0) * (seen.prompt @ factor)
+
+
+def answer(name: str) -> dict[str, Any]:
+    read = read_runs(DATA / name, HWDB)
+    found, refused = report.predictions(read, HWDB)
+    return report.document(read, found, refused)
+
+
+@pytest.fixture(scope="module")
+def closed() -> Iterator[dict[str, Any]]:
+    yield answer("measurements.csv")
+
+
+@shared
+def test_closed_loops_are_met_better_than_by_the_null_model(closed: dict[str, Any]) -> None:
+    """TPOT within 8 % in the median, first tokens too below the null; intervals hold nine of ten."""
+    tpot, ttft = closed["metrics"]["tpot"], closed["metrics"]["ttft"]
+    assert tpot["rows"] > 2500
+    assert tpot["median_ape"] <= 0.08 < closed["null"]["tpot"]["median_ape"]
+    assert ttft["median_ape"] < closed["null"]["ttft"]["median_ape"]
+    assert 0.85 <= tpot["interval_coverage"] <= 0.95
+    for engine, scores in tpot["by_engine"].items():
+        assert scores["median_ape"] < closed["null"]["tpot"]["by_engine"][engine]["median_ape"], engine
+
+
+@shared
+def test_every_row_is_predicted_or_refused(closed: dict[str, Any]) -> None:
+    assert closed["rows"] == closed["rows_used"] + sum(one["count"] for one in closed["refused"])
+
+
+@shared
+def test_throughputs_open_loops_and_kv_memory() -> None:
+    late = answer("measurements_2026-11.csv")
+    assert late["metrics"]["output_tok_s"]["median_ape"] <= 0.085 < late["null"]["output_tok_s"]["median_ape"]
+    assert late["metrics"]["e2e"]["median_ape"] <= 0.05 < late["null"]["e2e"]["median_ape"]
+    start = answer("vllm_kv_capacity.csv")["metrics"]["kv_tokens"]
+    assert start["median_ape"] <= 0.01 and start["p90_ape"] <= 0.03
+
+
+def test_own_runs_shift_and_narrow() -> None:
+    """Runs 20 % slower than predicted: after calibrating, predictions are on them with narrower intervals."""
+    cells = [{"concurrency": str(count), "isl": isl} for count in (4, 16, 32, 64) for isl in ("512", "2048")]
+    read = [one for one in rows(*cells) if isinstance(one, ServedRun)]
+    found, _ = report.predictions(read, HWDB)
+    slow = [
+        change | {"tpot_ms": str(1.2e3 * one.predicted), "ttft_ms": "100"}
+        for change, one in zip(cells, found, strict=True)
+    ]
+    own = calibrate_to([one for one in rows(*slow) if isinstance(one, ServedRun)], HWDB)
+    assert own.before["tpot"]["bias"] == pytest.approx(1 / 1.2 - 1, abs=0.01)
+    assert abs(own.after["tpot"]["bias"]) < 0.03
+    assert own.after["tpot"]["interval"] <= own.before["tpot"]["interval"]
+    assert table_of(own.rows).fit("vllm")["time_scale"] == pytest.approx(1.2, rel=0.04)
+
+
+BENCH = {
+    "backend": "vllm",
+    "model_id": "meta-llama/Llama-3.1-8B-Instruct",
+    "request_rate": "inf",
+    "max_concurrency": 32,
+    "completed": 320,
+    "total_input_tokens": 327680,
+    "total_output_tokens": 81920,
+    "mean_ttft_ms": 120.0,
+    "mean_tpot_ms": 11.9,
+    "mean_e2el_ms": 3150.0,
+}
+
+
+def test_vllm_s_and_sglang_s_results_are_read_as_they_are(tmp_path: Path) -> None:
+    vllm, sglang = tmp_path / "vllm.json", tmp_path / "sglang.jsonl"
+    vllm.write_text(json.dumps(BENCH))
+    server = {"model_path": "Qwen/Qwen3-8B", "tp_size": 2, "version": "0.5.9"}
+    line = {"backend": "sglang", "server_info": server, "request_rate": 4.0, "max_concurrency": None}
+    line |= {name: BENCH[name] for name in ("completed", "total_input_tokens", "total_output_tokens")}
+    sglang.write_text("\n".join(json.dumps(line | {"mean_ttft_ms": 40.0 + place}) for place in range(2)))
+    (row,) = read_bench_json(vllm, {"gpu": "H100"})
+    assert (row["isl"], row["osl"], row["concurrency"], row["scenario"]) == (
+        "1024.0",
+        "256.0",
+        "32",
+        "closed loop",
+    )
+    both = read_bench_json(sglang, {"gpu": "H100"})
+    assert [one["ttft_ms"] for one in both] == ["40.0", "41.0"]
+    assert (both[0]["tp"], both[0]["engine"], both[0]["request_rate_rps"]) == ("2", "sglang", "4.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "no result of a serving benchmark"),
+        (json.dumps(BENCH | {"completed": 0}), "no request of this run completed"),
+        (json.dumps(BENCH | {"total_input_tokens": "x"}), "a number of zero or more"),
+        (json.dumps(BENCH | {"max_concurrency": None}), "all requests were sent at once"),
+        (json.dumps(BENCH | {"model_id": ""}), "give --model"),
+    ],
+)
+def test_other_files_are_refused_with_what_to_give(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(text)
+    with pytest.raises(BadInputError, match=words):
+        read_bench_json(path, {"gpu": "H100"})
+
+
+def test_the_overlay_of_own_runs_changes_estimates(tmp_path: Path) -> None:
+    path, overlay = tmp_path / "result.json", tmp_path / "mine"
+    path.write_text(json.dumps(BENCH | {"mean_tpot_ms": 17.0, "mean_e2el_ms": 4455.0}))
+    done = run("serve", "calibrate", str(path), "--gpu", "H100", "-o", str(overlay), "--json")
+    assert done.code == 0 and json.loads(done.out)["runs_used"] == 1
+    load = ("serve", "estimate", "llama3-8b", "--gpu", "H100", "--concurrency", "32", "--json")
+    shipped = json.loads(run(*load).out)
+    mine = json.loads(run(*load, "--hwdb", str(overlay)).out)
+    assert mine["tpot_s"] > 1.1 * shipped["tpot_s"]
+
+
+def test_rows_of_calibration_name_known_parameters() -> None:
+    table = CalibrationTable.load(HWDB)
+    for engine in ("vllm", "sglang", "trtllm"):
+        fitted = table.fit(engine)
+        assert set(fitted.values) == set(PARAMETERS)
+        assert all(value >= 0 for value in fitted.values.values())
+        assert 0.05 < fitted.residuals["residual_tpot"] < 0.3
