@@ -156,9 +156,12 @@ class LayerStepCost(StepCost):
         base = start - (slope + inner) * b
         most = float(most_decodes + most_rows)
         knots = np.unique(np.round(np.geomspace(1.0, most, 2 + int(np.log(most) / np.log(1.4)))))
-        rows_s = self.step_s(knots, 0.0, 0.0, 0.0)
+        # Where prompts share iterations with decodes, what they add is on top of a decode's own pass.
+        beside = 1.0 if self.deployment.engine.prefill == "mixed" else 0.0
+        alone = np.maximum(knots - beside, 0.0)
+        rows_s = self.step_s(alone, 0.0, beside, beside)
         # As an array of one: stages of a pipeline are stacked.
-        long = self.step_s(np.array([most]), most * LONG, 0.0, 0.0)[0]
+        long = self.step_s(np.array([most - beside]), most * LONG, beside, beside)[0]
         score = float(long - rows_s[-1]) / (most * LONG)
         one = np.zeros(1)
         return StepTable(

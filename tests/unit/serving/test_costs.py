@@ -131,7 +131,7 @@ def test_a_table_repeats_what_it_was_made_of(model: str) -> None:
             assert table.decode_step_s(decodes, decodes * context) == pytest.approx(exact, rel=0.02)
     for rows in (512, 3000, 8192):
         exact = seconds(where, rows, 32, 2000)
-        assert table.mixed_step_s(rows, rows * rows / 2, 32, 64e3) == pytest.approx(exact, rel=0.1)
+        assert table.mixed_step_s(rows, rows * rows / 2, 32, 64e3) == pytest.approx(exact, rel=0.15)
 
 
 def test_the_cache_takes_what_weights_leave() -> None:
