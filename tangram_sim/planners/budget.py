@@ -16,10 +16,14 @@ class SearchBudget:
     # questions; where that is too much a beam finds good pipelines, whose steps then limit the proof.
     first_work: int = 4_000_000
     widths: tuple[int, ...] = (4, 16)  # labels kept of a state by the beams, one after the other
-    proof_work: int = 40_000_000  # labels that prove or disprove what is left below the best pipeline's step
+    beam_work: int = (
+        60_000_000  # of a beam, by what the one before took: a wider one that needs more is left out
+    )
+    proof_work: int = 20_000_000  # labels that prove or disprove what is left below the best pipeline's step
     # Labels better by less than this share of the limit may be dropped where the proof takes too much: the
     # bound pays for it, at every stage once.
-    tolerances: tuple[float, ...] = (0.0005, 0.005)
+    tolerances: tuple[float, ...] = (0.005,)
+    spanning_widths: tuple[int, ...] = (4,)  # of beams over stages on several islands, where options are many
     labels: int = 1 << 20  # at once: 72 bytes each
     composed: int = 1 << 13  # complete pipelines played, those with the least bound first
     kept: int = 256  # of these, handed over
@@ -44,6 +48,8 @@ EFFORTS = {
     "exhaustive": replace(
         SearchBudget(),
         first_work=40_000_000,
+        beam_work=4_000_000_000,
+        tolerances=(0.0005, 0.005),
         widths=(8, 64, 256),
         proof_work=4_000_000_000,
         labels=1 << 22,

@@ -78,6 +78,19 @@ class WorkBound:
         latency = float((self.seconds / self.gpus[:, None]).min(axis=0).sum()) * microbatch
         return max(latency, self.step_s())
 
+    def pipeline_s(self, microbatch: int) -> float:
+        """Seconds of any step of one pipeline with this microbatch size and each stage on one kind: at least.
+
+        A stage works M times on a microbatch, after the first one has passed the stages in front of it, and
+        before the last one has gone back through them: M t_i + sum of t_j before it is at most the step T.
+        So stages on kinds with the most worth first do T / M, (1 - 1/M) T / M, ... per microbatch at most,
+        and no more than this share of what all GPUs do in T.
+        """
+        idle = 1.0 - microbatch / self.batch
+        worth = np.sort(self.gpus * self.value)[::-1]
+        used = float((worth / worth.sum() * idle ** np.arange(len(worth))).sum())
+        return max(self.microbatch_s(microbatch), self.step_s() / used)
+
     def load(self, start: int, stop: int, kind: int, gpus: int) -> float:
         """How much of its share atoms [start, stop) put on `gpus` GPUs of one kind: 1 is balanced.
 

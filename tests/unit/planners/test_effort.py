@@ -110,3 +110,14 @@ def test_every_effort_has_a_plan_and_more_is_no_worse(seed: int) -> None:
 def test_an_unknown_effort_is_named() -> None:
     with pytest.raises(UnknownNameError, match="normal"):
         budget("norml")
+
+
+@pytest.mark.parametrize("seed", range(400, 408))
+def test_no_pipeline_of_few_passes_is_played_below_what_they_take_at_least(seed: int) -> None:
+    """Two passes leave stages idle: the bound knows, and is never above a played step."""
+    instance = random_instance(seed)
+    bound = Workshop(instance).bound
+    for microbatch in (1, instance.job.global_batch // 2, instance.job.global_batch):
+        _, played, _ = problem(seed, microbatch)
+        assert bound.pipeline_s(microbatch) <= min(played, default=float("inf")) * (1 + 1e-9)
+        assert bound.pipeline_s(microbatch) >= bound.microbatch_s(microbatch)

@@ -79,10 +79,15 @@ def find(
     found = problem.below(look, deadline)
     if found is None:
         for width in budget.widths:
-            known.add(_beam(problem, replace(look, width=width), budget, deadline))
+            # A beam takes as much more as it is wider.
+            ratio = width / look.width if look.width else 0.0
+            if problem.spent_labels * ratio > budget.labels or problem.spent * ratio > budget.beam_work:
+                break
+            look = replace(look, width=width)
+            known.add(_beam(problem, look, budget, deadline))
             limit = min(limit_s, min(best_s, known.best_s()) * (1 + slack))
             look = replace(look, limit_s=limit, work=budget.proof_work)
-        found = _within(problem, look, budget, deadline) if proving else None
+        found = _within(problem, replace(look, width=0), budget, deadline) if proving else None
     if found is None:
         known.bound_s = problem.least_s if problem.lost and proving else 0.0
         return known.proof(exact)

@@ -140,6 +140,7 @@ class PipelineTable:
         self.deepest = sum(
             int(count) * int(depth[kinds == kind].max(initial=0)) for kind, count in enumerate(self.counts)
         )
+        self.spent, self.spent_labels = 0, 0  # work and labels of the last look
         self.least_s = 0.0  # no pipeline is played in less, as far as the last look has shown
         behind = min(self.deepest, len(table.slice_class) - 1) - 1
         self.most_behind = {0: 0.0, 1: min(behind, repeats), 2: repeats}[self.lost]
@@ -172,6 +173,7 @@ class PipelineTable:
             spent = cursor[kernels.WORK] >= look.work or cursor[kernels.COUNT] >= look.labels
             if spent or deadline.over():
                 return None
+            self.spent, self.spent_labels = int(cursor[kernels.WORK]), int(cursor[kernels.COUNT])
             values, facts, bounds = kernels.below(
                 *options,
                 self.between,
@@ -197,6 +199,7 @@ class PipelineTable:
                 cursor,
                 edge,
             )
+        self.spent, self.spent_labels = int(cursor[kernels.WORK]), int(cursor[kernels.COUNT])
         complete = kernels.complete_labels(first, last)
         facts, original = facts[: int(cursor[kernels.COUNT])].copy(), np.append(np.flatnonzero(kept), -1)
         for column in (columns.OPTION, columns.BACK):

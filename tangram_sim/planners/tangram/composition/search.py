@@ -153,6 +153,14 @@ class Search:
         model, tools = enumeration.model, (self.budget, self.deadline)
         return find(table, counts, ways, model, job, limit_s, self.best_s, self.slack, *tools)
 
+    def _least_s(self, microbatch: int) -> float:
+        """Of any pipeline of this microbatch size: known before anything is asked."""
+        bound = self.enumeration.bound
+        whole = holds_whole_depth(
+            self.enumeration.job.schedule
+        )  # of weight gradients put off no such law holds
+        return bound.microbatch_s(microbatch) if whole else bound.pipeline_s(microbatch)
+
     def least_s(self) -> float:
         """No single pipeline of stages on one island each is played in less; 0: not known."""
         sizes = microbatch_sizes(self.enumeration.job)
@@ -161,7 +169,7 @@ class Search:
     def _size(self, microbatch: int, limit_s: float, units: Sequence[int]) -> None:
         """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
         enumeration, islands = self.enumeration, self.enumeration.islands
-        if enumeration.bound.microbatch_s(microbatch) >= limit_s:
+        if self._least_s(microbatch) >= limit_s:
             if self.provable:
                 self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return

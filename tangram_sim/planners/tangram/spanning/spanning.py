@@ -192,7 +192,8 @@ class Spanning:
         hops = hop_seconds(kinds, placement.cluster, enumeration.hwdb, size, ())
         ways = roads(kinds, placement, enumeration.hwdb, size, hops)
         asked = table, self.counts, ways, enumeration.model, job, limit_s, self.best_s
-        composed = find(*asked, SLACK, self.budget, enumeration.deadline, proving=False).pipelines
+        budget = replace(self.budget, widths=self.budget.spanning_widths)
+        composed = find(*asked, SLACK, budget, enumeration.deadline, proving=False).pipelines
         spanning = [
             one for one in composed if self.finer or any(place.partial.portions for place in one.places)
         ]
