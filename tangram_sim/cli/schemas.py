@@ -18,6 +18,7 @@ from tangram_sim.studies.documents import (
 from tangram_sim.studies.goodput import GoodputDocument
 from tangram_sim.studies.replaying import ReplayDocument
 from tangram_sim.studies.serving_estimate import ServeEstimateDocument
+from tangram_sim.studies.serving_comparison import ServiceComparisonDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 from tangram_sim.studies.serving_workload import WorkloadDocument
@@ -35,6 +36,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "goodput": GoodputDocument,
     "serve-estimate": ServeEstimateDocument,
     "serve-plan": ServePlanDocument,
+    "serve-compare": ServiceComparisonDocument,
     "serve-simulate": ServeSimulationDocument,
     "serve-workload": WorkloadDocument,
     "stragglers": StragglersDocument,

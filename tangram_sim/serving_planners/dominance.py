@@ -5,6 +5,8 @@ and finish at least as many requests of every type a second: replacing it never 
 the caps and the mix of requests. Of equals the first stays.
 """
 
+from math import inf
+
 import numpy as np
 
 from tangram_sim.serving_planners.problem import RentalProblem
@@ -13,6 +15,8 @@ from tangram_sim.serving_planners.problem import RentalProblem
 def undominated(problem: RentalProblem) -> frozenset[int]:
     """The configurations worth considering, by number."""
     given = problem.configurations
+    if any(one.most < inf for one in given):
+        return frozenset(range(len(given)))  # there may not be enough of what dominates
     gpus = np.array([one.gpus for one in given], dtype=np.float64)
     rps = np.array([one.rps for one in given])
     usd = np.array([one.usd_per_hour for one in given])

@@ -164,7 +164,7 @@ class _Program:
         ]
         budget = self.problem.budget_usd_per_hour
         affordable = np.floor(budget / one.usd_per_hour * (1 + 1e-12)) if budget < inf else inf
-        return float(min([*limits, affordable]))
+        return float(min([*limits, affordable, one.most]))
 
     def _limits(self) -> None:
         given = self.problem

@@ -47,6 +47,7 @@ class PricedConfiguration:
     stages: tuple[tuple[str, int, int], ...]
     gpus: dict[str, int]
     rps: tuple[float, ...]
+    most: int | None = None  # replicas of it; None: any number
 
 
 @dataclass

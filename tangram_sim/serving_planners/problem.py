@@ -23,7 +23,7 @@ class ReplicaConfiguration:
     """One way of making a replica.
 
     `gpus[n]` GPUs of kind n for `usd_per_hour`; alone with type w it finishes `rps[w]` requests/s, 0 where it
-    cannot serve the type. `spot`: it may be taken away.
+    cannot serve the type. `spot`: it may be taken away. At most `most` replicas of it.
     """
 
     name: str
@@ -31,6 +31,7 @@ class ReplicaConfiguration:
     rps: tuple[float, ...]
     usd_per_hour: float
     spot: bool = False
+    most: float = inf
 
     @property
     def gpu_count(self) -> int:

@@ -46,6 +46,7 @@ class _ConfigurationIn(_Given):
     throughput: Annotated[list[Rate | None], Field(min_length=1, max_length=10_000)]
     price_per_hour: Usd | None = None
     spot: bool = False
+    most: Count | None = None
     model: str | None = None
 
 
@@ -257,8 +258,11 @@ def _configuration(
         )
     rates = [rate if mine else 0.0 for rate, mine in zip(rates, own, strict=True)]
     counts = tuple(given.gpus.get(name, 0) for name in names)
+    most = inf if given.most is None else given.most
     usd = sum(count * gpu.usd_per_hour for count, gpu in zip(counts, gpus, strict=True))
-    return ReplicaConfiguration(given.name, counts, tuple(rates), given.price_per_hour or usd, given.spot)
+    return ReplicaConfiguration(
+        given.name, counts, tuple(rates), given.price_per_hour or usd, given.spot, most
+    )
 
 
 def _scenario(

@@ -20,13 +20,13 @@ from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import (
     OfferPricer,
     PricedConfiguration,
-    configurations,
     offer_document,
 )
+from tangram_sim.serving_planners.peers import candidates
 from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.studies.serving_plan import (
     PlannedTypeDocument,
-    ReplayDocument,
+    PlayedPlanDocument,
     ServePlanDocument,
     plan_problem,
 )
@@ -53,13 +53,14 @@ def plan_service(
     precision: str = "bf16",
     utilisation: float = 0.8,
     time_limit_s: float | None = None,
+    planner: str = "milp",
 ) -> ServePlanDocument:
     """GPUs, replicas and shares for a workload, and what the simulator makes of them.
 
     `makespan`: all requests at once, as soon as possible. `cost`: the workload's rate, as cheaply as
     possible. `goodput`: as many requests a second of the workload's mix as the budget carries. In both
     replicas are busy at most `utilisation` of the time. Throughputs keep the objective on latency on average.
-    `model_name` is what the fleet of the answer calls the model.
+    `model_name` is what the fleet of the answer calls the model, `planner` one of `planner_names`.
     """
     begun = time.process_time()
     engine, precision = offers.engine or engine, offers.precision or precision
@@ -74,7 +75,7 @@ def plan_service(
         amounts *= workload.rate_rps / len(workload)
     loads = Load.of(np.array([isl for isl, _ in shapes]), np.array([osl for _, osl in shapes]))
     pricer = OfferPricer(model, hwdb, engine, precision, loads, slo or Slo())
-    priced = configurations(pricer, offers.gpus)
+    priced = candidates(planner, pricer, offers.gpus, amounts / amounts.sum(), budget_usd_per_hour)
     if not priced:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(pricer.refused.items())[:3])
         raise InfeasibleError(
@@ -94,6 +95,7 @@ def plan_service(
         fit = CalibrationTable.load(hwdb).fit(engine, "", model.name, precision)
         _add_interval(found, exp(_Z90 * fit.residuals["residual_output_tok_s"]))
     found.assumptions |= {
+        "planner": planner,
         "engine": engine,
         "precision": precision,
         "throughputs": "of the cost layer, each type alone, as many at once as seats and --slo allow",
@@ -127,7 +129,12 @@ class _Question:
             "kind": "cost" if self.objective == "cost" else "makespan",
             "gpus": offer_document(self.offers.gpus),
             "configurations": [
-                {"name": one.name, "gpus": one.gpus, "throughput": [share * rps for rps in one.rps]}
+                {
+                    "name": one.name,
+                    "gpus": one.gpus,
+                    "throughput": [share * rps for rps in one.rps],
+                    "most": one.most,
+                }
                 for one in priced
             ],
             "workload": [
@@ -189,7 +196,7 @@ def _add_interval(found: ServePlanDocument, factor: float) -> None:
         found.interval = (found.makespan_s / factor, found.makespan_s * factor)
 
 
-def _better(one: ReplayDocument, other: ReplayDocument | None) -> bool:
+def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None) -> bool:
     """Whether a plan is played clearly sooner, or as soon and nearer to its promise."""
     if other is None or one.played < other.played * (1 - _NEARER):
         return True
@@ -222,7 +229,7 @@ def _fleet(
 
 def _replayed(
     found: ServePlanDocument, question: _Question, hwdb: Hwdb, slo: Slo
-) -> tuple[ReplayDocument, dict[str, float]]:
+) -> tuple[PlayedPlanDocument, dict[str, float]]:
     """(the plan under the simulator, when the last replica of each configuration was through).
 
     A batch comes all at once, other workloads arrive at the promised rate.
@@ -245,7 +252,7 @@ def _replayed(
         name = one.given.name.partition(": ")[2]
         finish = after.ledger.finish_s[after.instance == place]
         ends[name] = max(ends.get(name, 0.0), float(np.nanmax(finish)) if len(finish) else 0.0)
-    told = ReplayDocument(
+    told = PlayedPlanDocument(
         promised=promised,
         played=value,
         error=value / promised - 1.0,

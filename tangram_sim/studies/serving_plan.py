@@ -59,7 +59,7 @@ class PlannedTypeDocument(Document):
     amount: float = Field(description="requests, or requests a second")
 
 
-class ReplayDocument(Document):
+class PlayedPlanDocument(Document):
     """The plan played by the simulator."""
 
     promised: float = Field(description="the plan's own makespan in seconds, or requests a second")
@@ -96,7 +96,7 @@ class ServePlanDocument(Document):
         None, description="90 % interval where throughputs are predicted"
     )
     types: list[PlannedTypeDocument] = Field([], description="of a plan of a model: its types of request")
-    replay: ReplayDocument | None = Field(None, description="of a plan of a model: the simulator's verdict")
+    replay: PlayedPlanDocument | None = Field(None, description="of a plan of a model: the simulator's verdict")
     fleet: dict[str, Any] | None = Field(None, description="of a plan of a model: for `serve simulate`")
     assumptions: dict[str, Any] = Field({})
     notes: list[str] = Field([])

@@ -37,6 +37,7 @@ VERBS = {
     "collectives plan": "--op --bytes --algorithm --set --json --hwdb",
     "serve plan": "--id --fleet --workload --rate --budget --slo --objective --engine --time-limit -o "
     "--json --hwdb",
+    "serve compare": "--fleet --workload --rate --budget --slo --objective --planners --json --hwdb",
     "serve simulate": "--trace --rate --isl --osl --mix --burstiness --router --spot --slo --on-loss "
     "--engine --requests-out --json --hwdb",
     "serve workload describe": "--rate --where --json",

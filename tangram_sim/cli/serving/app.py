@@ -2,7 +2,7 @@
 
 import typer
 
-from tangram_sim.cli.serving import calibrate, estimate, plan, simulate, validate, workload
+from tangram_sim.cli.serving import calibrate, compare, estimate, plan, simulate, validate, workload
 
 app = typer.Typer(
     help="Serving: plan, simulate and validate inference on unequal GPUs.", no_args_is_help=True
@@ -12,4 +12,5 @@ app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)
 app.command("validate")(validate.command)
 app.command("calibrate")(calibrate.command)
+app.command("compare")(compare.command)
 app.add_typer(workload.app, name="workload")

@@ -97,7 +97,7 @@ def command(
         given, ignored = load_problem(Path(question), identity)
         found = plan_problem(given, time_limit_s, ignored)
     else:
-        found = _plan_model(
+        found = plan_model(
             question,
             fleet,
             workload,
@@ -118,7 +118,7 @@ def command(
             print_line(f"answer written to {output}")
 
 
-def _plan_model(
+def plan_model(
     model: str,
     fleet: Path,
     workload: str | None,
@@ -126,6 +126,7 @@ def _plan_model(
     wanted: tuple[float | None, str | None, str, str, str, float],
     time_limit_s: float | None,
     hwdb: list[Path] | None,
+    planner: str = "milp",
 ) -> "ServePlanDocument":
     """The plan of a model: its options checked, its files read."""
     from tangram_sim.hwdb import load_model
@@ -162,6 +163,7 @@ def _plan_model(
         precision=precision,
         utilisation=utilisation,
         time_limit_s=time_limit_s,
+        planner=planner,
     )
 
 

@@ -1,0 +1,93 @@
+"""`tangram serve compare`: planners of a service side by side under the simulator."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.serving import plan as single
+from tangram_sim.cli.serving import workload_options as asked
+
+OffersFile = Annotated[
+    Path, typer.Option("--fleet", help="YAML: `gpus`, each with price_per_hour, available and gpus_per_node.")
+]
+Planners = Annotated[
+    str | None,
+    typer.Option(
+        "--planners", help="Of milp, hexgen, melange and names of GPUs (that kind alone).  [default: all]"
+    ),
+]
+
+
+def command(
+    model: shared.ModelArgument,
+    fleet: OffersFile,
+    workload: single.WorkloadGiven = None,
+    rate: asked.Rate = None,
+    requests: asked.Requests = 1000,
+    where: asked.Where = None,
+    seed: asked.Seed = 0,
+    budget: single.Budget = None,
+    slo: asked.SloOption = None,
+    objective: single.Objective = "makespan",
+    engine: single.EngineName = "vllm",
+    precision: single.PrecisionName = "bf16",
+    utilisation: single.Utilisation = 0.8,
+    planners: Planners = None,
+    time_limit: single.TimeLimit = None,
+    as_json: shared.AsJson = False,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """Ask several planners for a service of MODEL, and play all plans with the same simulator."""
+    time_limit_s = shared.time_limit_s(time_limit)
+
+    from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.errors import unknown_name
+    from tangram_sim.serving_planners.offer_file import load_offers
+    from tangram_sim.serving_planners.peers import planner_names
+    from tangram_sim.studies.serving_comparison import compare_services
+
+    known = planner_names(load_offers(fleet, shared.load_hwdb(hwdb)).gpus)
+    chosen = tuple(name.strip() for name in planners.split(",")) if planners else known
+    for name in chosen:
+        if name not in known:
+            raise unknown_name("planner", name, known)
+
+    found = compare_services(
+        lambda planner: single.plan_model(
+            model,
+            fleet,
+            workload,
+            (rate, requests, where, seed),
+            (budget, slo, objective, engine, precision, utilisation),
+            time_limit_s,
+            hwdb,
+            planner,
+        ),
+        chosen,
+        objective,
+    )
+    if as_json:
+        print_json(found.model_dump())
+        return
+    unit = "s" if objective == "makespan" else "/s"
+    rows = [
+        (
+            name,
+            f"{one.played:.5g} {unit}",
+            f"{one.promised:.5g} {unit}",
+            f"{one.cost_per_hour:.4g}",
+            f"{(one.good_share or 0.0) * 100:.1f} %",
+            ", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count),
+            f"{one.planning_cpu_s:.1f} CPU-s",
+        )
+        for name, one in found.planners.items()
+        if one.played is not None
+    ]
+    print_table(
+        ("planner", "played", "promised", "USD/h", "good", "GPUs", "planning"), rows, right=(1, 2, 3, 4, 6)
+    )
+    for name, one in found.planners.items():
+        if one.played is None:
+            print_line(f"{name}: {one.status}: {one.reason}")

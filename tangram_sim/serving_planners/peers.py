@@ -1,0 +1,75 @@
+"""Planners by name: each is a choice of configurations that the shares of requests are then planned over.
+
+`milp` may take any; `hexgen` the groups of its search, as many as it made; `melange` for each kind the least
+number of GPUs in a node that holds the model (it assigns requests to whole GPUs of a kind); a kind's name:
+that kind alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import floor, inf
+
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.serving.workload import Floats
+from tangram_sim.serving_planners.hexgen import GroupPricer, partition, replicas_of
+from tangram_sim.serving_planners.offers import GpuOffer, OfferPricer, PricedConfiguration, configurations
+
+_GENERATIONS, _SEED = 12, 0  # of HexGen's search
+NAMED = ("milp", "hexgen", "melange")
+
+
+def planner_names(offers: Sequence[GpuOffer]) -> tuple[str, ...]:
+    """All planners for these offers."""
+    return (*NAMED, *(offer.name for offer in offers))
+
+
+def candidates(
+    planner: str,
+    pricer: OfferPricer,
+    offers: Sequence[GpuOffer],
+    shares: Floats,
+    budget_usd_per_hour: float | None,
+) -> list[PricedConfiguration]:
+    """The configurations that a planner lets the plan consist of.
+
+    `shares`: of each type among the requests. Raises UnknownNameError.
+    """
+    if planner == "hexgen":
+        return _hexgen(pricer, offers, shares, budget_usd_per_hour)
+    alone = [offer for offer in offers if offer.name == planner]
+    if planner not in NAMED and not alone:
+        raise unknown_name("planner", planner, planner_names(offers))
+    priced = configurations(pricer, alone or offers)
+    if planner == "melange":
+        whole = [one for one in priced if len(one.stages) == 1]
+        return [
+            min(mine, key=lambda one: one.stages[0][1])
+            for offer in offers
+            if (mine := [one for one in whole if one.stages[0][0] == offer.name])
+        ]
+    return priced
+
+
+def _hexgen(
+    pricer: OfferPricer, offers: Sequence[GpuOffer], shares: Floats, budget_usd_per_hour: float | None
+) -> list[PricedConfiguration]:
+    """Groups of a pool: what is available, or of every kind what an even part of the budget rents.
+
+    HexGen is given its GPUs; how to spend a budget on kinds it does not say.
+    """
+    pool = []
+    for offer in offers:
+        even = (
+            inf
+            if budget_usd_per_hour is None
+            else floor(budget_usd_per_hour / len(offers) / offer.usd_per_hour)
+        )
+        count = min(offer.available, even)
+        if count == inf:
+            raise BadInputError(f"planner hexgen needs `available` of {offer.name}, or a --budget")
+        pool.append(int(count))
+    if not any(pool):
+        return []
+    groups = GroupPricer(pricer, offers, shares.tolist())
+    found = partition(tuple(pool), groups.worth, _SEED, _GENERATIONS)
+    return [replace(one, most=count) for one, count in replicas_of(found, groups)]

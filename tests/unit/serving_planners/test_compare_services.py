@@ -1,0 +1,51 @@
+"""Planners of a service side by side under one simulator."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tangram
+from tests.unit.serving_planners.test_plan_problem import PAPER, planned
+
+OFFERS = """\
+gpus:
+  A100-SXM4-80GB: {price_per_hour: 1.75, available: 4}
+  L40S: {price_per_hour: 0.9, available: 4}
+"""
+MIX = "800:200:0.6,300:40:0.4"
+
+
+@pytest.fixture
+def offers(tmp_path: Path) -> Path:
+    file = tmp_path / "offers.yaml"
+    file.write_text(OFFERS)
+    return file
+
+
+def test_every_planner_is_played_and_the_program_promises_most(offers: Path) -> None:
+    asked = ("serve", "compare", "llama3-8b", "--fleet", offers, "--workload", MIX, "--rate", 1)
+    told = tangram(*asked, "--requests", 1000, "--budget", 6, "--objective", "goodput", "--json").json
+    planners = told["planners"]
+    assert set(planners) == {"milp", "hexgen", "melange", "A100-SXM4-80GB", "L40S"}
+    for one in planners.values():
+        assert one["cost_per_hour"] <= 6
+        assert one["promised"] <= planners["milp"]["promised"] * (1 + 1e-6)
+        assert one["played"] > 0
+
+
+def test_planners_without_a_plan_say_why(offers: Path) -> None:
+    asked = ("serve", "compare", "llama3-70b", "--fleet", offers, "--workload", MIX, "--requests", 200)
+    shown = tangram(*asked, "--planners", "L40S,hexgen", "--budget", 1)
+    assert shown.code == 0
+    assert shown.out.count("cannot answer") == 2
+    assert tangram(*asked, "--planners", "gurobi").code == 2
+
+
+def test_at_most_so_many_replicas_of_a_configuration() -> None:
+    """Without the two-GPU configuration of the worked example its second half is made of others."""
+    configurations = [dict(one) for one in PAPER["configurations"]]
+    configurations[3]["most"] = 0
+    found = planned(PAPER | {"configurations": configurations})
+    assert all(one.configuration != "c4" for one in found.replicas)
+    assert found.makespan_s is not None
+    assert found.makespan_s > 28.44
