@@ -17,8 +17,8 @@ from tangram_sim.studies.documents import (
 )
 from tangram_sim.studies.goodput import GoodputDocument
 from tangram_sim.studies.replaying import ReplayDocument
-from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 from tangram_sim.studies.serving_comparison import ServiceComparisonDocument
+from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 from tangram_sim.studies.serving_workload import WorkloadDocument

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tangram_sim.serving.fleet import FAST, RESUME, FleetReplica, Instance, Played, play
+from tangram_sim.serving.fleet import FAST, RESUME, FleetReplica, Instance, PlayedService, play
 from tangram_sim.serving.router import Router
 from tangram_sim.serving.shared_link import arrivals_over
 from tangram_sim.serving.workload import Workload
@@ -30,7 +30,7 @@ def play_disaggregated(
     engine: str = FAST,
     on_loss: str = RESUME,
     lag_s: float = 0.0,
-) -> Played:
+) -> PlayedService:
     """Play the workload on two pools; `router` makes one router for each.
 
     A prefill replica delivers the first token and frees the blocks of the prompt (they are staged for
@@ -68,4 +68,4 @@ def play_disaggregated(
     instance[onward] = np.where(ended.instance >= 0, ended.instance + len(begun.instances), -1)
     failed = begun.failed | {int(onward[k]): reason for k, reason in ended.failed.items()}
     instances: list[Instance] = [*begun.instances, *ended.instances]
-    return Played(workload, whole, instance, failed, instances, max(begun.end_s, ended.end_s))
+    return PlayedService(workload, whole, instance, failed, instances, max(begun.end_s, ended.end_s))

@@ -4,7 +4,7 @@ import numpy as np
 
 from tangram_sim.serving.batching import FIRST_RATIO, SAME_S, BatchingRules
 from tangram_sim.serving.engines import ADMISSION, EXHAUSTION
-from tangram_sim.serving.replica import Floats, Ints, Ledger, Replica
+from tangram_sim.serving.replica import Floats, Ints, ReplicaPlayer, RequestLedger
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.workload import Workload
 
@@ -12,7 +12,7 @@ from tangram_sim.serving.workload import Workload
 class FastRun:
     """What all fast replicas of one run share: the book of its requests."""
 
-    def __init__(self, workload: Workload, ledger: Ledger) -> None:
+    def __init__(self, workload: Workload, ledger: RequestLedger) -> None:
         from tangram_sim.serving import fast_state as at
 
         self.at, self._ledger = at, ledger
@@ -56,11 +56,11 @@ class FastRun:
             times[:] = self.clock[:, column]
 
 
-class FastReplica(Replica):
-    """See Replica."""
+class FastReplica(ReplicaPlayer):
+    """See ReplicaPlayer."""
 
     def __init__(
-        self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: Ledger, run: FastRun
+        self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: RequestLedger, run: FastRun
     ) -> None:
         super().__init__(rules, table, workload, ledger)
         from tangram_sim.serving import fast_kernels, fast_state
@@ -89,25 +89,25 @@ class FastReplica(Replica):
         )
 
     def push(self, request: int, ready_s: float) -> None:
-        """See Replica."""
+        """See ReplicaPlayer."""
         places = self._places
         self._clock[request, places.READY] = ready_s
         places.append.py_func(self._now.counts, places.PEND_HEAD, self._book, request)
 
     def push_all(self, requests: Ints, ready_s: Floats) -> None:
-        """See Replica."""
+        """See ReplicaPlayer."""
         self._kernels.push_all(self._now, self._book, self._clock, requests, ready_s)
 
     def halt_at(self, time_s: float) -> None:
-        """See Replica."""
+        """See ReplicaPlayer."""
         self._now.times[self._places.HALT] = time_s
 
     def advance(self, until_s: float) -> None:
-        """See Replica."""
+        """See ReplicaPlayer."""
         self._kernels.advance(self._now, self._book, self._clock, until_s)
 
     def unfinished(self) -> list[int]:
-        """See Replica."""
+        """See ReplicaPlayer."""
         places, book, counts = self._places, self._book, self._now.counts
         left = []
         while counts[places.RUN_HEAD] >= 0:
@@ -126,7 +126,7 @@ class FastReplica(Replica):
         return left
 
     def finished_tokens(self, time_s: float) -> int:
-        """See Replica."""
+        """See ReplicaPlayer."""
         counts, places = self._now.counts, self._places
         # Only the last iteration can have ended later than what the replica was advanced to.
         ended = self._now.times[places.NOW] <= time_s + SAME_S
@@ -134,20 +134,20 @@ class FastReplica(Replica):
 
     @property
     def peak_blocks(self) -> int:
-        """See Replica."""
+        """See ReplicaPlayer."""
         return int(self._now.counts[self._places.PEAK])
 
     @property
     def busy_s(self) -> float:
-        """See Replica."""
+        """See ReplicaPlayer."""
         return float(self._now.times[self._places.BUSY])
 
     @property
     def processed_tokens(self) -> int:
-        """See Replica."""
+        """See ReplicaPlayer."""
         return int(self._now.counts[self._places.PROCESSED])
 
     @property
     def events(self) -> int:
-        """See Replica."""
+        """See ReplicaPlayer."""
         return int(self._now.counts[self._places.EVENTS])

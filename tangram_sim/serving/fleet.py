@@ -10,7 +10,7 @@ import numpy as np
 
 from tangram_sim.errors import unknown_name
 from tangram_sim.serving.batching import SAME_S, BatchingRules
-from tangram_sim.serving.replica import Ledger, Replica
+from tangram_sim.serving.replica import ReplicaPlayer, RequestLedger
 from tangram_sim.serving.router import Router
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.workload import Ints, Workload
@@ -51,7 +51,7 @@ class Instance:
 
     given: FleetReplica
     presence: Presence
-    player: Replica
+    player: ReplicaPlayer
     unseen: deque[tuple[float, int]] = field(default_factory=deque)  # sent, but not yet known to the router
     sent_tokens: int = 0  # known to the router
 
@@ -66,11 +66,11 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedService:
     """A run: the ledger, where each request ended (-1: nowhere), why some failed, the last finish."""
 
     workload: Workload
-    ledger: Ledger
+    ledger: RequestLedger
     instance: Ints
     failed: dict[int, str]
     instances: list[Instance]
@@ -85,27 +85,27 @@ def play(
     engine: str = FAST,
     on_loss: str = RESUME,
     lag_s: float = 0.0,
-    ledger: Ledger | None = None,
-) -> Played:
+    ledger: RequestLedger | None = None,
+) -> PlayedService:
     """Play the workload on the fleet.
 
     `ledger` may hold requests that are under way already (their first tokens from elsewhere). An instance
     that goes loses what runs on it: with `on_loss` resume the router sends it on, tokens delivered stay
     delivered and their KV is computed again; with fail it has failed. The router sees loads of `lag_s` ago.
     """
-    book = Ledger.empty(len(workload)) if ledger is None else ledger
+    book = RequestLedger.empty(len(workload)) if ledger is None else ledger
     players, write = _players(engine, workload, book)
     instances = [Instance(given, presence, players(given)) for given in fleet for presence in given.presences]
     run = _Run(workload, router, on_loss, lag_s, book, instances)
     run.play()
     write()
     ends = book.finish_s[~np.isnan(book.finish_s)]
-    return Played(workload, book, run.instance, run.failed, instances, float(ends.max(initial=0.0)))
+    return PlayedService(workload, book, run.instance, run.failed, instances, float(ends.max(initial=0.0)))
 
 
 def _players(
-    engine: str, workload: Workload, ledger: Ledger
-) -> tuple[Callable[[FleetReplica], Replica], Callable[[], None]]:
+    engine: str, workload: Workload, ledger: RequestLedger
+) -> tuple[Callable[[FleetReplica], ReplicaPlayer], Callable[[], None]]:
     """What makes the player of a replica, and what completes the ledger at the end."""
     if engine == REFERENCE:
         from tangram_sim.serving.reference import ReferenceReplica
@@ -128,7 +128,7 @@ class _Run:
         router: Router,
         on_loss: str,
         lag_s: float,
-        ledger: Ledger,
+        ledger: RequestLedger,
         instances: list[Instance],
     ) -> None:
         self.workload, self.router, self.on_loss, self.lag_s = workload, router, on_loss, lag_s

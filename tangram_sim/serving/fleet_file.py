@@ -106,7 +106,7 @@ class FleetIn(_Part):
 
 
 @dataclass(frozen=True)
-class Fleet:
+class ServiceFleet:
     """Replicas by role, the link between prefill and decode, the shares of a plan, and what was assumed."""
 
     replicas: tuple[FleetReplica, ...]
@@ -123,7 +123,7 @@ class Fleet:
         """All replicas, prefill first."""
         return (*self.replicas, *self.prefill, *self.decode)
 
-    def under(self, available: Mapping[str, Steps]) -> "Fleet":
+    def under(self, available: Mapping[str, Steps]) -> "ServiceFleet":
         """The same with instances that are there only while there are GPUs for them."""
         return replace(
             self,
@@ -133,7 +133,7 @@ class Fleet:
         )
 
 
-def load_fleet(path: Path, hwdb: Hwdb) -> Fleet:
+def load_fleet(path: Path, hwdb: Hwdb) -> ServiceFleet:
     """The fleet in a YAML or JSON file; of a plan that `serve plan` wrote, its key `fleet`."""
     data = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
     if isinstance(data, dict) and isinstance(data.get("fleet"), dict):
@@ -141,7 +141,7 @@ def load_fleet(path: Path, hwdb: Hwdb) -> Fleet:
     return read_fleet(data, hwdb, str(path))
 
 
-def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> Fleet:
+def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
     """The fleet in a mapping. Raises BadInputError, InfeasibleError where a replica does not fit its GPUs."""
     if not isinstance(data, dict):
         raise BadInputError(f"{source}: a fleet is a mapping with `model` and `replicas`")
@@ -175,7 +175,7 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> Fleet:
             f"{source}: replicas for both beside some for prefill and decode; use one or the other"
         )
     link = build.link() if by_role["prefill"] else None
-    return Fleet(
+    return ServiceFleet(
         tuple(by_role["both"]),
         tuple(by_role["prefill"]),
         tuple(by_role["decode"]),
@@ -375,7 +375,7 @@ def linear_table(
 def speculative(table: StepTable, tokens: float) -> StepTable:
     """The table of an engine whose iterations of pure decode yield `tokens` for each request on average.
 
-    Played as iterations of one token that take the `tokens`-th part of the time.
+    PlayedService as iterations of one token that take the `tokens`-th part of the time.
     """
     return replace(
         table,

@@ -5,7 +5,7 @@ from math import inf
 
 import numpy as np
 
-from tangram_sim.serving.fleet import Played
+from tangram_sim.serving.fleet import PlayedService
 from tangram_sim.serving.workload import Floats
 
 _SECONDS_AN_HOUR = 3600.0
@@ -37,10 +37,10 @@ def spread(seconds: Floats) -> Spread:
     return Spread(float(seconds.mean()), float(p50), float(p90), float(p99))
 
 
-class Outcome:
+class ServiceOutcome:
     """Figures of one run; a request counts as served when its last token was delivered."""
 
-    def __init__(self, played: Played) -> None:
+    def __init__(self, played: PlayedService) -> None:
         self.played = played
         self.served = np.flatnonzero(~np.isnan(played.ledger.finish_s))
         work, ledger = played.workload, played.ledger

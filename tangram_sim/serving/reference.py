@@ -17,7 +17,7 @@ from tangram_sim.serving.batching import (
     BatchingRules,
 )
 from tangram_sim.serving.prefix_cache import PrefixCache
-from tangram_sim.serving.replica import Ledger, Replica
+from tangram_sim.serving.replica import ReplicaPlayer, RequestLedger
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.workload import Workload
 
@@ -37,10 +37,12 @@ class _Admitted:
     chunk: int = 0  # prompt tokens worked on in this iteration
 
 
-class ReferenceReplica(Replica):
-    """See Replica."""
+class ReferenceReplica(ReplicaPlayer):
+    """See ReplicaPlayer."""
 
-    def __init__(self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: Ledger) -> None:
+    def __init__(
+        self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: RequestLedger
+    ) -> None:
         super().__init__(rules, table, workload, ledger)
         self.now_s, self.halt_s, self.ratio = 0.0, float("inf"), FIRST_RATIO
         self.pending: deque[tuple[int, float]] = deque()
@@ -51,15 +53,15 @@ class ReferenceReplica(Replica):
         self._left: list[tuple[float, int]] = []  # when requests were through, and their tokens
 
     def push(self, request: int, ready_s: float) -> None:
-        """See Replica."""
+        """See ReplicaPlayer."""
         self.pending.append((request, ready_s))
 
     def halt_at(self, time_s: float) -> None:
-        """See Replica."""
+        """See ReplicaPlayer."""
         self.halt_s = time_s
 
     def advance(self, until_s: float) -> None:
-        """See Replica."""
+        """See ReplicaPlayer."""
         until_s = min(until_s, self.halt_s)
         while True:
             while self.pending and self.pending[0][1] <= self.now_s + SAME_S:
@@ -299,7 +301,7 @@ class ReferenceReplica(Replica):
     # What a fleet asks
 
     def unfinished(self) -> list[int]:
-        """See Replica."""
+        """See ReplicaPlayer."""
         for one in self.running:
             self._lose(one)
         for number in [*self.waiting, *(number for number, _ in self.pending)]:
@@ -316,25 +318,25 @@ class ReferenceReplica(Replica):
         return left
 
     def finished_tokens(self, time_s: float) -> int:
-        """See Replica."""
+        """See ReplicaPlayer."""
         return sum(tokens for left_s, tokens in self._left if left_s <= time_s + SAME_S)
 
     @property
     def peak_blocks(self) -> int:
-        """See Replica."""
+        """See ReplicaPlayer."""
         return self._peak
 
     @property
     def busy_s(self) -> float:
-        """See Replica."""
+        """See ReplicaPlayer."""
         return self._busy_s
 
     @property
     def processed_tokens(self) -> int:
-        """See Replica."""
+        """See ReplicaPlayer."""
         return self._processed
 
     @property
     def events(self) -> int:
-        """See Replica."""
+        """See ReplicaPlayer."""
         return self._events

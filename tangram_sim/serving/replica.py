@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Ledger:
+class RequestLedger:
     """What became of every request so far, by its number in the workload; times are nan until they come.
 
     `generated` are output tokens delivered, `imported` says that the KV of all but the last of them and of
@@ -33,27 +33,29 @@ class Ledger:
     wasted: Ints
 
     @classmethod
-    def empty(cls, count: int) -> "Ledger":
+    def empty(cls, count: int) -> "RequestLedger":
         """Nothing has happened yet."""
         never, none = np.full((3, count), np.nan), np.zeros((4, count), dtype=np.int64)
         return cls(
             never[0], never[1], never[2], none[0], np.zeros(count, np.bool_), none[1], none[2], none[3]
         )
 
-    def of(self, requests: Ints) -> "Ledger":
+    def of(self, requests: Ints) -> "RequestLedger":
         """A copy for some of the requests, numbered from 0 in their order."""
-        return Ledger(*(getattr(self, one.name)[requests] for one in fields(self)))
+        return RequestLedger(*(getattr(self, one.name)[requests] for one in fields(self)))
 
-    def enter(self, requests: Ints, other: "Ledger") -> None:
+    def enter(self, requests: Ints, other: "RequestLedger") -> None:
         """Take over what became of some of the requests elsewhere, from a ledger that numbers them from 0."""
         for one in fields(self):
             getattr(self, one.name)[requests] = getattr(other, one.name)
 
 
-class Replica(ABC):
+class ReplicaPlayer(ABC):
     """One replica playing requests on a clock of its own; a fleet pushes requests and advances it."""
 
-    def __init__(self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: Ledger) -> None:
+    def __init__(
+        self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: RequestLedger
+    ) -> None:
         self.rules, self.table, self.workload, self.ledger = rules, table, workload, ledger
 
     @abstractmethod

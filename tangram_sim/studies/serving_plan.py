@@ -96,7 +96,9 @@ class ServePlanDocument(Document):
         None, description="90 % interval where throughputs are predicted"
     )
     types: list[PlannedTypeDocument] = Field([], description="of a plan of a model: its types of request")
-    replay: PlayedPlanDocument | None = Field(None, description="of a plan of a model: the simulator's verdict")
+    replay: PlayedPlanDocument | None = Field(
+        None, description="of a plan of a model: the simulator's verdict"
+    )
     fleet: dict[str, Any] | None = Field(None, description="of a plan of a model: for `serve simulate`")
     assumptions: dict[str, Any] = Field({})
     notes: list[str] = Field([])

@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import Field
 
 from tangram_sim.serving.disaggregated import play_disaggregated
-from tangram_sim.serving.fleet import FAST, RESUME, Played, play
-from tangram_sim.serving.fleet_file import Fleet
-from tangram_sim.serving.outcome import Outcome, Slo, spread
+from tangram_sim.serving.fleet import FAST, RESUME, PlayedService, play
+from tangram_sim.serving.fleet_file import ServiceFleet
+from tangram_sim.serving.outcome import ServiceOutcome, Slo, spread
 from tangram_sim.serving.router import Router, named_router
 from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
@@ -110,7 +110,7 @@ class ServeSimulationDocument(Document):
 
 
 def simulate_service(
-    fleet: Fleet,
+    fleet: ServiceFleet,
     workload: Workload,
     *,
     router: str = "round_robin",
@@ -120,7 +120,7 @@ def simulate_service(
     slo: Slo | None = None,
     seed: int = 0,
     types: Ints | None = None,
-) -> tuple[ServeSimulationDocument, Played]:
+) -> tuple[ServeSimulationDocument, PlayedService]:
     """Play `workload` on `fleet`; `types` of requests are those of the fleet's shares (router weighted)."""
     begun = time.process_time()
     if types is None:
@@ -167,9 +167,9 @@ def nearest_types(workload: Workload, types: Sequence[tuple[float, float]]) -> I
     return np.asarray(np.argmin(away, axis=1), dtype=np.int64)
 
 
-def describe_run(played: Played, engine: str, router: str, slo: Slo) -> ServeSimulationDocument:
+def describe_run(played: PlayedService, engine: str, router: str, slo: Slo) -> ServeSimulationDocument:
     """The figures of a run."""
-    outcome, work, ledger = Outcome(played), played.workload, played.ledger
+    outcome, work, ledger = ServiceOutcome(played), played.workload, played.ledger
     served, arrived = outcome.served, len(work)
     output = int(work.output_tokens[served].sum())
     late = (outcome.ttft_s > slo.ttft_s) | (outcome.several & (outcome.tpot_s > slo.tpot_s))
@@ -227,7 +227,7 @@ def describe_run(played: Played, engine: str, router: str, slo: Slo) -> ServeSim
     )
 
 
-def _instance(outcome: Outcome, place: int, capacity: int, peak: int) -> InstanceDocument:
+def _instance(outcome: ServiceOutcome, place: int, capacity: int, peak: int) -> InstanceDocument:
     played = outcome.played
     one, up_s = played.instances[place], outcome.up_s(place)
     mine = outcome.served[played.instance[outcome.served] == place]
@@ -243,7 +243,7 @@ def _instance(outcome: Outcome, place: int, capacity: int, peak: int) -> Instanc
     )
 
 
-def _overload(outcome: Outcome) -> tuple[list[str], bool]:
+def _overload(outcome: ServiceOutcome) -> tuple[list[str], bool]:
     """Whether requests came faster than they were finished, in words with numbers."""
     work = outcome.played.workload
     if work.span_s <= 0 or len(outcome.served) < 20:

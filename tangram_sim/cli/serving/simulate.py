@@ -10,7 +10,7 @@ from tangram_sim.cli.serving import workload_options as asked
 from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
-    from tangram_sim.serving.fleet import Played
+    from tangram_sim.serving.fleet import PlayedService
     from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 
 FleetFile = Annotated[
@@ -98,7 +98,7 @@ def command(
         print_line(f"{len(work):,} requests written to {requests_out}")
 
 
-def requests_text(played: "Played") -> str:
+def requests_text(played: "PlayedService") -> str:
     """One CSV row per request; times and replica are empty where it was not served."""
     import csv
     import io

@@ -8,7 +8,7 @@ import numpy as np
 from tangram_sim.serving.batching import BatchingRules
 from tangram_sim.serving.fast import FastReplica, FastRun
 from tangram_sim.serving.reference import ReferenceReplica
-from tangram_sim.serving.replica import Ledger, Replica
+from tangram_sim.serving.replica import ReplicaPlayer, RequestLedger
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.workload import Workload
 
@@ -89,17 +89,17 @@ def random_case(seed: int) -> Case:
 
 @dataclass(frozen=True)
 class Ran:
-    ledger: Ledger
-    replica: Replica
+    ledger: RequestLedger
+    replica: ReplicaPlayer
     left: list[int]
     finished_tokens: list[int]
 
 
 def run(case: Case, *, fast: bool) -> Ran:
-    work, ledger = case.workload, Ledger.empty(len(case.workload))
+    work, ledger = case.workload, RequestLedger.empty(len(case.workload))
     ledger.imported[:] = case.imported
     ledger.generated[:] = case.imported
-    replica: Replica
+    replica: ReplicaPlayer
     shared = FastRun(work, ledger)
     if fast:
         replica = FastReplica(case.rules, case.table, work, ledger, shared)
@@ -125,7 +125,7 @@ def run(case: Case, *, fast: bool) -> Ran:
 def assert_same(case: Case) -> None:
     """Both players: the same finishes in the same order, the same counts, times within 1e-9."""
     slow, fast = run(case, fast=False), run(case, fast=True)
-    for one in fields(Ledger):
+    for one in fields(RequestLedger):
         mine, other = getattr(fast.ledger, one.name), getattr(slow.ledger, one.name)
         if mine.dtype == np.float64:
             np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9, err_msg=one.name)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tangram_sim.serving.batching import BatchingRules
-from tangram_sim.serving.fleet import FAST, REFERENCE, FleetReplica, Played, play
+from tangram_sim.serving.fleet import FAST, REFERENCE, FleetReplica, PlayedService, play
 from tangram_sim.serving.fleet_file import linear_table
-from tangram_sim.serving.outcome import Outcome, Slo
+from tangram_sim.serving.outcome import ServiceOutcome, Slo
 from tangram_sim.serving.router import RoundRobin
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.synthetic import arrivals
@@ -61,7 +61,7 @@ WIDE = BatchingRules(10**6, 4096, 16, 10**7, True, "whole_prompt", "recompute", 
 
 def played(
     table: StepTable, rules: BatchingRules, work: Workload, replicas: int = 1, engine: str = FAST
-) -> Played:
+) -> PlayedService:
     fleet = [FleetReplica(f"r{k}", rules, table) for k in range(replicas)]
     return play(fleet, work, RoundRobin(), engine=engine)
 
@@ -70,7 +70,7 @@ def played(
 def test_one_seat_is_the_queue_m_d_1(load: float, count: int) -> None:
     """Outputs of one token, one seat: mean wait rho D / (2 (1 - rho)) (Pollaczek and Khinchine)."""
     work = plain(arrivals(count, load, seed=3), np.full(count, 10), np.ones(count))
-    waits = Outcome(played(linear_table(1, step_s=1.0), replace(WIDE, seats=1), work)).queue_s
+    waits = ServiceOutcome(played(linear_table(1, step_s=1.0), replace(WIDE, seats=1), work)).queue_s
     assert waits.mean() == pytest.approx(load / (2 * (1 - load)), rel=0.02)
     # Lindley's recursion, W' = max(0, W + 1 - gap), unrolled.
     drift = np.concatenate([[0.0], np.cumsum(1.0 - np.diff(work.arrival_s))])
@@ -82,7 +82,7 @@ def test_constant_steps_and_endless_seats_are_the_queue_m_g_infinity() -> None:
     count, rate, step = 40_000, 50.0, 1e-3
     outputs = np.random.default_rng(5).geometric(1 / 100, count)
     work = plain(arrivals(count, rate, seed=4), np.ones(count), outputs)
-    outcome = Outcome(played(linear_table(4096, step_s=step), WIDE, work))
+    outcome = ServiceOutcome(played(linear_table(4096, step_s=step), WIDE, work))
     assert outcome.e2e_s.mean() == pytest.approx(step * (outputs.mean() + 0.5), rel=0.02)
     area, sojourn = outcome.little()
     assert area == pytest.approx(sojourn, rel=1e-9)
@@ -94,7 +94,7 @@ def test_saturated_throughput_is_the_closed_form() -> None:
     seats, count, inputs, outputs = 8, 800, 100, 50
     table = linear_table(seats, step_s=0.01, decode_s=1e-3, context_s=1e-6, prompt_s=1e-4)
     work = plain(np.zeros(count), np.full(count, inputs), np.full(count, outputs))
-    got = Outcome(played(table, replace(WIDE, seats=seats), work)).duration_s
+    got = ServiceOutcome(played(table, replace(WIDE, seats=seats), work)).duration_s
     contexts = sum(seats * (inputs + 1 + k) for k in range(outputs - 1))
     batch = (outputs - 1) * (0.01 + seats * 1e-3) + 1e-6 * contexts + 0.01 + seats * inputs * 1e-4
     assert got == pytest.approx(count / seats * batch, rel=0.01)
@@ -137,7 +137,7 @@ def test_a_faster_replica_finishes_no_later_without_preemption() -> None:
 
 def test_good_requests_keep_both_limits() -> None:
     work = plain(np.array([0.0, 0.0]), np.array([10, 10]), np.array([1, 100]))
-    outcome = Outcome(played(linear_table(4, step_s=0.1), replace(WIDE, seats=4), work))
+    outcome = ServiceOutcome(played(linear_table(4, step_s=0.1), replace(WIDE, seats=4), work))
     assert outcome.good(Slo()) == 2
     assert outcome.good(Slo(tpot_s=0.05)) == 1  # of the request with one token nothing is asked
     assert outcome.good(Slo(ttft_s=0.05)) == 0
