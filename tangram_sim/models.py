@@ -256,6 +256,11 @@ class Model:
         return self.parameters - idle
 
 
+def has_experts(model: Model) -> bool:
+    """Whether a model is a mixture of experts."""
+    return any(isinstance(block.feed_forward, Experts) for block in model.blocks)
+
+
 def lora_parameters(model: Model, rank: int) -> int:
     """Elements of LoRA adapters of `rank` on every attention projection of every block.
 

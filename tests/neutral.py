@@ -12,9 +12,11 @@ ROWS = """gpu,dtype,kernel,stack,parameter,value,sigma,n,source
 *,*,stack,generic,data_exposed,1,0.3,0,assumed
 *,*,dispatch,generic,seconds,5e-6,2e-6,0,assumed
 *,*,stack,generic,residual,0.4,0,0,assumed
-*,*,stack,generic,residual_unmeasured,0.6,0,0,assumed
+*,*,stack,generic,residual_unmeasured,0.447,0,0,assumed
 *,*,stack,calibrated,residual,0.4,0,0,assumed
-*,*,stack,calibrated,residual_unmeasured,0.6,0,0,assumed
+*,*,stack,calibrated-elsewhere,residual,0.4,0,0,assumed
+*,*,stack,sister,residual,0.4,0,0,assumed
+*,*,stack,generic,residual_mixture,0,0,0,assumed
 *,*,stack,generic,residual_plan,0.1,0,0,assumed
 """
 

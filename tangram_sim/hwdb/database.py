@@ -12,9 +12,9 @@ from tangram_sim.errors import unknown_name
 from tangram_sim.hwdb.collectives import NO_TREES, CollectiveParameters, CollectiveTable
 from tangram_sim.hwdb.efficiency import (
     ASSUMED,
-    CALIBRATED,
     DTYPES,
     INHERITED,
+    NOVELTY_STACKS,
     Efficiency,
     EfficiencyTable,
     Estimate,
@@ -199,7 +199,7 @@ class Hwdb:
     def stack_names(self) -> tuple[str, ...]:
         """Software stacks that have efficiency rows, `generic` first."""
         rows = self._tables.efficiency.rows
-        named = {row["stack"] for _, row in rows} - {CALIBRATED, "generic"}
+        named = {row["stack"] for _, row in rows} - set(NOVELTY_STACKS)
         return ("generic", *sorted(named))
 
     def efficiency_row(self, kernel: str, parameter: str, gpus: Sequence[str], dtype: str, stack: str) -> Row:

@@ -6,8 +6,9 @@ every stack. The most specific row wins, first by gpu, then by dtype, then by st
 (kernels `stack` and `dispatch`) first by stack, so that nobody's own runs speak for another stack.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import hypot
 from typing import NamedTuple
 
 from tangram_sim.clusters import Gpu, Link
@@ -31,12 +32,22 @@ class Estimate(NamedTuple):
 class Residuals:
     """What predictions are off by beyond their parameters' errors: standard deviations of log errors."""
 
-    step: float  # of a step, whole
+    step: float  # of a step, whole, of a dense model
+    mixture: float  # what a mixture of experts adds to it
     plan: float  # the part of it that two plans of one stack and GPU kind do not share
     memory: float  # of a peak
     prior_share: float  # of the parameters' own errors that is left after calibrating to runs of one's own
-    stack_known: bool  # the stack has rows of its own
+    novelty: int  # entry of NOVELTY_STACKS
     gpu_measured: bool
+
+    @property
+    def stack_known(self) -> bool:
+        """Whether the stack has fitted rows of its own."""
+        return self.novelty < NOVELTY_STACKS.index(SISTER)
+
+    def of(self, mixture: bool) -> "Residuals":
+        """The same for a dense model, or for a mixture of experts."""
+        return replace(self, step=hypot(self.step, self.mixture), mixture=0.0) if mixture else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +106,16 @@ PARAMETERS: Mapping[tuple[str, str], _Parameter] = {
 # What rows say about errors; no prediction depends on them, only its interval.
 RESIDUALS: Mapping[tuple[str, str], _Parameter] = {
     ("stack", "residual"): _Parameter("step", 0.0, 3.0, "max"),
-    ("stack", "residual_unmeasured"): _Parameter("step", 0.0, 3.0, "max"),  # GPU kinds without own tables
+    ("stack", "residual_unmeasured"): _Parameter("unmeasured", 0.0, 3.0, "max"),  # kinds without tables
+    ("stack", "residual_mixture"): _Parameter("mixture", 0.0, 3.0, "max"),
     ("stack", "residual_plan"): _Parameter("plan", 0.0, 3.0, "max"),
     ("stack", "prior_share"): _Parameter("prior_share", 0.0, 1.0, "max"),
     ("memory", "residual"): _Parameter("memory", 0.0, 3.0, "max"),
 }
-CALIBRATED = "calibrated"  # in column stack of rows of RESIDUALS: every stack with fitted rows of its own
+# In column stack of rows of RESIDUALS: stacks with fitted rows of their own on that generation of GPUs, those
+# fitted on other generations, those whose lineage was fitted. `generic` is what is known of none.
+CALIBRATED, ELSEWHERE, SISTER = "calibrated", "calibrated-elsewhere", "sister"
+NOVELTY_STACKS = (CALIBRATED, ELSEWHERE, SISTER, "generic")
 _SOFTWARE = ("stack", "dispatch")
 _GPU_PARAMETERS = {key: known for key, known in PARAMETERS.items() if key[0] != "link"}
 
@@ -183,40 +198,52 @@ class EfficiencyTable:
         best = {id(row) for row in self._best.values()}
         return tuple((layer, row) for layer, row in self.rows if id(row) in best)
 
-    def knows_stack(self, stack: str) -> bool:
-        """Whether a stack has rows of its own that were fitted to something."""
-        return stack != "generic" and any(
-            row["stack"] == stack and kernel in _SOFTWARE and row["source"] != ASSUMED
-            for (kernel, _, _, _, _), row in self._best.items()
-        )
+    def novelty(self, members: Sequence[tuple[str, ...]], dtype: str, stack: str) -> int:
+        """Entry of NOVELTY_STACKS of a stack on GPUs, each given by its entries of column gpu."""
+        if stack == "generic":
+            return len(NOVELTY_STACKS) - 1
+        found = 0
+        for member in members:
+            rows = [
+                (place, row)
+                for place in member
+                for kind in (dtype, "*")
+                if (row := self._best.get(("stack", "time_scale", place, kind, stack))) is not None
+            ]
+            own = [place for place, row in rows if not row["source"].startswith((ASSUMED, INHERITED))]
+            here = 0 if set(own) - {"*"} else 1 if own else 2 if rows else 3
+            found = max(found, here)
+        return found
 
     def of_residuals(
         self, gpu: Gpu, dtype: str, stack: str, architectures: Mapping[str, str]
     ) -> tuple[Residuals, list[Row]]:
         """What is known of the errors of predictions for a GPU under a stack, and the rows it rests on.
 
-        A row of the stack's own counts first, then what stacks with fitted rows have in common, then
-        `generic`: what to expect of a stack never seen.
+        A row of the stack's own counts first, then what stacks as well known have in common, then `generic`:
+        what to expect of a stack never seen.
         """
         members = [
             (name, f"arch:{architectures.get(name, gpu.architecture)}", "*") for name in gpu.name.split("+")
         ]
-        known = self.knows_stack(stack)
+        novelty = self.novelty(members, dtype, stack)
         figures: dict[str, float] = {}
         used = []
         for (kernel, parameter), figure in RESIDUALS.items():
-            if figure.attribute == "step" and (parameter == "residual") != gpu.measured:
+            if parameter == "residual_unmeasured" and gpu.measured:
+                figures[figure.attribute] = 0.0
                 continue
             rows = []
             for member in members:
                 row = self.find(kernel, parameter, member, dtype, stack)
-                if known and row["stack"] == "generic" and kernel in _SOFTWARE:
-                    row = self.find(kernel, parameter, member, dtype, CALIBRATED)
+                if row["stack"] == "generic" and kernel in _SOFTWARE:
+                    row = self.find(kernel, parameter, member, dtype, NOVELTY_STACKS[novelty])
                 rows.append(row)
             worst = max(rows, key=lambda candidate: candidate.number("value"))
             figures[figure.attribute] = worst.number("value")
             used.append(worst)
-        return Residuals(**figures, stack_known=known, gpu_measured=gpu.measured), used
+        figures["step"] = hypot(figures["step"], figures.pop("unmeasured"))
+        return Residuals(**figures, novelty=novelty, gpu_measured=gpu.measured), used
 
     def of_link(self, link: Link) -> tuple[Estimate, Row]:
         """The fraction of a link's bandwidth that collectives reach, and the row it rests on."""

@@ -197,7 +197,8 @@ class Estimator:
         gpus = [rank for ranks in batch.stages for rank in ranks]
         peak_flop = sum(self._kinds[rank].peak_flop_per_s(job.recipe.gemm_dtype) for rank in gpus)
         flop = model_flop(self.model, job, stages[0].pricer.setting.island.gpu, self.hwdb)
-        residual = worst_residual([stage.pricer.setting.island.gpu for stage in stages], job, self.hwdb)
+        kinds = [stage.pricer.setting.island.gpu for stage in stages]
+        residual = worst_residual(kinds, job, self.model, self.hwdb)
         high = np.exp(Z90 * residual.memory)
         return [
             Estimate(
@@ -267,4 +268,4 @@ class Estimator:
         path = PathSeconds.of(slots, depth, chunks)
         totals = step_factors(path, kinds, chunks, ClassShares(), roads(batch.stages, self.placement))
         gpus = [kind.pricer.setting.island.gpu for kind in kinds]
-        return sigmas(totals, seconds, worst_residual(gpus, batch.job, self.hwdb))
+        return sigmas(totals, seconds, worst_residual(gpus, batch.job, self.model, self.hwdb))

@@ -14,6 +14,7 @@ from tangram_sim.clusters import Gpu
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import Residuals
+from tangram_sim.models import Model, has_experts
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.sim.fast import path_totals
 from tangram_sim.sim.timeline import Timeline
@@ -112,7 +113,8 @@ def uncertainty(
         roads([stage.ranks for stage in stages], lowering.placement),
     )
     job, hwdb = lowering.prices.job, lowering.prices.hwdb
-    residual = worst_residual([kind.pricer.setting.island.gpu for kind in kinds], job, hwdb)
+    gpus = [kind.pricer.setting.island.gpu for kind in kinds]
+    residual = worst_residual(gpus, job, lowering.prices.model, hwdb)
     seconds = float(slots.sum())
     return Uncertainty(
         seconds, {name: float(value[0]) for name, value in totals.seconds.items()}, totals.sigma, residual
@@ -154,10 +156,10 @@ def roads(stages: Sequence[tuple[int, ...]], placement: Placement) -> dict[int, 
     return found
 
 
-def worst_residual(gpus: Sequence[Gpu], job: Job, hwdb: Hwdb) -> Residuals:
-    """What is known of the errors of a job on some GPU kinds: the least known one's."""
-    kinds = dict.fromkeys(gpus)
-    found = [hwdb.residuals(gpu, job.recipe.gemm_dtype, job.stack) for gpu in kinds]
+def worst_residual(gpus: Sequence[Gpu], job: Job, model: Model, hwdb: Hwdb) -> Residuals:
+    """What is known of the errors of a model's job on some GPU kinds: the least known one's."""
+    kinds, mixture = dict.fromkeys(gpus), has_experts(model)
+    found = [hwdb.residuals(gpu, job.recipe.gemm_dtype, job.stack).of(mixture) for gpu in kinds]
     return max(found, key=lambda one: (one.step, one.memory))
 
 

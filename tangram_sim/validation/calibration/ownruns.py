@@ -18,7 +18,6 @@ import numpy as np
 from tangram_sim.hwdb import Hwdb, Row
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.validation.calibration.plausible import LIMIT, implausible
-from tangram_sim.validation.calibration.surfaces import settled
 from tangram_sim.validation.published.predict import Prediction, Predictor
 from tangram_sim.validation.published.reading import Run
 from tangram_sim.validation.published.table import Problem
@@ -117,7 +116,7 @@ def calibrate_predictions(
     text = overlay_text(lines)
     database = hwdb.with_efficiency(_rows(lines))
     predictor = Predictor(database)
-    both = [(one, predictor.predict(settled(one))) for one in measured]
+    both = [(one, predictor.predict(one.run)) for one in measured]
     pairs = [(one, again) for one, again in both if isinstance(again, Prediction)]
     return Calibrated(
         shifts,
@@ -143,7 +142,7 @@ def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:
     # Between plans lies half of the doubt's variance at most: rows of the user's own are to be believed.
     spread = max(min(hwdb.residuals(gpu, key.dtype, key.stack).plan, total / math.sqrt(2.0)), 0.01)
     prior = math.sqrt(max(total**2 - spread**2, 0.02**2))
-    runs = [settled(one) for one in group]
+    runs = [one.run for one in group]
     target = np.log([one.run.measured.step_s for one in group])
     free = len(group) >= HOST_ROWS
     width = np.array([prior, HOST_SIGMA if free else 1e-6])
@@ -266,7 +265,8 @@ def overlay_rows(shifts: Sequence[Shift], hwdb: Hwdb) -> list[tuple[str, ...]]:
         lines += _parameter_rows(shift.key, shift.log_scale, shift.log_host, hwdb, None, shift.n)
         for parameter, value in (
             ("residual", shift.residual),
-            ("residual_unmeasured", shift.residual),
+            ("residual_unmeasured", 0.0),
+            ("residual_mixture", 0.0),
             ("residual_plan", shift.spread),
             ("prior_share", shift.prior_share),
         ):
@@ -345,11 +345,11 @@ def score_few_rows(
         for draw in range(min(draws, len(ordered) // rows)):
             picked = ordered[draw * rows : (draw + 1) * rows]
             rest = ordered[: draw * rows] + ordered[(draw + 1) * rows :]
-            again = [predictor.predict(settled(one)) for one in picked]
+            again = [predictor.predict(one.run) for one in picked]
             made = calibrate_predictions([one for one in again if isinstance(one, Prediction)], hwdb)
             scorer = Predictor(made.hwdb)
             for one in rest:
-                after = scorer.predict(settled(one))
+                after = scorer.predict(one.run)
                 if isinstance(after, Prediction) and after.error is not None:
                     apes.append(abs(after.error))
                     inside.append(after.step_s_low <= after.run.measured.step_s <= after.step_s_high)

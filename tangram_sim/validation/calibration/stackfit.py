@@ -1,21 +1,25 @@
-"""Fits the few parameters of software stacks to measured steps, and says how well they do on runs left out.
+"""Fits the few parameters of software stacks to measured steps: generic, lineage, stack, GPU generation.
 
 The loss is Cauchy's of the log error, every source the same weight, plus a prior in which each logarithm is
-normal: what the runs do not determine stays where the prior has it. A stack's prior is the generic fit,
-whose own prior is the assumed row of the database. Cauchy's loss because whole sources can be outliers, which
-under Huber's would drag the generic stack along.
+normal: what the runs do not determine stays where the prior has it. A stack's prior is its lineage's fit,
+whose prior is the generic one, whose prior is the assumed row of the database; beside its five parameters a
+stack has one factor on its time scale for each GPU generation that it was seen on, around 1. Where a stack
+was seen in one source, what is special to that source's machine goes mostly there, and does not follow the
+stack to other GPUs. Cauchy's loss because whole sources can be outliers, which under Huber's would drag the
+generic stack along.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tangram_sim.opgraph import FloatArray
-from tangram_sim.validation.calibration.surfaces import Parameters, Surface
-from tangram_sim.validation.published.stacks import DEEPSPEED, GENERIC
+from tangram_sim.validation.calibration.novelty import novelty
+from tangram_sim.validation.calibration.surfaces import Mixtures, Parameters
+from tangram_sim.validation.published.stacks import DEEPSPEED, GENERIC, LINEAGES, lineage
 
 Mask = NDArray[np.bool_]
 Names = NDArray[np.str_]
@@ -24,14 +28,19 @@ WIDTH = 0.1  # log errors well above this hardly pull
 ROWS = 10.0  # independent rows that a source is taken for, however many it has
 # 0.35 ms for the 14 launches of a block forward, about what eager PyTorch takes.
 ASSUMED = Parameters(dispatch_s=25e-6)
-# Standard deviations of the logarithms of the parameters: of generic around the assumed, and of
-# stacks around generic: less free where what was seen elsewhere is the better guess.
+# Standard deviations of the logarithms of the parameters: of generic around the assumed, of lineages around
+# generic and of stacks around their lineage: less free where what was seen elsewhere is the better guess.
 LOOSE = Parameters(0.15, 0.2, 0.8, 0.2, 0.3)
-TIGHT = Parameters(0.3, 0.3, 0.4, 0.35, 0.5)
+KIN = Parameters(0.1, 0.2, 0.4, 0.25, 0.35)
+TIGHT = Parameters(0.1, 0.2, 0.4, 0.25, 0.35)
+GENERATION = 0.15  # the same of a generation's factor under a stack,
+SHARED_GENERATION = 0.05  # and under all stacks together
 STARTS = (5e-6, 20e-6, 60e-6)  # dispatch: host-bound and device-bound optima can both be local ones
 DISPATCH_AXIS = Parameters._fields.index("dispatch_s")
 LOWEST = Parameters(0.5, 0.3, 1e-6, 0.1, 0.1)
 HIGHEST = Parameters(2.5, 3.0, 200e-6, 4.0, 4.0)
+STEP = 0.02  # of logarithms, for slopes
+MOST_STEPS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,163 +50,245 @@ class Cases:
     measured: FloatArray  # seconds
     source: Names
     stack: Names
+    generation: Names  # of the GPU: its architecture
     fold: NDArray[np.int64]  # the same for equal configurations
-    surface: Surface
+    surface: Mixtures
 
-
-def fit(
-    surface: Surface,
-    measured: FloatArray,
-    source: Names,
-    prior: Parameters = ASSUMED,
-    sigma: Parameters = LOOSE,
-) -> Parameters:
-    """The most probable parameters of one stack; `prior` itself where there are no runs.
-
-    Deterministic: a compass search on logarithms from three starts.
-    """
-    if not len(measured):
-        return prior
-    loss, found = _loss(surface, measured, source, prior, sigma), []
-    for dispatch in STARTS:
-        start = np.log(prior)
-        start[DISPATCH_AXIS] = math.log(dispatch)
-        found.append(_compass(loss, start))
-    return Parameters(*np.exp(min(found, key=lambda one: one[0])[1]).tolist())
-
-
-def _loss(
-    surface: Surface, measured: FloatArray, source: Names, prior: Parameters, sigma: Parameters
-) -> Callable[[FloatArray], float]:
-    """Minus the log of the probability of logarithms of parameters, [5] -> float."""
-    _, place, counts = np.unique(source, return_inverse=True, return_counts=True)
-    weights = ROWS / counts[place]
-    centre, width, target = np.log(prior), np.asarray(sigma), np.log(measured)
-
-    def loss(at: FloatArray) -> float:
-        error = (np.log(surface.seconds(Parameters(*np.exp(at)))) - target) / WIDTH
-        cauchy = np.log1p(0.5 * error * error)
-        return float(weights @ cauchy + 0.5 * np.sum(((at - centre) / width) ** 2))
-
-    return loss
-
-
-def deviations(
-    surface: Surface,
-    measured: FloatArray,
-    source: Names,
-    prior: Parameters,
-    sigma: Parameters,
-    fitted: Parameters,
-) -> Parameters:
-    """Standard deviations of the logarithms of fitted parameters: how fast the loss rises beside each."""
-    loss, at = _loss(surface, measured, source, prior, sigma), np.log(fitted)
-    found = []
-    for axis, (reach, widest) in enumerate(zip((0.03, 0.1, 0.3, 0.2, 0.2), sigma, strict=True)):
-        aside = np.zeros(len(at))
-        aside[axis] = reach
-        curvature = (loss(at + aside) + loss(at - aside) - 2 * loss(at)) / reach**2
-        found.append(min(1 / math.sqrt(curvature), widest) if curvature > 0 else widest)
-    return Parameters(*found)
-
-
-def _compass(loss: Callable[[FloatArray], float], start: FloatArray) -> tuple[float, FloatArray]:
-    """(least loss, where): steps along axes and the last direction that helped, halved when none does."""
-    lowest, highest = np.log(LOWEST), np.log(HIGHEST)
-    at, best, step = np.clip(start, lowest, highest), math.inf, 0.4
-    best = loss(at)
-    while step > 0.002:
-        before, moved = best, at
-        for axis in range(len(at)):
-            for sign in (1.0, -1.0):
-                trial = at.copy()
-                trial[axis] = np.clip(trial[axis] + sign * step, lowest[axis], highest[axis])
-                value = loss(trial)
-                if value < best - 1e-12:
-                    best, at = value, trial
-                    break
-        trial = np.clip(2 * at - moved, lowest, highest)
-        if best < before and (value := loss(trial)) < best:
-            best, at = value, trial
-        if best >= before:
-            step /= 2
-    return best, at
-
-
-def priors(cases: Cases, use: Mask) -> dict[str, Parameters]:
-    """Where the fit of each stack starts: `generic`, which is every run's, and what the host needs by engine.
-
-    Host time per kernel is seen in few sources, all on DeepSpeed's engine: other stacks do not inherit it.
-    """
-
-    def one(mask: Mask, prior: Parameters, sigma: Parameters) -> Parameters:
-        return fit(cases.surface.take(mask), cases.measured[mask], cases.source[mask], prior, sigma)
-
-    engine = np.isin(cases.stack, DEEPSPEED)
-    everyone = one(use, ASSUMED, LOOSE)
-    generic = everyone._replace(dispatch_s=one(use & ~engine, ASSUMED, LOOSE).dispatch_s)
-    kin = everyone._replace(dispatch_s=one(use & engine, everyone, TIGHT).dispatch_s)
-    found = {GENERIC: generic} | dict.fromkeys(DEEPSPEED, kin)
-    return {stack: found.get(stack, generic) for stack in (*found, *sorted(set(cases.stack[use].tolist())))}
-
-
-def fit_stacks(cases: Cases, use: Mask) -> dict[str, Parameters]:
-    """Parameters of `generic`, of each stack that has runs in use, and of DeepSpeed's kin."""
-    fits = {}
-    for stack, prior in priors(cases, use).items():
-        mask = use & (cases.stack == stack) & (stack != GENERIC)
-        fits[stack] = fit(cases.surface.take(mask), cases.measured[mask], cases.source[mask], prior, TIGHT)
-    return fits
-
-
-def predict(cases: Cases, fits: Mapping[str, Parameters]) -> FloatArray:
-    """Seconds of every run under the fit of its stack, or under `generic`, [N]."""
-    seconds = np.zeros(len(cases.measured))
-    for stack in sorted(set(cases.stack.tolist())):
-        mask = cases.stack == stack
-        seconds[mask] = cases.surface.take(mask).seconds(fits.get(stack, fits[GENERIC]))
-    return seconds
-
-
-def left_out(cases: Cases, groups: NDArray[np.generic]) -> tuple[FloatArray, Mask]:
-    """(seconds, whether the run's stack had other runs to be fitted to), each group left out in turn."""
-    seconds, known = np.zeros(len(cases.measured)), np.zeros(len(cases.measured), bool)
-    for group in np.unique(groups):
-        out = groups == group
-        fits = fit_stacks(cases, ~out)
-        seconds[out] = predict(cases, fits)[out]
-        known[out] = np.isin(cases.stack[out], cases.stack[~out]) & (cases.stack[out] != GENERIC)
-    return seconds, known
+    def take(self, mask: Mask) -> "Cases":
+        """Some of them."""
+        return Cases(
+            self.measured[mask],
+            self.source[mask],
+            self.stack[mask],
+            self.generation[mask],
+            self.fold[mask],
+            self.surface.take(mask),
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
-    """Figures of a set of predictions, as fractions, every source the same weight."""
+class Fit:
+    """Parameters of one stack, factors on its time scale by GPU generation, and their standard errors."""
 
-    macro_median: float  # mean of the sources' medians
-    median_of_medians: float
-    macro_p90: float
-    bias: float  # mean of the sources' median signed errors
-    by_source: Mapping[str, tuple[int, float, float, float]]  # rows, median, p90, bias
+    parameters: Parameters
+    generations: Mapping[str, float] = field(default_factory=dict)  # of others: 1
+    sigma: Parameters = LOOSE  # standard deviations of logarithms
+    scale_sigma: Mapping[str, float] = field(default_factory=dict)  # of time scale x factor, by generation
+    rows: Mapping[str, int] = field(default_factory=dict)  # runs it was fitted to, by generation
+
+    def seconds(self, cases: Cases) -> FloatArray:
+        """Steps of all runs, [N]."""
+        return cases.surface.seconds(self.parameters, self._factors(cases))
+
+    def _factors(self, cases: Cases) -> FloatArray:
+        return np.array([self.generations.get(one, 1.0) for one in cases.generation.tolist()])
+
+    def error_of(self, generation: str) -> float:
+        """Standard deviation of the logarithm of the time scale on GPUs of a generation."""
+        return self.scale_sigma.get(generation, math.hypot(self.sigma.time_scale, GENERATION))
+
+    def doubt(self, cases: Cases) -> FloatArray:
+        """Log standard deviation of each step that the errors of these parameters make, [N]."""
+        slopes = slopes_of(cases.surface, self.parameters, self._factors(cases))
+        scale = np.array([self.error_of(one) for one in cases.generation.tolist()])
+        sigma = np.broadcast_to(np.asarray(self.sigma), slopes.shape).copy()
+        sigma[:, 0] = scale
+        total: FloatArray = np.sqrt(((slopes * sigma) ** 2).sum(axis=1))
+        return total
 
 
-def accuracy(cases: Cases, seconds: FloatArray) -> Accuracy:
-    """How far `seconds` are from what was measured."""
-    by_source = {}
-    for source in sorted(set(cases.source.tolist())):
-        mask = cases.source == source
-        error = seconds[mask] / cases.measured[mask] - 1
-        by_source[source] = (
-            int(mask.sum()),
-            float(np.median(np.abs(error))),
-            float(np.percentile(np.abs(error), 90)),
-            float(np.median(error)),
+def slopes_of(surface: Mixtures, at: Parameters, factors: FloatArray) -> FloatArray:
+    """Slopes of log seconds by the logarithm of each of the five parameters, [N, 5]."""
+    logs = np.log(surface.seconds(at, factors))
+    found = np.zeros((len(logs), len(at)))
+    for axis, value in enumerate(at):
+        aside = Parameters(*(x if n != axis else value * math.exp(STEP) for n, x in enumerate(at)))
+        found[:, axis] = (np.log(surface.seconds(aside, factors)) - logs) / STEP
+    return found
+
+
+def fit(
+    cases: Cases,
+    prior: Fit,
+    sigma: Parameters = LOOSE,
+    generation: float = GENERATION,
+    starts: Sequence[Parameters] = (),
+) -> Fit:
+    """The most probable parameters of one stack; the prior itself where there are no runs.
+
+    `sigma` and `generation` are the widths of the prior. Deterministic: damped Gauss-Newton steps on
+    logarithms with Cauchy's weights, from `starts`, else from the prior with three host times.
+    """
+    if not len(cases.measured):
+        return prior
+    problem = _Problem.of(cases, prior, sigma, generation)
+    if not starts:
+        starts = [prior.parameters._replace(dispatch_s=seconds) for seconds in STARTS]
+    best = min((problem.search(np.log(start)) for start in starts), key=lambda one: one[0])
+    return problem.fit(best[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Minus the log probability of five logarithms and one more per generation, and its minimum."""
+
+    cases: Cases
+    prior: Fit
+    target: FloatArray  # log of measured seconds
+    weights: FloatArray
+    kinds: tuple[str, ...]  # generations with runs
+    place: NDArray[np.int64]  # entry of `kinds` of each run
+    centre: FloatArray  # [5 + kinds]
+    width: FloatArray
+
+    @classmethod
+    def of(cls, cases: Cases, prior: Fit, sigma: Parameters, generation: float) -> "_Problem":
+        _, at, counts = np.unique(cases.source, return_inverse=True, return_counts=True)
+        kinds, place = np.unique(cases.generation, return_inverse=True)
+        names = tuple(kinds.tolist())
+        inherited = [math.log(prior.generations.get(name, 1.0)) for name in names]
+        return cls(
+            cases,
+            prior,
+            np.log(cases.measured),
+            ROWS / counts[at],
+            names,
+            place,
+            np.array([*np.log(prior.parameters), *inherited]),
+            np.array([*sigma, *([generation] * len(names))]),
         )
-    medians, ninetieths, biases = np.array([figures[1:] for figures in by_source.values()]).T
-    return Accuracy(
-        float(medians.mean()),
-        float(np.median(medians)),
-        float(ninetieths.mean()),
-        float(biases.mean()),
-        by_source,
-    )
+
+    def logs(self, at: FloatArray) -> FloatArray:
+        """Log seconds of every run, [N]."""
+        five = Parameters(*np.exp(at[: len(LOWEST)]))
+        answer: FloatArray = np.log(self.cases.surface.seconds(five, np.exp(at[len(LOWEST) :])[self.place]))
+        return answer
+
+    def loss(self, at: FloatArray, error: FloatArray) -> float:
+        """Cauchy's loss of errors [N] and the prior's."""
+        cauchy = np.log1p(0.5 * (error / WIDTH) ** 2)
+        return float(self.weights @ cauchy + 0.5 * np.sum(((at - self.centre) / self.width) ** 2))
+
+    def slopes(self, at: FloatArray, logs: FloatArray) -> FloatArray:
+        """Slopes of the logs by every logarithm, [N, 5 + kinds]; a run answers to one generation only."""
+        five, factors = len(LOWEST), np.exp(at[len(LOWEST) :])[self.place]
+        found = np.zeros((len(logs), len(at)))
+        found[:, :five] = slopes_of(self.cases.surface, Parameters(*np.exp(at[:five])), factors)
+        aside = at.copy()
+        aside[five:] += STEP
+        found[np.arange(len(logs)), five + self.place] = (self.logs(aside) - logs) / STEP
+        return found
+
+    def normal(self, slopes: FloatArray, error: FloatArray) -> FloatArray:
+        """The curvature of the loss, [5 + kinds, 5 + kinds]."""
+        pull = self.weights / WIDTH**2 / (1 + 0.5 * (error / WIDTH) ** 2)
+        answer: FloatArray = (slopes * pull[:, None]).T @ slopes + np.diag(1 / self.width**2)
+        return answer
+
+    def search(self, start: FloatArray) -> tuple[float, FloatArray]:
+        """(least loss, where) from one start of the five logarithms."""
+        lowest = np.concatenate([np.log(LOWEST), np.full(len(self.kinds), -1.0)])
+        highest = np.concatenate([np.log(HIGHEST), np.full(len(self.kinds), 1.0)])
+        at = np.clip(np.concatenate([start, self.centre[len(LOWEST) :]]), lowest, highest)
+        logs = self.logs(at)
+        best, damping = self.loss(at, logs - self.target), 1e-2
+        for _ in range(MOST_STEPS):
+            error = logs - self.target
+            slopes = self.slopes(at, logs)
+            normal = self.normal(slopes, error)
+            pull = self.weights / WIDTH**2 / (1 + 0.5 * (error / WIDTH) ** 2)
+            downhill = slopes.T @ (pull * error) + (at - self.centre) / self.width**2
+            moved = 0.0
+            while damping < 1e4:
+                move = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), -downhill)
+                trial = np.clip(at + np.clip(move, -0.5, 0.5), lowest, highest)
+                trial_logs = self.logs(trial)
+                value = self.loss(trial, trial_logs - self.target)
+                if value < best - 1e-9:
+                    moved = float(np.abs(trial - at).max())
+                    at, logs, best, damping = trial, trial_logs, value, max(damping / 5, 1e-6)
+                    break
+                damping *= 4
+            if moved < 1e-3:
+                break
+        return best, at
+
+    def fit(self, at: FloatArray) -> Fit:
+        """The answer at some logarithms, with its standard errors."""
+        logs = self.logs(at)
+        spread = np.linalg.inv(self.normal(self.slopes(at, logs), logs - self.target))
+        five, scale_sigma = len(LOWEST), {}
+        for number, name in enumerate(self.kinds):
+            axis = five + number
+            scale_sigma[name] = math.sqrt(spread[0, 0] + spread[axis, axis] + 2 * spread[0, axis])
+        factors = dict(zip(self.kinds, np.exp(at[five:]).tolist(), strict=True))
+        counts = np.bincount(self.place, minlength=len(self.kinds)).tolist()
+        return Fit(
+            Parameters(*np.exp(at[:five]).tolist()),
+            {**self.prior.generations, **factors},
+            Parameters(*np.sqrt(np.diag(spread)[:five]).tolist()),
+            scale_sigma,
+            dict(zip(self.kinds, counts, strict=True)),
+        )
+
+
+def fit_stacks(cases: Cases, use: Mask, near: Mapping[str, Fit] | None = None) -> dict[str, Fit]:
+    """Fits of `generic`, of each lineage that has runs in use, and of each stack of theirs or with runs.
+
+    Lineages are found under "lineage NAME". Host time per kernel is seen in few sources, all on DeepSpeed's
+    engine: other lineages do not inherit it. `near`: fits of nearly the same runs, to start from.
+    """
+
+    def one(name: str, mask: Mask, prior: Fit, sigma: Parameters, generation: float) -> Fit:
+        starts = [near[name].parameters] if near and name in near else []
+        return fit(cases.take(mask), prior, sigma, generation, starts)
+
+    engine = np.isin(cases.stack, DEEPSPEED)
+    everyone = one("everyone", use, Fit(ASSUMED), LOOSE, SHARED_GENERATION)
+    others = one("others", use & ~engine, Fit(ASSUMED), LOOSE, SHARED_GENERATION)
+    parameters = everyone.parameters._replace(dispatch_s=others.parameters.dispatch_s)
+    unseen = _wider(_wider(everyone.sigma, KIN), TIGHT)  # of a stack that is none of those seen
+    generic = Fit(parameters, everyone.generations, unseen)
+    found = {"everyone": everyone, "others": others, GENERIC: generic}
+    for name, of in LINEAGES.items():
+        mask = use & np.isin(cases.stack, of)
+        found[_named(name)] = one(_named(name), mask, generic, KIN, SHARED_GENERATION)
+    members = {stack for of in LINEAGES.values() for stack in of}
+    for stack in sorted({*cases.stack[use].tolist(), *members} - {GENERIC}):
+        prior = found.get(_named(lineage(stack)), generic)
+        inherited = Fit(prior.parameters, prior.generations, _wider(prior.sigma, TIGHT))
+        found[stack] = one(stack, use & (cases.stack == stack), inherited, TIGHT, GENERATION)
+    return found
+
+
+def _wider(one: Parameters, other: Parameters) -> Parameters:
+    return Parameters(*(math.hypot(a, b) for a, b in zip(one, other, strict=True)))
+
+
+def _named(name: str) -> str:
+    return f"lineage {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Predictions of N runs, each by fits that did not see its group."""
+
+    seconds: FloatArray
+    novelty: NDArray[np.int64]  # how new the run is to the rest: entry of novelty.CLASSES
+    doubt: FloatArray  # log standard deviation that the errors of the parameters make
+
+
+def left_out(cases: Cases, groups: NDArray[np.generic], near: Mapping[str, Fit] | None = None) -> LeftOut:
+    """Every group left out in turn; a lone group is not: it is what everything is fitted to."""
+    n = len(cases.measured)
+    seconds, classes, doubt = np.zeros(n), np.zeros(n, np.int64), np.zeros(n)
+    for group in np.unique(groups):
+        out = groups == group
+        use = out if out.all() else ~out
+        fits = fit_stacks(cases, use, near)
+        for stack in sorted(set(cases.stack[out].tolist())):
+            mask = out & (cases.stack == stack)
+            own, runs = fits.get(stack, fits[GENERIC]), cases.take(mask)
+            seconds[mask], doubt[mask] = own.seconds(runs), own.doubt(runs)
+        classes[out] = novelty(cases.stack, cases.generation, use)[out]
+    return LeftOut(seconds, classes, doubt)

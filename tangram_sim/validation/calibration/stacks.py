@@ -1,4 +1,4 @@
-"""Fits stacks.csv and intervals.csv: `python -m tangram_sim.validation.calibration.stacks RUNS.csv OUT_DIR`.
+"""Writes stacks.csv and intervals.csv: `python -m tangram_sim.validation.calibration.stacks RUNS.csv OUT_DIR`.
 
 At most five parameters per software stack, none per run, GPU, model or source; prints how accurate they are
 on the runs they were fitted to, on configurations left out and on whole sources left out.
@@ -7,8 +7,8 @@ on the runs they were fitted to, on configurations left out and on whole sources
 import argparse
 import csv
 import io
+import math
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,120 +19,195 @@ from numpy.typing import NDArray
 from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.validation.calibration import intervals, memory, stackfit
-from tangram_sim.validation.calibration.folds import FOLDS, configuration
-from tangram_sim.validation.calibration.stackfit import Cases
-from tangram_sim.validation.calibration.surfaces import HEADER, KEYS, Parameters, settled, surface
-from tangram_sim.validation.published.predict import Prediction, Predictor, predict_rows
-from tangram_sim.validation.published.reading import read_table
-from tangram_sim.validation.published.stacks import DEEPSPEED, GENERIC
+from tangram_sim.hwdb.efficiency import INHERITED
+from tangram_sim.models import has_experts
+from tangram_sim.training.stacks import STACKS
+from tangram_sim.validation.calibration import intervals, judge, kept, memory, stackfit
+from tangram_sim.validation.calibration.folds import FOLDS, configuration, setting
+from tangram_sim.validation.calibration.stackfit import Cases, Fit
+from tangram_sim.validation.calibration.surfaces import (
+    HEADER,
+    KEYS,
+    Mixtures,
+    Parameters,
+    mixtures,
+    with_stacks,
+)
+from tangram_sim.validation.published.predict import Prediction, Predictor
+from tangram_sim.validation.published.reading import Run, read_run, read_table
+from tangram_sim.validation.published.stacks import GENERIC, lineage
 
 SOURCE = "fit to published runs, tangram_sim.validation.calibration.stacks"
 FITTED = "2026-11-21"  # the day of the fit; rows must not depend on the day they are written again
-MOST_ROWS = 120  # of one source that are used
+MOST_ROWS = 80  # of one source that are used
+# Of a stack like many; its errors are left out, those of the fit count.
+TYPICAL = Parameters(1.2, 1.3, 25e-6, 0.9, 1.5)
+MOVED = ("scale", "attention", "us/kernel", "tp", "dp")
+MARKER = "<!-- written by tangram_sim.validation.calibration.stacks: do not edit below -->"
 
 
-def sample(predictions: Sequence[Prediction], most: int = MOST_ROWS) -> list[Prediction]:
-    """At most `most` measured runs of every source, picked by their configurations."""
-    by_source: dict[str, list[Prediction]] = {}
-    for one in predictions:
-        if one.error is not None:
-            by_source.setdefault(one.run.source_id, []).append(one)
-    return [
-        one
-        for source in sorted(by_source)
-        for one in sorted(by_source[source], key=lambda one: configuration(one.run))[:most]
-    ]
+def sample(runs: Sequence[Run], most: int = MOST_ROWS) -> list[Run]:
+    """At most about `most` measured runs of every source: whole sweeps, picked by their settings."""
+    by_source: dict[str, dict[int, list[Run]]] = {}
+    for run in runs:
+        if run.measured.step_s:
+            by_source.setdefault(run.source_id, {}).setdefault(setting(run), []).append(run)
+    found: list[Run] = []
+    for source in sorted(by_source):
+        before = len(found)
+        for _, sweep in sorted(by_source[source].items()):
+            if len(found) - before + len(sweep) <= most:
+                found += sorted(sweep, key=configuration)
+    return found
 
 
-def cases(predictions: Sequence[Prediction], overlays: Sequence[Path]) -> Cases:
+def played(runs: Sequence[Run], overlays: Sequence[Path]) -> tuple[list[Prediction], Mixtures]:
+    """The runs that can be predicted, and how their steps answer to the parameters of stacks.
+
+    Of the predictions only what no stack's parameters change is used: memory, and errors of kernels and
+    links.
+    """
+    predictor = Predictor(with_stacks(overlays, STACKS, TYPICAL))
+    both = predictor.beside_each_other([predictor.predict(run) for run in runs])
+    found = [one for one in both if isinstance(one, Prediction)]
+    return found, mixtures(found, overlays)
+
+
+def cases(predictions: Sequence[Prediction], answers: Mixtures) -> Cases:
     """The runs of some predictions, ready to be fitted to."""
-    runs = [settled(one) for one in predictions]
+    runs = [one.run for one in predictions]
     return Cases(
         measured=np.array([run.measured.step_s for run in runs]),
         source=np.array([run.source_id for run in runs]),
         stack=np.array([run.job.stack for run in runs]),
-        fold=np.array([configuration(one.run) % FOLDS for one in predictions]),
-        surface=surface(runs, overlays),
+        generation=np.array([run.cluster.groups[0].node.gpu.architecture for run in runs]),
+        fold=np.array([configuration(run) % FOLDS for run in runs]),
+        surface=answers,
     )
 
 
-def rows_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
-    """Efficiency rows of every stack, as the text of a CSV file."""
+def rows_text(cases: Cases, fits: Mapping[str, Fit]) -> str:
+    """Efficiency rows of every stack, as the text of a CSV file.
+
+    A stack has its five parameters for any GPU, and its time scale once more for each generation of GPUs
+    that it or its lineage was seen on. What rests on no run of the stack itself is marked as inherited,
+    with n = 0.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*HEADER, "note"))
-    everyone = np.ones(len(cases.stack), bool)
-    starts = stackfit.priors(cases, everyone)
-    for stack in (GENERIC, *sorted(set(fits) - {GENERIC})):
-        mask = everyone if stack == GENERIC else cases.stack == stack
-        if not mask.any():  # known by its kin alone
-            mask = np.isin(cases.stack, DEEPSPEED)
-        prior, width = starts[stack], stackfit.LOOSE if stack == GENERIC else stackfit.TIGHT
-        spread = stackfit.deviations(
-            cases.surface.take(mask), cases.measured[mask], cases.source[mask], prior, width, fits[stack]
-        )
-        note = f"sources: {' '.join(sorted(set(cases.source[mask].tolist())))}"
-        for (kernel, parameter), value, sigma in zip(KEYS, fits[stack], spread, strict=True):
-            figures = (f"{x:.1e}" if parameter == "seconds" else f"{x:.3f}" for x in (value, value * sigma))
-            writer.writerow(
-                ("*", "*", kernel, stack, "", parameter, *figures, int(mask.sum()), SOURCE, FITTED, note)
+    for stack in (GENERIC, *sorted(name for name in fits if name in STACKS and name != GENERIC)):
+        own, mask = fits[stack], cases.stack == stack if stack != GENERIC else cases.stack != ""
+        sources = " ".join(sorted(set(cases.source[mask].tolist())))
+        source = SOURCE if mask.any() else f"{INHERITED} from lineage {lineage(stack)}: {SOURCE}"
+        for (kernel, parameter), value, sigma in zip(KEYS, own.parameters, own.sigma, strict=True):
+            wide = math.hypot(sigma, stackfit.GENERATION) if parameter == "time_scale" else sigma
+            figures = (f"{x:.1e}" if parameter == "seconds" else f"{x:.3f}" for x in (value, value * wide))
+            line = ("*", "*", kernel, stack, "", parameter, *figures, int(mask.sum()), source, FITTED)
+            writer.writerow((*line, f"sources: {sources}" if sources else ""))
+        for generation, factor in sorted(own.generations.items()):
+            n = (
+                own.rows.get(generation, 0)
+                if stack != GENERIC
+                else int((cases.generation == generation).sum())
             )
+            value, sigma = own.parameters.time_scale * factor, own.error_of(generation)
+            source = SOURCE if n else f"{INHERITED} from lineage {lineage(stack)}: {SOURCE}"
+            figures = (f"{x:.3f}" for x in (value, value * sigma))
+            line = (f"arch:{generation}", "*", "stack", stack, "", "time_scale", *figures, n, source, FITTED)
+            writer.writerow((*line, "generation of GPUs"))
     return text.getvalue()
 
 
-def report_text(cases: Cases, fits: Mapping[str, Parameters]) -> str:
-    """Parameters, accuracy by source and split in percent, and intervals, as lines of text."""
-    splits = {
-        "assumed": cases.surface.seconds(stackfit.ASSUMED),
-        "in-sample": stackfit.predict(cases, fits),
-        "5-fold": stackfit.left_out(cases, cases.fold)[0],
-        "source left out": stackfit.left_out(cases, cases.source)[0],
-    }
-    lines = [f"{'stack':20s}{'scale':>8s}{'attn':>7s}{'us/kernel':>11s}{'tp':>7s}{'dp':>7s}"]
-    for stack, (scale, attention, dispatch, tensor, data) in fits.items():
-        lines.append(f"{stack:20s}{scale:8.3f}{attention:7.2f}{dispatch * 1e6:11.1f}{tensor:7.2f}{data:7.2f}")
-    found = {name: stackfit.accuracy(cases, seconds) for name, seconds in splits.items()}
-    lines.append(f"\n{'split':20s}{'macro':>8s}{'medians':>9s}{'p90':>7s}{'bias':>7s}")
-    for name, one in found.items():
-        figures = (one.macro_median, one.median_of_medians, one.macro_p90, one.bias)
-        lines.append(f"{name:20s}{{:8.1f}}{{:9.1f}}{{:7.1f}}{{:+7.1f}}".format(*(100 * x for x in figures)))
-    lines.append(f"\n{'source':22s}{'rows':>5s}" + "".join(f"{name:>20s}" for name in found))
-    for source, (n, *_) in found["in-sample"].by_source.items():
-        cells = []
-        for one in found.values():
-            _, *of_source = one.by_source[source]
-            cells.append("{:8.1f}{:6.0f}{:+6.0f}".format(*(100 * x for x in of_source)))
-        lines.append(f"{source:22s}{n:5d}{''.join(cells)}")
-    return "\n".join(lines) + "\n"
+def parameters_table(cases: Cases, fits: Mapping[str, Fit]) -> str:
+    """Every stack's parameters, its rows and how far it moved from what its lineage says, as Markdown."""
+    rows = []
+    for stack in (GENERIC, *sorted(name for name in fits if name in STACKS and name != GENERIC)):
+        own, prior = fits[stack], fits.get(f"lineage {lineage(stack)}", fits[GENERIC])
+        mask = cases.stack == stack if stack != GENERIC else np.ones(len(cases.stack), bool)
+        scale, attention, dispatch, tensor, data = own.parameters
+        moved = [
+            f"{name} {100 * (a / b - 1):+.0f} %"
+            for name, a, b in zip(MOVED, own.parameters, prior.parameters, strict=True)
+            if abs(a / b - 1) >= 0.005 and stack != GENERIC
+        ]
+        by_kind = [
+            f"{kind} {factor:.2f}{'' if kind in own.rows or stack == GENERIC else ' (inherited)'}"
+            for kind, factor in sorted(own.generations.items())
+        ]
+        figures = (
+            f"{scale:.3f}",
+            f"{attention:.2f}",
+            f"{1e6 * dispatch:.0f}",
+            f"{tensor:.2f}",
+            f"{data:.2f}",
+        )
+        sources = len(set(cases.source[mask].tolist()))
+        rows.append(
+            [stack, str(int(mask.sum())), str(sources), *figures, ", ".join(by_kind), ", ".join(moved)]
+        )
+    head = ("stack", "rows", "sources", "scale", "attention", "us/kernel", "tp", "dp", "by generation")
+    return judge.markdown((*head, "moved from its lineage"), rows)
 
 
 def errors_left_out(
     predictions: Sequence[Prediction],
-    cases: Cases,
-    rows: str,
-    overlays: Sequence[Path],
+    found: Cases,
+    splits: Sequence[judge.Split],
     peaks: memory.Cases | None,
 ) -> tuple[intervals.Errors, NDArray[np.bool_]]:
-    """Errors of runs left out with their source, then with their configuration; which are the former.
+    """Errors of runs left out with their source, their stack and their GPU generation; which are the first.
 
-    The latter speak for stacks that are known; of the former only those whose stack other sources run. Errors
-    of peaks are those of sources left out of the fit of memory.
+    What factors explain is what kernels and links do, as played, and what the parameters of the fit without
+    the run do. Errors of peaks are those of sources left out of the fit of memory.
     """
-    with tempfile.TemporaryDirectory() as name:
-        write_whole(Path(name) / "efficiency" / "stacks.csv", rows)
-        predictor = Predictor(Hwdb.load([*overlays, Path(name)]))
-    again = [predictor.predict(settled(one)) for one in predictions]
-    both = [one for one in again if isinstance(one, Prediction)]
-    by_source, known = stackfit.left_out(cases, cases.source)
-    by_fold, seen = stackfit.left_out(cases, cases.fold)
-    errors = intervals.errors_of(
-        [*both, *both], np.concatenate([by_source, by_fold]), np.concatenate([known, seen])
+    used = [one for one in splits if one.name in judge.UNSEEN]
+    used.sort(key=lambda one: one.name != judge.LEFT_OUT)
+    hardware = np.array([math.hypot(one.factors_sigma, one.spread) for one in predictions])
+    errors = intervals.Errors(
+        np.concatenate([np.log(found.measured / one.ours) for one in used]),
+        np.concatenate([np.hypot(hardware, one.doubt) for one in used]),
+        np.tile(found.source, len(used)),
+        np.concatenate([one.novelty for one in used]),
+        np.tile(np.array([one.measured for one in predictions]), len(used)),
+        np.tile(np.array([has_experts(one.run.model) for one in predictions]), len(used)),
+        np.zeros(0),
+        np.zeros(0, np.str_),
     )
     if peaks:
         held = memory.left_out(peaks, peaks.source)
         errors = replace(errors, memory=np.log(peaks.measured / held), memory_source=peaks.source)
-    return errors, np.arange(2 * len(both)) < len(both)
+    return errors, np.arange(len(errors.source)) < len(predictions)
+
+
+def peaks_text(errors: intervals.Errors) -> str:
+    """Errors of peaks of sources left out, and how often the upper bound was exceeded, as Markdown."""
+    exceeded, rows = intervals.peaks_exceeded(errors), []
+    for source, share in exceeded.items():
+        own = np.abs(np.expm1(-errors.memory[errors.memory_source == source]))
+        middle, tail = np.median(own), np.percentile(own, 90)
+        rows.append([source, str(len(own)), f"{100 * middle:.1f} / {100 * tail:.1f}", f"{100 * share:.1f}"])
+    return judge.markdown(("peak memory, source left out", "rows", "error, %", "above its bound, %"), rows)
+
+
+def tables(found: Cases, known: judge.Facts, splits: Sequence[judge.Split], errors: intervals.Errors) -> str:
+    """All tables of the judge, as Markdown."""
+    left = next(one for one in splits if one.name == judge.LEFT_OUT)
+    spread = intervals.spreads(errors)[: len(left.ours)]
+    parts = [
+        judge.accuracy_table(found, known, splits),
+        judge.source_table(found, known, splits),
+        judge.class_table(found, known, left, spread),
+        peaks_text(errors) if len(errors.memory) else "",
+        judge.worst_table(found, known, left),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def below_marker(page: Path, text: str) -> str:
+    """The page with everything below its marker line replaced; a page of its own where there is none."""
+    head, marker, _ = page.read_text(encoding="utf-8").partition(MARKER) if page.is_file() else ("", "", "")
+    return f"{head}{marker or MARKER}\n\n{text}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -146,22 +221,32 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--hwdb", type=Path, action="append", default=[], help="overlay folder, repeatable")
     parser.add_argument("--rows", type=int, default=MOST_ROWS, help="most rows of one source")
+    parser.add_argument("--table", type=Path, help="page whose tables are to be replaced: accuracy.md")
+    parser.add_argument("--cache", type=Path, help="folder of one's own that keeps what was played")
     given = parser.parse_args(arguments)
     try:
         table = read_table(given.runs)
-        results = predict_rows(table, Hwdb.load(given.hwdb))
-        picked = sample([one for one in results if isinstance(one, Prediction)], given.rows)
+        hwdb = Hwdb.load(given.hwdb)
+        read = [read_run(row, hwdb, number) for number, row in enumerate(table, 1)]
+        runs = sample([one for one in read if isinstance(one, Run)], given.rows)
+        key = kept.fingerprint(given.runs, given.hwdb, given.rows)
+        picked, answers = kept.kept(given.cache, key, lambda: played(runs, given.hwdb))
         if not picked:
             raise BadInputError(f"{given.runs}: no row that can be predicted has a measured step time")
-        found = cases(picked, given.hwdb)
+        found = cases(picked, answers)
         fits = stackfit.fit_stacks(found, np.ones(len(picked), bool))
         rows = rows_text(found, fits)
+        known = judge.facts(picked, hwdb)
+        splits = judge.splits(found, known, fits)
         measured = any(row.get("peak_mem_gb", "").strip() for row in table)
         peaks = memory.cases(table, given.hwdb) if measured else None
-        errors, sources_out = errors_left_out(picked, found, rows, given.hwdb, peaks)
+        errors, sources_out = errors_left_out(picked, found, splits, peaks)
         write_whole(given.out_dir / "stacks.csv", rows)
         write_whole(given.out_dir / "intervals.csv", intervals.rows_text(errors))
-        sys.stdout.write(report_text(found, fits) + "\n" + intervals.report_text(errors, sources_out))
+        text = f"{tables(found, known, splits, errors)}\n{parameters_table(found, fits)}"
+        if given.table is not None:
+            write_whole(given.table, below_marker(given.table, text))
+        sys.stdout.write(f"{text}\n{intervals.report_text(errors, sources_out)}")
     except TangramError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -10,7 +10,7 @@ import csv
 import io
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,9 +24,9 @@ from tangram_sim.validation.published.reading import Run
 
 HEADER = ("gpu", "dtype", "kernel", "stack", "version", "parameter", "value", "sigma", "n", "source", "date")
 # Seconds per kernel at which steps are predicted; geometric, so that the knee is met equally well everywhere.
-DISPATCH = np.array([2, 8, 16, 28, 45, 65, 90, 130]) * 1e-6
+DISPATCH = np.array([2, 8, 20, 45, 80, 130]) * 1e-6
 EXPOSED = np.array([0.3, 1.0, 2.0])  # the other factors at which steps are predicted
-KNOTS = (1, 5)  # entries of DISPATCH at which exposures are varied
+KNOTS = (1, 4)  # entries of DISPATCH at which exposures are varied
 
 
 class Parameters(NamedTuple):
@@ -79,37 +79,84 @@ class Surface:
             self.base[rows], self.attention[rows], self.tensor[rows], self.data[rows], self.other[rows]
         )
 
-    def seconds(self, at: Parameters) -> FloatArray:
-        """Steps of all runs, seconds [N]; beyond the table's ends the last slope goes on."""
-        scale = at.time_scale
+    def seconds(self, at: Parameters, more: FloatArray | float = 1.0) -> FloatArray:
+        """Steps of all runs, seconds [N]; beyond the table's ends the last slope goes on.
+
+        `more`: a factor on the time scale of each run, [N] or one for all.
+        """
+        rows = np.arange(len(self.base))
+        scale = np.broadcast_to(at.time_scale * np.asarray(more, np.float64), rows.shape)
         dispatch = at.dispatch_s / scale
         low, share = _bracket(DISPATCH, dispatch)
-        total: FloatArray = self.base[:, low] * (1 - share) + self.base[:, low + 1] * share
+        total: FloatArray = self.base[rows, low] * (1 - share) + self.base[rows, low + 1] * share
         knot, part = _bracket(DISPATCH[list(KNOTS)], dispatch)
-        part = min(max(part, 0.0), 1.0)
+        part = np.clip(part, 0.0, 1.0)
         factors = (
-            (self.attention, at.attention_scale),
+            (self.attention, np.broadcast_to(at.attention_scale, rows.shape)),
             (self.tensor, at.tensor_exposed / scale),
             (self.data, at.data_exposed / scale),
             (self.other, 1 / scale),
         )
         for table, factor in factors:
             column, along = _bracket(EXPOSED, factor)
-            found = table[:, :, column] * (1 - along) + table[:, :, column + 1] * along
-            total = total + found[:, knot] * (1 - part) + found[:, knot + 1] * part
+            before, after = (
+                table[rows, at_knot, column] * (1 - along) + table[rows, at_knot, column + 1] * along
+                for at_knot in (knot, knot + 1)
+            )
+            total = total + before * (1 - part) + after * part
         return scale * np.maximum(total, 1e-9)
 
 
-def _bracket(grid: FloatArray, value: float) -> tuple[int, float]:
-    """(index of the interval's left end, share of the way to its right end)."""
-    low = min(max(int(np.searchsorted(grid, value)) - 1, 0), len(grid) - 2)
-    return low, float((value - grid[low]) / (grid[low + 1] - grid[low]))
+def _bracket(grid: FloatArray, value: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
+    """(index of the interval's left end, share of the way to its right end) of every value."""
+    low = np.clip(np.searchsorted(grid, value) - 1, 0, len(grid) - 2)
+    share: FloatArray = (value - grid[low]) / (grid[low + 1] - grid[low])
+    return low, share
+
+
+@dataclass(frozen=True, slots=True)
+class Mixtures:
+    """Predicted seconds of N runs of one variant or more each: logarithms are averaged by weight."""
+
+    surface: Surface  # of M variants
+    owner: NDArray[np.int64]  # [M]: the run of each variant; ascending, every run has one
+    weight: FloatArray  # [M], 1 in all for each run
+
+    @classmethod
+    def single(cls, surface: Surface) -> "Mixtures":
+        """Every run its only variant."""
+        n = len(surface.base)
+        return cls(surface, np.arange(n), np.ones(n))
+
+    def take(self, rows: NDArray[np.bool_]) -> "Mixtures":
+        """Those of some of the runs, by mask."""
+        kept = rows[self.owner]
+        place = np.cumsum(rows) - 1
+        return Mixtures(self.surface.take(kept), place[self.owner[kept]], self.weight[kept])
+
+    def seconds(self, at: Parameters, more: FloatArray | float = 1.0) -> FloatArray:
+        """Steps of all runs, seconds [N]; `more` as of Surface, by run."""
+        runs = int(self.owner[-1]) + 1 if len(self.owner) else 0
+        factors = np.broadcast_to(np.asarray(more, np.float64), (runs,))[self.owner]
+        logs = np.log(self.surface.seconds(at, factors))
+        answer: FloatArray = np.exp(np.bincount(self.owner, self.weight * logs, runs))
+        return answer
+
+
+def mixtures(predictions: Sequence[Prediction], overlays: Sequence[Path] = ()) -> Mixtures:
+    """The mixtures of some predictions, every variant played at the points of the table."""
+    found = [(n, *variant) for n, one in enumerate(predictions) for variant in one.variants]
+    return Mixtures(
+        surface([run for _, run, _ in found], overlays),
+        np.array([n for n, _, _ in found], np.int64),
+        np.array([weight for _, _, weight in found]),
+    )
 
 
 def surface(
     runs: Sequence[Run], overlays: Sequence[Path] = (), progress: Callable[[str], None] | None = None
 ) -> Surface:
-    """Predict every run at the points of the table. Runs must be predictable (see `settled`)."""
+    """Predict every run at the points of the table; they must state what they recompute."""
     n, stacks = len(runs), sorted({run.job.stack for run in runs})
     base = np.zeros((n, len(DISPATCH)))
     attention, tensor, data, other = (np.zeros((n, len(KNOTS), len(EXPOSED))) for _ in range(4))
@@ -129,10 +176,8 @@ def surface(
             progress(f"predicting at {at}")
         predictor = Predictor(with_stacks(overlays, stacks, at))
         for i in of:
-            found = predictor.predict(runs[i])
-            if isinstance(found, Prediction):
-                less = minus[i] if isinstance(minus, np.ndarray) else minus
-                column[i] = found.step_s / slower - less
+            less = minus[i] if isinstance(minus, np.ndarray) else minus
+            column[i] = predictor.step_s(runs[i]) / slower - less
 
     for d, seconds in enumerate(DISPATCH):
         fill(base[:, d], everyone, Parameters(dispatch_s=float(seconds)), 0.0)
@@ -149,14 +194,3 @@ def surface(
             everything = Parameters(slower, 1.0, at.dispatch_s * slower, slower, slower)
             fill(other[:, k, e], crossed, everything, base[:, d], slower)
     return Surface(base, attention, tensor, data, other)
-
-
-def settled(prediction: Prediction) -> Run:
-    """The run with its recomputation as settled: what fits does not depend on a stack's times."""
-    kind, run = prediction.recompute, prediction.run
-    if kind in ("none", "selective"):
-        return replace(run, recompute=kind)
-    first, _, count = kind.partition("full x")
-    if first in ("", "none, ") and count.isdigit():
-        return replace(run, recompute="full", full_layers=int(count))
-    return run

@@ -33,6 +33,7 @@ MICROBATCH = 1  # sequences per data-parallel rank: the choice of large models, 
 FLASH_ATTENTION_SINCE = 2023.0  # first Megatron-LM and NeMo releases that call a fused kernel
 SEQUENCE_PARALLEL_SINCE = 2022.3  # Korthikanti et al., May 2022
 SHARDED_OPTIMIZER_SINCE = 2023.0  # Megatron's distributed optimizer
+FULL_RECOMPUTE_HABIT = 0.7  # of fine-tunes under FSDP and DeepSpeed
 FP8_RECIPES_SINCE = 2023.5  # Transformer Engine in NVIDIA's published recipes
 BF16_SINCE = 2022.5  # before, mixed precision meant fp16
 LLAMA3_SINCE = 2024.3
@@ -143,6 +144,29 @@ def zero_stage(run_by: Software) -> tuple[int, str]:
     if run_by.family in ("nemo", "megatron", "internevo"):
         return 1, "distributed optimizer by default"
     return 0, f"{run_by.family} shards only when told to"
+
+
+def highest_zero(run_by: Software, usual: int, pp: int) -> int:
+    """The ZeRO stage that a silent run may rise to where memory is short: what its software has.
+
+    Megatron's kin and InternEvo shard optimizer state; DeepSpeed's engine shards gradients and weights too,
+    but not under a pipeline; fully sharded stacks are there already.
+    """
+    if run_by.family in ("nemo", "megatron", "internevo"):
+        return max(usual, 0 if run_by.before(SHARDED_OPTIMIZER_SINCE) else 1)
+    if run_by.family in ("megatron-deepspeed", "deepspeed"):
+        return max(usual, 1 if pp > 1 else 3)
+    return usual
+
+
+def full_recompute_habit(run_by: Software, task: str) -> float:
+    """Share of silent runs that recompute fully whether they must or not.
+
+    Recipes that fine-tune with FSDP or DeepSpeed switch gradient checkpointing on by default (torchtune's,
+    axolotl's and TRL's configurations do); pre-training recipes switch on what memory asks for.
+    """
+    tuned = any(word in task.lower() for word in ("lora", "sft", "fine", "dpo"))
+    return FULL_RECOMPUTE_HABIT if tuned and run_by.family in ("fsdp", "deepspeed", "torch") else 0.0
 
 
 def gradient_bytes(run_by: Software) -> float:

@@ -1,4 +1,4 @@
-"""Runs predicted: a row's layout lowered and played, unstated recomputation settled by what fits.
+"""Runs predicted: a row's layout lowered and played, silent rows as mixtures of what they may have done.
 
 `predict_rows` is the one entry: the report and the calibration of stacks both start from it.
 """
@@ -22,6 +22,7 @@ from tangram_sim.training.step.intervals import Z90, uncertainty
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
 from tangram_sim.validation.published.parts import Parts, parts_of
 from tangram_sim.validation.published.reading import MEMORY_KINDS, Run, read_run
+from tangram_sim.validation.published.silent import Variant, variants
 from tangram_sim.validation.published.table import Problem
 
 MOST_PASSES = 4_000_000  # of one step that are still played: ten times the largest run published
@@ -38,7 +39,7 @@ class Prediction:
     device_bytes: float  # and what driver, libraries and communication hold beside it
     capacity_bytes: float
     fits: bool
-    recompute: str  # as settled
+    recompute: str  # as stated, or the likeliest kind
     measured: bool  # times rest on measurements of this GPU kind, not on its family
     parts: Parts
     step_s_low: float = 0.0
@@ -47,6 +48,8 @@ class Prediction:
     factors_sigma: float = 0.0  # the part of it that kernels, links and the stack's parameters explain
     stack_known: bool = False  # the stack has fitted rows of its own
     peak_factor_high: float = 1.0  # on a peak: exceeded in one case of twenty
+    spread: float = 0.0  # log standard deviation between the variants of a silent run; part of `sigma`
+    variants: tuple[tuple[Run, float], ...] = ()  # runs that state what this one leaves open, with weights
 
     @property
     def memory_bytes(self) -> float:
@@ -67,9 +70,14 @@ class Prediction:
 
 
 def predict_rows(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> list[Prediction | Problem]:
-    """A prediction, or a problem with its reason, for every row; order kept."""
+    """A prediction, or a problem with its reason, for every row; order kept.
+
+    Rows of one sweep speak for each other: where the others need no recomputation, a silent one hardly has
+    any.
+    """
     predictor = Predictor(hwdb)
-    return [predictor.predict_row(row, number) for number, row in enumerate(rows, 1)]
+    found = [predictor.predict_row(row, number) for number, row in enumerate(rows, 1)]
+    return predictor.beside_each_other(found)
 
 
 @dataclass
@@ -97,15 +105,40 @@ class Predictor:
         except TangramError as error:
             return Problem(run.id, run.source_id, str(error))
 
-    def _predict(self, run: Run) -> Prediction:
+    def beside_each_other(self, found: Sequence[Prediction | Problem]) -> list[Prediction | Problem]:
+        """The same, those of silent runs that may recompute told what the runs around them need."""
+        sweeps: dict[tuple[str, ...], list[Prediction]] = {}
+        for one in found:
+            if isinstance(one, Prediction) and not one.run.recompute:
+                run = one.run
+                key = (run.source_id, run.table, run.gpu, run.model_name, run.software.name)
+                sweeps.setdefault(key, []).append(one)
+        again: dict[int, Prediction | Problem] = {}
+        for sweep in sweeps.values():
+            plain = [len(one.variants) == 1 for one in sweep]
+            for one, alone in zip(sweep, plain, strict=True):
+                beside = (sum(plain) - alone) / max(len(sweep) - 1, 1)
+                if not alone and beside > 0:
+                    again[id(one)] = self.predict(replace(one.run, beside=beside))
+        return [again.get(id(one), one) for one in found]
 
+    def step_s(self, run: Run) -> float:
+        """Seconds of the step of a run that states its recomputation and nothing else, for fits."""
+        return _played_s(self._stated(run, self._lowering(run)))
+
+    def _predict(self, run: Run) -> Prediction:
         lowering = self._lowering(run)
-        step, settled = self._settle(run, lowering)
-        # The step itself never shares a link with another job, so the uncontended engine is exact enough.
-        seconds = float(play_steps(step.template, step.template.durations(step.times)[None])[0])
+        found = self._variants(run, lowering)
+        likeliest = found[0]
+        logs = np.log([_played_s(one.step) for one in found])
+        weights = np.array([one.weight for one in found])
+        middle = float(weights @ logs)
+        spread = float(np.sqrt(weights @ (logs - middle) ** 2))
+        seconds, step = float(np.exp(middle)), likeliest.step
         fullest = max(range(len(step.prices)), key=step.peak_bytes)
         gpu = run.cluster.groups[0].node.gpu
         doubt = uncertainty(step, lowering, shares=self._shares).doubting_network(run.network_sigma)
+        sigma = float(np.hypot(doubt.sigma, spread))
         return Prediction(
             run=run,
             step_s=seconds,
@@ -114,15 +147,17 @@ class Predictor:
             device_bytes=step.peak_bytes(fullest),
             capacity_bytes=step.capacity_bytes(fullest),
             fits=step.fits(),
-            recompute=settled,
+            recompute=likeliest.name,
             measured=gpu.measured,
-            parts=parts_of(step, lowering, seconds),
-            step_s_low=seconds * exp(-Z90 * doubt.sigma),
-            step_s_high=seconds * exp(Z90 * doubt.sigma),
-            sigma=doubt.sigma,
+            parts=parts_of(step, lowering, float(np.exp(logs[0]))),
+            step_s_low=seconds * exp(-Z90 * sigma),
+            step_s_high=seconds * exp(Z90 * sigma),
+            sigma=sigma,
             factors_sigma=doubt.factors_sigma,
             stack_known=doubt.residual.stack_known,
             peak_factor_high=doubt.peak_high(1.0),
+            spread=spread,
+            variants=tuple((one.run, one.weight) for one in found),
         )
 
     def _lowering(self, run: Run) -> Lowering:
@@ -132,39 +167,33 @@ class Predictor:
         prices = self._prices.setdefault((run.model, job), StagePrices(run.model, job, self.hwdb))
         return Lowering(placement, prices)
 
-    def _settle(self, run: Run, lowering: Lowering) -> tuple[LoweredStep, str]:
-        """The lowered step and its recomputation; unstated: none, selective, then the fewest full layers."""
+    def _variants(self, run: Run, lowering: Lowering) -> list[Variant]:
+        """What the run may have done, likeliest first: itself alone where it states its recomputation."""
+        if run.recompute:
+            name = f"full x{run.full_layers}" if run.full_layers else run.recompute
+            return [Variant(run, self._stated(run, lowering), 1.0, name)]
+        gpu = run.cluster.groups[0].node.gpu
+        fused = self.hwdb.efficiency(gpu, run.job.recipe.gemm_dtype).fused_attention.value > 0.5
+        unfused = not (run.job.flash_attention and fused)
+        return variants(run, lambda one: self._stated(one, lowering), unfused)
+
+    def _stated(self, run: Run, lowering: Lowering) -> LoweredStep:
+        """The lowered step of a run that states its recomputation."""
 
         def lowered(kind: str) -> LoweredStep:
             layout = replace(run.layout, recompute=kind)
             return lowering.lower(uniform_plan(run.model, run.cluster, run.job, layout).pipelines[0])
 
         per_stage = -(-run.model.layers // run.layout.pp)
-        if run.recompute:
-            step = lowered(run.recompute)
-            if run.recompute != "full" or not 0 < run.full_layers < per_stage:
-                return step, run.recompute
-            return blended(lowered("none"), step, run.full_layers / per_stage), f"full x{run.full_layers}"
-        light, kind = lowered("none"), "none"
-        if light.fits():
-            return light, kind
-        if not (run.job.flash_attention and self._fused(run)):
-            light, kind = lowered("selective"), "selective"
-            if light.fits():
-                return light, kind
-        full = lowered("full")
-        low, high = 1, per_stage  # every stage recomputes as many layers; `high` is tried last, fits or not
-        while low < high:
-            middle = (low + high) // 2
-            if blended(light, full, middle / per_stage).fits():
-                high = middle
-            else:
-                low = middle + 1
-        return blended(light, full, high / per_stage), f"{kind}, full x{high}"
+        step = lowered(run.recompute)
+        if run.recompute != "full" or not 0 < run.full_layers < per_stage:
+            return step
+        return blended(lowered(run.rest), step, run.full_layers / per_stage)
 
-    def _fused(self, run: Run) -> bool:
-        gpu = run.cluster.groups[0].node.gpu
-        return self.hwdb.efficiency(gpu, run.job.recipe.gemm_dtype).fused_attention.value > 0.5
+
+def _played_s(step: LoweredStep) -> float:
+    # The step itself never shares a link with another job, so the uncontended engine is exact enough.
+    return float(play_steps(step.template, step.template.durations(step.times)[None])[0])
 
 
 def blended(light: LoweredStep, full: LoweredStep, share: float) -> LoweredStep:

@@ -46,11 +46,15 @@ class Run:
     cluster: Cluster
     job: Job
     layout: Uniform
-    recompute: str  # "" = unstated: none, then selective, then the fewest full layers that fit
+    recompute: str  # "" = unstated: a mixture (see `silent`)
     full_layers: int  # of every stage, under recompute "full"; 0 = all
     assumed: tuple[str, ...]
     measured: Measured
     network_sigma: float = 0.0  # log standard deviation of the rate between nodes, beyond networks in general
+    rest: str = "none"  # what the layers beside `full_layers` recompute
+    highest_zero: int = 0  # the stage that unstated ZeRO may rise to before anything is recomputed
+    habit_full: float = 0.0  # share of such runs that recompute fully whether they must or not
+    beside: float = 0.0  # share of the runs around a silent one that need no recomputation
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -85,6 +89,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
     vpp, schedule = workload.schedule(cells, run_by, model.layers, pp, gbs // (per_rank * dp))
     job = replace(workload.job(cells, run_by, cluster, gbs, seq, schedule), stack=stack_of(run_by))
     recompute, full_layers = workload.recompute(cells, model.layers, pp)
+    zero_stage = workload.zero_stage(cells, run_by)
     layout = Uniform(
         tp=tp,
         pp=pp,
@@ -93,7 +98,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         ep=workload.expert_degree(cells, ep, tp, dp * cp),
         vpp=vpp,
         layers=stage_layers(cells.text("extra"), model.layers, pp) if vpp == 1 else (),
-        zero_stage=workload.zero_stage(cells, run_by),
+        zero_stage=zero_stage,
         micro_batch=per_rank,
         sequence_parallel=workload.sequence_parallel(cells, run_by, tp),
     )
@@ -113,7 +118,9 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         full_layers,
         tuple(cells.assumed),
         _measured(cells, gpus, gbs, seq),
-        network_sigma,
+        network_sigma=network_sigma,
+        highest_zero=zero_stage if cells.text("sharding") else defaults.highest_zero(run_by, zero_stage, pp),
+        habit_full=0.0 if recompute else defaults.full_recompute_habit(run_by, cells.text("task")),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from tangram_sim.models import has_experts
 from tangram_sim.units import GIGA
 from tangram_sim.validation.published.memory import memory_scores
 from tangram_sim.validation.published.predict import Prediction
@@ -97,7 +98,7 @@ def predictions_csv(results: Sequence[Prediction | Problem]) -> str:
             *("predicted_allocated_gb", "predicted_reserved_gb", "measured_peak_gb", "fits", "recompute"),
             *("step_s_low", "step_s_high", "measured_gpu", "assumed", *parts),
             *("predicted_device_gb", "mem_kind", "memory_error"),
-            *("stack", "stack_known", "sigma", "factors_sigma", "peak_factor_high"),
+            *("stack", "stack_known", "sigma", "factors_sigma", "peak_factor_high", "mixture"),
         )
     )
     for one in predicted:
@@ -116,6 +117,7 @@ def predictions_csv(results: Sequence[Prediction | Problem]) -> str:
                 "" if one.memory_error is None else f"{one.memory_error:.6f}",
                 *(run.job.stack, "yes" if one.stack_known else "no"),
                 *(f"{value:.6g}" for value in (one.sigma, one.factors_sigma, one.peak_factor_high)),
+                "yes" if has_experts(run.model) else "no",
             )
         )
     return text.getvalue()

@@ -23,6 +23,13 @@ _BEFORE_CORE = "megatron-lm"  # Megatron-LM before its kernels and overlap moved
 _CORE_SINCE = 2023.5
 # Stacks on DeepSpeed's engine: what the host does for a kernel is the engine's.
 DEEPSPEED = ("amp", "deepspeed", "megatron-deepspeed", "sailor")
+# Stacks grown from one code base, or on one engine: where one of them has no runs, its sisters speak for it.
+LINEAGES = {
+    "megatron": ("megatron-lm", "megatron", "nemo"),
+    "deepspeed": DEEPSPEED,
+    "torch": ("fsdp", "pytorch", "internevo"),
+    "xla": ("jax", "pax"),
+}
 
 
 def stack_of(software: Software) -> str:
@@ -32,6 +39,11 @@ def stack_of(software: Software) -> str:
     if software.family == "megatron" and software.before(_CORE_SINCE):
         return _BEFORE_CORE
     return _STACKS.get(software.family, GENERIC)
+
+
+def lineage(stack: str) -> str:
+    """The lineage of a stack, "" where it has none."""
+    return next((name for name, members in LINEAGES.items() if stack in members), "")
 
 
 def software_notes(all_of: Iterable[Software]) -> list[dict[str, Any]]:

@@ -149,7 +149,7 @@ def recompute(cells: Cells, layers: int, pp: int) -> Recompute:
     """Recomputation as stated; the kind "" where nothing is."""
     text = cells.text("recompute")
     if not text:
-        cells.assume("recompute", "ladder", "none, then selective, then the fewest full layers that fit")
+        cells.assume("recompute", "a mixture", "none, selective or full as far as memory asks for it")
         return Recompute("")
     return recompute_of(text, layers, pp)
 

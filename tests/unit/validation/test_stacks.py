@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,13 +14,22 @@ import pytest
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.stacks import STACKS
-from tangram_sim.validation.calibration import folds, stackfit, stacks, surfaces
-from tangram_sim.validation.calibration.stackfit import Cases
-from tangram_sim.validation.calibration.surfaces import DISPATCH, EXPOSED, KNOTS, Parameters, Surface
+from tangram_sim.validation.calibration import baselines, folds, kept, stackfit, stacks, surfaces
+from tangram_sim.validation.calibration.novelty import novelty
+from tangram_sim.validation.calibration.ranking import kendall, ranking
+from tangram_sim.validation.calibration.stackfit import Cases, Fit
+from tangram_sim.validation.calibration.surfaces import (
+    DISPATCH,
+    EXPOSED,
+    KNOTS,
+    Mixtures,
+    Parameters,
+    Surface,
+)
 from tangram_sim.validation.published.defaults import software
 from tangram_sim.validation.published.predict import Prediction, Predictor
 from tangram_sim.validation.published.reading import Run, read_run
-from tangram_sim.validation.published.stacks import DEEPSPEED, stack_of
+from tangram_sim.validation.published.stacks import LINEAGES, stack_of
 from tests.neutral import neutral_hwdb
 
 HWDB = neutral_hwdb()
@@ -74,7 +84,9 @@ def synthetic(n: int, seed: int) -> Surface:
 
 def cases(surface: Surface, measured: FloatArray, source: list[str], stack: list[str]) -> Cases:
     n = len(measured)
-    return Cases(measured, np.array(source), np.array(stack), np.arange(n) % 5, surface)
+    generation = np.array(["Ampere"] * n)
+    mixed = Mixtures.single(surface)
+    return Cases(measured, np.array(source), np.array(stack), generation, np.arange(n) % 5, mixed)
 
 
 @pytest.mark.parametrize(
@@ -141,22 +153,51 @@ def test_a_fit_finds_known_parameters_among_outliers() -> None:
     surface = synthetic(200, 1)
     measured = surface.seconds(true) * np.exp(np.random.default_rng(2).normal(0, 0.02, 200))
     measured[::10] *= 3.0  # a tenth of the rows are plainly wrong
-    source = np.array(["a", "b"] * 100)
     wide = Parameters(3.0, 3.0, 3.0, 3.0, 3.0)
-    found = stackfit.fit(surface, measured, source, stackfit.ASSUMED, wide)
-    np.testing.assert_allclose(found, true, rtol=0.12)
+    runs = cases(surface, measured, ["a", "b"] * 100, ["nemo"] * 200)
+    found = stackfit.fit(runs, Fit(stackfit.ASSUMED), wide, 1e-6)
+    np.testing.assert_allclose(found.parameters, true, rtol=0.12)
 
 
 def test_what_no_run_determines_stays_at_the_prior() -> None:
     surface = synthetic(40, 3)
     alone = Surface(surface.base, *(0 * surface.tensor for _ in range(4)))
     prior = Parameters(1.1, 0.9, 6e-6, 0.8, 1.3)
-    found = stackfit.fit(alone, alone.seconds(Parameters(1.3, 1.0, 20e-6)), np.array(["a"] * 40), prior)
+    measured = alone.seconds(Parameters(1.3, 1.0, 20e-6))
+    runs = cases(alone, measured, ["a"] * 40, ["nemo"] * 40)
+    found = stackfit.fit(runs, Fit(prior)).parameters
     assert found.attention_scale == pytest.approx(prior.attention_scale, rel=0.01)
     assert found.tensor_exposed == pytest.approx(prior.tensor_exposed, rel=0.01)
     assert found.data_exposed == pytest.approx(prior.data_exposed, rel=0.01)
-    nobody = np.array([], dtype=int)
-    assert stackfit.fit(surface.take(nobody), np.array([]), np.array([]), prior) == prior
+    nobody = runs.take(np.zeros(40, bool))
+    assert stackfit.fit(nobody, Fit(prior)) == Fit(prior)
+
+
+def test_what_is_special_to_one_machine_stays_with_its_generation() -> None:
+    """A stack seen on one generation only is not that far from its lineage on another."""
+    surface = synthetic(80, 6)
+    stack, source = ["nemo"] * 40 + ["megatron"] * 40, ["a"] * 20 + ["b"] * 20 + ["c"] * 40
+    measured = surface.seconds(Parameters(1.2))
+    measured[40:] *= 1.4
+    runs = cases(surface, measured, source, stack)
+    runs.generation[40:] = "Blackwell"
+    fits = stackfit.fit_stacks(runs, np.ones(80, bool))
+    nemo, megatron = (fits[name].parameters.time_scale for name in ("nemo", "megatron"))
+    here = megatron * fits["megatron"].generations["Blackwell"]
+    assert here == pytest.approx(1.4 * 1.2, rel=0.08)
+    assert megatron / nemo < here / megatron
+    assert fits["megatron"].error_of("Hopper") > fits["megatron"].error_of("Blackwell")
+    assert fits["megatron-lm"].rows == {} and fits["megatron-lm"].sigma > fits["nemo"].sigma
+
+
+def test_a_mixture_is_the_weighted_mean_of_logarithms() -> None:
+    surface, at = synthetic(3, 7), Parameters(1.2)
+    mixed = Mixtures(surface, np.array([0, 0, 1]), np.array([0.25, 0.75, 1.0]))
+    first, second, third = surface.seconds(at)
+    np.testing.assert_allclose(mixed.seconds(at), [first**0.25 * second**0.75, third])
+    np.testing.assert_allclose(mixed.take(np.array([False, True])).seconds(at), [third])
+    faster = mixed.seconds(at._replace(dispatch_s=1e-9), np.array([1.0, 2.0]))
+    assert faster[1] > 1.3 * third
 
 
 def test_a_source_left_out_never_touches_its_own_prediction() -> None:
@@ -166,10 +207,49 @@ def test_a_source_left_out_never_touches_its_own_prediction() -> None:
     absurd = measured.copy()
     absurd[40:] *= 5.0
     honest, changed = (cases(surface, times, source, stack) for times in (measured, absurd))
-    seconds, known = stackfit.left_out(honest, honest.source)
-    again, _ = stackfit.left_out(changed, changed.source)
-    np.testing.assert_array_equal(seconds[40:], again[40:])
-    assert known.tolist() == [True] * 40 + [False] * 20
+    before, after = (stackfit.left_out(one, one.source) for one in (honest, changed))
+    np.testing.assert_array_equal(before.seconds[40:], after.seconds[40:])
+    assert before.novelty.tolist() == [0] * 40 + [3] * 20
+    assert (before.doubt[40:] > before.doubt[:20].max()).all()
+
+
+@pytest.mark.parametrize(
+    ("stack", "generation", "entry"),
+    [("nemo", "Hopper", 0), ("nemo", "Blackwell", 1), ("megatron", "Hopper", 2), ("fsdp", "Hopper", 3)],
+)
+def test_novelty_is_told_by_stack_and_generation(stack: str, generation: str, entry: int) -> None:
+    names, kinds = np.array(["nemo", stack]), np.array(["Hopper", generation])
+    assert novelty(names, kinds, np.array([True, False]))[1] == entry
+
+
+def test_order_within_sweeps_and_what_the_pick_costs() -> None:
+    measured, predicted = np.array([1.0, 2.0, 3.0, 9.0, 9.0]), np.array([2.0, 1.0, 3.0, 1.0, 5.0])
+    found = ranking(measured, predicted, np.array(["a"] * 5), np.array([1, 1, 1, 2, 2]))
+    assert (found.sweeps, found.tau, found.regret) == (1, pytest.approx(1 / 3), pytest.approx(1.0))
+    assert kendall(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0])) == pytest.approx(2 / math.sqrt(6))
+
+
+def test_baselines_fall_back_and_do_not_see_what_is_left_out() -> None:
+    ratio, source = np.array([0.0, 0.2, 5.0, 1.0]), np.array(["a", "b", "c", "c"])
+    use = np.array([True, True, False, True])
+    kinds = np.array(["H100", "H100", "T4", "A100"])
+    found = baselines.null(ratio, kinds, source, use)
+    assert found[2] in ratio[use] and found[3] == 1.0
+    columns = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0], [5.0, 1.0]])
+    line = baselines.ridge(columns[:, 0], columns, source, use)
+    assert line[2] == pytest.approx(2.0, abs=0.8)
+
+
+def test_what_was_played_is_kept_under_its_key(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("a,b\n1,2\n")
+    before = kept.fingerprint(table, [], 80)
+    assert before == kept.fingerprint(table, [], 80) != kept.fingerprint(table, [], 81)
+    table.write_text("a,b\n1,3\n")
+    assert kept.fingerprint(table, [], 80) != before
+    answers = iter((1, 2))
+    assert [kept.kept(tmp_path / "k", "key", lambda: next(answers)) for _ in range(2)] == [1, 1]
+    assert kept.kept(None, "key", lambda: next(answers)) == 2
 
 
 def test_configurations_do_not_depend_on_names() -> None:
@@ -191,13 +271,17 @@ def test_the_command_writes_rows_the_database_takes(tmp_path: Path) -> None:
     runs.write_text(text.getvalue())
     assert stacks.main([str(runs), str(folder)]) == 0
     rows = list(csv.DictReader(io.StringIO((folder / "stacks.csv").read_text())))
-    assert {row["stack"] for row in rows} == {"generic", "megatron-lm", *DEEPSPEED}
-    assert all(
-        len([row for row in rows if row["stack"] == stack]) <= 5 for stack in ("generic", "megatron-lm")
-    )
+    assert {row["stack"] for row in rows} == {"generic", *(one for of in LINEAGES.values() for one in of)}
+    for stack in ("generic", "megatron-lm"):  # five parameters, and one scale per generation of GPUs
+        assert sum(row["stack"] == stack and row["gpu"] == "*" for row in rows) == 5
+        assert sum(row["stack"] == stack and row["gpu"] == "arch:Ampere" for row in rows) == 1
+    assert len(rows) == 6 * len({row["stack"] for row in rows})
     gpu = HWDB.gpu("A100-SXM4-80GB")
     fitted = Hwdb.load([tmp_path / "hwdb"]).efficiency(gpu, "fp16", "megatron-lm").time_scale.value
-    assert fitted == float(next(row["value"] for row in rows if row["stack"] == "megatron-lm"))
+    own = [row for row in rows if row["stack"] == "megatron-lm" and row["gpu"] == "arch:Ampere"]
+    assert fitted == float(own[0]["value"]) and own[0]["n"] == "4"
+    unseen = [row for row in rows if row["stack"] == "nemo"]
+    assert all(row["n"] == "0" and row["source"].startswith("inherited from lineage") for row in unseen)
 
 
 def test_the_command_reports_a_wrong_file(tmp_path: Path) -> None:

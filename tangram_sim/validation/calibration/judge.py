@@ -1,0 +1,236 @@
+"""The judge: how right predictions are on runs that nothing was fitted to, beside two that know no mechanism.
+
+Every split leaves rows out of the fit of stacks and of both baselines alike. A source left out whole meets
+every stack as unseen unless another source runs it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import has_experts
+from tangram_sim.opgraph import FloatArray
+from tangram_sim.validation.calibration import baselines, stackfit
+from tangram_sim.validation.calibration.folds import setting
+from tangram_sim.validation.calibration.novelty import CLASSES
+from tangram_sim.validation.calibration.ranking import Ranking, ranking
+from tangram_sim.validation.calibration.stackfit import Cases
+from tangram_sim.validation.published.predict import Prediction
+
+WORST = 30
+LEFT_OUT = "sources left out"
+STACKS_OUT, GENERATIONS_OUT = "stacks left out", "GPU generations left out"
+UNSEEN = (LEFT_OUT, STACKS_OUT, GENERATIONS_OUT)  # splits whose errors tell how wide intervals must be
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the judge must know of N runs beside what the fit knows."""
+
+    name: tuple[str, ...]
+    gpu: NDArray[np.str_]
+    kind: NDArray[np.str_]  # GPU kind and dtype: what an MFU belongs to
+    setting: NDArray[np.int64]  # the same for runs of one sweep
+    mixture: Mask
+    ideal_s: FloatArray
+    columns: FloatArray  # features of the regression, [N, F]
+    remark: tuple[str, ...]  # model, layout and what was assumed, for people
+
+
+def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
+    """The facts of some predictions."""
+    runs = [one.run for one in predictions]
+    gpus = [run.cluster.groups[0].node.gpu.name for run in runs]
+    kinds = [f"{gpu} {run.job.recipe.gemm_dtype}" for gpu, run in zip(gpus, runs, strict=True)]
+    return Facts(
+        name=tuple(run.id for run in runs),
+        gpu=np.array(gpus),
+        kind=np.array(kinds),
+        setting=np.array([setting(run) for run in runs]),
+        mixture=np.array([has_experts(run.model) for run in runs]),
+        ideal_s=np.array([baselines.ideal_s(run, hwdb) for run in runs]),
+        columns=baselines.matrix(runs),
+        remark=tuple(_remark(one) for one in predictions),
+    )
+
+
+def _remark(one: Prediction) -> str:
+    run, layout = one.run, one.run.layout
+    degrees = " ".join(
+        f"{name}{value}"
+        for name in ("tp", "pp", "cp", "ep", "dp", "vpp")
+        if (value := getattr(layout, name)) > 1
+    )
+    stated = run.recompute or f"({one.recompute})"
+    what = run.model_name or f"{run.model.layers}x{run.model.hidden}"
+    return f"{what}, {run.job.dtype}, {degrees or '1 GPU'}, mbs {layout.micro_batch}, recompute {stated}"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Seconds predicted of N runs, each by parameters that did not see what is left out with it."""
+
+    name: str
+    ours: FloatArray
+    null: FloatArray
+    ridge: FloatArray
+    novelty: NDArray[np.int64]  # entry of novelty.CLASSES
+    doubt: FloatArray  # log standard deviation of `ours` that the errors of fitted parameters make
+
+    def methods(self) -> dict[str, FloatArray]:
+        """The predictions by who made them."""
+        return {"ours": self.ours, "one MFU": self.null, "regression": self.ridge}
+
+
+def splits(cases: Cases, known: Facts, fits: Mapping[str, stackfit.Fit]) -> list[Split]:
+    """Everything in-sample, and configurations, sources, stacks, GPU kinds and generations left out.
+
+    `fits` are those of all runs, from which the search for the others starts.
+    """
+    everyone = np.zeros(len(cases.measured), np.int64)
+    groups: Mapping[str, NDArray[np.generic]] = {
+        "in-sample": everyone,
+        "configurations left out": cases.fold,
+        LEFT_OUT: cases.source,
+        STACKS_OUT: cases.stack,
+        "GPU kinds left out": known.gpu,
+        GENERATIONS_OUT: cases.generation,
+    }
+    return [_split(name, cases, known, group, fits) for name, group in groups.items()]
+
+
+def _split(
+    name: str,
+    cases: Cases,
+    known: Facts,
+    groups: NDArray[np.generic],
+    near: Mapping[str, stackfit.Fit],
+) -> Split:
+    n = len(cases.measured)
+    ratio = np.log(cases.measured / known.ideal_s)
+    left = stackfit.left_out(cases, groups, near)
+    null, ridge = np.zeros(n), np.zeros(n)
+    for group in np.unique(groups):
+        out = groups == group
+        use = out if out.all() else ~out
+        null[out] = baselines.null(ratio, known.kind, cases.source, use)[out]
+        ridge[out] = baselines.ridge(ratio, known.columns, cases.source, use)[out]
+    scale = known.ideal_s
+    null, ridge = scale * np.exp(null), scale * np.exp(ridge)
+    return Split(name, left.seconds, null, ridge, left.novelty, left.doubt)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Errors of some runs as fractions, every source the same weight, and their order within sweeps."""
+
+    rows: int
+    median: float
+    p90: float
+    bias: float  # mean of the sources' median signed errors
+    order: Ranking
+
+
+def figures(cases: Cases, known: Facts, seconds: FloatArray, use: Mask) -> Figures:
+    """How right `seconds` [N] are on the rows in use."""
+    error = seconds / cases.measured - 1
+    own = [error[use & (cases.source == source)] for source in np.unique(cases.source[use])]
+    return Figures(
+        int(use.sum()),
+        float(np.mean([np.median(np.abs(one)) for one in own])),
+        float(np.mean([np.percentile(np.abs(one), 90) for one in own])),
+        float(np.mean([np.median(one) for one in own])),
+        ranking(cases.measured[use], seconds[use], cases.source[use], known.setting[use]),
+    )
+
+
+def accuracy_table(cases: Cases, known: Facts, found: Sequence[Split]) -> str:
+    """The splits beside each other, as a Markdown table: median / p90 in percent, tau, regret."""
+    head = (
+        "split",
+        "rows",
+        *(f"{who}: {what}" for who in found[0].methods() for what in ("error", "tau, regret")),
+    )
+    rows = []
+    for one in found:
+        for label, use in (
+            (one.name, np.ones(len(known.mixture), bool)),
+            (f"{one.name}: mixtures", known.mixture),
+        ):
+            if not use.any():
+                continue
+            cells = [label, str(int(use.sum()))]
+            for seconds in one.methods().values():
+                is_of = figures(cases, known, seconds, use)
+                cells.append(f"{100 * is_of.median:.1f} / {100 * is_of.p90:.1f} ({100 * is_of.bias:+.1f})")
+                cells.append(
+                    f"{is_of.order.tau:.2f}, {100 * is_of.order.regret:.1f}" if is_of.order.sweeps else ""
+                )
+            rows.append(cells)
+    return markdown(head, rows)
+
+
+def source_table(cases: Cases, known: Facts, found: Sequence[Split]) -> str:
+    """Every source under the splits and the baselines left out, as a Markdown table."""
+    left = next(one for one in found if one.name == LEFT_OUT)
+    columns: dict[str, FloatArray] = {one.name: one.ours for one in found[:3]}
+    columns |= {f"{who}, {LEFT_OUT}": s for who, s in left.methods().items() if who != "ours"}
+    rows = []
+    for source in np.unique(cases.source):
+        use = cases.source == source
+        newest = CLASSES[int(np.bincount(left.novelty[use]).argmax())]
+        cells = [str(source), str(int(use.sum())), newest]
+        for seconds in columns.values():
+            is_of = figures(cases, known, seconds, use)
+            cells.append(f"{100 * is_of.median:.1f} / {100 * is_of.p90:.0f} ({100 * is_of.bias:+.0f})")
+        rows.append(cells)
+    return markdown(("source", "rows", "left out it is mostly", *columns), rows)
+
+
+def worst_table(cases: Cases, known: Facts, left: Split) -> str:
+    """The runs that are furthest off when their source is left out, as a Markdown table."""
+    off = np.abs(np.log(left.ours / cases.measured))
+    rows = []
+    for row in np.argsort(-off, kind="stable")[:WORST].tolist():
+        error = 100 * (left.ours[row] / cases.measured[row] - 1)
+        rows.append(
+            [
+                known.name[row],
+                str(cases.stack[row]),
+                str(known.gpu[row]),
+                known.remark[row],
+                f"{error:+.0f}",
+                CLASSES[int(left.novelty[row])],
+            ]
+        )
+    return markdown(("run", "stack", "GPU", "what", "error", "class"), rows)
+
+
+def class_table(cases: Cases, known: Facts, left: Split, spread: FloatArray) -> str:
+    """Coverage and width of 90 % intervals by novelty, mixtures apart, as a Markdown table.
+
+    `spread` [N]: log half-width of each run's interval, made without its source. Every row counts the same.
+    """
+    inside = np.abs(np.log(left.ours / cases.measured)) <= spread
+    rows = []
+    for number, name in enumerate(CLASSES):
+        for label, use in ((name, ~known.mixture), (f"{name}, mixtures", known.mixture)):
+            mask = use & (left.novelty == number)
+            if mask.any():
+                sources = len(np.unique(cases.source[mask]))
+                share, width = inside[mask].mean(), (2 * np.sinh(spread[mask])).mean()
+                rows.append(
+                    [label, str(int(mask.sum())), str(sources), f"{100 * share:.0f}", f"{100 * width:.0f}"]
+                )
+    return markdown((LEFT_OUT, "rows", "sources", "inside, %", "mean width, %"), rows)
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
