@@ -34,6 +34,7 @@ class Residuals:
 
     step: float  # of a step, whole, of a dense model
     mixture: float  # what a mixture of experts adds to it
+    source: float  # what all runs of one source, or of one user, are off by together
     plan: float  # the part of it that two plans of one stack and GPU kind do not share
     memory: float  # of a peak
     prior_share: float  # of the parameters' own errors that is left after calibrating to runs of one's own
@@ -47,7 +48,10 @@ class Residuals:
 
     def of(self, mixture: bool) -> "Residuals":
         """The same for a dense model, or for a mixture of experts."""
-        return replace(self, step=hypot(self.step, self.mixture), mixture=0.0) if mixture else self
+        if not mixture:
+            return self
+        step, source = (hypot(one, self.mixture) for one in (self.step, self.source))
+        return replace(self, step=step, source=source, mixture=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ RESIDUALS: Mapping[tuple[str, str], _Parameter] = {
     ("stack", "residual"): _Parameter("step", 0.0, 3.0, "max"),
     ("stack", "residual_unmeasured"): _Parameter("unmeasured", 0.0, 3.0, "max"),  # kinds without tables
     ("stack", "residual_mixture"): _Parameter("mixture", 0.0, 3.0, "max"),
+    ("stack", "residual_source"): _Parameter("source", 0.0, 3.0, "max"),
     ("stack", "residual_plan"): _Parameter("plan", 0.0, 3.0, "max"),
     ("stack", "prior_share"): _Parameter("prior_share", 0.0, 1.0, "max"),
     ("memory", "residual"): _Parameter("memory", 0.0, 3.0, "max"),
@@ -242,7 +247,8 @@ class EfficiencyTable:
             worst = max(rows, key=lambda candidate: candidate.number("value"))
             figures[figure.attribute] = worst.number("value")
             used.append(worst)
-        figures["step"] = hypot(figures["step"], figures.pop("unmeasured"))
+        unmeasured = figures.pop("unmeasured")
+        figures |= {name: hypot(figures[name], unmeasured) for name in ("step", "source")}
         return Residuals(**figures, novelty=novelty, gpu_measured=gpu.measured), used
 
     def of_link(self, link: Link) -> tuple[Estimate, Row]:

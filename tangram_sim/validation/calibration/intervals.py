@@ -76,6 +76,7 @@ class Widths:
     """
 
     residual: tuple[float, ...]  # as novelty.CLASSES
+    source: tuple[float, ...]  # the same: what the rows of one source share
     unmeasured: float
     mixture: float
     plan: float
@@ -129,6 +130,15 @@ def plan_spread(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     return float(np.median(found)) if found else 0.0
 
 
+def between_sources(log_error: FloatArray, source: NDArray[np.str_]) -> float:
+    """Log standard deviation of the sources' medians around 0: root mean square, the worst fifth clipped."""
+    medians = np.sort([abs(float(np.median(log_error[source == name]))) for name in np.unique(source)])
+    if not len(medians):
+        return 0.0
+    clipped = np.minimum(medians, medians[int(0.8 * (len(medians) - 1))])
+    return float(np.sqrt((clipped**2).mean()))
+
+
 def memory_residual(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     """Log standard deviation of peaks whose upper 95 % point covers what was measured."""
     if not len(log_error):
@@ -162,7 +172,12 @@ def calibrate(errors: Errors) -> Widths:
         if not enough(own):
             own = np.ones(len(plain), bool)
         found.append(max(residual(own, errors.factors_sigma), *found[-1:], 0.0))
-    widths = Widths(tuple(found), 0.0, 0.0, 0.0, 0.0)
+    shared: list[float] = []
+    for number in range(len(CLASSES)):
+        own = plain & (errors.novelty == number)
+        own = own if enough(own) else plain & (errors.novelty >= number)
+        shared.append(max(between_sources(errors.log_error[own], errors.source[own]), *shared[-1:], 0.0))
+    widths = Widths(tuple(found), tuple(shared), 0.0, 0.0, 0.0, 0.0)
     dense = ~errors.measured & ~errors.mixture
     unmeasured = residual(dense, widths.sigma(errors)) if dense.any() else 0.0
     widths = replace(widths, unmeasured=unmeasured)
@@ -265,6 +280,8 @@ def rows_text(errors: Errors) -> str:
         own = errors.novelty == number
         sources = len(np.unique(errors.source[own]))
         write("stack", of, "residual", widths.residual[number], int(own.sum()), f"{name}; {sources} sources")
+    for name, of, value in zip(CLASSES, NOVELTY_STACKS, widths.source, strict=True):
+        write("stack", of, "residual_source", value, len(errors.source), f"{name}; shared by a source's rows")
     for parameter, value, own, note in (
         ("residual_unmeasured", widths.unmeasured, ~errors.measured, "added: GPU kind without kernel tables"),
         ("residual_mixture", widths.mixture, errors.mixture, "added: mixture of experts"),

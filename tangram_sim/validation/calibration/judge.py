@@ -37,6 +37,7 @@ class Facts:
     kind: NDArray[np.str_]  # GPU kind and dtype: what an MFU belongs to
     setting: NDArray[np.int64]  # the same for runs of one sweep
     mixture: Mask
+    measured: Mask  # the GPU kind has kernel tables
     ideal_s: FloatArray
     columns: FloatArray  # features of the regression, [N, F]
     remark: tuple[str, ...]  # model, layout and what was assumed, for people
@@ -53,6 +54,7 @@ def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
         kind=np.array(kinds),
         setting=np.array([setting(run) for run in runs]),
         mixture=np.array([has_experts(run.model) for run in runs]),
+        measured=np.array([one.measured for one in predictions]),
         ideal_s=np.array([baselines.ideal_s(run, hwdb) for run in runs]),
         columns=baselines.matrix(runs),
         remark=tuple(_remark(one) for one in predictions),
@@ -81,6 +83,7 @@ class Split:
     ridge: FloatArray
     novelty: NDArray[np.int64]  # entry of novelty.CLASSES
     doubt: FloatArray  # log standard deviation of `ours` that the errors of fitted parameters make
+    fits: Mapping[str, Mapping[str, stackfit.Fit]]  # by the group left out
 
     def methods(self) -> dict[str, FloatArray]:
         """The predictions by who made them."""
@@ -122,7 +125,7 @@ def _split(
         ridge[out] = baselines.ridge(ratio, known.columns, cases.source, use)[out]
     scale = known.ideal_s
     null, ridge = scale * np.exp(null), scale * np.exp(ridge)
-    return Split(name, left.seconds, null, ridge, left.novelty, left.doubt)
+    return Split(name, left.seconds, null, ridge, left.novelty, left.doubt, left.fits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,20 @@ from typing import TypeVar
 from tangram_sim.datafiles import shipped
 
 WRITTEN = ("stacks.csv", "intervals.csv")  # by the fit: surfaces are played beside them
-FITTING = ("stackfit", "stacks", "judge", "ranking", "baselines", "novelty", "intervals", "kept")
+FITTING = (
+    "fewrows",
+    "shifts",
+    "ownruns",
+    "plausible",
+    "stackfit",
+    "stacks",
+    "judge",
+    "ranking",
+    "baselines",
+    "novelty",
+    "intervals",
+    "kept",
+)
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ generic stack along.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +31,10 @@ ASSUMED = Parameters(dispatch_s=25e-6)
 # Standard deviations of the logarithms of the parameters: of generic around the assumed, of lineages around
 # generic and of stacks around their lineage: less free where what was seen elsewhere is the better guess.
 LOOSE = Parameters(0.15, 0.2, 0.8, 0.2, 0.3)
-KIN = Parameters(0.1, 0.2, 0.4, 0.25, 0.35)
+KIN = Parameters(0.025, 0.05, 0.8, 0.06, 0.09)
 TIGHT = Parameters(0.1, 0.2, 0.4, 0.25, 0.35)
 GENERATION = 0.15  # the same of a generation's factor under a stack,
-SHARED_GENERATION = 0.05  # and under all stacks together
+SHARED_GENERATION = 0.03  # and under all stacks together
 STARTS = (5e-6, 20e-6, 60e-6)  # dispatch: host-bound and device-bound optima can both be local ones
 DISPATCH_AXIS = Parameters._fields.index("dispatch_s")
 LOWEST = Parameters(0.5, 0.3, 1e-6, 0.1, 0.1)
@@ -54,8 +54,8 @@ class Cases:
     fold: NDArray[np.int64]  # the same for equal configurations
     surface: Mixtures
 
-    def take(self, mask: Mask) -> "Cases":
-        """Some of them."""
+    def take(self, mask: Mask | NDArray[np.int64]) -> "Cases":
+        """Some of them, by mask or by index."""
         return Cases(
             self.measured[mask],
             self.source[mask],
@@ -82,6 +82,13 @@ class Fit:
 
     def _factors(self, cases: Cases) -> FloatArray:
         return np.array([self.generations.get(one, 1.0) for one in cases.generation.tolist()])
+
+    def moved(self, log_scale: float, log_host: float) -> "Fit":
+        """The same with all that the stack touches longer by one logarithm, and its host by one more."""
+        scale, attention, dispatch, tensor, data = self.parameters
+        factor, host = math.exp(log_scale), math.exp(log_scale + log_host)
+        moved = Parameters(scale * factor, attention, dispatch * host, tensor * factor, data * factor)
+        return replace(self, parameters=moved)
 
     def error_of(self, generation: str) -> float:
         """Standard deviation of the logarithm of the time scale on GPUs of a generation."""
@@ -276,19 +283,21 @@ class LeftOut:
     seconds: FloatArray
     novelty: NDArray[np.int64]  # how new the run is to the rest: entry of novelty.CLASSES
     doubt: FloatArray  # log standard deviation that the errors of the parameters make
+    fits: Mapping[str, Mapping[str, Fit]]  # by the group left out
 
 
 def left_out(cases: Cases, groups: NDArray[np.generic], near: Mapping[str, Fit] | None = None) -> LeftOut:
     """Every group left out in turn; a lone group is not: it is what everything is fitted to."""
     n = len(cases.measured)
     seconds, classes, doubt = np.zeros(n), np.zeros(n, np.int64), np.zeros(n)
+    found: dict[str, Mapping[str, Fit]] = {}
     for group in np.unique(groups):
         out = groups == group
         use = out if out.all() else ~out
-        fits = fit_stacks(cases, use, near)
+        fits = found[str(group)] = fit_stacks(cases, use, near)
         for stack in sorted(set(cases.stack[out].tolist())):
             mask = out & (cases.stack == stack)
             own, runs = fits.get(stack, fits[GENERIC]), cases.take(mask)
             seconds[mask], doubt[mask] = own.seconds(runs), own.doubt(runs)
         classes[out] = novelty(cases.stack, cases.generation, use)[out]
-    return LeftOut(seconds, classes, doubt)
+    return LeftOut(seconds, classes, doubt, found)

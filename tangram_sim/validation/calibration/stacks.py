@@ -1,4 +1,4 @@
-"""Writes stacks.csv and intervals.csv: `python -m tangram_sim.validation.calibration.stacks RUNS.csv OUT_DIR`.
+"""Writes stacks.csv and intervals.csv: `python -m tangram_sim.validation.calibration.stacks RUNS OUT_DIR`.
 
 At most five parameters per software stack, none per run, GPU, model or source; prints how accurate they are
 on the runs they were fitted to, on configurations left out and on whole sources left out.
@@ -20,9 +20,8 @@ from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import INHERITED
-from tangram_sim.models import has_experts
 from tangram_sim.training.stacks import STACKS
-from tangram_sim.validation.calibration import intervals, judge, kept, memory, stackfit
+from tangram_sim.validation.calibration import fewrows, intervals, judge, kept, memory, stackfit
 from tangram_sim.validation.calibration.folds import FOLDS, configuration, setting
 from tangram_sim.validation.calibration.stackfit import Cases, Fit
 from tangram_sim.validation.calibration.surfaces import (
@@ -153,6 +152,7 @@ def parameters_table(cases: Cases, fits: Mapping[str, Fit]) -> str:
 def errors_left_out(
     predictions: Sequence[Prediction],
     found: Cases,
+    known: judge.Facts,
     splits: Sequence[judge.Split],
     peaks: memory.Cases | None,
 ) -> tuple[intervals.Errors, NDArray[np.bool_]]:
@@ -169,8 +169,8 @@ def errors_left_out(
         np.concatenate([np.hypot(hardware, one.doubt) for one in used]),
         np.tile(found.source, len(used)),
         np.concatenate([one.novelty for one in used]),
-        np.tile(np.array([one.measured for one in predictions]), len(used)),
-        np.tile(np.array([has_experts(one.run.model) for one in predictions]), len(used)),
+        np.tile(known.measured, len(used)),
+        np.tile(known.mixture, len(used)),
         np.zeros(0),
         np.zeros(0, np.str_),
     )
@@ -198,6 +198,7 @@ def tables(found: Cases, known: judge.Facts, splits: Sequence[judge.Split], erro
         judge.accuracy_table(found, known, splits),
         judge.source_table(found, known, splits),
         judge.class_table(found, known, left, spread),
+        fewrows.worth_table(fewrows.worth(found, known, left, errors)),
         peaks_text(errors) if len(errors.memory) else "",
         judge.worst_table(found, known, left),
     ]
@@ -240,7 +241,7 @@ def main(arguments: Sequence[str]) -> int:
         splits = judge.splits(found, known, fits)
         measured = any(row.get("peak_mem_gb", "").strip() for row in table)
         peaks = memory.cases(table, given.hwdb) if measured else None
-        errors, sources_out = errors_left_out(picked, found, splits, peaks)
+        errors, sources_out = errors_left_out(picked, found, known, splits, peaks)
         write_whole(given.out_dir / "stacks.csv", rows)
         write_whole(given.out_dir / "intervals.csv", intervals.rows_text(errors))
         text = f"{tables(found, known, splits, errors)}\n{parameters_table(found, fits)}"

@@ -128,11 +128,19 @@ class Mixtures:
         n = len(surface.base)
         return cls(surface, np.arange(n), np.ones(n))
 
-    def take(self, rows: NDArray[np.bool_]) -> "Mixtures":
-        """Those of some of the runs, by mask."""
-        kept = rows[self.owner]
-        place = np.cumsum(rows) - 1
-        return Mixtures(self.surface.take(kept), place[self.owner[kept]], self.weight[kept])
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "Mixtures":
+        """Those of some of the runs, by mask or by index, in the order of the indices."""
+        picked = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        first = np.searchsorted(self.owner, picked)
+        counts = np.searchsorted(self.owner, picked, side="right") - first
+        kept = np.concatenate(
+            [np.arange(at, at + n) for at, n in zip(first, counts, strict=True)] or [picked]
+        )
+        return Mixtures(
+            self.surface.take(kept.astype(np.int64)),
+            np.repeat(np.arange(len(picked)), counts),
+            self.weight[kept.astype(np.int64)],
+        )
 
     def seconds(self, at: Parameters, more: FloatArray | float = 1.0) -> FloatArray:
         """Steps of all runs, seconds [N]; `more` as of Surface, by run."""

@@ -1,0 +1,113 @@
+"""How far a few measured steps move a stack: a factor on its costs and one on its host, robust to bad rows.
+
+Both logarithms have a normal prior around 0, as wide as sources differ from one another; rows differ from
+their source by a spread with long tails (Student's t), so that a row far off the others and off the
+prediction hardly pulls, and the more rows agree the more they are believed.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tangram_sim.opgraph import FloatArray
+
+FREEDOM = 3.0  # of Student's t: two rows that agree beat the prior, one row 3 spreads off pulls like one at 1
+DEGREES = 3.0  # measured rows that the prior spread between plans counts for
+HOST_ROWS = 3  # rows from which host time is told apart from scale
+NEAR = 0.5  # of the device's time: where the host's begins to matter
+HOST_STARTS = (0.0, 1.6)  # device-bound and host-bound optima can both be local ones
+LIMIT = math.log(8.0)  # no stack is further off than this
+STEP, SMALL, MOST_STEPS = 0.05, 0.003, 8
+
+# Log seconds of every row, [N], at (log scale, log host factor).
+Logs = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Log standard deviations before any row is seen."""
+
+    common: float  # of what a source's rows share
+    host: float  # of its host's time beyond that
+    plan: float  # of a row beside its source
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The most probable shift, and what is left of the doubt."""
+
+    log_scale: float
+    log_host: float
+    common: float  # log standard deviation of what rows share, after
+    plan: float  # of a row beside it, by what was seen
+    offsets: FloatArray  # log(measured / shifted prediction) of every row, [N]
+
+
+def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float) -> Estimate:
+    """The shift under which log measured seconds `target` [N] are most probable.
+
+    `host_load`: the host's time over the device's in the row where it is largest; a slower host can only be
+    seen where it comes near.
+    """
+    free = len(target) >= HOST_ROWS and doubt.host > 0
+    width = np.array([doubt.common, doubt.host if free else 1e-6])
+    first = logs(np.zeros(2))
+    error = np.sort(target - first)
+    scales = {0.0, float(error[0]), float(np.median(error)), float(error[-1])}
+    starts = [np.array([scale, 0.0]) for scale in sorted(scales)]
+    starts += [
+        np.array([0.0, host]) for host in HOST_STARTS if host and free and host_load * math.exp(host) > NEAR
+    ]
+    found = [_search(logs, target, doubt.plan, width, np.clip(start, -LIMIT, LIMIT)) for start in starts]
+    _, at, left, slopes = min(found, key=lambda one: one[0])
+    used = 2 if free and abs(at[1]) > 1e-3 else 1
+    freedom = max(len(target) - used, 0)
+    seen = DEGREES * doubt.plan**2
+    if freedom:
+        seen += float((np.minimum(np.abs(left), 4 * doubt.plan) ** 2).sum())
+    spread = math.sqrt(seen / (DEGREES + freedom))
+    pull = _weights(left, spread)
+    curvature = float((pull * slopes[:, 0] ** 2).sum()) + 1 / doubt.common**2
+    return Estimate(float(at[0]), float(at[1]), 1 / math.sqrt(curvature), spread, left)
+
+
+def _weights(error: FloatArray, spread: float) -> FloatArray:
+    """What each row pulls with, [N]: that of a normal error, less for one in the tail."""
+    answer: FloatArray = np.minimum((FREEDOM + 1) / (FREEDOM + (error / spread) ** 2), 1.0) / spread**2
+    return answer
+
+
+def _loss(error: FloatArray, spread: float, at: FloatArray, width: FloatArray) -> float:
+    tails = (FREEDOM + 1) / 2 * np.log1p((error / spread) ** 2 / FREEDOM)
+    return float(tails.sum() + 0.5 * ((at / width) ** 2).sum())
+
+
+def _search(
+    logs: Logs, target: FloatArray, spread: float, width: FloatArray, start: FloatArray
+) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+    """(least loss, where, log errors left, slopes) from one start, by reweighted Gauss-Newton steps."""
+    axes: Sequence[int] = (0, 1) if width[1] > 1e-3 else (0,)
+    at = start.copy()
+    error = target - logs(at)
+    best, slopes = _loss(error, spread, at, width), np.zeros((len(target), 2))
+    for _ in range(MOST_STEPS):
+        for axis in axes:
+            aside = at.copy()
+            aside[axis] += STEP
+            slopes[:, axis] = (logs(aside) - (target - error)) / STEP
+        pull = (FREEDOM + 1) / (FREEDOM + (error / spread) ** 2) / spread**2
+        normal = (slopes * pull[:, None]).T @ slopes + np.diag(1.0 / width**2)
+        move = np.linalg.solve(normal, slopes.T @ (pull * error) - at / width**2)
+        improved = False
+        for part in (1.0, 0.5, 0.2):
+            trial = np.clip(at + part * move, -LIMIT, LIMIT)
+            left = target - logs(trial)
+            value = _loss(left, spread, trial, width)
+            if value < best - 1e-9:
+                best, at, error, improved = value, trial, left, True
+                break
+        if not improved or float(np.abs(move).max()) < SMALL:
+            break
+    return best, at, error, slopes
