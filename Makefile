@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: help plan test test-all validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
+.PHONY: accuracy help plan test test-all validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads files over the cores by itself: what a file
 # works out once serves all of its tests.
 .NOTPARALLEL:
@@ -23,6 +23,7 @@ help:
 	@echo "make site      the documentation site in build/site; a broken link fails"
 	@echo "make examples  what the examples print, into examples/*.out"
 	@echo "make readme    what README and docs show as printed"
+	@echo "make accuracy  errors of a sample of published runs beside those recorded"
 	@echo "make calibrate hwdb/efficiency and hwdb/collectives from measured tables and published runs"
 	@echo "make clean     remove what these targets made"
 
@@ -95,7 +96,8 @@ $(VENV)/.installed-calibrate: $(VENV)/.installed
 calibrate: $(VENV)/.installed-calibrate
 	$(BIN)/python -m tangram_sim.validation.calibration hwdb/efficiency
 	$(BIN)/python -m tangram_sim.validation.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv
-	$(BIN)/python -m tangram_sim.validation.calibration.stacks traces/published/training_runs.csv hwdb/efficiency
+	$(BIN)/python -m tangram_sim.validation.calibration.stacks traces/published/training_runs.csv hwdb/efficiency \
+	  --table benchmarks/results/accuracy.md --cache build/played
 	$(BIN)/python -m tangram_sim.validation.collectives hwdb/collectives
 
 # The rows that take a minute to write again must come out as they are; those of stacks take four more (calibrate).
@@ -108,6 +110,11 @@ calibrate-check: $(VENV)/.installed-calibrate
 # After a change of the cost model: what README and docs show as printed.
 readme: $(VENV)/.installed-test
 	$(BIN)/python -m docs.snippets README.md docs/how-to/*.md docs/models/*.md
+
+# Errors of a sample of published runs beside those recorded; the judge of what was left out is calibration.stacks.
+accuracy: $(VENV)/.installed
+	@$(BIN)/python -m tangram_sim.validation.calibration.shipped traces/published/training_runs.csv \
+	  benchmarks/results/accuracy.csv
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks

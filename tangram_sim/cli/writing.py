@@ -149,12 +149,17 @@ def print_document(document: "PlanDocument") -> None:
             f"(gap {max(document.step_s / least - 1, 0.0) * 100:.1f} %)"
         )
     _print_stages(document.stages)
-    kinds = {name: stage.measured for stage in document.stages for name in stage.gpu.split("+")}
-    assumed = [gpu for gpu, measured in kinds.items() if not measured]
+    assumed = [kind.gpu for kind in document.gpu_kinds if kind.rests_on.startswith("assumed")]
     if assumed:
         print_line(
             f"Efficiencies of {', '.join(assumed)} are assumed, not measured: "
             f"see `tangram hw show {assumed[0]}`."
+        )
+    inherited = [kind.gpu for kind in document.gpu_kinds if kind.rests_on.startswith("inherited")]
+    if inherited:
+        print_line(
+            f"Efficiencies of {', '.join(inherited)} are inherited from measured kinds on the same chip: "
+            f"see `tangram hw show {inherited[0]}`."
         )
     if document.partial_plans is not None:
         _print_launch(document)

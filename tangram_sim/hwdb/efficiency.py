@@ -39,7 +39,7 @@ class Residuals:
     memory: float  # of a peak
     prior_share: float  # of the parameters' own errors that is left after calibrating to runs of one's own
     novelty: int  # entry of NOVELTY_STACKS
-    gpu_measured: bool
+    gpu_measured: bool  # the kind's kernels were, or those of a kind on the same chip
 
     @property
     def stack_known(self) -> bool:
@@ -232,10 +232,12 @@ class EfficiencyTable:
             (name, f"arch:{architectures.get(name, gpu.architecture)}", "*") for name in gpu.name.split("+")
         ]
         novelty = self.novelty(members, dtype, stack)
+        # A kind on a measured chip is as good as measured: what its rows add to their error says the rest.
+        measured = gpu.measured or set(gpu.name.split("+")) <= self.inheriting_gpus()
         figures: dict[str, float] = {}
         used = []
         for (kernel, parameter), figure in RESIDUALS.items():
-            if parameter == "residual_unmeasured" and gpu.measured:
+            if parameter == "residual_unmeasured" and measured:
                 figures[figure.attribute] = 0.0
                 continue
             rows = []
@@ -249,7 +251,7 @@ class EfficiencyTable:
             used.append(worst)
         unmeasured = figures.pop("unmeasured")
         figures |= {name: hypot(figures[name], unmeasured) for name in ("step", "source")}
-        return Residuals(**figures, novelty=novelty, gpu_measured=gpu.measured), used
+        return Residuals(**figures, novelty=novelty, gpu_measured=measured), used
 
     def of_link(self, link: Link) -> tuple[Estimate, Row]:
         """The fraction of a link's bandwidth that collectives reach, and the row it rests on."""
@@ -258,14 +260,21 @@ class EfficiencyTable:
 
     def measured_gpus(self) -> frozenset[str]:
         """GPUs whose GEMMs were measured in a 16-bit type, on that very kind of device."""
-        return frozenset(
-            gpu
+        return frozenset(gpu for gpu, source in self._gemm_sources() if not source.startswith(INHERITED))
+
+    def inheriting_gpus(self) -> frozenset[str]:
+        """GPUs whose GEMMs were measured so on another kind with the same chip."""
+        return frozenset(gpu for gpu, source in self._gemm_sources() if source.startswith(INHERITED))
+
+    def _gemm_sources(self) -> list[tuple[str, str]]:
+        """(GPU, source) of the rows on GEMMs in a 16-bit type that rest on measurements."""
+        return [
+            (gpu, row["source"])
             for (kernel, parameter, gpu, dtype, _), row in self._best.items()
             if (kernel, parameter) == ("gemm", "efficiency")
             and dtype in _TRAINING_DTYPES
             and row["source"] != ASSUMED
-            and not row["source"].startswith(INHERITED)
-        )
+        ]
 
 
 def _estimate(row: Row) -> Estimate:

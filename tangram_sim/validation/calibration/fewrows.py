@@ -1,4 +1,4 @@
-"""What a user's first measured rows are worth: a source left out, calibrated to some of its rows, then scored.
+"""What a user's first measured rows are worth: a source left out, calibrated to some of its rows, scored.
 
 Draws are random but the same on every call. The shift is found as `calibrate run` finds it, on surfaces in
 place of played steps.

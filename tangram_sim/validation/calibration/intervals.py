@@ -49,6 +49,7 @@ class Errors:
     mixture: NDArray[np.bool_]  # of experts
     memory: FloatArray  # log(measured / predicted) of the peaks there are, any length
     memory_source: NDArray[np.str_]
+    unfitted: FloatArray  # the same of those peaks under the assumed overheads, as of a stack never fitted
 
     def take(self, mask: NDArray[np.bool_], memory: NDArray[np.bool_]) -> "Errors":
         """Some of them."""
@@ -61,6 +62,7 @@ class Errors:
             self.mixture[mask],
             self.memory[memory],
             self.memory_source[memory],
+            self.unfitted[memory],
         )
 
     def without(self, source: str) -> "Errors":
@@ -81,6 +83,7 @@ class Widths:
     mixture: float
     plan: float
     memory: float
+    memory_unfitted: float  # of a stack whose peaks were never measured
 
     def sigma(self, errors: Errors) -> FloatArray:
         """Of every step of `errors`, [N]."""
@@ -140,13 +143,17 @@ def between_sources(log_error: FloatArray, source: NDArray[np.str_]) -> float:
 
 
 def memory_residual(log_error: FloatArray, source: NDArray[np.str_]) -> float:
-    """Log standard deviation of peaks whose upper 95 % point covers what was measured."""
+    """Log standard deviation of peaks whose upper 95 % point covers what was measured.
+
+    The share covered is that of split conformal prediction, as for steps.
+    """
     if not len(log_error):
         return 0.0
-    weights, _ = _weights(source)
+    weights, n = _weights(source)
+    share = min(math.ceil(0.5 * (1 + COVERED) * (n + 1)) / n, 1.0)
     order = np.argsort(log_error, kind="stable")
     heap = np.cumsum(weights[order])
-    at = min(int(np.searchsorted(heap, 0.5 * (1 + COVERED) * heap[-1])), len(order) - 1)
+    at = min(int(np.searchsorted(heap, share * heap[-1] - 1e-9)), len(order) - 1)
     return max(float(log_error[order[at]]), 0.0) / Z90
 
 
@@ -177,7 +184,7 @@ def calibrate(errors: Errors) -> Widths:
         own = plain & (errors.novelty == number)
         own = own if enough(own) else plain & (errors.novelty >= number)
         shared.append(max(between_sources(errors.log_error[own], errors.source[own]), *shared[-1:], 0.0))
-    widths = Widths(tuple(found), tuple(shared), 0.0, 0.0, 0.0, 0.0)
+    widths = Widths(tuple(found), tuple(shared), 0.0, 0.0, 0.0, 0.0, 0.0)
     dense = ~errors.measured & ~errors.mixture
     unmeasured = residual(dense, widths.sigma(errors)) if dense.any() else 0.0
     widths = replace(widths, unmeasured=unmeasured)
@@ -187,6 +194,7 @@ def calibrate(errors: Errors) -> Widths:
         mixture=mixture,
         plan=plan_spread(errors.log_error, errors.source),
         memory=memory_residual(errors.memory, errors.memory_source),
+        memory_unfitted=memory_residual(errors.unfitted, errors.memory_source),
     )
 
 
@@ -228,14 +236,14 @@ def left_out(errors: Errors, scored: NDArray[np.bool_] | None = None) -> dict[st
     return found
 
 
-def peaks_exceeded(errors: Errors) -> dict[str, float]:
+def peaks_exceeded(errors: FloatArray, source: NDArray[np.str_]) -> dict[str, float]:
     """Share of each source's peaks above the bound that the others' set: to hold in 19 cases of 20."""
     found = {}
-    for source in np.unique(errors.memory_source).tolist():
-        own = errors.memory_source == source
+    for name in np.unique(source).tolist():
+        own = source == name
         if not own.all():
-            bound = Z90 * memory_residual(errors.memory[~own], errors.memory_source[~own])
-            found[source] = float((errors.memory[own] > bound).mean())
+            bound = Z90 * memory_residual(errors[~own], source[~own])
+            found[name] = float((errors[own] > bound).mean())
     return found
 
 
@@ -247,7 +255,10 @@ def report_text(errors: Errors, scored: NDArray[np.bool_] | None = None) -> str:
         for number, (name, value) in enumerate(zip(CLASSES, widths.residual, strict=True))
     ]
     lines.append(f"GPU kind without tables adds {widths.unmeasured:.3f}, a mixture {widths.mixture:.3f}")
-    lines.append(f"plan to plan {widths.plan:.3f}   peak memory {widths.memory:.3f}")
+    lines.append(
+        f"plan to plan {widths.plan:.3f}   peak memory {widths.memory:.3f}, of stacks whose peaks "
+        f"nobody measured {widths.memory_unfitted:.3f}"
+    )
     lines.append(f"\n{'source left out':24s}{'rows':>6s}{'inside':>9s}{'width':>9s}{'median error':>14s}")
     for source, one in covered.items():
         lines.append(
@@ -265,8 +276,8 @@ def report_text(errors: Errors, scored: NDArray[np.bool_] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rows_text(errors: Errors) -> str:
-    """The file hwdb/efficiency/intervals.csv."""
+def rows_text(errors: Errors, memory_stacks: Sequence[str] = ()) -> str:
+    """The file hwdb/efficiency/intervals.csv; `memory_stacks` are those whose peaks were fitted."""
     widths = calibrate(errors)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -292,7 +303,10 @@ def rows_text(errors: Errors) -> str:
         write("stack", stack, "residual_plan", widths.plan, len(errors.source), note)
         write("stack", stack, "prior_share", 1.0, 0, "nothing calibrated to runs of one's own")
     note = "upper 95 % point of log(measured / predicted) over 1.645"
-    write("memory", "generic", "residual", widths.memory, len(errors.memory), note)
+    for stack in memory_stacks:
+        write("memory", stack, "residual", widths.memory, len(errors.memory), note)
+    note += ", as of a stack whose peaks nobody measured"
+    write("memory", "generic", "residual", widths.memory_unfitted, len(errors.memory), note)
     return text.getvalue()
 
 
@@ -329,6 +343,7 @@ def read_errors(path: Path) -> Errors:
     if not steps:
         raise BadInputError(f"{path}: no row has both a prediction and a measured step")
     errors, factors, sources, classes, tabled, mixed = zip(*steps, strict=True)
+    own = np.array([memory for memory, _ in peaks])
     return Errors(
         np.array(errors),
         np.array(factors),
@@ -336,8 +351,9 @@ def read_errors(path: Path) -> Errors:
         np.array(classes),
         np.array(tabled),
         np.array(mixed),
-        np.array([memory for memory, _ in peaks]),
+        own,
         np.array([source for _, source in peaks], dtype=np.str_),
+        own,
     )
 
 

@@ -37,7 +37,7 @@ class Facts:
     kind: NDArray[np.str_]  # GPU kind and dtype: what an MFU belongs to
     setting: NDArray[np.int64]  # the same for runs of one sweep
     mixture: Mask
-    measured: Mask  # the GPU kind has kernel tables
+    measured: Mask  # the GPU kind has kernel tables, or one on the same chip has
     ideal_s: FloatArray
     columns: FloatArray  # features of the regression, [N, F]
     remark: tuple[str, ...]  # model, layout and what was assumed, for people
@@ -54,7 +54,12 @@ def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
         kind=np.array(kinds),
         setting=np.array([setting(run) for run in runs]),
         mixture=np.array([has_experts(run.model) for run in runs]),
-        measured=np.array([one.measured for one in predictions]),
+        measured=np.array(
+            [
+                hwdb.residuals(run.cluster.groups[0].node.gpu, run.job.recipe.gemm_dtype).gpu_measured
+                for run in runs
+            ]
+        ),
         ideal_s=np.array([baselines.ideal_s(run, hwdb) for run in runs]),
         columns=baselines.matrix(runs),
         remark=tuple(_remark(one) for one in predictions),

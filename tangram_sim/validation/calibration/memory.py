@@ -211,16 +211,21 @@ def accuracy(cases: Cases, peaks: FloatArray, use: Mask | None = None) -> tuple[
     )
 
 
+def fitted_stacks(cases: Cases) -> list[str]:
+    """The stacks that get rows: with measured peaks, of their own or of their runtime."""
+    everything = np.ones(len(cases.measured), bool)
+    stacks = sorted({*cases.stack.tolist(), *RUNTIMES} - {GENERIC})
+    return [stack for stack in stacks if runs_behind(cases, stack, everything).any()]
+
+
 def rows_text(cases: Cases) -> str:
     """Efficiency rows of every stack that runs, its own or its runtime's, speak for: text of a CSV file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*HEADER, "note"))
     everything = np.ones(len(cases.measured), bool)
-    for stack in sorted({*cases.stack.tolist(), *RUNTIMES} - {GENERIC}):
+    for stack in fitted_stacks(cases):
         use = runs_behind(cases, stack, everything)
-        if not use.any():
-            continue
         at, own = fit(cases, use), bool((cases.stack == stack).any())
         spread = deviations(cases, use, at)
         note = f"sources: {' '.join(sorted(set(cases.source[use].tolist())))}"

@@ -107,7 +107,9 @@ def calibrate(rows: Sequence[Mapping[str, str]], hwdb: Hwdb, keep: Sequence[str]
         if one.error is None
     ]
     measured = [one for one in usable if one.error is not None]
-    odd = {id(one): why for one, why in implausible(list(_by_key(measured).values()), keep)}
+    groups = list(_by_key(measured).values())
+    doubts = [doubt_of(group, hwdb) for group in groups]
+    odd = {id(one): why for one, why in implausible(groups, doubts, keep)}
     problems += odd.values()
     return calibrate_predictions([one for one in measured if id(one) not in odd], hwdb, problems)
 

@@ -1,29 +1,30 @@
-"""Which measured rows look mistyped: far from their prediction and from the rows beside them."""
+"""Which measured rows look mistyped: far from where their stack most probably lies."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tangram_sim.errors import unknown_name
 from tangram_sim.units import show_seconds
+from tangram_sim.validation.calibration.shifts import LIMIT, Doubt, most_probable
 from tangram_sim.validation.published.predict import Prediction
 from tangram_sim.validation.published.table import Problem
 
 SIGMAS, LEAST = 4.0, math.log(2.0)  # a row is odd when further off than both, in logarithms
-LIMIT = math.log(8.0)  # no stack is further off than this
-COMPANY = 3  # rows of one key that show together where the stack lies
 ALL = "all"
 
 
 def implausible(
-    groups: Sequence[Sequence[Prediction]], keep: Sequence[str] = ()
+    groups: Sequence[Sequence[Prediction]], doubts: Sequence[Doubt], keep: Sequence[str] = ()
 ) -> list[tuple[Prediction, Problem]]:
     """Rows of each group (one stack, GPU kind and dtype) whose step is far outside, and how to keep them.
 
-    Far outside: more than 4 sigma of the prediction and a factor of 2 from it, or from the median of three
-    rows and more (a stack may be slower as a whole); always more than a factor of 8. `keep` names rows that
-    are right all the same, or `all`. Raises UnknownNameError for a name that no row has.
+    Far outside: more than a factor of 2 and 4 sigma from where the group most probably lies, which is near
+    the prediction unless rows agree on another place; always more than a factor of 8 from the prediction.
+    `doubts` are the groups'. `keep` names rows that are right all the same, or `all`. Raises
+    UnknownNameError for a name that no row has.
     """
     names = {one.run.id for group in groups for one in group}
     for name in keep:
@@ -31,20 +32,19 @@ def implausible(
             raise unknown_name("row", name, names, f"--keep takes ids of measured rows, or {ALL}.")
     return [
         (one, Problem(one.run.id, one.run.source_id, _reason(one)))
-        for group in groups
-        for one, off in zip(group, _offsets(group), strict=True)
+        for group, doubt in zip(groups, doubts, strict=True)
+        for one, off in zip(group, _offsets(group, doubt), strict=True)
         if off and ALL not in keep and one.run.id not in keep
     ]
 
 
-def _offsets(group: Sequence[Prediction]) -> list[bool]:
+def _offsets(group: Sequence[Prediction], doubt: Doubt) -> list[bool]:
     """Whether each row of one key is far outside."""
     logs = np.array([math.log(one.run.measured.step_s / one.step_s) for one in group])
-    centre = float(np.median(logs)) if len(group) >= COMPANY else 0.0
-    return [
-        abs(log) > LIMIT or abs(log - centre) > max(SIGMAS * one.sigma, LEAST)
-        for log, one in zip(logs.tolist(), group, strict=True)
-    ]
+    found = most_probable(lambda at: np.full(len(logs), at[0]), logs, replace(doubt, host=0.0), 0.0)
+    reach = max(SIGMAS * math.hypot(found.common, doubt.plan), LEAST)
+    odd = (np.abs(logs) > LIMIT) | (np.abs(logs - found.log_scale) > reach)
+    return [bool(one) for one in odd]
 
 
 def _reason(one: Prediction) -> str:

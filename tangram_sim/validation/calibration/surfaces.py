@@ -24,9 +24,12 @@ from tangram_sim.validation.published.reading import Run
 
 HEADER = ("gpu", "dtype", "kernel", "stack", "version", "parameter", "value", "sigma", "n", "source", "date")
 # Seconds per kernel at which steps are predicted; geometric, so that the knee is met equally well everywhere.
-DISPATCH = np.array([2, 8, 20, 45, 80, 130]) * 1e-6
+DISPATCH = np.array([2, 10, 30, 70, 130]) * 1e-6
 EXPOSED = np.array([0.3, 1.0, 2.0])  # the other factors at which steps are predicted
-KNOTS = (1, 4)  # entries of DISPATCH at which exposures are varied
+KNOTS = (
+    1,
+    3,
+)  # entries of DISPATCH at which exposures of communication are varied; other factors at the first
 
 
 class Parameters(NamedTuple):
@@ -194,9 +197,12 @@ def surface(
             if exposed == 1.0:
                 continue
             at = Parameters(dispatch_s=float(DISPATCH[d]))
-            fill(attention[:, k, e], everyone, at._replace(attention_scale=float(exposed)), base[:, d])
             fill(tensor[:, k, e], split, at._replace(tensor_exposed=float(exposed)), base[:, d])
             fill(data[:, k, e], copied, at._replace(data_exposed=float(exposed)), base[:, d])
+            if k:
+                attention[:, k, e], other[:, k, e] = attention[:, 0, e], other[:, 0, e]
+                continue
+            fill(attention[:, k, e], everyone, at._replace(attention_scale=float(exposed)), base[:, d])
             # All that parameters scale `slower` times as long, and the step that many times shorter.
             slower = 1 / float(exposed)
             everything = Parameters(slower, 1.0, at.dispatch_s * slower, slower, slower)

@@ -40,7 +40,7 @@ class Prediction:
     capacity_bytes: float
     fits: bool
     recompute: str  # as stated, or the likeliest kind
-    measured: bool  # times rest on measurements of this GPU kind, not on its family
+    measured: bool  # times rest on measurements of this GPU kind or chip, not on its family
     parts: Parts
     step_s_low: float = 0.0
     step_s_high: float = 0.0
@@ -148,7 +148,7 @@ class Predictor:
             capacity_bytes=step.capacity_bytes(fullest),
             fits=step.fits(),
             recompute=likeliest.name,
-            measured=gpu.measured,
+            measured=doubt.residual.gpu_measured,
             parts=parts_of(step, lowering, float(np.exp(logs[0]))),
             step_s_low=seconds * exp(-Z90 * sigma),
             step_s_high=seconds * exp(Z90 * sigma),

@@ -128,19 +128,30 @@ def test_doubt_about_a_stacks_attention_widens_the_interval() -> None:
 def test_what_was_never_seen_is_wider() -> None:
     table = rows(
         ("*", "*", "stack", "calibrated", "residual", 0.1),
-        ("*", "*", "stack", "calibrated", "residual_unmeasured", 0.2),
+        ("*", "*", "stack", "calibrated-elsewhere", "residual", 0.15),
+        ("*", "*", "stack", "sister", "residual", 0.2),
         ("*", "*", "stack", "generic", "residual", 0.3),
         ("*", "*", "stack", "generic", "residual_unmeasured", 0.4),
-        ("*", "*", "stack", "megatron", "time_scale", 1.0),
+        ("*", "*", "stack", "generic", "residual_mixture", 0.5),
+        ("*", "*", "stack", "pax", "time_scale", 1.0),
+        ("arch:Hopper", "*", "stack", "megatron", "time_scale", 1.0),
+        ("arch:Blackwell", "*", "stack", "pax", "time_scale", 1.0),
     )
+    kin = {"gpu": "*", "dtype": "*", "kernel": "stack", "stack": "kin", "parameter": "time_scale"}
+    kin |= {"value": "1", "sigma": "0", "n": "0", "source": "inherited from lineage"}
+    table.append(Row("efficiency", "kin", kin))
     hwdb = HWDB.with_efficiency(table)
     gpu = HWDB.gpu("H100-SXM5-80GB")
-    kinds = [replace(gpu, measured=measured) for measured in (True, False)]
-    found = [hwdb.residuals(kind, "bf16", stack).step for stack in ("megatron", "nobody's") for kind in kinds]
-    assert found == [0.1, 0.2, 0.3, 0.4]
+    found = [hwdb.residuals(gpu, "bf16", stack) for stack in ("megatron", "pax", "kin", "nobody's")]
+    assert [one.step for one in found] == [0.1, 0.15, 0.2, 0.3]
+    assert [one.stack_known for one in found] == [True, True, False, False]
+    unmeasured = hwdb.residuals(replace(gpu, measured=False), "bf16", "megatron")
+    assert unmeasured.step == pytest.approx(math.hypot(0.1, 0.4))
+    assert found[0].of(mixture=True).step == pytest.approx(math.hypot(0.1, 0.5))
+    assert found[0].of(mixture=False).step == 0.1
     own = HWDB.with_efficiency([*table, *rows((gpu.name, "bf16", "stack", "megatron", "residual", 0.05))])
-    assert own.residuals(kinds[0], "bf16", "megatron").step == 0.05
-    assert own.residuals(kinds[0], "fp8", "megatron").step == 0.1
+    assert own.residuals(gpu, "bf16", "megatron").step == 0.05
+    assert own.residuals(gpu, "fp8", "megatron").step == 0.1
 
 
 def test_ones_own_rows_for_generic_do_not_speak_for_other_stacks() -> None:
@@ -281,9 +292,12 @@ def errors(sources: int, per_source: int, between: float, within: float, seed: i
         error * np.where(known, 1.0, 2.0),
         np.full(len(source), 0.02),
         source,
-        np.where(known, 0, 2),
+        np.where(known, 0, 3),
+        np.full(len(source), True),
+        np.full(len(source), False),
         np.abs(error),
         source,
+        2 * np.abs(error),
     )
 
 
@@ -291,13 +305,29 @@ def test_conformal_residuals_cover_sources_left_out() -> None:
     """Of synthetic sources with errors of their own, known stacks half as wide as others."""
     drawn = errors(60, 20, 0.1, 0.05)
     widths = intervals.calibrate(drawn)
-    assert widths.residual[2] == pytest.approx(2 * widths.residual[0], rel=0.3)
-    assert widths.residual[3] >= widths.residual[2] and widths.residual[1] >= widths.residual[0]
+    assert widths.residual[3] == pytest.approx(2 * widths.residual[0], rel=0.3)
+    assert list(widths.residual) == sorted(widths.residual)
+    assert widths.source[0] == pytest.approx(0.1, rel=0.3) and widths.source[3] > widths.source[0]
     assert widths.plan == pytest.approx(0.05 * 1.5, rel=0.25)
     covered = intervals.left_out(drawn)
     assert 0.85 <= np.mean([one.inside for one in covered.values()]) <= 0.95
     inside = (np.abs(drawn.log_error) <= Z90 * widths.sigma(drawn)).mean()
     assert inside >= 0.9
+
+
+def test_what_is_added_for_mixtures_and_unmeasured_kinds_covers_them() -> None:
+    drawn = errors(60, 20, 0.1, 0.05)
+    odd = np.repeat(np.arange(60) % 3, 20)
+    drawn = replace(
+        drawn,
+        log_error=drawn.log_error * np.where(odd == 1, 3.0, 1.0),
+        measured=odd != 1,
+        mixture=odd == 2,
+    )
+    widths = intervals.calibrate(drawn)
+    assert widths.unmeasured > 0.1 > widths.mixture
+    inside = np.abs(drawn.log_error) <= Z90 * widths.sigma(drawn)
+    assert 0.88 <= inside[odd == 1].mean() <= 0.97 and inside[odd == 2].mean() >= 0.85
 
 
 def test_a_residual_is_not_needed_where_factors_explain_the_errors() -> None:

@@ -6,14 +6,17 @@ import math
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tangram_sim import registry
 from tangram_sim.cli.plugins import as_command
 from tangram_sim.errors import TangramError
 from tangram_sim.studies.parameters import KERNEL_CAP, STACK_CAP, parameters
-from tangram_sim.validation.calibration import ownruns
+from tangram_sim.validation.calibration import ownruns, shifts
 from tangram_sim.validation.published.predict import Prediction, Predictor, predict_rows
 from tests.commands import tangram
 from tests.neutral import neutral_folder, neutral_hwdb
@@ -39,7 +42,7 @@ def measured_under(
     assert isinstance(first, Prediction)
     key = ownruns.key_of(first.run)
 
-    lines = ownruns._parameter_rows(key, math.log(scale), math.log(host), HWDB, 0.0, 0)
+    lines = ownruns._own_rows(key, math.log(scale), math.log(host), HWDB, 0.0, 0)
     truth = Predictor(HWDB.with_efficiency(ownruns._rows(lines)))
     found = []
     for number, row in enumerate(rows):
@@ -197,12 +200,52 @@ def test_an_unknown_framework_is_named(tmp_path: Path) -> None:
     assert "2 rows: framework 'HomeGrown 1.0' is not known" in text
 
 
-def test_few_rows_of_a_source_left_out() -> None:
-    rows = measured_under(sweep(8), 1.4, 1.0)
-    found = [one for one in predict_rows(rows, HWDB) if isinstance(one, Prediction)]
-    scored = ownruns.score_few_rows(found, lambda _source: HWDB, rows=3, draws=1)
-    assert scored.by_source["paper"][0] == 5
-    assert scored.macro_median < 0.05 < abs(found[0].error or 0.0)
+def test_two_odd_rows_do_not_throw_out_the_normal_one() -> None:
+    """Their median is odd itself: what the prediction says of the stack counts against rows that disagree."""
+    rows = measured_under(sweep(3), 1.0, 1.0)
+    for row, factor in zip(rows, (1.0, 2.6, 5.0), strict=True):
+        row["iter_time_s"] = repr(factor * float(row["iter_time_s"]))
+    found = ownruns.calibrate(rows, HWDB)
+    assert [one.id for one in found.problems] == ["mine-1", "mine-2"]
+    assert abs(found.shifts[0].log_scale) < 0.05
+
+
+@pytest.mark.parametrize("bad", [0.6, 1.6, 3.0])
+def test_one_bad_row_in_three_hardly_moves_the_rest(bad: float) -> None:
+    doubt, measured = shifts.Doubt(0.2, 0.0, 0.1), np.log([1.25, 1.25, 1.25 * bad])
+    found = shifts.most_probable(lambda at: np.full(3, at[0]), measured, doubt, 0.0)
+    assert found.log_scale == pytest.approx(math.log(1.25), abs=0.07)
+    alone = shifts.most_probable(lambda at: np.full(1, at[0]), measured[:1], doubt, 0.0)
+    assert 0 < alone.log_scale < math.log(1.25) and alone.common > found.common / 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shared=st.floats(0.02, 0.4),
+    plan=st.floats(0.02, 0.2),
+    seed=st.integers(0, 2**20),
+)
+def test_a_shift_does_not_hurt_on_average(shared: float, plan: float, seed: int) -> None:
+    """Sources and rows as the prior says: what is left of the common error is smaller than the error."""
+    random = np.random.default_rng(seed)
+    before, after = [], []
+    for _ in range(60):
+        truth = random.normal(0, shared)
+        rows = truth + random.normal(0, plan, 3)
+        found = shifts.most_probable(lambda at: np.full(3, at[0]), rows, shifts.Doubt(shared, 0.0, plan), 0.0)
+        before.append(truth**2)
+        after.append((truth - found.log_scale) ** 2)
+    assert np.mean(after) < 1.05 * np.mean(before)
+
+
+def test_what_rows_say_carries_over_the_less_the_farther() -> None:
+    found = ownruns.calibrate(measured_under(sweep(4), 1.5, 1.0), HWDB)
+    ratios = []
+    for cells in ({}, {"dtype": "fp8"}, {"gpu": "H200-141GB"}, {"gpu": "A100-80GB"}):
+        before, after = (predict_rows(sweep(1, **cells), hwdb)[0] for hwdb in (HWDB, found.hwdb))
+        assert isinstance(before, Prediction) and isinstance(after, Prediction)
+        ratios.append(after.step_s / before.step_s)
+    assert ratios == sorted(ratios, reverse=True) and ratios[0] > 1.35 and 1.05 < ratios[-1] < 1.25
 
 
 def test_verbs_of_other_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
