@@ -19,6 +19,9 @@ ROWS = """gpu,dtype,kernel,stack,parameter,value,sigma,n,source
 *,*,stack,generic,residual_mixture,0,0,0,assumed
 *,*,stack,generic,residual_source,0.35,0,0,assumed
 *,*,stack,calibrated,residual_source,0.35,0,0,assumed
+*,*,stack,calibrated-elsewhere,residual_source,0.35,0,0,assumed
+*,*,stack,sister,residual_source,0.35,0,0,assumed
+*,*,stack,calibrated,residual_plan,0.1,0,0,assumed
 *,*,stack,generic,residual_plan,0.1,0,0,assumed
 """
 

@@ -4,6 +4,7 @@ Draws are random but the same on every call. The shift is found as `calibrate ru
 place of played steps.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -119,7 +120,7 @@ def _doubt(fit: Fit, widths: intervals.Widths, left: Split, known: Facts, own: N
         widths.mixture * bool(known.mixture[own].all()),
     )
     total = max(float(np.sqrt(common**2 + added[0] ** 2 + added[1] ** 2)), 0.02)
-    return Doubt(total, min(fit.sigma.dispatch_s, HOST_SIGMA), max(widths.plan, 0.01))
+    return Doubt(total, math.hypot(fit.sigma.dispatch_s, HOST_SIGMA), max(widths.plan, 0.01))
 
 
 def worth_table(found: Mapping[str, Worth]) -> str:

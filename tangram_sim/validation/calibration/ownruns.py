@@ -33,7 +33,8 @@ PARAMETERS = (
     ("stack", "data_exposed"),
     ("dispatch", "seconds"),
 )  # what a scale moves
-HOST_SIGMA = 0.8  # log standard deviation of stacks' host times around the database's, at most
+# Log standard deviation of what hosts differ by beside what the database doubts of its own figure.
+HOST_SIGMA = 0.4
 # Shares of a log scale that are taken over: what stacks, generations and kinds differ by (stackfit's priors).
 OTHER_DTYPE, OTHER_KIND, OTHER_GENERATION = 0.85, 0.7, 0.3
 SOURCE = "runs of one's own: tangram calibrate run"
@@ -149,7 +150,7 @@ def doubt_of(group: Sequence[Prediction], hwdb: Hwdb) -> Doubt:
     mixtures = all(has_experts(one.run.model) for one in group)
     host = hwdb.efficiency(gpu, key.dtype, key.stack).dispatch_s_per_kernel
     return Doubt(
-        max(known.of(mixtures).source, 0.02), min(log_sigma(host), HOST_SIGMA), max(known.plan, 0.01)
+        max(known.of(mixtures).source, 0.02), math.hypot(log_sigma(host), HOST_SIGMA), max(known.plan, 0.01)
     )
 
 

@@ -42,7 +42,7 @@ def _offsets(group: Sequence[Prediction], doubt: Doubt) -> list[bool]:
     """Whether each row of one key is far outside."""
     logs = np.array([math.log(one.run.measured.step_s / one.step_s) for one in group])
     found = most_probable(lambda at: np.full(len(logs), at[0]), logs, replace(doubt, host=0.0), 0.0)
-    reach = max(SIGMAS * math.hypot(found.common, doubt.plan), LEAST)
+    reach = np.maximum(SIGMAS * np.array([one.sigma for one in group]), LEAST)
     odd = (np.abs(logs) > LIMIT) | (np.abs(logs - found.log_scale) > reach)
     return [bool(one) for one in odd]
 

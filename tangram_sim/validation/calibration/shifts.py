@@ -68,20 +68,21 @@ def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float
     if freedom:
         seen += float((np.minimum(np.abs(left), 4 * doubt.plan) ** 2).sum())
     spread = math.sqrt(seen / (DEGREES + freedom))
-    pull = _weights(left, spread)
+    pull = np.minimum(_pull(left, spread), 1 / spread**2)
     curvature = float((pull * slopes[:, 0] ** 2).sum()) + 1 / doubt.common**2
     return Estimate(float(at[0]), float(at[1]), 1 / math.sqrt(curvature), spread, left)
 
 
-def _weights(error: FloatArray, spread: float) -> FloatArray:
-    """What each row pulls with, [N]: that of a normal error, less for one in the tail."""
-    answer: FloatArray = np.minimum((FREEDOM + 1) / (FREEDOM + (error / spread) ** 2), 1.0) / spread**2
-    return answer
-
-
 def _loss(error: FloatArray, spread: float, at: FloatArray, width: FloatArray) -> float:
-    tails = (FREEDOM + 1) / 2 * np.log1p((error / spread) ** 2 / FREEDOM)
-    return float(tails.sum() + 0.5 * ((at / width) ** 2).sum())
+    far = np.append(error / spread, at[0] / width[0])
+    tails = (FREEDOM + 1) / 2 * np.log1p(far**2 / FREEDOM)
+    return float(tails.sum() + 0.5 * (at[1] / width[1]) ** 2)
+
+
+def _pull(error: FloatArray | float, spread: float) -> FloatArray:
+    """Weights under which squares have the slope of Student's t."""
+    answer: FloatArray = np.asarray((FREEDOM + 1) / (FREEDOM + (error / spread) ** 2) / spread**2)
+    return answer
 
 
 def _search(
@@ -97,9 +98,10 @@ def _search(
             aside = at.copy()
             aside[axis] += STEP
             slopes[:, axis] = (logs(aside) - (target - error)) / STEP
-        pull = (FREEDOM + 1) / (FREEDOM + (error / spread) ** 2) / spread**2
-        normal = (slopes * pull[:, None]).T @ slopes + np.diag(1.0 / width**2)
-        move = np.linalg.solve(normal, slopes.T @ (pull * error) - at / width**2)
+        pull = _pull(error, spread)
+        prior = np.array([float(_pull(float(at[0]), float(width[0]))), 1.0 / width[1] ** 2])
+        normal = (slopes * pull[:, None]).T @ slopes + np.diag(prior)
+        move = np.linalg.solve(normal, slopes.T @ (pull * error) - at * prior)
         improved = False
         for part in (1.0, 0.5, 0.2):
             trial = np.clip(at + part * move, -LIMIT, LIMIT)

@@ -32,6 +32,9 @@ KNOTS = (
 )  # entries of DISPATCH at which exposures of communication are varied; other factors at the first
 
 
+FLAT = 1e-3  # of a step: less than this between the slowest host and a fast one is nothing
+
+
 class Parameters(NamedTuple):
     """What distinguishes one software stack from another: only these are fitted."""
 
@@ -190,17 +193,26 @@ def surface(
             less = minus[i] if isinstance(minus, np.ndarray) else minus
             column[i] = predictor.step_s(runs[i]) / slower - less
 
-    for d, seconds in enumerate(DISPATCH):
-        fill(base[:, d], everyone, Parameters(dispatch_s=float(seconds)), 0.0)
+    first, last = KNOTS[0], len(DISPATCH) - 1
+    for d in (first, last):
+        fill(base[:, d], everyone, Parameters(dispatch_s=float(DISPATCH[d])), 0.0)
+    # Where the slowest host changes nothing, none does, and the device's answers hold at every host time.
+    hosted = np.abs(base[:, last] / base[:, first] - 1) > FLAT
+    for d in range(len(DISPATCH)):
+        if d not in (first, last):
+            base[:, d] = base[:, first]
+            fill(base[:, d], np.flatnonzero(hosted).tolist(), Parameters(dispatch_s=float(DISPATCH[d])), 0.0)
     for k, d in enumerate(KNOTS):
         for e, exposed in enumerate(EXPOSED):
             if exposed == 1.0:
                 continue
+            for table in (attention, tensor, data, other):
+                table[:, k, e] = table[:, 0, e]
             at = Parameters(dispatch_s=float(DISPATCH[d]))
-            fill(tensor[:, k, e], split, at._replace(tensor_exposed=float(exposed)), base[:, d])
-            fill(data[:, k, e], copied, at._replace(data_exposed=float(exposed)), base[:, d])
+            own = set(np.flatnonzero(hosted).tolist() if k else everyone)
+            fill(tensor[:, k, e], own & set(split), at._replace(tensor_exposed=float(exposed)), base[:, d])
+            fill(data[:, k, e], own & set(copied), at._replace(data_exposed=float(exposed)), base[:, d])
             if k:
-                attention[:, k, e], other[:, k, e] = attention[:, 0, e], other[:, 0, e]
                 continue
             fill(attention[:, k, e], everyone, at._replace(attention_scale=float(exposed)), base[:, d])
             # All that parameters scale `slower` times as long, and the step that many times shorter.

@@ -203,11 +203,11 @@ def test_an_unknown_framework_is_named(tmp_path: Path) -> None:
 def test_two_odd_rows_do_not_throw_out_the_normal_one() -> None:
     """Their median is odd itself: what the prediction says of the stack counts against rows that disagree."""
     rows = measured_under(sweep(3), 1.0, 1.0)
-    for row, factor in zip(rows, (1.0, 2.6, 5.0), strict=True):
+    for row, factor in zip(rows, (1.0, 2.6, 7.9), strict=True):
         row["iter_time_s"] = repr(factor * float(row["iter_time_s"]))
     found = ownruns.calibrate(rows, HWDB)
-    assert [one.id for one in found.problems] == ["mine-1", "mine-2"]
-    assert abs(found.shifts[0].log_scale) < 0.05
+    assert [one.id for one in found.problems] == ["mine-2"]
+    assert abs(found.shifts[0].log_scale) < 0.3 < math.log(2.6) / 2
 
 
 @pytest.mark.parametrize("bad", [0.6, 1.6, 3.0])

@@ -84,7 +84,7 @@ def synthetic(n: int, seed: int) -> Surface:
 
 def cases(surface: Surface, measured: FloatArray, source: list[str], stack: list[str]) -> Cases:
     n = len(measured)
-    generation = np.array(["Ampere"] * n)
+    generation = np.array(["Ampere"] * n, dtype="U16")
     mixed = Mixtures.single(surface)
     return Cases(measured, np.array(source), np.array(stack), generation, np.arange(n) % 5, mixed)
 
