@@ -44,7 +44,7 @@ def run(
     ] = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """Fit scale (and, from three rows on, host time) per software stack, GPU kind and dtype to MINE.csv.
+    """Fit scale (and, from four rows on, host time) per software stack, GPU kind and dtype to MINE.csv.
 
     A row far from its prediction and from the other rows is left out, and said: mend it, or --keep it.
     """

@@ -1,7 +1,7 @@
 """A user's own measured steps shift the predictions of a stack on a GPU kind: scale and host time, shrunk.
 
 Per (stack, GPU kind, dtype) two logarithms are estimated from n measured steps (`shifts`): a scale on all
-costs that the stack touches, and, from three rows on, one more factor on the host's time per kernel. Both
+costs that the stack touches, and, from four rows on, one more factor on the host's time per kernel. Both
 have a normal prior around 0 whose width is what the database says of the stack's error, so that one row is
 taken with doubt and three are mostly believed (docs/how-to/calibrate-with-your-runs.md). Other dtypes,
 kinds and generations of the stack take over a share, the nearer the more.

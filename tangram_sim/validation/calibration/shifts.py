@@ -15,7 +15,7 @@ from tangram_sim.opgraph import FloatArray
 
 FREEDOM = 3.0  # of Student's t: two rows that agree beat the prior, one row 3 spreads off pulls like one at 1
 DEGREES = 3.0  # measured rows that the prior spread between plans counts for
-HOST_ROWS = 3  # rows from which host time is told apart from scale
+HOST_ROWS = 4  # rows from which host time is told apart from scale: with three, one odd row would pass for it
 NEAR = 0.5  # of the device's time: where the host's begins to matter
 HOST_STARTS = (0.0, 1.6)  # device-bound and host-bound optima can both be local ones
 LIMIT = math.log(8.0)  # no stack is further off than this
