@@ -136,7 +136,6 @@ class Predictor:
         spread = float(np.sqrt(weights @ (logs - middle) ** 2))
         seconds, step = float(np.exp(middle)), likeliest.step
         fullest = max(range(len(step.prices)), key=step.peak_bytes)
-        gpu = run.cluster.groups[0].node.gpu
         doubt = uncertainty(step, lowering, shares=self._shares).doubting_network(run.network_sigma)
         sigma = float(np.hypot(doubt.sigma, spread))
         return Prediction(
