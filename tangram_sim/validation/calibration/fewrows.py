@@ -124,7 +124,9 @@ def _doubt(fit: Fit, widths: intervals.Widths, left: Split, known: Facts, own: N
 
 
 def worth_table(found: Mapping[str, Worth]) -> str:
-    """The worth of a few rows by source, as Markdown."""
+    """The worth of a few rows by source, as Markdown; nothing where no source has enough."""
+    if not found:
+        return ""
     figures = [
         (source, str(one.rows), one.before, one.after, one.worse, one.spoiled)
         for source, one in found.items()

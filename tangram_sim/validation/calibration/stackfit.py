@@ -33,8 +33,8 @@ ASSUMED = Parameters(dispatch_s=25e-6)
 LOOSE = Parameters(0.15, 0.2, 0.8, 0.2, 0.3)
 KIN = Parameters(0.025, 0.05, 0.8, 0.06, 0.09)
 TIGHT = Parameters(0.1, 0.2, 0.4, 0.25, 0.35)
-GENERATION = 0.15  # the same of a generation's factor under a stack,
-SHARED_GENERATION = 0.03  # and under all stacks together
+GENERATION = 0.15  # the same of a generation's factor under a stack
+NO_GENERATIONS = 1e-4  # of generic and lineages: what is left of their runs' generations is the stacks'
 STARTS = (5e-6, 20e-6, 60e-6)  # dispatch: host-bound and device-bound optima can both be local ones
 DISPATCH_AXIS = Parameters._fields.index("dispatch_s")
 LOWEST = Parameters(0.5, 0.3, 1e-6, 0.1, 0.1)
@@ -153,7 +153,6 @@ class _Problem:
         _, at, counts = np.unique(cases.source, return_inverse=True, return_counts=True)
         kinds, place = np.unique(cases.generation, return_inverse=True)
         names = tuple(kinds.tolist())
-        inherited = [math.log(prior.generations.get(name, 1.0)) for name in names]
         return cls(
             cases,
             prior,
@@ -161,7 +160,7 @@ class _Problem:
             ROWS / counts[at],
             names,
             place,
-            np.array([*np.log(prior.parameters), *inherited]),
+            np.array([*np.log(prior.parameters), *([0.0] * len(names))]),
             np.array([*sigma, *([generation] * len(names))]),
         )
 
@@ -232,7 +231,7 @@ class _Problem:
         counts = np.bincount(self.place, minlength=len(self.kinds)).tolist()
         return Fit(
             Parameters(*np.exp(at[:five]).tolist()),
-            {**self.prior.generations, **factors},
+            factors,
             Parameters(*np.sqrt(np.diag(spread)[:five]).tolist()),
             scale_sigma,
             dict(zip(self.kinds, counts, strict=True)),
@@ -251,19 +250,19 @@ def fit_stacks(cases: Cases, use: Mask, near: Mapping[str, Fit] | None = None) -
         return fit(cases.take(mask), prior, sigma, generation, starts)
 
     engine = np.isin(cases.stack, DEEPSPEED)
-    everyone = one("everyone", use, Fit(ASSUMED), LOOSE, SHARED_GENERATION)
-    others = one("others", use & ~engine, Fit(ASSUMED), LOOSE, SHARED_GENERATION)
+    everyone = one("everyone", use, Fit(ASSUMED), LOOSE, NO_GENERATIONS)
+    others = one("others", use & ~engine, Fit(ASSUMED), LOOSE, NO_GENERATIONS)
     parameters = everyone.parameters._replace(dispatch_s=others.parameters.dispatch_s)
     unseen = _wider(_wider(everyone.sigma, KIN), TIGHT)  # of a stack that is none of those seen
-    generic = Fit(parameters, everyone.generations, unseen)
+    generic = Fit(parameters, sigma=unseen)
     found = {"everyone": everyone, "others": others, GENERIC: generic}
     for name, of in LINEAGES.items():
         mask = use & np.isin(cases.stack, of)
-        found[_named(name)] = one(_named(name), mask, generic, KIN, SHARED_GENERATION)
+        found[_named(name)] = one(_named(name), mask, generic, KIN, NO_GENERATIONS)
     members = {stack for of in LINEAGES.values() for stack in of}
     for stack in sorted({*cases.stack[use].tolist(), *members} - {GENERIC}):
         prior = found.get(_named(lineage(stack)), generic)
-        inherited = Fit(prior.parameters, prior.generations, _wider(prior.sigma, TIGHT))
+        inherited = Fit(prior.parameters, sigma=_wider(prior.sigma, TIGHT))
         found[stack] = one(stack, use & (cases.stack == stack), inherited, TIGHT, GENERATION)
     return found
 

@@ -89,7 +89,7 @@ def rows_text(cases: Cases, fits: Mapping[str, Fit]) -> str:
     """Efficiency rows of every stack, as the text of a CSV file.
 
     A stack has its five parameters for any GPU, and its time scale once more for each generation of GPUs
-    that it or its lineage was seen on. What rests on no run of the stack itself is marked as inherited,
+    that it was seen on. What rests on no run of the stack itself is marked as inherited,
     with n = 0.
     """
     text = io.StringIO()
@@ -105,16 +105,10 @@ def rows_text(cases: Cases, fits: Mapping[str, Fit]) -> str:
             line = ("*", "*", kernel, stack, "", parameter, *figures, int(mask.sum()), source, FITTED)
             writer.writerow((*line, f"sources: {sources}" if sources else ""))
         for generation, factor in sorted(own.generations.items()):
-            n = (
-                own.rows.get(generation, 0)
-                if stack != GENERIC
-                else int((cases.generation == generation).sum())
-            )
             value, sigma = own.parameters.time_scale * factor, own.error_of(generation)
-            source = SOURCE if n else f"{INHERITED} from lineage {lineage(stack)}: {SOURCE}"
             figures = (f"{x:.3f}" for x in (value, value * sigma))
-            line = (f"arch:{generation}", "*", "stack", stack, "", "time_scale", *figures, n, source, FITTED)
-            writer.writerow((*line, "generation of GPUs"))
+            line = (f"arch:{generation}", "*", "stack", stack, "", "time_scale", *figures)
+            writer.writerow((*line, own.rows[generation], SOURCE, FITTED, "on that generation of GPUs"))
     return text.getvalue()
 
 
@@ -131,8 +125,7 @@ def parameters_table(cases: Cases, fits: Mapping[str, Fit]) -> str:
             if abs(a / b - 1) >= 0.005 and stack != GENERIC
         ]
         by_kind = [
-            f"{kind} {factor:.2f}{'' if kind in own.rows or stack == GENERIC else ' (inherited)'}"
-            for kind, factor in sorted(own.generations.items())
+            f"{kind} {factor:.2f} ({own.rows[kind]})" for kind, factor in sorted(own.generations.items())
         ]
         figures = (
             f"{scale:.3f}",
@@ -145,7 +138,7 @@ def parameters_table(cases: Cases, fits: Mapping[str, Fit]) -> str:
         rows.append(
             [stack, str(int(mask.sum())), str(sources), *figures, ", ".join(by_kind), ", ".join(moved)]
         )
-    head = ("stack", "rows", "sources", "scale", "attention", "us/kernel", "tp", "dp", "by generation")
+    head = ("stack", "rows", "sources", "scale", "attention", "us/kernel", "tp", "dp", "by generation (rows)")
     return judge.markdown((*head, "moved from its lineage"), rows)
 
 

@@ -59,9 +59,15 @@ def with_stacks(overlays: Sequence[Path], stacks: Iterable[str], parameters: Par
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
+    named = {row["gpu"] for _, row in Hwdb.load(overlays).efficiency_rows() if row["kernel"] == "stack"}
+    generations = sorted(gpu for gpu in named if gpu.startswith("arch:"))
     for stack in stacks:
         for (kernel, parameter), value in zip(KEYS, parameters, strict=True):
-            writer.writerow(("*", "*", kernel, stack, "", parameter, f"{value:.6g}", 0, 0, "candidate", ""))
+            # Rows in force for generations of GPUs would hide one for any GPU.
+            for gpu in ("*", *(generations if parameter == "time_scale" else ())):
+                writer.writerow(
+                    (gpu, "*", kernel, stack, "", parameter, f"{value:.6g}", 0, 0, "candidate", "")
+                )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "efficiency"
         folder.mkdir()

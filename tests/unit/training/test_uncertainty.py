@@ -133,16 +133,16 @@ def test_what_was_never_seen_is_wider() -> None:
         ("*", "*", "stack", "generic", "residual", 0.3),
         ("*", "*", "stack", "generic", "residual_unmeasured", 0.4),
         ("*", "*", "stack", "generic", "residual_mixture", 0.5),
-        ("*", "*", "stack", "pax", "time_scale", 1.0),
+        ("*", "*", "stack", "own", "time_scale", 1.0),
         ("arch:Hopper", "*", "stack", "megatron", "time_scale", 1.0),
-        ("arch:Blackwell", "*", "stack", "pax", "time_scale", 1.0),
+        ("arch:Blackwell", "*", "stack", "own", "time_scale", 1.0),
     )
     kin = {"gpu": "*", "dtype": "*", "kernel": "stack", "stack": "kin", "parameter": "time_scale"}
     kin |= {"value": "1", "sigma": "0", "n": "0", "source": "inherited from lineage"}
     table.append(Row("efficiency", "kin", kin))
     hwdb = HWDB.with_efficiency(table)
     gpu = HWDB.gpu("H100-SXM5-80GB")
-    found = [hwdb.residuals(gpu, "bf16", stack) for stack in ("megatron", "pax", "kin", "nobody's")]
+    found = [hwdb.residuals(gpu, "bf16", stack) for stack in ("megatron", "own", "kin", "nobody's")]
     assert [one.step for one in found] == [0.1, 0.15, 0.2, 0.3]
     assert [one.stack_known for one in found] == [True, True, False, False]
     unmeasured = hwdb.residuals(replace(gpu, measured=False), "bf16", "megatron")
@@ -307,7 +307,7 @@ def test_conformal_residuals_cover_sources_left_out() -> None:
     widths = intervals.calibrate(drawn)
     assert widths.residual[3] == pytest.approx(2 * widths.residual[0], rel=0.3)
     assert list(widths.residual) == sorted(widths.residual)
-    assert widths.source[0] == pytest.approx(0.1, rel=0.3) and widths.source[3] > widths.source[0]
+    assert 0.05 < widths.source[0] < 0.12 and widths.source[3] > widths.source[0]
     assert widths.plan == pytest.approx(0.05 * 1.5, rel=0.25)
     covered = intervals.left_out(drawn)
     assert 0.85 <= np.mean([one.inside for one in covered.values()]) <= 0.95
