@@ -14,7 +14,7 @@ from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layers.atoms import atom_kinds
-from tangram_sim.models import Model
+from tangram_sim.models import Model, has_experts
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import Settled, Uniform, rank_order, settle, stage_places
 from tangram_sim.training.job import Job
@@ -198,7 +198,7 @@ class Estimator:
         peak_flop = sum(self._kinds[rank].peak_flop_per_s(job.recipe.gemm_dtype) for rank in gpus)
         flop = model_flop(self.model, job, stages[0].pricer.setting.island.gpu, self.hwdb)
         kinds = [stage.pricer.setting.island.gpu for stage in stages]
-        residual = worst_residual(kinds, job, self.model, self.hwdb)
+        residual = worst_residual(kinds, job, self.hwdb, has_experts(self.model))
         high = np.exp(Z90 * residual.memory)
         return [
             Estimate(
@@ -268,4 +268,4 @@ class Estimator:
         path = PathSeconds.of(slots, depth, chunks)
         totals = step_factors(path, kinds, chunks, ClassShares(), roads(batch.stages, self.placement))
         gpus = [kind.pricer.setting.island.gpu for kind in kinds]
-        return sigmas(totals, seconds, worst_residual(gpus, batch.job, self.model, self.hwdb))
+        return sigmas(totals, seconds, worst_residual(gpus, batch.job, self.hwdb, has_experts(self.model)))

@@ -14,7 +14,7 @@ from tangram_sim.clusters import Gpu
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import Residuals
-from tangram_sim.models import Model, has_experts
+from tangram_sim.models import has_experts
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.sim.fast import path_totals
 from tangram_sim.sim.timeline import Timeline
@@ -114,7 +114,7 @@ def uncertainty(
     )
     job, hwdb = lowering.prices.job, lowering.prices.hwdb
     gpus = [kind.pricer.setting.island.gpu for kind in kinds]
-    residual = worst_residual(gpus, job, lowering.prices.model, hwdb)
+    residual = worst_residual(gpus, job, hwdb, has_experts(lowering.prices.model))
     seconds = float(slots.sum())
     return Uncertainty(
         seconds, {name: float(value[0]) for name, value in totals.seconds.items()}, totals.sigma, residual
@@ -156,9 +156,12 @@ def roads(stages: Sequence[tuple[int, ...]], placement: Placement) -> dict[int, 
     return found
 
 
-def worst_residual(gpus: Sequence[Gpu], job: Job, model: Model, hwdb: Hwdb) -> Residuals:
-    """What is known of the errors of a model's job on some GPU kinds: the least known one's."""
-    kinds, mixture = dict.fromkeys(gpus), has_experts(model)
+def worst_residual(gpus: Sequence[Gpu], job: Job, hwdb: Hwdb, mixture: bool = False) -> Residuals:
+    """What is known of the errors of a job on some GPU kinds: the least known one's.
+
+    `mixture`: the model is one of experts, whose steps are less certain; peaks are not.
+    """
+    kinds = dict.fromkeys(gpus)
     found = [hwdb.residuals(gpu, job.recipe.gemm_dtype, job.stack).of(mixture) for gpu in kinds]
     return max(found, key=lambda one: (one.step, one.memory))
 

@@ -280,8 +280,8 @@ def report_text(errors: Errors, scored: NDArray[np.bool_] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rows_text(errors: Errors, memory_stacks: Sequence[str] = ()) -> str:
-    """The file hwdb/efficiency/intervals.csv; `memory_stacks` are those whose peaks were fitted."""
+def rows_text(errors: Errors) -> str:
+    """The file hwdb/efficiency/intervals.csv."""
     widths = calibrate(errors)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -307,10 +307,7 @@ def rows_text(errors: Errors, memory_stacks: Sequence[str] = ()) -> str:
         write("stack", stack, "residual_plan", widths.plan, len(errors.source), note)
         write("stack", stack, "prior_share", 1.0, 0, "nothing calibrated to runs of one's own")
     note = "upper 95 % point of log(measured / predicted) over 1.645"
-    for stack in memory_stacks:
-        write("memory", stack, "residual", widths.memory, len(errors.memory), note)
-    note += ", as of a stack whose peaks nobody measured"
-    write("memory", "generic", "residual", widths.memory_unfitted, len(errors.memory), note)
+    write("memory", "generic", "residual", widths.memory, len(errors.memory), note)
     return text.getvalue()
 
 

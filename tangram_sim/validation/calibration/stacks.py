@@ -243,10 +243,9 @@ def main(arguments: Sequence[str]) -> int:
         splits = judge.splits(found, known, fits)
         measured = any(row.get("peak_mem_gb", "").strip() for row in table)
         peaks = memory.cases(table, given.hwdb) if measured else None
-        memory_stacks = memory.fitted_stacks(peaks) if peaks else []
         errors, sources_out = errors_left_out(picked, found, known, splits, peaks)
         write_whole(given.out_dir / "stacks.csv", rows)
-        write_whole(given.out_dir / "intervals.csv", intervals.rows_text(errors, memory_stacks))
+        write_whole(given.out_dir / "intervals.csv", intervals.rows_text(errors))
         text = f"{tables(found, known, splits, errors)}\n{parameters_table(found, fits)}"
         if given.table is not None:
             write_whole(given.table, below_marker(given.table, text))
