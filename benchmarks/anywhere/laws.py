@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.anywhere.worlds import World
 from tangram_sim.clusters import Cluster, Link, Node, NodeGroup
-from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import SearchOptions
@@ -170,7 +170,7 @@ def verdicts(
         for what, other, least, most in LAWS[name](base, rng):
             try:
                 other_s = other.step_s(hwdb)
-            except BadInputError:
+            except (BadInputError, UnknownNameError):  # islands that join groups have names of their own
                 continue
             yield Verdict(name, what, base_s, other_s, _broken(base_s, other_s, least, most))
 

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 # Sequences per rank that arXiv:2606.16907 uses: 1 for dense models, 4 for Mixtral and Qwen3; without ZeRO.
 PRESETS = {"tangram-paper": 1, "tangram-paper-moe": 4}
 
-Parallelizer = Annotated[str, typer.Option("--parallelizer", help="Who plans one slice on one island.")]
+Parallelizer = Annotated[
+    str,
+    typer.Option("--parallelizer", help="Who plans one slice on one island; auto: try grid and galvatron."),
+]
+PlanSchedule = Annotated[
+    str,
+    typer.Option(
+        "--schedule",
+        help="1f1b, gpipe, zb-h1, interleaved, zb-v or dualpipe-v; auto: try those that are fast.",
+    ),
+]
 Planner = Annotated[
     str, typer.Option("--planner", help="Who plans the cluster: tangram, or a peer that `compare` names.")
 ]
@@ -133,7 +143,7 @@ def command(
     optimizer: shared.Optimizer = "adamw",
     planner: Planner = "tangram",
     parallelizer: Parallelizer = "grid",
-    schedule: shared.Schedule = "1f1b",
+    schedule: PlanSchedule = "1f1b",
     objective: Objective = "throughput",
     fix: Fix = None,
     microbatch_per_rank: PerRank = None,
@@ -213,7 +223,7 @@ def command(
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.planners.api import SearchOptions
     from tangram_sim.planners.deadline import Deadline
-    from tangram_sim.studies import api
+    from tangram_sim.studies import tried
     from tangram_sim.studies.launch_choice import frameworks_named
     from tangram_sim.training.job import Job
 
@@ -277,7 +287,7 @@ def command(
     with SlowProgress("planning") as progress, deadline.hearing_interrupts():
 
         def planned(where: "Cluster") -> "Result":
-            return api.plan(
+            return tried.plan(
                 load_model(model),
                 where,
                 job,

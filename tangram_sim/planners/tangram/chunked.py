@@ -100,7 +100,8 @@ def _balanced(
         improved = False
         busy = [sum(one.forward_s + one.backward_s for one in row) for row in best.step.prices]
         slowest = busy.index(max(busy))
-        for other in sorted(range(len(layers)), key=busy.__getitem__)[:2]:
+        others = [stage for stage in range(len(layers)) if stage != slowest]
+        for other in sorted(others, key=busy.__getitem__)[:2]:
             tried = list(layers)
             tried[slowest], tried[other] = tried[slowest] - 1, tried[other] + 1
             answer = _played(with_chunks(simple, job, schedule, chunks, tried), hwdb, lowering)
