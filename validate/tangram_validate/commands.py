@@ -47,7 +47,8 @@ def require_folder(output: Path | None) -> None:
 
 def testbed(
     suite: Annotated[
-        str, typer.Option("--suite", help="minute, small or full; stragglers: a rank slowed, and remedies.")
+        str,
+        typer.Option("--suite", help="minute, small, full; stragglers: slow ranks; failures: killed ones."),
     ] = "small",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for CSVs, scores and plot.")
@@ -66,6 +67,11 @@ def testbed(
     """Predict plans on an emulated cluster, run them for real, and score the predictions."""
     require_torch()
     require_folder(output)
+    if suite == "failures":
+        if scenario:
+            raise BadInputError("--scenario: the suite failures has none; leave it out")
+        _failures(output, as_json)
+        return
     from tangram_validate import report
     from tangram_validate.network import missing_means
     from tangram_validate.suite import run_suite
@@ -156,6 +162,41 @@ def _stragglers(loopback: bool, output: Path | None, as_json: bool) -> None:
     print_table(columns, rows, (2, 3, 4, 5, 6))
     print_line(
         f"order of the ways {'right' if found['order_right'] else 'WRONG'}, differences within 3 % are ties"
+    )
+
+
+def _failures(output: Path | None, as_json: bool) -> None:
+    """Kill a rank for real, and show what each policy took beside what was predicted."""
+    from dataclasses import asdict
+
+    from tangram_validate.failures import FailingRun, run_failures
+
+    with ended_cleanly():
+        constants, scored = run_failures(
+            FailingRun(),
+            say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201 - progress
+        )
+    rows = [asdict(one) for one in scored]
+    if output is not None:
+        lines = ["policy,account,predicted_s,measured_s"]
+        lines += [f"{one.policy},{one.account},{one.predicted_s:.6f},{one.measured_s:.6f}" for one in scored]
+        write_whole(output / "failures.csv", "\n".join(lines) + "\n")
+    if as_json:
+        print_json({"constants": asdict(constants), "accounts": rows})
+        return
+    print_line(
+        f"measured without failures: step {constants.step_s * 1e3:.1f} ms "
+        f"({constants.fewer_step_s * 1e3:.1f} ms with a rank less), checkpoint "
+        f"{constants.checkpoint_s * 1e3:.1f} ms, start {constants.start_s:.2f} s, "
+        f"forming a group {constants.join_s * 1e3:.0f} ms"
+    )
+    print_table(
+        ("policy", "account", "predicted", "measured"),
+        [
+            (one.policy, one.account.replace("_", " "), f"{one.predicted_s:.2f} s", f"{one.measured_s:.2f} s")
+            for one in scored
+        ],
+        right=(2, 3),
     )
 
 
