@@ -117,6 +117,7 @@ class ServiceFleet:
     gpus: Mapping[str, tuple[str, int]]  # kind and number of GPUs of a replica by its name
     types: tuple[tuple[float, float], ...]  # prompt and output tokens of the types that the shares speak of
     assumptions: Mapping[str, Any]
+    context_tokens: int = 0  # the longest context of the model; 0: not known
 
     @property
     def everyone(self) -> tuple[FleetReplica, ...]:
@@ -184,6 +185,7 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
         gpus,
         tuple(given.types),
         build.assumptions,
+        build.context_tokens,
     )
 
 
@@ -202,6 +204,7 @@ class _Builder:
     def __init__(self, given: FleetIn, hwdb: Hwdb, source: str) -> None:
         self.given, self.hwdb, self.source = given, hwdb, source
         self.assumptions: dict[str, Any] = {}
+        self.context_tokens = 0
         self.deployments: list[tuple[str, Deployment]] = []
         self.priced = cache(self._priced)
         self.calibration = CalibrationTable.load(hwdb)
@@ -259,6 +262,7 @@ class _Builder:
         if given.model is None:
             raise BadInputError(f"{self.source}: `model` is missing; replicas on GPUs need one")
         model = load_model(given.model)
+        self.context_tokens = model.max_seq
         gpu = self.hwdb.gpu(one.stages[0].gpu if one.stages else one.gpu or "")
         engine = engine_defaults(self.hwdb, given.engine, gpu, given.engine_version)
         engine = replace(

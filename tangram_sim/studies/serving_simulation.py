@@ -153,6 +153,12 @@ def simulate_service(
         played = play(fleet.replicas, workload, make(workload), engine=engine, on_loss=on_loss, lag_s=lag_s)
     document = describe_run(played, engine, router, slo or Slo())
     document.assumptions.update(fleet.assumptions)
+    longer = int((workload.input_tokens + workload.output_tokens > fleet.context_tokens).sum())
+    if fleet.context_tokens and longer:
+        document.notes.append(
+            f"{longer:,} requests are longer than the model's context of {fleet.context_tokens:,} tokens; "
+            "they are played as if it were longer, an engine would refuse them"
+        )
     document.simulate_cpu_s = time.process_time() - begun
     return document, played
 

@@ -211,6 +211,14 @@ def test_overload_is_said(fleet: Path) -> None:
     assert "overload" in told["notes"][0]
 
 
+def test_requests_beyond_the_models_context_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("model: llama3-8b\nreplicas: [{gpu: A100-SXM4-80GB}]\n")
+    asked = ("serve", "simulate", file, "--rate", 1, "--requests", 3, "--json")
+    assert not tangram(*asked, "--isl", 100).json["notes"]
+    assert "3 requests are longer" in tangram(*asked, "--isl", 200_000).json["notes"][-1]
+
+
 def test_availability_over_time(fleet: Path, tmp_path: Path) -> None:
     spot = tmp_path / "spot.csv"
     spot.write_text("time_s,gpu,count\n0,small,2\n3,small,0\n6,small,1\n")
