@@ -80,7 +80,8 @@ def _setup(
     restart_s: float | None,
 ) -> "Setup":
     from tangram_sim.reliability.stragglers.remedies import RESTART_S, Setup
-    from tangram_sim.studies.stragglers import layers_of_plan, read_sequences
+    from tangram_sim.studies.slow_files import read_sequences
+    from tangram_sim.studies.stragglers import layers_of_plan
 
     held: tuple[int, ...] = ()
     if plan is not None:
@@ -120,7 +121,8 @@ def _show(document: "StragglersDocument") -> None:
         f"{show_seconds(document.replayed_step_s)}   ideal {show_seconds(document.ideal_step_s)}"
     )
     print_line(
-        f"slowdown S {document.slowdown:.4f}: {document.waste * 100:.1f} % of the time is lost   M_W "
+        f"slowdown S {document.slowdown:.4f}: {max(document.waste, 0.0) * 100:.1f} % of the time is lost  "
+        f" M_W "
         f"{document.worker_share:.4f}   M_S {document.last_stage_share:.4f}   measured over replayed "
         f"{document.measured_over_replayed:.4f}"
     )

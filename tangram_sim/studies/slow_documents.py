@@ -41,6 +41,9 @@ class SlowDocument(_Section):
 
     slowdowns: list[SlowdownDocument]
     pause: PauseDocument | None = None
+    sequences: list[list[int]] = Field(
+        [], description="tokens of the sequences in each microbatch, pipeline by pipeline; empty: all full"
+    )
     healthy_step_s: float = Field(0.0, ge=0, description="the same plan with nothing slow")
     slowdown: float = Field(0.0, ge=0, description="step_s and pause_step_s over healthy_step_s")
     lossless_bound_step_s: float = Field(

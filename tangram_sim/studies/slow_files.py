@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.datafiles import read_yaml
+from tangram_sim.datafiles import read_text, read_yaml
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.health import Pause, Slowdown
 from tangram_sim.studies.planfile import first_problem
@@ -45,11 +45,13 @@ class Slow:
 
     slowdowns: tuple[Slowdown, ...] = ()
     pause: Pause | None = None
+    sequences: tuple[tuple[int, ...], ...] = ()  # tokens of the sequences in each microbatch; empty: all full
 
     @property
     def is_nothing(self) -> bool:
         """Whether everything runs as priced."""
-        return self.pause is None and all(one.factor == 1 for one in self.slowdowns)
+        nothing_else = self.pause is None and not self.sequences
+        return nothing_else and all(one.factor == 1 for one in self.slowdowns)
 
 
 def read_slow(text: str, cluster: Cluster) -> Slow:
@@ -61,8 +63,10 @@ def read_slow(text: str, cluster: Cluster) -> Slow:
     if "=" in text and not path.exists():
         return Slow(tuple(_pair(part) for part in text.split(",") if part.strip()))
     data = read_yaml(path)
-    listed = data.get("slow") if isinstance(data, dict) else data
-    if not isinstance(listed, list) or (isinstance(data, dict) and set(data) - {"slow", "pause"}):
+    listed = data.get("slow", []) if isinstance(data, dict) else data
+    if not isinstance(listed, list) or (
+        isinstance(data, dict) and set(data) - {"slow", "pause", "sequences"}
+    ):
         raise BadInputError(
             f"{path}: give `slow: [{{where: n3, factor: 1.5}}, ...]`, and `pause: {{seconds: ...}}` if "
             f"ranks pause"
@@ -73,13 +77,37 @@ def read_slow(text: str, cluster: Cluster) -> Slow:
         pause = pause_of(PauseDocument.model_validate(given)) if given is not None else None
     except ValidationError as error:
         raise BadInputError(f"{path}: pause: {first_problem(error)}") from None
-    return Slow(tuple(slowdowns), pause)
+    lengths = data.get("sequences") if isinstance(data, dict) else None
+    if lengths is not None and not isinstance(lengths, str):
+        raise BadInputError(f"{path}: sequences: give the name of a file with one line per microbatch")
+    sequences = read_sequences(path.parent / lengths) if lengths else ()
+    return Slow(tuple(slowdowns), pause, sequences)
+
+
+def read_sequences(path: Path) -> tuple[tuple[int, ...], ...]:
+    """Tokens of the sequences in each microbatch: one line each, replica by replica; raises
+    `BadInputError`.
+    """
+    found = []
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        words = line.replace(",", " ").split()
+        if not words or words[0].startswith("#"):
+            continue
+        if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
+            raise BadInputError(
+                f"{path}: line {number} is {line!r}; give tokens per sequence, e.g. 4096 1200 88"
+            )
+        found.append(tuple(int(word) for word in words))
+    if not found:
+        raise BadInputError(f"{path}: no sequence in it; give one line of lengths per microbatch")
+    return tuple(found)
 
 
 def slow_of(document: SlowDocument) -> Slow:
     """What a plan file says was slow."""
     pause = pause_of(document.pause) if document.pause is not None else None
-    return Slow(tuple(slowdown_of(one) for one in document.slowdowns), pause)
+    sequences = tuple(tuple(held) for held in document.sequences)
+    return Slow(tuple(slowdown_of(one) for one in document.slowdowns), pause, sequences)
 
 
 def slowdown_of(document: SlowdownDocument) -> Slowdown:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.placement.slowing import with_slowdowns
 from tangram_sim.studies import api
@@ -22,7 +23,7 @@ def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result
     it.
     """
     healthy = forecast(made, hwdb, engine)
-    played = play_slow(made, slow.slowdowns, hwdb, engine)
+    played = play_slow(made, slow.slowdowns, hwdb, engine, slow.sequences)
     written = document(played, hwdb, api.lower_bound(played.plan, hwdb))
     written.slow = slow_section(made, played, slow, healthy.step_s, hwdb, engine)
     written.notes += tell(written)
@@ -38,6 +39,10 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
     healthy = planned(cluster)
     if slow.is_nothing:
         return healthy
+    if slow.sequences:
+        raise BadInputError(
+            "plan --slow: lengths of sequences suit one plan's microbatches; give them to simulate"
+        )
     unchanged = replayed(healthy.forecast.plan, slow, hwdb)
     lasting = [one for one in slow.slowdowns if not one.seconds]
     anew = planned(with_slowdowns(cluster, lasting))

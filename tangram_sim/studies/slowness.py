@@ -13,6 +13,7 @@ from tangram_sim.opgraph import OpGraph
 from tangram_sim.placement.slowing import Stages, with_slowdowns
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import Forecast, forecast
+from tangram_sim.studies.sequence_lengths import with_lengths
 from tangram_sim.studies.slow_documents import PauseDocument, SlowDocument, SlowdownDocument, SlowPhase
 from tangram_sim.studies.slow_files import Slow
 from tangram_sim.training.plan import Plan
@@ -38,8 +39,14 @@ def slow_plan(plan: Plan, slowdowns: Sequence[Slowdown]) -> Plan:
     return replace(plan, cluster=with_slowdowns(plan.cluster, lasting, stages_of(plan)))
 
 
-def play_slow(plan: Plan, slowdowns: Sequence[Slowdown], hwdb: Hwdb, engine: str = "fast") -> Forecast:
-    """Play a plan for the healthy cluster under these slowdowns.
+def play_slow(
+    plan: Plan,
+    slowdowns: Sequence[Slowdown],
+    hwdb: Hwdb,
+    engine: str = "fast",
+    sequences: Sequence[Sequence[int]] = (),
+) -> Forecast:
+    """Play a plan for the healthy cluster under these slowdowns, with microbatches of these sequences.
 
     Lasting ones slow what they name itself, and the step is priced anew. Those of a window within the step
     slow the passes of the stages they touch while it lasts, by as much as these passes would be slower
@@ -47,12 +54,15 @@ def play_slow(plan: Plan, slowdowns: Sequence[Slowdown], hwdb: Hwdb, engine: str
     """
     slow = slow_plan(plan, slowdowns)
     windows = [one for one in slowdowns if one.seconds]
-    if not windows:
+    if not windows and not sequences:
         return forecast(slow, hwdb, engine)
+    full = forecast(slow, hwdb) if sequences else None
     lowering = Lowering.of(slow, hwdb)
     lowered = lower_plan(slow, lowering)
 
     def paced(graph: OpGraph) -> OpGraph:
+        if full is not None:
+            graph = with_lengths(graph, full, sequences)
         speeds = [FULL_SPEED] * len(graph.resources)
         for one in windows:
             hurt = lower_plan(_under(slow, one), Lowering.of(_under(slow, one), hwdb))
@@ -136,7 +146,8 @@ def slow_section(
             healthy_step_s, played.plan.cluster, plan.job.recipe.gemm_dtype
         ),
         pause_step_s=pause_s,
-        phases=_phases(plan, slow.slowdowns, hwdb, engine),
+        sequences=[list(held) for held in slow.sequences],
+        phases=_phases(plan, slow, hwdb, engine),
     )
 
 
@@ -153,8 +164,9 @@ def lossless_bound_s(healthy_step_s: float, cluster: Cluster, dtype: str) -> flo
     return healthy_step_s * healthy / slow if slow else healthy_step_s
 
 
-def _phases(plan: Plan, slowdowns: Sequence[Slowdown], hwdb: Hwdb, engine: str) -> list[SlowPhase]:
+def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
     """Runs of steps in which the same things are slow; none where nothing begins or ends."""
+    slowdowns = slow.slowdowns
     borders = sorted({0, *(b for one in slowdowns if one.steps for b in (one.steps[0], one.steps[1] + 1))})
     if len(borders) == 1:
         return []
@@ -167,7 +179,7 @@ def _phases(plan: Plan, slowdowns: Sequence[Slowdown], hwdb: Hwdb, engine: str) 
     for first, after in zip(borders, [*borders[1:], None], strict=True):
         active = tuple(one for one in slowdowns if not one.steps or one.steps[0] <= first <= one.steps[1])
         if active not in known:
-            known[active] = play_slow(plan, active, hwdb, engine).step_s
+            known[active] = play_slow(plan, active, hwdb, engine, slow.sequences).step_s
         phases.append(
             SlowPhase(first_step=first, last_step=None if after is None else after - 1, step_s=known[active])
         )
@@ -182,6 +194,8 @@ def tell(document: PlanDocument) -> list[str]:
     named = ", ".join(f"{one.where} {one.factor:g} x {one.what}" for one in slow.slowdowns[:4])
     more = f" and {len(slow.slowdowns) - 4} more" if len(slow.slowdowns) > 4 else ""
     healthy, even = show_seconds(slow.healthy_step_s), show_seconds(slow.lossless_bound_step_s)
+    if slow.sequences:
+        named = f"{named}{', ' if named else ''}sequences of {len(slow.sequences)} microbatches"
     said = f"slow: {named}{more}: {slow.slowdown:.3f} times the healthy step of {healthy}"
     if slow.lossless_bound_step_s < document.step_s:
         said += f"; were the lost speed spread evenly over all GPUs, {even}"

@@ -105,29 +105,6 @@ def diagnose(paths: Sequence[Path], stages: int = 1, setup: Setup | None = None)
     return Diagnosis(_document(found, advice), found, replay, advice)
 
 
-def read_sequences(path: Path) -> tuple[tuple[int, ...], ...]:
-    """Tokens of the sequences of each microbatch: one line each, replica by replica; raises
-    `BadInputError`.
-    """
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: cannot be read: {error}") from None
-    found = []
-    for number, line in enumerate(lines, start=1):
-        words = line.replace(",", " ").split()
-        if not words or words[0].startswith("#"):
-            continue
-        if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
-            raise BadInputError(
-                f"{path}: line {number} is {line!r}; give tokens per sequence, e.g. 4096 1200 88"
-            )
-        found.append(tuple(int(word) for word in words))
-    if not found:
-        raise BadInputError(f"{path}: no sequence in it; give one line of lengths per microbatch")
-    return tuple(found)
-
-
 def layers_of_plan(path: Path) -> tuple[tuple[int, ...], int]:
     """(layers per stage, tp) of a plan file of one pipeline; raises `BadInputError` for others."""
     read = read_plan(path)

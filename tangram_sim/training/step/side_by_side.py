@@ -51,6 +51,14 @@ class LoweredPlan:
         stages = np.concatenate([step.template.stage for step in self.steps])
         return column(stages[self._order[1]], np.int32)
 
+    @cached_property
+    def microbatch_of(self) -> IntArray:
+        """The microbatch of every op of `graph()`, -1 for ops of the whole step."""
+        if len(self.steps) == 1:
+            return self.steps[0].template.microbatch
+        microbatches = np.concatenate([step.template.microbatch for step in self.steps])
+        return column(microbatches[self._order[1]], np.int32)
+
     def compute_stream(self, pipeline: int, stage: int) -> int:
         """The resource of `graph()` on which a stage computes."""
         return sum(len(step.template.graph.resources) for step in self.steps[:pipeline]) + stage

@@ -259,3 +259,29 @@ def test_the_verbs_take_slowness_and_write_it_into_plans(inputs: tuple[Path, Pat
     assert tangram("simulate", plan, "--slow", "n7=2").code == 2
     refused = tangram("plan", *map(str, inputs), "--planner", "metis", "--slow", "n4=2")
     assert refused.code == 2
+
+
+def test_lengths_of_sequences_make_microbatches_unequal(made: Plan, database: Hwdb, tmp_path: Path) -> None:
+    """Full sequences change nothing; engines agree; half as many tokens take less than half, a short
+    tail least.
+    """
+    microbatches, held = made.pipelines[0].microbatches, made.pipelines[0].microbatch
+    full = [(512,) * held] * microbatches
+    healthy = play_slow(made, (), database).step_s
+    assert play_slow(made, (), database, sequences=full).step_s == pytest.approx(healthy, rel=1e-12)
+    halves = [(256,) * held] * microbatches
+    uneven = [(512,) * held if number % 2 else (64,) * held for number in range(microbatches)]
+    short = play_slow(made, (), database, sequences=halves).step_s
+    assert 0.3 * healthy < short < 0.75 * healthy
+    for engine in ("fast", "reference"):
+        assert play_slow(made, (), database, engine, uneven).step_s == pytest.approx(
+            play_slow(made, (), database, sequences=uneven).step_s, rel=1e-9
+        )
+    with pytest.raises(BadInputError, match="the plan has"):
+        play_slow(made, (), database, sequences=full[1:])
+    (tmp_path / "lengths.txt").write_text("\n".join(" ".join(map(str, line)) for line in uneven))
+    (tmp_path / "slow.yaml").write_text("sequences: lengths.txt\n")
+    given = read_slow(str(tmp_path / "slow.yaml"), made.cluster)
+    section = replayed(made, given, database).document.slow
+    assert section is not None
+    assert section.sequences == [list(line) for line in uneven]

@@ -1,0 +1,63 @@
+"""Microbatches whose sequences differ in length: how long each pass takes, by what attention takes of it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.opgraph import FloatArray, OpGraph
+from tangram_sim.studies.forecast import Forecast
+from tangram_sim.training.plan import Plan
+
+_PASSES = ("F", "B", "W")
+_QUADRATIC = "attention"  # the class of kernels whose work grows with the square of a sequence
+
+
+def with_lengths(graph: OpGraph, healthy: Forecast, sequences: Sequence[Sequence[int]]) -> OpGraph:
+    """The step with passes as long as their microbatch's sequences make them.
+
+    `sequences` are tokens of the sequences in each microbatch, pipeline by pipeline; `healthy` is the plan
+    played with all sequences as long as the job says, on whose kernels the shares rest. Attention goes with
+    the sum of squared lengths, all else with the tokens. Transfers keep their size. Raises `BadInputError`
+    for another number of microbatches.
+    """
+    plan, lowered = healthy.plan, healthy.lowered
+    counts = [pipeline.microbatches for pipeline in plan.pipelines]
+    if len(sequences) != sum(counts):
+        raise BadInputError(
+            f"sequences of {len(sequences)} microbatches; the plan has {sum(counts)} "
+            f"({' + '.join(map(str, counts))}): give one line each, pipeline by pipeline"
+        )
+    single = len(lowered.steps) == 1
+    step = np.zeros(len(graph), np.int32) if single else lowered.step_of
+    stage = lowered.steps[0].template.stage if single else lowered.stage_of
+    microbatch = lowered.microbatch_of
+    factors = np.ones(len(graph))
+    passes = np.isin(np.array(graph.kinds)[graph.kind], _PASSES)
+    first = np.cumsum([0, *counts])
+    for (pipeline, place), share in _attention(healthy).items():
+        here = passes & (step == pipeline) & (stage == place)
+        longer = _longer(plan, pipeline, share, sequences[first[pipeline] : first[pipeline + 1]])
+        factors[here] = longer[microbatch[here]]
+    return graph.with_durations(graph.duration_s * factors)
+
+
+def _attention(healthy: Forecast) -> dict[tuple[int, int], float]:
+    """The share of a stage's passes that attention takes, by (pipeline, stage); of several parts the
+    largest.
+    """
+    found: dict[tuple[int, int], float] = {}
+    for seat, shares in zip(healthy.seats, healthy.inside, strict=True):
+        total = sum(share.seconds for share in shares)
+        mine = sum(share.seconds for share in shares if share.cause == _QUADRATIC) / total if total else 0.0
+        key = (seat.pipeline, seat.stage)
+        found[key] = max(found.get(key, 0.0), mine)
+    return found
+
+
+def _longer(plan: Plan, pipeline: int, attention: float, sequences: Sequence[Sequence[int]]) -> FloatArray:
+    """How many times longer a pass of each microbatch takes than one of full sequences, [microbatches]."""
+    full = plan.pipelines[pipeline].microbatch
+    tokens = np.array([sum(held) for held in sequences], dtype=np.float64) / (full * plan.job.seq)
+    squares = np.array([sum(n * n for n in held) for held in sequences], dtype=np.float64)
+    return np.asarray((1 - attention) * tokens + attention * squares / (full * plan.job.seq**2))
