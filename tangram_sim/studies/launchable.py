@@ -6,6 +6,7 @@ the order of a bound on their steps; the best are refined layer by layer and pla
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
 from itertools import accumulate
 from math import gcd
 
@@ -241,9 +242,12 @@ def layers_by_speed(
         last = next(kind for kind, end in enumerate(ends) if end >= (stage + 1) * width)
         pace.append(max(each[first : last + 1]))
     counts = [1] * pp
+    nexts = [(2 * pace[stage], abs(2 * stage + 1 - pp), stage) for stage in range(pp)]
+    heapify(nexts)
     for _ in range(model.layers - pp):
-        stage = min(range(pp), key=lambda one: ((counts[one] + 1) * pace[one], abs(2 * one + 1 - pp)))
+        _, off_middle, stage = nexts[0]
         counts[stage] += 1
+        heapreplace(nexts, ((counts[stage] + 1) * pace[stage], off_middle, stage))
     return tuple(counts)
 
 
