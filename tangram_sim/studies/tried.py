@@ -31,6 +31,10 @@ class _Share(Deadline):
         """Seconds that are left."""
         return min(super().left_s(), self.whole.left_s())
 
+    def notes(self) -> list[str]:
+        """What ended the whole where that is over: people know of no share."""
+        return self.whole.notes() if self.stopped and self.whole.over() else super().notes()
+
 
 def plan(
     model: Model | str,
@@ -67,7 +71,7 @@ def plan(
                 wishes=replace(wishes, parallelizer=parallelizer, time_limit_s=share_s),
                 hwdb=hwdb,
                 progress=progress,
-                deadline=_Share(share_s, whole=deadline),
+                deadline=_Share(share_s, whole=deadline) if len(asked) > 1 else deadline,
             )
         except InfeasibleError as error:
             reasons.append(error)
