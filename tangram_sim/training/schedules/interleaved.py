@@ -24,7 +24,7 @@ class Interleaved(Schedule):
     """Stage s holds chunks at places s, s + stages, ...; microbatches travel in groups of `stages`."""
 
     name = "interleaved"
-    chunks = (2, 16)
+    chunks = (2, 32)  # published runs go to 20
     whole_rounds = True
 
     def order(self, stages: int, microbatches: int, chunks: int = 2) -> ScheduleOrder:
