@@ -7,7 +7,8 @@ in the round before. Reductions and the optimizer follow the last round. With eq
 this takes as long as 1F1B; unequal neighbours wait for each other, and every transfer stops both.
 """
 
-from tangram_sim.opgraph import GraphBuilder, OpGraph
+from tangram_sim.graph_builder import GraphBuilder
+from tangram_sim.opgraph import OpGraph
 from tangram_sim.training.step.lowered import LoweredStep
 
 

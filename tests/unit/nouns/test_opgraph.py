@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.opgraph import GraphBuilder, OpGraph, SharedLink, op_graph, previous_on_resource
+from tangram_sim.graph_builder import GraphBuilder
+from tangram_sim.opgraph import OpGraph, SharedLink, op_graph, previous_on_resource
 
 
 def small() -> OpGraph:

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.opgraph import GraphBuilder, OpGraph
+from tangram_sim.graph_builder import GraphBuilder
+from tangram_sim.opgraph import OpGraph
 from tangram_sim.sim import fast, play, reference, saturated_links, shared
 from tangram_sim.sim.fluid import max_min_rates
 from tests.unit.sim.test_engines import lexicographic_max_min

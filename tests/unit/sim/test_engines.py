@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog  # type: ignore[import-untyped] # scipy ships no types
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.opgraph import GraphBuilder, OpGraph, column
+from tangram_sim.graph_builder import GraphBuilder
+from tangram_sim.opgraph import OpGraph, column
 from tangram_sim.sim import critical_path, fast, play, reference, saturated_links
 from tangram_sim.sim.fluid import max_min_rates
 from tangram_sim.sim.timeline import Timeline

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.graph_builder import GraphBuilder
 from tangram_sim.health import FULL_SPEED, Speed, slowed
-from tangram_sim.opgraph import GraphBuilder, OpGraph
+from tangram_sim.opgraph import OpGraph
 from tangram_sim.sim import contention, fast, reference, shared
 from tangram_sim.sim.kernels import elapsed
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tangram_sim.opgraph import GraphBuilder, OpGraph
+from tangram_sim.graph_builder import GraphBuilder
+from tangram_sim.opgraph import OpGraph
 from tangram_sim.sim import memory_timeline, peak_memory, play, trace_events, trace_json
 from tangram_sim.training.schedules import StageTimes, step_template
 
