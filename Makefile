@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --ed
 .NOTPARALLEL:
 
 help:
-	@echo "make plan      a first plan: GPT-3 6.7B on the 32 GPUs of azure-c1"
+	@echo "make plan      a first plan: Llama 3 8B on 32 A100 and 32 H100"
 	@echo "make test      the test suite"
 	@echo "make test-all  the test suite and what needs torch"
 	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
@@ -51,7 +51,7 @@ $(VENV)/.installed-lint: $(VENV)/.installed-test
 	@touch $@
 
 plan: $(VENV)/.installed
-	@$(BIN)/tangram plan gpt3-6.7b azure-c1
+	@$(BIN)/tangram plan llama3-8b dgx-a100-h100 --global-batch 256 --seq 8192
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto --dist loadfile

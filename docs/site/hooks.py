@@ -26,7 +26,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Every page finds its place by the folder that it stands in."""
     nav: list[Any] = [{"Home": "index.md"}]
     nav += [{"Tutorial": "tutorial.md"}] if (DOCS / "tutorial.md").exists() else []
-    nav += [{"Contents": "contents.md"}, {"Words": "concepts.md"}]
+    nav += [{"Contents": "contents.md"}, {"Words": "concepts.md"}, {"Verbs": "verbs.md"}]
     for folder, title in SECTIONS.items():
         pages = sorted((DOCS / folder).glob("*.md"))
         nav += [{title: [f"{folder}/{page.name}" for page in pages]}] if pages else []
