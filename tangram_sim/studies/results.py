@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from tangram_sim.errors import unknown_name
+from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.planners.api import Candidate
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import Forecast
@@ -33,9 +33,14 @@ class Result:
         return self.document.tokens_per_s
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row per part of a stage, columns as `stages` of the plan document; SI units."""
-        import pandas as pd
+        """One row per part of a stage, columns as `stages` of the plan document; SI units.
 
+        Raises BadInputError that says what to install where pandas is missing.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise BadInputError('a table needs pandas: pip install "tangram-sim[notebook]"') from None
         return pd.DataFrame([stage.model_dump() for stage in self.document.stages])
 
     def plot(self, what: Literal["timeline", "memory"] = "timeline") -> Any:
@@ -60,4 +65,8 @@ class Result:
     def _repr_html_(self) -> str:
         """What a notebook shows: the headline, and a table of the stages."""
         columns = ("layers", "island", "gpus", "gpu", "tp", "dp", "cp", "ep", "forward_s", "backward_s")
-        return f"<p>{escape(repr(self))}</p>{self.to_frame()[list(columns)].to_html()}"
+        rows = [[getattr(stage, name) for name in columns] for stage in self.document.stages]
+        lines = [columns, *rows]
+        cells = ("".join(f"<td>{escape(str(cell))}</td>" for cell in line) for line in lines)
+        table = "".join(f"<tr>{line}</tr>" for line in cells)
+        return f"<p>{escape(repr(self))}</p><table>{table}</table>"
