@@ -367,8 +367,9 @@ class TestPurchase:
             rates = {row.name.removeprefix("+ "): row for row in compared.rows}
             for point in study.points:
                 row = rates["fleet" if point.simulated.name == "nothing" else point.simulated.name]
-                assert point.simulated.tokens_per_s == point.rows[0].throughput.tokens_per_s
-                assert point.simulated.tokens_per_s == row.throughput.tokens_per_s
+                shown = point.rows[0].throughput.tokens_per_s
+                assert point.simulated.tokens_per_s == pytest.approx(shown, rel=1e-12)
+                assert point.simulated.tokens_per_s == pytest.approx(row.throughput.tokens_per_s, rel=1e-12)
                 raw = JOB.tokens / row.document.step_s
                 assert (row.throughput.tokens_per_s < raw) == whole
                 assert point.simulated.gap >= 0
