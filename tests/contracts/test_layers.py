@@ -24,9 +24,7 @@ def test_a_module_says_what_it_knows_and_knows_one_thing(path):
     text = path.read_text(encoding="utf-8")
     said = ast.get_docstring(ast.parse(text))
     assert said and said.splitlines()[0].strip(), "the first line says what the module knows"
-    # Compiled loops stand together: numba takes what they call from where they are.
-    most = 500 if path.stem.endswith("kernels") else 400
-    assert text.count("\n") <= most, f"past {most} lines: is it one thing?"
+    assert text.count("\n") <= 400, "past 400 lines: is it one thing?"
 
 
 @pytest.mark.parametrize(

@@ -282,11 +282,15 @@ SAILOR = {
 }
 
 
-@pytest.mark.parametrize("kind", ["RTX-2080", "Titan-RTX", "RTX-3090"])
+LONGER = pytest.mark.xfail(reason="26 and 30 % longer since stacks are fitted by GPU generation")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("RTX-2080", marks=LONGER), "Titan-RTX", pytest.param("RTX-3090", marks=LONGER)]
+)
 def test_a_sailor_run_without_pipeline_takes_what_its_profiled_layers_take(kind: str) -> None:
     """Blocks and head of the committed profiles, eight microbatches, an update; the rest is an all-reduce and
-    the stack's factor: steps of that software were some 10 % longer than its profiles on another GPU kind,
-    and a third longer than those of cards never measured, whose generation takes the lineage's factor."""
+    the stack's factor: steps of that software were some 10 % longer than its profiles on another GPU kind."""
     path = ROOT / "traces" / "sailor" / "layer_profiles.csv"
     with path.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["model"] == "OPT-350" and row["gpu"] == kind]
@@ -295,7 +299,7 @@ def test_a_sailor_run_without_pipeline_takes_what_its_profiled_layers_take(kind:
     expected = 8 * passes + float(row["total_upd_s"])
     found = predict_row({key: value.replace("RTX-2080", kind) for key, value in SAILOR.items()}, HWDB)
     assert isinstance(found, MixedPrediction), found
-    assert expected < found.step_s < expected * 1.35
+    assert expected < found.step_s < expected * 1.25
 
 
 def test_a_silent_row_means_the_sources_own_machines() -> None:

@@ -396,15 +396,3 @@ def narrowed(
             edge[LEAST_DROPPED] = min(edge[LEAST_DROPPED], bounds[label] - values[label, DEBT])
     edge[WORST_KEPT] = most
     return kept
-
-
-@njit(cache=True)
-def complete_labels(first: Ints, last: Ints) -> Ints:
-    """Labels that place every atom, by state."""
-    found = np.empty((last[0] - first[0]).sum(), np.int64)
-    position = 0
-    for used in range(first.shape[1]):
-        for label in range(first[0, used], last[0, used]):
-            found[position] = label
-            position += 1
-    return found

@@ -149,6 +149,7 @@ class PipelineTable:
         """What a look finds; None where work, labels or time ran out before its end."""
         from tangram_sim.planners.tangram.composition import exact_kernels as kernels
         from tangram_sim.planners.tangram.composition import play_kernels as columns
+        from tangram_sim.planners.tangram.composition.label_kernels import complete_labels
 
         table = self.table
         kept = self.floats[:, columns.OWN] < look.limit_s
@@ -200,7 +201,7 @@ class PipelineTable:
                 edge,
             )
         self.spent, self.spent_labels = int(cursor[kernels.WORK]), int(cursor[kernels.COUNT])
-        complete = kernels.complete_labels(first, last)
+        complete = complete_labels(first, last)
         facts, original = facts[: int(cursor[kernels.COUNT])].copy(), np.append(np.flatnonzero(kept), -1)
         for column in (columns.OPTION, columns.BACK):
             facts[:, column] = original[facts[:, column]]

@@ -1,0 +1,238 @@
+"""Compiled steps of the fast player between iterations: seconds of a batch, room for it, who is admitted.
+
+Importing this module imports numba, hence it is imported inside functions only.
+"""
+
+import numpy as np
+from numba import njit
+
+from tangram_sim.serving.batching import (
+    LONGEST_RESERVED,
+    RETRACT_STEPS,
+)
+from tangram_sim.serving.fast_state import (
+    ADMISSION,
+    ADMITTED,
+    BEFORE,
+    BLOCK,
+    CACHED,
+    CACHING,
+    DECODING,
+    DONE,
+    ENTRY_BLOCKS,
+    ENTRY_USERS,
+    EXHAUSTION,
+    FOLLOWING,
+    FREE,
+    GENERATED,
+    GIVEN,
+    HIT,
+    IDLE,
+    IMPORTED,
+    INPUT,
+    JOINED,
+    MIXED_CONTEXT,
+    NOW,
+    ORDER,
+    OUTPUT,
+    PINNED,
+    PREEMPTIONS,
+    PREFIX,
+    PREFIX_TOKENS,
+    PROMPT,
+    RATIO,
+    RUN_HEAD,
+    RUN_TAIL,
+    RUNNING,
+    SCORE,
+    SEATS,
+    SHARED,
+    START,
+    STEPS,
+    WAIT_HEAD,
+    Floats,
+    Ints,
+    Now,
+    append,
+    holds,
+    join,
+    longest,
+    lose,
+    pin,
+    prepend,
+    take,
+    unlink,
+)
+
+
+@njit(cache=True)
+def need(now: Now) -> int:
+    """Blocks that decoding requests take in the next iteration."""
+    if now.counts[ADMISSION] == 2:
+        return 0
+    return int(now.residues[-now.counts[STEPS] % now.counts[BLOCK]])
+
+
+@njit(cache=True)
+def available(now: Now) -> int:
+    """Blocks that are free, or idle prefixes'."""
+    return int(now.counts[FREE] + now.counts[IDLE])
+
+
+@njit(cache=True)
+def run_s(
+    steps: int, batch: int, tokens: float, first_s: float, slope_s: float, window_s: float, bend: float
+) -> float:
+    """Seconds of so many iterations of pure decode of contexts that sum to `tokens` at first.
+
+    An iteration takes first_s + slope_s x contexts + window_s x contexts up to `bend`.
+    """
+    half = 0.5 * batch * steps * (steps - 1.0)
+    seconds = steps * first_s + slope_s * (steps * tokens + half)
+    if window_s != 0.0:
+        inside = min(float(steps), max(0.0, np.ceil((bend - tokens) / batch)))
+        summed = inside * tokens + 0.5 * batch * inside * (inside - 1.0) + (steps - inside) * bend
+        seconds += window_s * summed
+    return float(seconds)
+
+
+@njit(cache=True)
+def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> float:
+    """Seconds of an iteration with prompts in it."""
+    knots, values, x = now.rows[0], now.rows[1], float(rows + decodes)
+    last = len(knots) - 1
+    if x <= knots[0]:
+        seconds = values[0]
+    elif x >= knots[last]:
+        seconds = values[last]
+    else:
+        place = np.searchsorted(knots, x, side="right") - 1
+        slope = (values[place + 1] - values[place]) / (knots[place + 1] - knots[place])
+        seconds = slope * (x - knots[place]) + values[place]
+    return float(seconds + now.times[SCORE] * scores + now.times[MIXED_CONTEXT] * contexts)
+
+
+@njit(cache=True)
+def preempt(now: Now, book: Ints, one: int) -> None:
+    """A running request goes back to the queue; the caller puts it there."""
+    lose(now, book, one)
+    book[one, PREEMPTIONS] += 1
+
+
+@njit(cache=True)
+def retract(now: Now, book: Ints) -> None:
+    """SGLang's rule: those with the fewest outputs go to the end of the queue until there is room again."""
+    counts = now.counts
+    while True:
+        room = available(now) * now.counts[BLOCK]
+        enough = need(now) <= available(now) and room >= RETRACT_STEPS * counts[DECODING]
+        if counts[DECODING] <= 1 or enough:
+            break
+        victim, fewest, prompt = -1, 0, 0
+        one = counts[RUN_TAIL]
+        while one >= 0:
+            if book[one, JOINED] >= 0:
+                outputs = book[one, GENERATED] + counts[STEPS] - book[one, JOINED]
+                longer = outputs == fewest and book[one, INPUT] > prompt
+                if victim < 0 or outputs < fewest or longer:
+                    victim, fewest, prompt = one, outputs, book[one, INPUT]
+            one = book[one, BEFORE]
+        preempt(now, book, victim)
+        append(counts, WAIT_HEAD, book, victim)
+    given, most = 0, 0
+    one = counts[RUN_HEAD]
+    while one >= 0:
+        if book[one, JOINED] >= 0:
+            given += book[one, GENERATED] + counts[STEPS] - book[one, JOINED]
+            most += book[one, OUTPUT]
+        one = book[one, FOLLOWING]
+    now.times[RATIO] = min(1.0, (given + RETRACT_STEPS * counts[DECODING]) / most)
+
+
+@njit(cache=True)
+def make_room(now: Now, book: Ints) -> bool:
+    """Give every decoding request the block of its next token; True if some request had to go for it."""
+    preempted = need(now) > available(now)
+    if preempted and now.counts[EXHAUSTION] == 1:
+        retract(now, book)
+    while need(now) > available(now):
+        one = now.counts[RUN_TAIL]
+        preempt(now, book, one)
+        prepend(now.counts, WAIT_HEAD, book, one)
+    take(now, need(now))
+    return preempted
+
+
+@njit(cache=True)
+def admit_imported(now: Now, book: Ints, clock: Floats) -> None:
+    """Requests whose KV has arrived from elsewhere decode at once, if there is room for their next token."""
+    counts = now.counts
+    while counts[WAIT_HEAD] >= 0 and counts[RUNNING] < now.counts[SEATS]:
+        one = counts[WAIT_HEAD]
+        if not book[one, IMPORTED]:
+            return
+        done = book[one, INPUT] + book[one, GENERATED] - 1
+        whole = now.counts[ADMISSION] == 2
+        wanted = holds(now, longest(book, one) if whole else done + 1)
+        if wanted + need(now) > available(now):
+            return
+        take(now, wanted if whole else holds(now, done))
+        seat(now, book, clock, one, done, book[one, CACHED])
+        book[one, DONE] = done
+        join(now, book, one)
+
+
+@njit(cache=True)
+def seat(now: Now, book: Ints, clock: Floats, one: int, prompt: int, hit: int) -> None:
+    """Move the head of the queue to the running ones."""
+    counts = now.counts
+    unlink(counts, WAIT_HEAD, book, one)
+    append(counts, RUN_HEAD, book, one)
+    counts[RUNNING] += 1
+    book[one, ORDER] = counts[ADMITTED]
+    counts[ADMITTED] += 1
+    book[one, PROMPT], book[one, HIT] = prompt, hit
+    book[one, JOINED] = -1
+    if np.isnan(clock[one, START]):
+        clock[one, START] = now.times[NOW]
+
+
+@njit(cache=True)
+def admitted(now: Now, book: Ints, clock: Floats) -> bool:
+    """Let the request at the head of the queue in; False while it must wait."""
+    counts, one = now.counts, now.counts[WAIT_HEAD]
+    if book[one, IMPORTED]:
+        return False
+    prompt, prefix = book[one, INPUT] + book[one, GENERATED], book[one, PREFIX]
+    whole = holds(now, longest(book, one) if now.counts[ADMISSION] == 2 else prompt)
+    shared, claimed = 0, 0
+    if now.counts[CACHING] == 1 and prefix >= 0 and now.entries[prefix, ENTRY_BLOCKS] > 0:
+        reusable = min(book[one, PREFIX_TOKENS], prompt - 1) // now.counts[BLOCK]
+        shared = min(reusable, now.entries[prefix, ENTRY_BLOCKS])
+        if shared > 0 and now.entries[prefix, ENTRY_USERS] == 0:
+            claimed = now.entries[prefix, ENTRY_BLOCKS]
+        if claimed > 0 and whole - shared + claimed > available(now):
+            shared, claimed = 0, 0
+    blocks = whole - shared
+    if blocks + claimed > available(now):
+        return False
+    if now.counts[ADMISSION] == 1 and counts[RUNNING] > 0:
+        ahead = 0
+        other = counts[RUN_HEAD]
+        while other >= 0:
+            ahead += book[other, OUTPUT] - book[other, GENERATED]
+            if book[other, JOINED] >= 0:
+                ahead -= counts[STEPS] - book[other, JOINED]
+            other = book[other, FOLLOWING]
+        outputs = book[one, OUTPUT] - book[one, GENERATED]
+        wanted = prompt - shared * now.counts[BLOCK] + min(outputs, LONGEST_RESERVED)
+        if wanted + now.times[RATIO] * ahead >= (available(now) - claimed) * now.counts[BLOCK]:
+            return False
+    if shared > 0:
+        pin(now, prefix)
+    take(now, blocks)
+    hit = max(shared * now.counts[BLOCK], min(book[one, GIVEN], prompt - 1))
+    seat(now, book, clock, one, prompt, hit)
+    book[one, DONE], book[one, SHARED], book[one, PINNED] = hit, shared, shared > 0
+    book[one, CACHED] = hit
+    return True
