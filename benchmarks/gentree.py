@@ -7,16 +7,18 @@ import random
 import time
 from dataclasses import replace
 
-from tangram_sim.cost.genmodel import Parameters
+from tangram_sim.cost.genmodel import GenModelParameters
 from tangram_sim.cost.gentree import fixed_plans, gentree
 from tangram_sim.cost.switchtree import Tree, tree_of
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
 from tangram_sim.units import MIB
 
-SERVER = Parameters(30e-6, 1 / 12.5e9, 0.0, 1 / 20e9, 0.0, 9, "100 Gb/s servers, assumed")
+SERVER = GenModelParameters(30e-6, 1 / 12.5e9, 0.0, 1 / 20e9, 0.0, 9, "100 Gb/s servers, assumed")
 
 
-def racks(count: int, leaves: int, at: Parameters, oversubscription: float = 2.0, seed: int = -1) -> Tree:
+def racks(
+    count: int, leaves: int, at: GenModelParameters, oversubscription: float = 2.0, seed: int = -1
+) -> Tree:
     """Racks of servers under one core; with a seed, every rack differs in servers and uplink."""
     rng = random.Random(seed)
     sizes = [leaves] * count

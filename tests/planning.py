@@ -19,7 +19,7 @@ from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, seats_of
 from tangram_sim.planners.tangram.composition.search import hop_seconds, microbatch_sizes
 from tangram_sim.planners.tangram.engine import tangram
-from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, Table
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, PartialPlanTable
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
@@ -85,7 +85,7 @@ class Workshop:
         lowering = Lowering(Placement(cluster, HWDB), StagePrices(model, job, HWDB))
         self.referee = PlanEvaluator(model, cluster, job, lowering, Counts())
         self.grid = Grid()
-        self.tables: dict[int, Table] = {}
+        self.tables: dict[int, PartialPlanTable] = {}
         self.counts = [island.nodes for island in self.islands]
 
     def enumeration(self, parallelizer: Grid | None = None) -> Enumeration:
@@ -101,7 +101,7 @@ class Workshop:
             Counts(),
         )
 
-    def table(self, microbatch: int, parallelizer: Grid | None = None) -> Table:
+    def table(self, microbatch: int, parallelizer: Grid | None = None) -> PartialPlanTable:
         """Of every partial plan, however slow; the grid's is made once."""
         if parallelizer is None and microbatch in self.tables:
             return self.tables[microbatch]
@@ -118,7 +118,7 @@ class Workshop:
         return self.referee.play(seats, composed.microbatch)[0]
 
 
-def pipelines(table: Table, counts: list[int]) -> Iterator[tuple[tuple[int, int, int], ...]]:
+def pipelines(table: PartialPlanTable, counts: list[int]) -> Iterator[tuple[tuple[int, int, int], ...]]:
     """Every complete pipeline: (option, start, stop) front to back, memory and node counts respected."""
     atoms = table.slice_class.shape[0] - 1
 
@@ -149,7 +149,9 @@ def pipelines(table: Table, counts: list[int]) -> Iterator[tuple[tuple[int, int,
     yield from filter(fits, extend(atoms, list(counts), 0))
 
 
-def objective_s(table: Table, pipeline: tuple[tuple[int, int, int], ...], hops: np.ndarray) -> float:
+def objective_s(
+    table: PartialPlanTable, pipeline: tuple[tuple[int, int, int], ...], hops: np.ndarray
+) -> float:
     """The objective from first principles: the latest end of any stage's tail, plus the repeats."""
     stages = []  # (forward, total, tail, hop to the next stage), front to back
     for position, (option, _, _) in enumerate(pipeline):
@@ -179,7 +181,9 @@ def objective_s(table: Table, pipeline: tuple[tuple[int, int, int], ...], hops: 
     return max(ends) + (table.microbatches - 1) * slowest
 
 
-def composed_of(table: Table, pipeline: tuple[tuple[int, int, int], ...], value: float) -> Composed:
+def composed_of(
+    table: PartialPlanTable, pipeline: tuple[tuple[int, int, int], ...], value: float
+) -> Composed:
     places = tuple(
         Placed(int(table.ints[option, 0]), start, stop, table.partials[option])
         for option, start, stop in pipeline

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.elastic.figures import Answer, Data, Figure, RefusedError
-from tangram_sim.reliability.stragglers.whatif import WhatIf, analyse
+from tangram_sim.reliability.stragglers.whatif import StragglerCost, analyse
 from tangram_sim.reliability.traces.tables import read_table
 
 _ALONE = re.compile(r"S of (stage|dp rank|dp)?\s*(\S+) alone")
@@ -36,6 +36,6 @@ def compute(figure: Figure, data: Data) -> Answer:
 
 
 @cache
-def analysed(path: Path) -> WhatIf:
+def analysed(path: Path) -> StragglerCost:
     """The analysis of a trace, once a run."""
     return analyse(read_table(path))

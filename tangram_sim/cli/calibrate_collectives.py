@@ -31,7 +31,7 @@ def collectives(
     from tangram_sim.validation.collectives import logs, ownfabric, rows
 
     database = shared.load_hwdb(hwdb)
-    parts = ownfabric.Parts(gpu, link, nic, nic_gbps)
+    parts = ownfabric.FabricParts(gpu, link, nic, nic_gbps)
     points = ownfabric.points_of(logs.read_log(log, op), parts, str(log), database)
     reached = ownfabric.reached(points, database)
     sets = ownfabric.fit_own(points, database, log)

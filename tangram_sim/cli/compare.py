@@ -9,7 +9,7 @@ from tangram_sim.cli import options as shared
 from tangram_sim.errors import TangramError
 
 if TYPE_CHECKING:
-    from tangram_sim.studies.comparison import Answer
+    from tangram_sim.studies.comparison import PlannerAnswer
 
 Planners = Annotated[
     str | None,
@@ -76,7 +76,7 @@ def command(
     print_answers(answers)
 
 
-def print_answers(answers: "list[Answer]") -> None:
+def print_answers(answers: "list[PlannerAnswer]") -> None:
     """One row per planner, fastest step first; those without a plan below, with their reason."""
     from tangram_sim.cli.console import print_line, print_table
     from tangram_sim.cli.writing import step_words
@@ -118,7 +118,7 @@ def _require_plotly() -> None:
         raise TangramError("--plot needs plotly: pip install 'tangram-sim[report]'") from error
 
 
-def plot_html(answers: "list[Answer]", title: str) -> str:
+def plot_html(answers: "list[PlannerAnswer]", title: str) -> str:
     """Steps with their intervals, and planning times, as one page that needs no network."""
     import plotly.graph_objects as drawing
     from plotly.subplots import make_subplots

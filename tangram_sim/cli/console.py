@@ -49,7 +49,7 @@ def width() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ConsoleTable:
     """Headings and cells; columns in `right` are right-aligned."""
 
     columns: Sequence[str]
@@ -69,10 +69,10 @@ class Table:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
     """A plain table; cells wrap where the output is too narrow for them."""
-    print_widest([Table(columns, rows, right)])
+    print_widest([ConsoleTable(columns, rows, right)])
 
 
-def print_widest(variants: Sequence[Table]) -> None:
+def print_widest(variants: Sequence[ConsoleTable]) -> None:
     """The first of several tables that fits the width of the output; where none does, the last, wrapped."""
     from rich import box
     from rich.console import Console

@@ -11,7 +11,7 @@ from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
-    from tangram_sim.studies.goodput import GoodputDocument, Setting, Throughput
+    from tangram_sim.studies.goodput import FailureFreeRate, GoodputDocument, GoodputQuestion
 
 PlanFile = Annotated[
     Path | None, typer.Argument(metavar="[PLAN]", help="A file written by `tangram plan -o`; else --mtbf-s.")
@@ -65,7 +65,7 @@ def command(
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Useful share of time under failures, best checkpoint period, accounts, worth of each second."""
-    from tangram_sim.studies.goodput import POLICIES, Throughput, goodput_document, require_positive
+    from tangram_sim.studies.goodput import POLICIES, FailureFreeRate, goodput_document, require_positive
 
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES, "`tangram replay-trace` plays the others on a trace.")
@@ -98,7 +98,7 @@ def command(
     if plan is None:
         from tangram_sim.studies.goodput import setting_of_scalars
 
-        setting, throughput = setting_of_scalars(mtbf_s or 0.0, *scalars), Throughput()
+        setting, throughput = setting_of_scalars(mtbf_s or 0.0, *scalars), FailureFreeRate()
     else:
         setting, throughput = _of_plan(plan, failures, checkpoint, mtbf_s, scalars, hwdb)
     found = goodput_document(
@@ -123,7 +123,7 @@ def _of_plan(
     mtbf_s: float | None,
     scalars: tuple[float, float, float, float, float],
     hwdb: list[Path] | None,
-) -> tuple["Setting", "Throughput"]:
+) -> tuple["GoodputQuestion", "FailureFreeRate"]:
     """The question about a plan file: its nodes, bytes and speed."""
     from tangram_sim.reliability.checkpointing import (
         Checkpointing,
@@ -132,7 +132,7 @@ def _of_plan(
         load_checkpointing,
     )
     from tangram_sim.reliability.failures import FailureClass, FailureModel, load_failures
-    from tangram_sim.studies.goodput import Throughput, setting_of_model
+    from tangram_sim.studies.goodput import FailureFreeRate, setting_of_model
     from tangram_sim.studies.planstate import plan_on_nodes
 
     found = plan_on_nodes(path, shared.load_hwdb(hwdb))
@@ -156,7 +156,7 @@ def _of_plan(
     rate = document.tokens_per_s
     low = rate * document.step_s / document.step_s_high if document.step_s_high else rate
     high = rate * document.step_s / document.step_s_low if document.step_s_low else rate
-    return setting, Throughput(rate, low, high)
+    return setting, FailureFreeRate(rate, low, high)
 
 
 def _show(found: "GoodputDocument") -> None:

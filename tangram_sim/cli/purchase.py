@@ -112,7 +112,7 @@ def command(
     from tangram_sim.purchasing.notes import tokens_per_s_means
     from tangram_sim.purchasing.pricefile import load_prices
     from tangram_sim.purchasing.purchase import as_what_if, purchase
-    from tangram_sim.purchasing.search import Work
+    from tangram_sim.purchasing.search import ModelToTrain
     from tangram_sim.purchasing.sensitivity import sensitivity as find_sensitivity
     from tangram_sim.purchasing.words import count_of, days, money, per_million, uses
     from tangram_sim.training.job import Job
@@ -132,7 +132,7 @@ def command(
     names = shared.names("MODEL", model)
     shares = _weights(weights, len(names))
     job = Job(global_batch, seq, dtype, optimizer, schedule)
-    works = [Work(load_model(name), job, share) for name, share in zip(names, shares, strict=True)]
+    works = [ModelToTrain(load_model(name), job, share) for name, share in zip(names, shares, strict=True)]
     terms, database = Terms(acquire, fleet), shared.load_hwdb(hwdb)
     offers = load_catalogue(catalogue, database)
     standing = Fleet.of(load_cluster(cluster, database))

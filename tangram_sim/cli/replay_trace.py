@@ -114,7 +114,7 @@ def command(
     from tangram_sim.reliability.spot.transitions import FixedTransitions, read_transitions
     from tangram_sim.studies.replaying import (
         FORECASTS,
-        Question,
+        ReplayQuestion,
         policy_names,
         replay_document,
         with_notice,
@@ -168,7 +168,7 @@ def command(
 
         database = shared.load_hwdb(hwdb)
 
-        def asked(kinds: str) -> Question:
+        def asked(kinds: str) -> ReplayQuestion:
             planned = planned_question(
                 load_model(model),
                 load_cluster(cluster or "", database),
@@ -211,7 +211,7 @@ def command(
             every_steps=checkpoint_every or 0,
             keeps_all=not checkpoint_every,
         )
-    question = Question(
+    question = ReplayQuestion(
         history,
         read_speeds(speeds or Path(), model, samples),
         with_notice(transitions, notice_s),

@@ -71,21 +71,21 @@ def collectives(
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
     from tangram_sim.validation.collectives import leftout, report
-    from tangram_sim.validation.collectives.points import Point, Refusal, read_points
-    from tangram_sim.validation.collectives.predict import Prediction, predict
+    from tangram_sim.validation.collectives.points import Point, RefusedRow, read_points
+    from tangram_sim.validation.collectives.predict import CollectivePrediction, predict
 
     require_writable(output=output)
     database = shared.load_hwdb(hwdb)
     read = read_points(points, database)
     known = [one for one in read if isinstance(one, Point)]
-    refused = [one for one in read if isinstance(one, Refusal)]
+    refused = [one for one in read if isinstance(one, RefusedRow)]
     if left_out:
         parts = leftout.left_out(known, left_out, database)
         predicted = [one for members in parts.values() for one in members]
         leaving = {name: report.score(members) for name, members in parts.items()}
     else:
         predicted, leaving = predict(known, database), {}
-    both: list[Prediction | Refusal] = [*predicted, *refused]
+    both: list[CollectivePrediction | RefusedRow] = [*predicted, *refused]
     results = sorted(both, key=report.line_of)
     if output is not None:
         write_whole(output, report.predictions_csv(results))

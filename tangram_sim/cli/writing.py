@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli.console import Table, print_json, print_line, print_widest
+from tangram_sim.cli.console import ConsoleTable, print_json, print_line, print_widest
 from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError
 from tangram_sim.units import show_bytes, show_seconds
@@ -227,13 +227,13 @@ def _print_stages(stages: Sequence["StageForecast"]) -> None:
     full = ("stage", "layers", "island", "GPUs", "layout", "forward", "backward", "sync", "to next", "idle")
     print_widest(
         [
-            Table((*full, "memory", "limited by"), wide, right=(0, 5, 6, 7, 8, 9)),
-            Table(
+            ConsoleTable((*full, "memory", "limited by"), wide, right=(0, 5, 6, 7, 8, 9)),
+            ConsoleTable(
                 ("stage", "layers", "GPUs", "layout", "fwd+bwd", "sync", "idle", "memory", "limited by"),
                 narrow,
                 right=(0, 4, 5, 6),
             ),
-            Table(
+            ConsoleTable(
                 ("#", "layers", "GPUs, layout, limited by", "fwd+bwd", "idle", "memory"),
                 [
                     (row[0], row[1], f"{row[2]}\n{row[3]}\n{row[8]}", row[4], row[6], row[7].split(" ", 1)[1])

@@ -15,7 +15,7 @@ OPS = ("all_reduce", "reduce_scatter", "all_gather")
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class GenModelParameters:
     """What one level of a network and the devices on it cost."""
 
     alpha_s: float  # per round
@@ -44,7 +44,7 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class GenModelTerms:
     """A plan's rounds A, bytes B sent, C reduced, D moved in memory on the critical path; senders w."""
 
     rounds: float
@@ -53,7 +53,7 @@ class Terms:
     memory_bytes: float
     senders: int
 
-    def seconds(self, at: Parameters) -> float:
+    def seconds(self, at: GenModelParameters) -> float:
         """GenModel's time under parameters `at`."""
         incast = max(self.senders - at.senders, 0.0) if at.epsilon_s_per_byte else 0.0
         return (
@@ -64,48 +64,50 @@ class Terms:
             + incast * self.sent_bytes * at.epsilon_s_per_byte
         )
 
-    def of(self, op: str) -> "Terms":
+    def of(self, op: str) -> "GenModelTerms":
         """The part of an all-reduce that a reduce-scatter or an all-gather is; all of it for all_reduce."""
         if op == "all_reduce":
             return self
         moved = self.rounds / 2, self.sent_bytes / 2
         if op == "reduce_scatter":
-            return Terms(*moved, self.reduced_bytes, self.memory_bytes, self.senders)
-        return Terms(*moved, 0.0, 0.0, self.senders)
+            return GenModelTerms(*moved, self.reduced_bytes, self.memory_bytes, self.senders)
+        return GenModelTerms(*moved, 0.0, 0.0, self.senders)
 
 
-def reduce_broadcast(ranks: int, size: float) -> Terms:
+def reduce_broadcast(ranks: int, size: float) -> GenModelTerms:
     """All send the whole buffer to one root, which adds and sends it back."""
     n = ranks
-    return Terms(2, 2 * (n - 1) * size, (n - 1) * size, (n + 1) * size, n - 1) if n > 1 else _NOTHING
+    return GenModelTerms(2, 2 * (n - 1) * size, (n - 1) * size, (n + 1) * size, n - 1) if n > 1 else _NOTHING
 
 
-def colocated_ps(ranks: int, size: float) -> Terms:
+def colocated_ps(ranks: int, size: float) -> GenModelTerms:
     """Every rank is the parameter server of one block: a direct reduce-scatter and all-gather."""
     return hierarchical_ps((ranks,), size)
 
 
-def ring(ranks: int, size: float) -> Terms:
+def ring(ranks: int, size: float) -> GenModelTerms:
     """Blocks go around, one addition of two per step."""
     n = ranks
     if n < 2:
         return _NOTHING
     share = (n - 1) * size / n
-    return Terms(2 * (n - 1), 2 * share, share, 3 * share, 1)
+    return GenModelTerms(2 * (n - 1), 2 * share, share, 3 * share, 1)
 
 
-def halving_doubling(ranks: int, size: float) -> Terms:
+def halving_doubling(ranks: int, size: float) -> GenModelTerms:
     """Recursive halving and doubling; ranks beyond a power of two fold into a neighbour first."""
     if ranks < 2:
         return _NOTHING
     power = 1 << (ranks.bit_length() - 1)
     share = (ranks - 1) * size / ranks
     if power == ranks:
-        return Terms(2 * int(log2(ranks)), 2 * share, share, 3 * share, 1)
-    return Terms(2 * int(log2(power)) + 2, 2 * share + 2 * size, share + size, 3 * share + 3 * size, 1)
+        return GenModelTerms(2 * int(log2(ranks)), 2 * share, share, 3 * share, 1)
+    return GenModelTerms(
+        2 * int(log2(power)) + 2, 2 * share + 2 * size, share + size, 3 * share + 3 * size, 1
+    )
 
 
-def hierarchical_ps(fan_ins: Sequence[int], size: float) -> Terms:
+def hierarchical_ps(fan_ins: Sequence[int], size: float) -> GenModelTerms:
     """Co-located servers in stages: groups of f_1 ranks first, then of f_2 on the blocks left, and so on."""
     kept = [fan_in for fan_in in fan_ins if fan_in > 1]
     n = prod(kept)
@@ -115,10 +117,10 @@ def hierarchical_ps(fan_ins: Sequence[int], size: float) -> Terms:
     for fan_in in kept:
         done *= fan_in
         memory += (fan_in + 1) / done
-    return Terms(2 * len(kept), 2 * share, share, memory * size, max(kept) - 1)
+    return GenModelTerms(2 * len(kept), 2 * share, share, memory * size, max(kept) - 1)
 
 
-_NOTHING = Terms(0, 0.0, 0.0, 0.0, 0)
+_NOTHING = GenModelTerms(0, 0.0, 0.0, 0.0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class LocalPlan:
     name: str
     fan_ins: tuple[int, ...] = ()
 
-    def terms(self, ranks: int, size: float) -> Terms:
+    def terms(self, ranks: int, size: float) -> GenModelTerms:
         """GenModel's terms of an all-reduce of `size` bytes over `ranks`."""
         if self.name == "hierarchical-ps":
             return hierarchical_ps(self.fan_ins, size)
@@ -170,6 +172,6 @@ def candidates(ranks: int) -> tuple[LocalPlan, ...]:
     return (*plans, LocalPlan("reduce-broadcast"))
 
 
-def best_plan(ranks: int, size: float, at: Parameters, plans: Sequence[LocalPlan] = ()) -> LocalPlan:
+def best_plan(ranks: int, size: float, at: GenModelParameters, plans: Sequence[LocalPlan] = ()) -> LocalPlan:
     """The fastest of `plans` (default: all candidates) on one switch; the first of equals."""
     return min(plans or candidates(ranks), key=lambda plan: plan.terms(ranks, size).seconds(at))

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.cost.genmodel import Parameters, Terms
+from tangram_sim.cost.genmodel import GenModelParameters, GenModelTerms
 from tangram_sim.errors import BadInputError
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class GenModelFit:
     """Parameters, how far they are off (median and 90th percentile of |error|/measured), points used.
 
     `unidentified` names parameters that the points cannot tell apart from others or from zero.
     """
 
-    parameters: Parameters
+    parameters: GenModelParameters
     median_error: float
     p90_error: float
     points: int
@@ -27,7 +27,7 @@ class Fitted:
 _NAMES = ("alpha_s", "beta_s_per_byte", "gamma_s_per_byte", "delta_s_per_byte", "epsilon_s_per_byte")
 
 
-def fit_genmodel(terms: Sequence[Terms], seconds: Sequence[float], source: str = "") -> Fitted:
+def fit_genmodel(terms: Sequence[GenModelTerms], seconds: Sequence[float], source: str = "") -> GenModelFit:
     """Non-negative least squares of relative errors, for every threshold w_t up to the largest fan-in.
 
     The plans must differ in more than size: co-located servers over growing fan-ins show delta, epsilon and
@@ -69,8 +69,8 @@ def fit_genmodel(terms: Sequence[Terms], seconds: Sequence[float], source: str =
         if np.linalg.matrix_rank(np.delete(rows, column, axis=1), tol=1e-8) == full
     )
     alpha, beta, gamma, delta, epsilon = (float(value) for value in found)
-    parameters = Parameters(alpha, beta, gamma, delta, epsilon, threshold, source)
-    return Fitted(parameters, float(np.median(error)), float(np.quantile(error, 0.9)), len(terms), blind)
+    parameters = GenModelParameters(alpha, beta, gamma, delta, epsilon, threshold, source)
+    return GenModelFit(parameters, float(np.median(error)), float(np.quantile(error, 0.9)), len(terms), blind)
 
 
 def _nonnegative(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ BY_LEVEL = ("colocated-ps", "ring", "halving-doubling")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SwitchStep:
     """The local plan of one switch (or of all switches alike), seconds of both its directions."""
 
     switch: str
@@ -38,7 +38,7 @@ class TreePlan:
     """A plan of the leaves below a switch and what it leaves behind."""
 
     seconds: float
-    steps: tuple[Step, ...]
+    steps: tuple[SwitchStep, ...]
     largest_share: float  # of the buffer that one leaf owns after the reduce-scatter
     # Largest product of a link's seconds per byte and the share of the buffer owned below it.
     density_s_per_byte: float
@@ -94,7 +94,7 @@ class _Planner:
             )
             if option[0] < seconds:
                 seconds, rearranged, plan, density = option[0], True, option[2], thick
-        step = Step(tree.name, level, members, plan, False, rearranged, seconds)
+        step = SwitchStep(tree.name, level, members, plan, False, rearranged, seconds)
         return TreePlan(first + seconds, _merged((*steps, step)), share / members, density / members)
 
     def _local(
@@ -140,7 +140,7 @@ class _Planner:
             + terms.memory_bytes * at.delta_s_per_byte
             + excess * terms.sent_bytes * at.epsilon_s_per_byte
         )
-        step = Step(tree.name, tree.depth, n, plan, True, False, seconds)
+        step = SwitchStep(tree.name, tree.depth, n, plan, True, False, seconds)
         one_root = plan.name == "reduce-broadcast"
         density = max(
             [tree.widest_leaf_s_per_byte * (1.0 if one_root else 1 / n)]
@@ -218,9 +218,9 @@ _FLAT_LINKS: dict[str, Callable[[Tree, float], float]] = {
 }
 
 
-def _merged(steps: Iterable[Step]) -> tuple[Step, ...]:
+def _merged(steps: Iterable[SwitchStep]) -> tuple[SwitchStep, ...]:
     """Equal steps of equal switches as one, lowest level first."""
-    found: dict[tuple[object, ...], Step] = {}
+    found: dict[tuple[object, ...], SwitchStep] = {}
     for step in steps:
         key = (step.switch, step.level, step.members, step.plan, step.flat, step.rearranged, step.seconds)
         before = found.get(key)

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.cost.genmodel import Parameters
+from tangram_sim.cost.genmodel import GenModelParameters
 from tangram_sim.cost.paths import path_finder
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
@@ -25,7 +25,7 @@ class Tree:
     """
 
     name: str
-    at: Parameters
+    at: GenModelParameters
     children: tuple["Tree", ...] = ()
     leaves: int = 0
     up_s_per_byte: float = 0.0
@@ -65,11 +65,11 @@ class Tree:
         return max(max(child.up_s_per_byte, child.slowest_link_s_per_byte) for child in self.children)
 
     @cached_property
-    def worst(self) -> Parameters:
+    def worst(self) -> GenModelParameters:
         """Element-wise worst parameters of all switches below and this one."""
         found = self.at
         for child in dict.fromkeys(self.children):
-            found = Parameters(
+            found = GenModelParameters(
                 max(found.alpha_s, child.worst.alpha_s),
                 max(found.beta_s_per_byte, child.worst.beta_s_per_byte),
                 max(found.gamma_s_per_byte, child.worst.gamma_s_per_byte),
@@ -135,7 +135,7 @@ def tree_of(cluster: Cluster, hwdb: Hwdb) -> Tree:
             if len(topology.boxes) > 1:
                 exits = [finder.exit_rate(box, places, back) for back in (False, True)]
                 up = 1 / min(rate.bytes_per_s for rate in exits)
-            at = Parameters(
+            at = GenModelParameters(
                 paths.hop_inside_s / 2 + HOP_S if len(places) > 1 else 0.0,
                 1 / rate if rate < inf else up,
                 delta_s_per_byte=delta,
@@ -148,7 +148,7 @@ def tree_of(cluster: Cluster, hwdb: Hwdb) -> Tree:
     if len(topology.boxes) == 1:
         return made[0, 0]
     latency = finder.group(range(topology.gpus)).hop_outside_s
-    at = Parameters(latency, 0.0, delta_s_per_byte=delta, source=source)
+    at = GenModelParameters(latency, 0.0, delta_s_per_byte=delta, source=source)
     leaves: dict[tuple[int, ...], Tree] = {}
     for attached, boxes in below.items():
         leaves[attached] = Tree(topology.fabric.names[attached[0]], at, tuple(boxes))
@@ -160,7 +160,7 @@ def tree_of(cluster: Cluster, hwdb: Hwdb) -> Tree:
 def _joined(
     uplinks: dict[tuple[int, ...], tuple[str, float, float]],
     leaves: dict[tuple[int, ...], Tree],
-    at: Parameters,
+    at: GenModelParameters,
 ) -> Tree:
     """Leaves under the spine of their group where a group has several, groups under the core."""
     groups: dict[str, list[tuple[Tree, float]]] = {}

@@ -7,7 +7,7 @@ are resolved on first use.
 from typing import TYPE_CHECKING, Any
 
 from tangram_sim.hwdb.database import Hwdb
-from tangram_sim.hwdb.efficiency import DTYPES, Efficiency, Estimate
+from tangram_sim.hwdb.efficiency import DTYPES, Efficiency, FittedValue
 from tangram_sim.hwdb.tables import Row
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DTYPES",
     "Efficiency",
-    "Estimate",
+    "FittedValue",
     "Hwdb",
     "Row",
     "cluster_from_dict",

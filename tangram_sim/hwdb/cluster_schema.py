@@ -22,11 +22,11 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
 
 
-class _Part(BaseModel):
+class _ClusterPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class GroupIn(_Part):
+class GroupIn(_ClusterPart):
     """One group of equal nodes: a GPU kind and its surroundings, or a row of hwdb/nodes.csv."""
 
     count: Count = Field(description="number of equal nodes")
@@ -51,7 +51,7 @@ class GroupIn(_Part):
     )
 
 
-class LimitIn(_Part):
+class LimitIn(_ClusterPart):
     """A limit on all traffic between two groups (or inside one, when both indices are equal)."""
 
     groups: Pair = Field(description="two indices into `nodes`, from 0")
@@ -59,7 +59,7 @@ class LimitIn(_Part):
     latency_us: Microseconds = Field(0.0, description="latency, us; the NICs' where that is larger")
 
 
-class NetworkIn(_Part):
+class NetworkIn(_ClusterPart):
     """The network between nodes."""
 
     oversubscription: Annotated[float, Field(ge=1, le=1e4)] = Field(
@@ -68,7 +68,7 @@ class NetworkIn(_Part):
     between: list[LimitIn] = Field([], description="limits between groups")
 
 
-class GpuIn(_Part):
+class GpuIn(_ClusterPart):
     """Figures of a GPU that travel with the file, in SI units."""
 
     vendor: Text
@@ -80,7 +80,7 @@ class GpuIn(_Part):
     measured: bool = False
 
 
-class LinkIn(_Part):
+class LinkIn(_ClusterPart):
     """Figures of a link class that travel with the file, in SI units."""
 
     kind: Literal["nvlink", "nvlink-bridge", "xgmi", "pcie", "network", "none", "other"]
@@ -88,14 +88,14 @@ class LinkIn(_Part):
     latency_s: Annotated[float, Field(ge=0, le=10)]
 
 
-class HardwareIn(_Part):
+class HardwareIn(_ClusterPart):
     """GPUs and links that the file brings along; they win over the hardware database."""
 
     gpus: dict[Name, GpuIn] = {}
     links: dict[Name, LinkIn] = {}
 
 
-class VertexIn(_Part):
+class VertexIn(_ClusterPart):
     """A vertex of a graph stated in full."""
 
     name: Name = Field(description="any text, once")
@@ -105,7 +105,7 @@ class VertexIn(_Part):
     )
 
 
-class EdgeIn(_Part):
+class EdgeIn(_ClusterPart):
     """An edge of a graph stated in full."""
 
     ends: Annotated[list[Name], Field(min_length=2, max_length=2)] = Field(description="two vertices")
@@ -122,7 +122,7 @@ class EdgeIn(_Part):
     latency_us: Microseconds | None = Field(None, description="latency, us; default: that of the link class")
 
 
-class TopologyIn(_Part):
+class TopologyIn(_ClusterPart):
     """The interconnect's graph: the shape of the derived fabric, or all vertices and edges."""
 
     rails: bool = Field(False, description="NICs of equal index share a leaf")
@@ -138,7 +138,7 @@ class TopologyIn(_Part):
     edges: Annotated[list[EdgeIn], Field(max_length=4_000_000)] = Field([], description="the whole graph")
 
 
-class ClusterIn(_Part):
+class ClusterIn(_ClusterPart):
     """A cluster file."""
 
     name: Name | None = Field(None, description="default: the file's name")

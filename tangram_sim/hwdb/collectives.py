@@ -19,22 +19,22 @@ from tangram_sim.hwdb.tables import Row
 PATTERNS = ("ring", "pairwise", "in_switch", "network")
 
 
-class _Parameter(NamedTuple):
+class _CollectiveParameter(NamedTuple):
     lowest: float
     highest: float
     worst: str  # which of several members' values a mixed group has: "min" or "max"
     patterns: tuple[str, ...]  # where it means something
 
 
-PARAMETERS: Mapping[str, _Parameter] = {
-    "base_s": _Parameter(0.0, 1.0, "max", ("ring", "pairwise", "in_switch")),
-    "hop_s": _Parameter(0.0, 1.0, "max", ("ring", "pairwise", "network")),
-    "fill_s": _Parameter(0.0, 10.0, "max", PATTERNS),
-    "rate_share": _Parameter(1e-3, 2.0, "min", PATTERNS),
-    "bridged_share": _Parameter(1e-3, 2.0, "min", ("ring", "pairwise")),
-    "copy_share": _Parameter(1e-3, 1e3, "min", ("ring", "pairwise")),
-    "tree_share": _Parameter(1e-3, 2.0, "min", ("network",)),
-    "error": _Parameter(1e-3, 10.0, "max", PATTERNS),
+PARAMETERS: Mapping[str, _CollectiveParameter] = {
+    "base_s": _CollectiveParameter(0.0, 1.0, "max", ("ring", "pairwise", "in_switch")),
+    "hop_s": _CollectiveParameter(0.0, 1.0, "max", ("ring", "pairwise", "network")),
+    "fill_s": _CollectiveParameter(0.0, 10.0, "max", PATTERNS),
+    "rate_share": _CollectiveParameter(1e-3, 2.0, "min", PATTERNS),
+    "bridged_share": _CollectiveParameter(1e-3, 2.0, "min", ("ring", "pairwise")),
+    "copy_share": _CollectiveParameter(1e-3, 1e3, "min", ("ring", "pairwise")),
+    "tree_share": _CollectiveParameter(1e-3, 2.0, "min", ("network",)),
+    "error": _CollectiveParameter(1e-3, 10.0, "max", PATTERNS),
 }
 
 NO_TREES = 1e-3  # `tree_share` of a library that has none or takes none

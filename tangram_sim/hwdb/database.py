@@ -17,7 +17,7 @@ from tangram_sim.hwdb.efficiency import (
     NOVELTY_STACKS,
     Efficiency,
     EfficiencyTable,
-    Estimate,
+    FittedValue,
     Residuals,
 )
 from tangram_sim.hwdb.loading import Tables, read_folders
@@ -228,11 +228,11 @@ class Hwdb:
             return self.with_efficiency([row])
         return self.with_collectives([*self._tables.collectives.in_force(), row])
 
-    def link_efficiency(self, link: Link) -> Estimate:
+    def link_efficiency(self, link: Link) -> FittedValue:
         """(value, sigma): the fraction of a link's bandwidth that transfers reach."""
         key = ("link efficiency", link.name, link.kind)
         found = self._cache.get(key)
-        if not isinstance(found, Estimate):
+        if not isinstance(found, FittedValue):
             found, row = self._tables.efficiency.of_link(link)
             self._used["efficiency", row.name] = row
             self._cache[key] = found
@@ -263,7 +263,7 @@ class Hwdb:
         )
 
     @property
-    def network_efficiency(self) -> Estimate:
+    def network_efficiency(self) -> FittedValue:
         """(value, sigma): the fraction of a NIC's bandwidth that transfers reach."""
         return self.link_efficiency(Link("network", "network", 0.0, 0.0))
 

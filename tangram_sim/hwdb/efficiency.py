@@ -21,7 +21,7 @@ INHERITED = "inherited"  # the source of a row begins so where it rests on measu
 _TRAINING_DTYPES = ("bf16", "fp16", "*")  # an fp32 figure says nothing of a device's matrix units
 
 
-class Estimate(NamedTuple):
+class FittedValue(NamedTuple):
     """A value and its standard error, in the same unit."""
 
     value: float
@@ -58,23 +58,23 @@ class Residuals:
 class Efficiency:
     """What one kind of GPU reaches of its datasheet for one dtype and software stack."""
 
-    gemm_efficiency: Estimate  # fraction of the dtype's dense peak
-    attention_efficiency: Estimate  # fraction of the dtype's dense peak, exponentials counted as products
-    exponent_columns: Estimate  # head columns whose products take as long as the exponential of a score
-    attention_share: Estimate  # fraction of that rate which the stack's attention kernel reaches
-    memory_efficiency: Estimate  # fraction of the memory bandwidth
-    kernel_launch_s: Estimate  # fixed cost of one kernel on the device
-    dispatch_s_per_kernel: Estimate  # host time to launch one kernel
-    fused_attention: Estimate  # 1 where a flash kernel exists (scores are never stored), else 0
-    usable_memory: Estimate  # fraction of `Gpu.memory_bytes` that tensors can take
-    reserved_bytes: Estimate  # held outside the allocator: driver context, libraries, communication
-    time_scale: Estimate  # factor a software stack puts on all kernel times
-    attention_scale: Estimate  # the same for the attention core alone
-    tensor_exposed: Estimate  # share of tensor-parallel communication that a stack does not hide
-    data_exposed: Estimate  # factor a stack puts on data-parallel communication
-    workspace_bytes: Estimate  # tensors a stack keeps whatever the model: buckets, workspaces
-    master_bytes: Estimate  # per parameter in mixed precision: fp32 master copy and copies a stack makes
-    fragmentation: Estimate  # what the allocator caches beyond activations, as a share of them
+    gemm_efficiency: FittedValue  # fraction of the dtype's dense peak
+    attention_efficiency: FittedValue  # fraction of the dtype's dense peak, exponentials counted as products
+    exponent_columns: FittedValue  # head columns whose products take as long as the exponential of a score
+    attention_share: FittedValue  # fraction of that rate which the stack's attention kernel reaches
+    memory_efficiency: FittedValue  # fraction of the memory bandwidth
+    kernel_launch_s: FittedValue  # fixed cost of one kernel on the device
+    dispatch_s_per_kernel: FittedValue  # host time to launch one kernel
+    fused_attention: FittedValue  # 1 where a flash kernel exists (scores are never stored), else 0
+    usable_memory: FittedValue  # fraction of `Gpu.memory_bytes` that tensors can take
+    reserved_bytes: FittedValue  # held outside the allocator: driver context, libraries, communication
+    time_scale: FittedValue  # factor a software stack puts on all kernel times
+    attention_scale: FittedValue  # the same for the attention core alone
+    tensor_exposed: FittedValue  # share of tensor-parallel communication that a stack does not hide
+    data_exposed: FittedValue  # factor a stack puts on data-parallel communication
+    workspace_bytes: FittedValue  # tensors a stack keeps whatever the model: buckets, workspaces
+    master_bytes: FittedValue  # per parameter in mixed precision: fp32 master copy and copies a stack makes
+    fragmentation: FittedValue  # what the allocator caches beyond activations, as a share of them
 
 
 class _Parameter(NamedTuple):
@@ -253,7 +253,7 @@ class EfficiencyTable:
         figures |= {name: hypot(figures[name], unmeasured) for name in ("step", "source")}
         return Residuals(**figures, novelty=novelty, gpu_measured=measured), used
 
-    def of_link(self, link: Link) -> tuple[Estimate, Row]:
+    def of_link(self, link: Link) -> tuple[FittedValue, Row]:
         """The fraction of a link's bandwidth that collectives reach, and the row it rests on."""
         row = self.find("link", "efficiency", (f"link:{link.name}", f"kind:{link.kind}", "*"), "*", "generic")
         return _estimate(row), row
@@ -277,5 +277,5 @@ class EfficiencyTable:
         ]
 
 
-def _estimate(row: Row) -> Estimate:
-    return Estimate(row.number("value"), row.number("sigma"))
+def _estimate(row: Row) -> FittedValue:
+    return FittedValue(row.number("value"), row.number("sigma"))

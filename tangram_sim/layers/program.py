@@ -39,7 +39,7 @@ CLASSES = (
 )
 
 
-class Op(NamedTuple):
+class LayerOp(NamedTuple):
     """One op of a program."""
 
     name: str
@@ -54,7 +54,7 @@ class Program:
     """An atom's ops in issue order; `output` is the op whose end makes the result available."""
 
     layouts: int
-    ops: list[Op] = field(default_factory=list)
+    ops: list[LayerOp] = field(default_factory=list)
     weight_gradient: Floats = field(init=False)  # seconds of compute that only weight gradients need
     gradients: Floats = field(init=False)  # seconds of gradient synchronisation
     output: int = -1
@@ -68,7 +68,7 @@ class Program:
         column = np.asarray(seconds, dtype=np.float64)
         if column.shape != (self.layouts,):
             column = np.broadcast_to(column, (self.layouts,))
-        self.ops.append(Op(name, stream, CLASSES.index(kind), column, after))
+        self.ops.append(LayerOp(name, stream, CLASSES.index(kind), column, after))
         self.output = len(self.ops) - 1
         return self.output
 

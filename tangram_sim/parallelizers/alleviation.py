@@ -1,8 +1,8 @@
 """Iterative bottleneck alleviation: from a configuration, moves that relieve its worst stage, several deep.
 
 Liu et al., "Aceso: Efficient Parallel DNN Training through Iterative Bottleneck Alleviation", EuroSys 2024.
-The search knows nothing of transformers: a `Space` says what a configuration costs, which stages are its
-bottlenecks, and which moves relieve one. Formulation: docs/models/parallelizers.md.
+The search knows nothing of transformers: a `SearchSpace` says what a configuration costs, which stages
+are its bottlenecks, and which moves relieve one. Formulation: docs/models/parallelizers.md.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -17,7 +17,7 @@ Cost = tuple[float, float]
 _NEAR = 1.2  # configurations up to this factor above the best are taken up again
 
 
-class Space(Protocol[C]):
+class SearchSpace(Protocol[C]):
     """What is searched. Configurations are hashable; equal ones are visited once."""
 
     def cost(self, config: C) -> Cost:
@@ -42,7 +42,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[C]):
+class AdoptedMove(Generic[C]):
     """One move of an adopted trial."""
 
     stage: int
@@ -58,16 +58,16 @@ class Alleviated(Generic[C]):
     best: C
     cost: Cost
     evaluations: int = 0
-    trials: list[tuple[Step[C], ...]] = field(default_factory=list)
+    trials: list[tuple[AdoptedMove[C], ...]] = field(default_factory=list)
 
 
-def alleviate(space: Space[C], start: C, budget: Budget) -> Alleviated[C]:
+def alleviate(space: SearchSpace[C], start: C, budget: Budget) -> Alleviated[C]:
     """Search from `start`; the result is never worse than it. Deterministic."""
     return _Search(space, start, budget).run()
 
 
 class _Search(Generic[C]):
-    def __init__(self, space: Space[C], start: C, budget: Budget) -> None:
+    def __init__(self, space: SearchSpace[C], start: C, budget: Budget) -> None:
         self.space, self.budget = space, budget
         self.found: Alleviated[C] = Alleviated(start, space.cost(start), 1)
         self.costs: dict[C, Cost] = {start: self.found.cost}
@@ -104,7 +104,7 @@ class _Search(Generic[C]):
         ]
         return min(near, key=lambda one: one[0])[1] if near else None
 
-    def _trial(self, config: C) -> tuple[Step[C], ...]:
+    def _trial(self, config: C) -> tuple[AdoptedMove[C], ...]:
         self.visited.discard(config)
         for stage in self.space.bottlenecks(config):
             trail = self._hop(config, stage, ())
@@ -113,16 +113,16 @@ class _Search(Generic[C]):
             self.visited.discard(config)
         return ()
 
-    def _hop(self, config: C, stage: int, trail: tuple[Step[C], ...]) -> tuple[Step[C], ...]:
+    def _hop(self, config: C, stage: int, trail: tuple[AdoptedMove[C], ...]) -> tuple[AdoptedMove[C], ...]:
         """Moves from `config` that end below the best cost; empty when none is found."""
         if len(trail) >= self.budget.hops or config in self.visited or self._spent():
             return ()
         self.visited.add(config)
         for group in self.space.groups(config, stage):
-            steps: dict[C, Step[C]] = {}
+            steps: dict[C, AdoptedMove[C]] = {}
             for primitive, moved in group:
                 if moved not in self.visited and moved not in steps:
-                    steps[moved] = Step(stage, primitive, moved, self._cost(moved))
+                    steps[moved] = AdoptedMove(stage, primitive, moved, self._cost(moved))
             ranked = sorted(steps.values(), key=lambda step: step.cost)
             if ranked and ranked[0].cost < self.found.cost:
                 return (*trail, ranked[0])

@@ -24,7 +24,7 @@ from tangram_sim.training.plan import UNLIMITED, PartialPlan, passage
 from tangram_sim.training.schedules import holds_whole_depth, in_flight
 from tangram_sim.training.stage import state
 from tangram_sim.training.stage.prices import stage_price
-from tangram_sim.training.stage.pricing import Pricer, Prices
+from tangram_sim.training.stage.pricing import Pricer, SlicePrices
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.units import show_bytes
 
@@ -62,7 +62,7 @@ class _Priced:
     """All layouts of a menu on one slice signature; columns over (family, layout)."""
 
     rows: NDArray[np.int64]  # (rows, 2): family, index in family
-    inner: list[list[Prices]]  # per family, per inner stage; empty where the family holds no block
+    inner: list[list[SlicePrices]]  # per family, per inner stage; empty where the family holds no block
     cuts: list[tuple[int, ...]]  # per family, atoms relative to the slice's start
     behind: NDArray[np.int64]  # most stages behind, -1 never
     needed: NDArray[np.float64]  # bytes of the fullest inner stage with nothing behind the slice
@@ -171,7 +171,7 @@ class Grid(Parallelizer):
     def _price_all(self, request: Request, menu: _Menu) -> _Priced:
         start, stop = request.slice.start, request.slice.stop
         rows: list[NDArray[np.int64]] = []
-        inner: list[list[Prices]] = []
+        inner: list[list[SlicePrices]] = []
         cuts: list[tuple[int, ...]] = []
         columns: list[NDArray[np.float64]] = []
         behind: list[NDArray[np.int64]] = []
@@ -312,7 +312,7 @@ def _boundary_bytes(request: Request) -> float:
     )
 
 
-def _criteria(stages: Sequence[Prices], hop_s: float) -> NDArray[np.float64]:
+def _criteria(stages: Sequence[SlicePrices], hop_s: float) -> NDArray[np.float64]:
     """What the composition compares: slowest stage, latency, forward latency, closing. (K, 4)."""
     slowest = np.max([stage.forward_s + stage.backward_s for stage in stages], axis=0)
     forward = [stage.forward_s for stage in stages]
@@ -322,7 +322,7 @@ def _criteria(stages: Sequence[Prices], hop_s: float) -> NDArray[np.float64]:
 
 
 def _most_behind(
-    request: Request, stage: Prices, capacity: float, fragmentation: float, inner_behind: int
+    request: Request, stage: SlicePrices, capacity: float, fragmentation: float, inner_behind: int
 ) -> NDArray[np.int64]:
     """Per layout, the most stages behind the whole partial plan at which this inner stage fits; -1 never.
 
@@ -339,7 +339,7 @@ def _most_behind(
 
 
 def _least_bytes(
-    request: Request, stage: Prices, fragmentation: float, inner_behind: int
+    request: Request, stage: SlicePrices, fragmentation: float, inner_behind: int
 ) -> NDArray[np.float64]:
     """Per layout, bytes of an inner stage when no other stage stands behind the slice."""
     held = in_flight(request.job.schedule, inner_behind, inner_behind + 1, 1, request.microbatches)

@@ -18,7 +18,7 @@ from tangram_sim.cost.kernels import Floats
 Policies = Mapping[tuple[int, int], tuple[Floats, Floats]]
 
 
-class Pipeline(NamedTuple):
+class StageCuts(NamedTuple):
     """Stages front to back as (low, high, policy), and seconds of a step."""
 
     stages: tuple[tuple[int, int, int], ...]
@@ -32,7 +32,7 @@ def step_s(times: Sequence[float], extra: Sequence[float], microbatches: int) ->
     return (microbatches - 1) * max(times) + sum(times) + hidden
 
 
-def choose(stages: Sequence[Policies], start: int, stop: int, microbatches: int) -> Pipeline | None:
+def choose(stages: Sequence[Policies], start: int, stop: int, microbatches: int) -> StageCuts | None:
     """The best contiguous cover of layers [start, stop) by the stages, in order; None when there is none.
 
     From the back, a label of layers [low, stop) is (S, E, t): the sum of seconds, the largest d_i + the
@@ -74,4 +74,4 @@ def choose(stages: Sequence[Policies], start: int, stop: int, microbatches: int)
         high, policy, behind = step[low][place].tolist()
         path.append((low, high, policy))
         low, place = high, behind
-    return Pipeline(tuple(path), best)
+    return StageCuts(tuple(path), best)

@@ -28,7 +28,7 @@ from tangram_sim.parallelizers.assembly import (
 )
 from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.menu import Menu, Run
-from tangram_sim.parallelizers.mixing import Program
+from tangram_sim.parallelizers.mixing import MixingProblem
 from tangram_sim.training.plan import PartialPlan
 from tangram_sim.training.schedules import holds_whole_depth
 from tangram_sim.training.stage import state
@@ -232,7 +232,7 @@ class LayerWise(Parallelizer):
             return mixed
         return tuple(runs)
 
-    def _program(self, menu: Menu, start: int, stop: int, held: int, microbatches: int) -> Program:
+    def _program(self, menu: Menu, start: int, stop: int, held: int, microbatches: int) -> MixingProblem:
         """The program over the blocks of atoms [start, stop), whose ends go with their neighbours.
 
         A run of n layers costs what its first layer adds to nothing and n - 1 times what a further layer
@@ -259,7 +259,7 @@ class LayerWise(Parallelizer):
             # Both ends hold the shared matrix once: counted where it saves least, whatever the other end is.
             saved = state.static_bytes(setting, Embedding(setting.model.vocabulary_parameters))
             front_bytes[:, -1] += saved - saved.min()
-        return Program(np.diff(front_s).T, np.diff(front_bytes).T, transient, switch_s, room)
+        return MixingProblem(np.diff(front_s).T, np.diff(front_bytes).T, transient, switch_s, room)
 
     def _too_large(self, request: Request, menu: Menu) -> Iterator[Rejection]:
         """Strategies that cannot be used for all layers even with nothing behind the slice."""

@@ -18,7 +18,7 @@ from tangram_sim.layers.atoms import Embedding, Slice
 from tangram_sim.layouts import Layout
 from tangram_sim.training.plan import StagePrice
 from tangram_sim.training.stage import state
-from tangram_sim.training.stage.pricing import Pricer, Prices
+from tangram_sim.training.stage.pricing import Pricer, SlicePrices
 from tangram_sim.training.stage.runs import Handovers
 from tangram_sim.training.stage.setting import Setting
 
@@ -52,7 +52,7 @@ class Menu:
     hop_s: float  # between neighbouring inner stages
     depth: int
     objections: tuple[tuple[Layout, str], ...]
-    _prices: dict[tuple[int, ...], Prices] = field(default_factory=dict)
+    _prices: dict[tuple[int, ...], SlicePrices] = field(default_factory=dict)
     _sides: dict[tuple[int, ...], Sides] = field(default_factory=dict)
 
     @property
@@ -98,7 +98,7 @@ class Menu:
         both: Floats = np.ascontiguousarray(self.forward_switch_s + self.forward_switch_s.T)
         return both
 
-    def prices(self, start: int, stop: int) -> Prices:
+    def prices(self, start: int, stop: int) -> SlicePrices:
         """Atoms [start, stop) under every strategy; equal slices are priced once.
 
         Activations and transients are as the allocator holds them, so that bytes may be added and compared
@@ -123,7 +123,7 @@ class Menu:
             blocks = max(part.layers[1] - part.layers[0], 0)
             cuts = [first + n for n in range(1, blocks)]
             zero = np.zeros(len(self.layouts))
-            nothing = Prices(*[zero] * 8)
+            nothing = SlicePrices(*[zero] * 8)
             whole = self.prices(start, stop)
             front = [nothing, *(self.prices(start, cut) for cut in cuts), whole]
             back = [whole, *(self.prices(cut, stop) for cut in cuts), nothing]
@@ -165,7 +165,7 @@ class Menu:
         )
 
 
-def _columns(prices: Sequence[Prices]) -> tuple[Floats, ...]:
+def _columns(prices: Sequence[SlicePrices]) -> tuple[Floats, ...]:
     """(seconds, tail, static, activation, transient), each (strategies, cuts)."""
     return tuple(
         np.ascontiguousarray(np.stack(column, axis=1))

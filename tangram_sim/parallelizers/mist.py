@@ -61,7 +61,7 @@ class Mist(LayerWise):
     def __init__(self) -> None:
         super().__init__()
         self._policies: dict[tuple[object, ...], tuple[Menu, Policies]] = {}
-        self._pipelines: dict[tuple[object, ...], tuple[Menu, interstage.Pipeline | None]] = {}
+        self._pipelines: dict[tuple[object, ...], tuple[Menu, interstage.StageCuts | None]] = {}
 
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
         """TP x DP x ZeRO, each without and with recomputation; experts whole or as wide as they go."""
@@ -115,7 +115,7 @@ class Mist(LayerWise):
                 yield partial
             behind = max(behind, partial.stages_behind) + 1
 
-    def _pipeline(self, request: Request, menu: Menu, behind: int, most: int) -> interstage.Pipeline | None:
+    def _pipeline(self, request: Request, menu: Menu, behind: int, most: int) -> interstage.StageCuts | None:
         start, stop = request.slice.start, request.slice.stop
         held = held_in(request, menu.depth, behind)
         key = (id(menu), request.slice.signature, start, tuple(held), most, request.microbatches)

@@ -20,7 +20,7 @@ from tangram_sim.cost.kernels import Floats
 _ROUNDING = 1e-12
 
 
-class Program(NamedTuple):
+class MixingProblem(NamedTuple):
     """One instance: T and M and U are (layers, strategies), R is (strategies, strategies)."""
 
     seconds: Floats
@@ -30,17 +30,17 @@ class Program(NamedTuple):
     capacity_bytes: float
 
 
-class Choice(NamedTuple):
+class LayerStrategies(NamedTuple):
     """A strategy for every layer, and what they take together; no layers: nothing fits."""
 
     strategies: tuple[int, ...]
     seconds: float
 
 
-NOTHING = Choice((), float("inf"))
+NOTHING = LayerStrategies((), float("inf"))
 
 
-def cost_of(program: Program, strategies: tuple[int, ...]) -> tuple[float, float]:
+def cost_of(program: MixingProblem, strategies: tuple[int, ...]) -> tuple[float, float]:
     """(seconds, peak bytes) of one choice."""
     layers = range(len(strategies))
     seconds = sum(float(program.seconds[layer, strategies[layer]]) for layer in layers)
@@ -52,7 +52,7 @@ def cost_of(program: Program, strategies: tuple[int, ...]) -> tuple[float, float
     return seconds, held + transient
 
 
-def exact(program: Program) -> Choice:
+def exact(program: MixingProblem) -> LayerStrategies:
     """The best choice, by dynamic programming over layers with Pareto lists.
 
     The largest transient is guessed: for each value it can have, strategies above it are forbidden and the
@@ -70,7 +70,9 @@ def exact(program: Program) -> Choice:
     return best
 
 
-def _shared_out(program: Program, allowed: NDArray[np.bool_], room: float, limit_s: float) -> Choice:
+def _shared_out(
+    program: MixingProblem, allowed: NDArray[np.bool_], room: float, limit_s: float
+) -> LayerStrategies:
     """The best choice of allowed strategies within `room` bytes, faster than `limit_s`."""
     layers, strategies = program.seconds.shape
     seconds = np.where(allowed, program.seconds, np.inf)
@@ -120,7 +122,7 @@ def _shared_out(program: Program, allowed: NDArray[np.bool_], room: float, limit
         chosen.append(strategy)
         entry = lists[layer][strategy]
         strategy, place = int(entry[2][place]), int(entry[3][place])
-    return Choice(tuple(reversed(chosen)), total)
+    return LayerStrategies(tuple(reversed(chosen)), total)
 
 
 def _memory_prices(seconds: Floats, held: Floats) -> list[float]:
@@ -150,7 +152,7 @@ def _front(
     return size[kept], time[kept], who[kept], where[kept]
 
 
-def mix(program: Program) -> Choice:
+def mix(program: MixingProblem) -> LayerStrategies:
     """The best choice that changes strategy at most once along the layers.
 
     For equal layers the relaxed problem has an optimum of two strategies, so little is lost: see
@@ -181,4 +183,4 @@ def mix(program: Program) -> Choice:
         program.switch_s,
         program.capacity_bytes,
     )
-    return Choice((p,) * n + (q,) * (layers - n), seconds) if p >= 0 else NOTHING
+    return LayerStrategies((p,) * n + (q,) * (layers - n), seconds) if p >= 0 else NOTHING

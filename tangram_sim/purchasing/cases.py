@@ -47,7 +47,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlanOutcome:
     """The plan found, or why there is none."""
 
     document: PlanDocument | None
@@ -93,8 +93,8 @@ def simulate_case(case: Case) -> Answer:
     return {"document": found.document.model_dump(mode="json", exclude={"planning_s", "planning_cpu_s"})}
 
 
-def outcome(answer: dict[str, Any]) -> Outcome:
+def outcome(answer: dict[str, Any]) -> PlanOutcome:
     """The outcome that an answer of `simulate_case` holds."""
     if "infeasible" in answer:
-        return Outcome(None, answer["infeasible"])
-    return Outcome(PlanDocument.model_validate(answer["document"]))
+        return PlanOutcome(None, answer["infeasible"])
+    return PlanOutcome(PlanDocument.model_validate(answer["document"]))

@@ -10,7 +10,7 @@ from tangram_sim.purchasing.notes import break_evens, price_file
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.purchase import PurchaseStudy
 from tangram_sim.purchasing.sensitivity import Sensitivity
-from tangram_sim.purchasing.whatif import Row, WhatIf
+from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow
 from tangram_sim.studies.documents import Document
 
 
@@ -162,7 +162,7 @@ class PurchaseDocument(Document):
     notes: list[str]
 
 
-def candidate_document(row: Row) -> CandidateDocument:
+def candidate_document(row: WhatIfRow) -> CandidateDocument:
     """One row as a document; its plan is in a file of its own."""
     if row.document is None:
         return CandidateDocument(name=row.name, feasible=False, reason=row.reason)
@@ -240,7 +240,7 @@ def sensitivity_document(found: Sensitivity) -> SensitivityDocument:
     )
 
 
-def _break_even(rows: Sequence[Row], prices: Prices) -> list[BreakEvenDocument]:
+def _break_even(rows: Sequence[WhatIfRow], prices: Prices) -> list[BreakEvenDocument]:
     return [
         BreakEvenDocument(node=one.node, hours=_finite(one.hours), years=_finite(one.years))
         for one in break_evens(rows, prices)

@@ -10,7 +10,7 @@ from tangram_sim.purchasing.billing import break_even_of, failure_lacks
 from tangram_sim.purchasing.pricefile import Prices
 
 if TYPE_CHECKING:
-    from tangram_sim.purchasing.whatif import Row
+    from tangram_sim.purchasing.whatif import WhatIfRow
 
 HARDLY = 0.1  # busy less than that: not worth its power, which its row says in watts
 
@@ -30,7 +30,7 @@ class BreakEven:
         return f"buying a {self.node} has cost less than renting it {when}"
 
 
-def break_evens(rows: Sequence["Row"], prices: Prices) -> list[BreakEven]:
+def break_evens(rows: Sequence["WhatIfRow"], prices: Prices) -> list[BreakEven]:
     """Buy or rent, for every node on offer that has both prices, each once."""
     found: dict[str, BreakEven] = {}
     for member in (member for row in rows for member in row.fleet.members if member.bought):
@@ -48,7 +48,7 @@ def tokens_per_s_means(failures: bool) -> str:
     return "tokens/s: as simulated; time lost to failures is not taken off"
 
 
-def notes_of(rows: Sequence["Row"], prices: Prices) -> list[str]:
+def notes_of(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
     """What is missing, idle or assumed, once each."""
     planned = [row for row in rows if row.document is not None]
     notes = [*_not_counted(planned), *_failures(planned, prices)]
@@ -89,7 +89,7 @@ def _entry(keys: dict[str, str]) -> str:
     return f"{{{stated}, date: YYYY-MM-DD, source: WHO SAYS SO}}{remark}"
 
 
-def _not_counted(rows: Sequence["Row"]) -> list[str]:
+def _not_counted(rows: Sequence["WhatIfRow"]) -> list[str]:
     """What bills leave out, in which rows, and for want of which figures."""
     found: dict[tuple[str, ...], tuple[dict[str, None], dict[str, None]]] = {}
     for row in rows:
@@ -104,13 +104,13 @@ def _not_counted(rows: Sequence["Row"]) -> list[str]:
     ]
 
 
-def _failures(rows: Sequence["Row"], prices: Prices) -> list[str]:
+def _failures(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
     members = [member for row in rows for member in row.fleet.members]
     missing = failure_lacks(members, prices)
     return [f"failures are not counted, for want of {', '.join(missing)}"] if missing else []
 
 
-def _idle(rows: Sequence["Row"]) -> list[str]:
+def _idle(rows: Sequence["WhatIfRow"]) -> list[str]:
     """Old GPUs that a plan uses hardly or not at all: they only cost."""
     idle: dict[str, list[str]] = {}
     for row in rows:

@@ -69,11 +69,11 @@ class Prices:
         return self.nodes.get(name, NodeFacts())
 
 
-class _Part(BaseModel):
+class _PricePart(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class _NodeIn(_Part):
+class _NodePriceIn(_PricePart):
     rent_usd_per_hour: Positive | None = None
     spot_usd_per_hour: Positive | None = None
     capital_usd: Positive | None = None
@@ -86,7 +86,7 @@ class _NodeIn(_Part):
     source: Text
 
 
-class _EconomicsIn(_Part):
+class _EconomicsIn(_PricePart):
     amortisation_years: Annotated[float, Field(gt=0, le=100)] | None = None
     pue: Annotated[float, Field(ge=1, le=10)] | None = None
     usd_per_kwh: Annotated[float, Field(ge=0, le=100)] | None = None
@@ -99,8 +99,8 @@ class _EconomicsIn(_Part):
     source: Text
 
 
-class _PricesIn(_Part):
-    nodes: dict[str, _NodeIn] = {}
+class _PricesIn(_PricePart):
+    nodes: dict[str, _NodePriceIn] = {}
     economics: _EconomicsIn | None = None
 
 
@@ -139,7 +139,7 @@ def _fields(noun: NodeFacts | Economics) -> dict[str, Any]:
     return {one.name: getattr(noun, one.name) for one in fields(noun)}
 
 
-def _figures(entry: _NodeIn | _EconomicsIn) -> dict[str, Figure]:
+def _figures(entry: _NodePriceIn | _EconomicsIn) -> dict[str, Figure]:
     """The figures that an entry states, each with the entry's day and source."""
     stated = entry.model_dump(exclude_none=True, exclude={"date", "source"})
     if "power_kw" in stated:
@@ -152,7 +152,7 @@ def _in_words(problem: Any) -> str:
     if problem["type"] == "missing" and problem["loc"][-1] in ("date", "source"):
         return f"{path} is missing: a figure without a day and a source does not count"
     if problem["type"] == "extra_forbidden":
-        parts: dict[str, type[BaseModel]] = {"nodes": _NodeIn, "economics": _EconomicsIn}
+        parts: dict[str, type[BaseModel]] = {"nodes": _NodePriceIn, "economics": _EconomicsIn}
         model: type[BaseModel] = parts.get(
             str(problem["loc"][0]) if len(problem["loc"]) > 1 else "", _PricesIn
         )

@@ -14,18 +14,18 @@ from tangram_sim.purchasing.catalogue import Limits, Offer
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import Prices
-from tangram_sim.purchasing.search import Front, Search, Simulated, Work
-from tangram_sim.purchasing.whatif import Row, WhatIf, assumed, plan_path, row_of
+from tangram_sim.purchasing.search import Front, MixSearch, ModelToTrain, Simulated
+from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow, assumed, plan_path, row_of
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.sweep import Sweep
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontPoint:
     """One mix of the front: a row per model, as in a what-if."""
 
     simulated: Simulated
-    rows: tuple[Row, ...]
+    rows: tuple[WhatIfRow, ...]
 
     def plan_files(self, folder: Path) -> list[tuple[Path, PlanDocument]]:
         """Where the plans of this point are written, and what."""
@@ -43,11 +43,11 @@ class Point:
 class PurchaseStudy:
     """The answer, with everything it rests on."""
 
-    works: tuple[Work, ...]
+    works: tuple[ModelToTrain, ...]
     offers: tuple[Offer, ...]
     limits: Limits
     front: Front
-    points: tuple[Point, ...]
+    points: tuple[FrontPoint, ...]
     prices: Prices
     terms: Terms
     notes: tuple[str, ...]
@@ -56,7 +56,7 @@ class PurchaseStudy:
 
 
 def purchase(
-    works: Sequence[Work],
+    works: Sequence[ModelToTrain],
     fleet: Fleet,
     catalogue: Sequence[tuple[Purchase, int]],
     limits: Limits,
@@ -90,7 +90,7 @@ def purchase(
     wishes = wishes or SearchOptions(sub_islands=False)
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
     failures = not failure_lacks(everything, prices)
-    search = Search(
+    search = MixSearch(
         works,
         fleet,
         offers,
@@ -158,7 +158,7 @@ def _point(
     prices: Prices,
     terms: Terms,
     failures: bool,
-) -> Point:
+) -> FrontPoint:
     """A point's rows; margins count from the cheapest point."""
     grown, start = offered.bought(fleet, offers, one.mix), offered.bought(fleet, offers, first.mix)
     rows = []
@@ -166,7 +166,7 @@ def _point(
         from_row = row_of(first.name, start, base, tokens, prices, terms, None, failures=failures)
         row = row_of(one.name, grown, document, tokens, prices, terms, from_row, failures=failures)
         rows.append(row if one is not first else replace(row, marginal_tokens_per_usd=None))
-    return Point(one, tuple(rows))
+    return FrontPoint(one, tuple(rows))
 
 
 def _nothing_fits(offers: Sequence[Offer], limits: Limits) -> str:

@@ -21,7 +21,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
-from tangram_sim.purchasing.cases import Case, Outcome, outcome, overlays_of, simulate_case
+from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.catalogue import Offer, bought, mix_name
 from tangram_sim.purchasing.fleets import Fleet
 from tangram_sim.purchasing.pricefile import Prices
@@ -35,7 +35,7 @@ _BATCH = 4  # mixes per process and round: fewer waste cores, more waste mixes
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ModelToTrain:
     """One of the models a fleet is to train, and its share of the tokens."""
 
     model: Model
@@ -80,7 +80,7 @@ def rate_of(rates: Sequence[float], weights: Sequence[float]) -> float:
     return sum(weights) / sum(weight / rate for rate, weight in zip(rates, weights, strict=True))
 
 
-def work_bound(work: Work, cluster: Cluster, hwdb: Hwdb) -> float:
+def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb) -> float:
     """Tokens per second that no plan of the planner on a cluster exceeds; 0 where no GPU has the units."""
     job = api.resolve(work.job, cluster)
     kinds: list[Island] = []
@@ -96,12 +96,12 @@ def work_bound(work: Work, cluster: Cluster, hwdb: Hwdb) -> float:
     return job.tokens / min(bound.microbatch_s(size) for size in microbatch_sizes(job))
 
 
-class Search:
+class MixSearch:
     """Branch and bound over mixes. `mixes` must hold every mix within the limits, the empty one included."""
 
     def __init__(
         self,
-        works: Sequence[Work],
+        works: Sequence[ModelToTrain],
         fleet: Fleet,
         offers: Sequence[Offer],
         mixes: Sequence[tuple[int, ...]],
@@ -123,7 +123,7 @@ class Search:
         self.cost: NDArray[np.float64] = self.counts @ np.array(each)
         self.bound: NDArray[np.float64] = np.array([self._bound(mix) for mix in self.mixes])
         self.rate: NDArray[np.float64] = np.full(len(self.mixes), -1.0)  # -1: not simulated
-        self.answers: dict[int, tuple[Outcome, ...]] = {}
+        self.answers: dict[int, tuple[PlanOutcome, ...]] = {}
         self.breach = 0.0
 
     def _bound(self, mix: tuple[int, ...]) -> float:
@@ -186,7 +186,7 @@ class Search:
         keys = [case.key(self.hwdb) for case in cases]
         done, most = len(self.answers) * len(self.works), (len(self.answers) + waiting) * len(self.works)
         answers = self.sweep.run(simulate_case, cases, keys, "plan", before=done, of=most)
-        found: dict[int, list[Outcome]] = {}
+        found: dict[int, list[PlanOutcome]] = {}
         for (index, _), answer in zip(pairs, answers, strict=True):
             found.setdefault(index, []).append(outcome(answer))
         for index, outcomes in found.items():

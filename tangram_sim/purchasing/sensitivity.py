@@ -15,7 +15,7 @@ from tangram_sim.hwdb.efficiency import PARAMETERS
 from tangram_sim.hwdb.prices import Figure
 from tangram_sim.purchasing.billing import power_w_of, rent_of, way_of
 from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Prices
-from tangram_sim.purchasing.whatif import Row, WhatIf, row_of
+from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow, row_of
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document
@@ -122,11 +122,11 @@ class _Measure:
         self.study, self.hwdb, self.billed = study, hwdb, billed
         self._steps: dict[tuple[str, str, float], float] = {}
 
-    def score(self, row: Row) -> float:
+    def score(self, row: WhatIfRow) -> float:
         """USD per million tokens, or tokens per second."""
         return row.usd_per_million_tokens or 0.0 if self.billed else row.throughput.tokens_per_s
 
-    def at(self, row: Row, one: Input, value: float) -> float:
+    def at(self, row: WhatIfRow, one: Input, value: float) -> float:
         """The score of a row with one input changed."""
         study, prices, document = self.study, self.study.prices, row.document
         if document is None:
@@ -140,12 +140,12 @@ class _Measure:
         )
         return self.score(changed)
 
-    def lead(self, best: Row, second: Row, one: Input, value: float) -> float:
+    def lead(self, best: WhatIfRow, second: WhatIfRow, one: Input, value: float) -> float:
         """How far the best is ahead of the second: negative when they have changed places."""
         ahead = self.at(second, one, value) - self.at(best, one, value)
         return ahead if self.billed else -ahead
 
-    def efficiencies(self, rows: Sequence[Row]) -> list[Input]:
+    def efficiencies(self, rows: Sequence[WhatIfRow]) -> list[Input]:
         """The measured rows that the plans rest on, kernels and links, each within one standard error."""
         database = self.hwdb.fresh()
         for row in rows:
@@ -196,7 +196,7 @@ def _named(row: HwdbRow) -> str:
     return what + (f" in {row['dtype']}" if row["dtype"] not in ("", "*") else "")
 
 
-def _bill_inputs(study: WhatIf, rows: Sequence[Row]) -> list[Input]:
+def _bill_inputs(study: WhatIf, rows: Sequence[WhatIfRow]) -> list[Input]:
     """Every figure that the bills of `rows` take."""
     found: dict[str, Input] = {}
 

@@ -60,7 +60,7 @@ NO_BILL = Bill((), None, ())
 
 
 @dataclass(frozen=True)
-class Row:
+class WhatIfRow:
     """One candidate. Without a plan `document` is None and `reason` says why."""
 
     name: str
@@ -84,7 +84,7 @@ class WhatIf:
 
     model: Model
     tokens: float
-    rows: tuple[Row, ...]
+    rows: tuple[WhatIfRow, ...]
     prices: Prices
     terms: Terms
     notes: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class WhatIf:
     failures: bool = False  # whether goodput is in the throughputs: in all of them or in none
 
     @property
-    def contenders(self) -> tuple[Row, ...]:
+    def contenders(self) -> tuple[WhatIfRow, ...]:
         """The planned rows that are ranked: what is bought, and what is not where that alone is too few."""
         planned = [row for row in self.rows if row.document is not None]
         bought = [row for row in planned if any(use.bought for use in row.uses)]
@@ -135,12 +135,12 @@ def what_if(
     wishes, job = wishes or SearchOptions(), job or Job()
     cases = [Case(model, one.cluster, job, wishes, overlays_of(hwdb)) for _, one in candidates]
     answers = sweep.run(simulate_case, cases, [case.key(hwdb) for case in cases], "candidate")
-    rows: list[Row] = []
+    rows: list[WhatIfRow] = []
     failures = not any(failure_lacks(one.members, prices) for _, one in candidates)
     for (name, member), answer in zip(candidates, answers, strict=True):
         found = outcome(answer)
         if found.document is None:
-            rows.append(Row(name, member, None, found.reason))
+            rows.append(WhatIfRow(name, member, None, found.reason))
             continue
         base = rows[0] if rows else None
         rows.append(row_of(name, member, found.document, tokens, prices, terms, base, failures=failures))
@@ -165,10 +165,10 @@ def row_of(
     tokens: float,
     prices: Prices,
     terms: Terms,
-    base: Row | None,
+    base: WhatIfRow | None,
     *,
     failures: bool,
-) -> Row:
+) -> WhatIfRow:
     """The figures of one planned candidate; `base` is the fleet that margins are counted from."""
     taken = fleet.used(ranks_of(document))
     running = [nodes for _, nodes in taken]
@@ -183,7 +183,7 @@ def row_of(
             gained = rate.tokens_per_s - base.throughput.tokens_per_s
             marginal = costs.marginal_tokens_per_usd(gained, more)
     per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
-    return Row(
+    return WhatIfRow(
         name,
         fleet,
         document,
@@ -219,7 +219,7 @@ def _less(retired: dict[str, int]) -> str:
     return "".join(f" - {count} x {name}" for name, count in retired.items())
 
 
-def assumed(prices: Prices, rows: Sequence[Row]) -> tuple[str, ...]:
+def assumed(prices: Prices, rows: Sequence[WhatIfRow]) -> tuple[str, ...]:
     """Every figure that the bills rest on, with its source."""
     lines = dict.fromkeys(
         f"{charge.member} {charge.kind}: {charge.basis}" for row in rows for charge in row.bill.charges

@@ -3,7 +3,7 @@
 import math
 
 from tangram_sim.purchasing import costs
-from tangram_sim.purchasing.whatif import Row
+from tangram_sim.purchasing.whatif import WhatIfRow
 
 
 def money(usd: float | None) -> str:
@@ -15,23 +15,23 @@ def money(usd: float | None) -> str:
     return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}"
 
 
-def outlay(row: Row) -> str:
+def outlay(row: WhatIfRow) -> str:
     """Capital of what is bought; `-` where not all of it is stated."""
     return money(row.bill.outlay_usd)
 
 
-def hourly(row: Row) -> str:
+def hourly(row: WhatIfRow) -> str:
     """USD per hour of training; `> N` where N is what is known of it, `-` where nothing is."""
     return _at_least(row.bill.usd_per_hour, row)
 
 
-def per_million(row: Row) -> str:
+def per_million(row: WhatIfRow) -> str:
     """USD per million tokens, as `hourly`."""
     rate = row.throughput.tokens_per_s
     return _at_least(costs.usd_per_million_tokens(row.bill.usd_per_hour, rate), row)
 
 
-def _at_least(usd: float, row: Row) -> str:
+def _at_least(usd: float, row: WhatIfRow) -> str:
     if row.bill.known:
         return money(usd)
     return f"> {money(usd)}" if usd else "-"
@@ -49,7 +49,7 @@ def days(value: float) -> str:
     return f"{value / 365.25:,.1f} years" if value > 3652.5 else f"{value:,.1f} days"
 
 
-def uses(row: Row) -> str:
+def uses(row: WhatIfRow) -> str:
     """GPUs used of those there are, and the share of their time in which they compute, member by member."""
     return ", ".join(
         f"{use.label} {use.gpus_used}/{use.gpus}" + (f" {use.busy:.0%}" if use.gpus_used else "")
@@ -57,7 +57,7 @@ def uses(row: Row) -> str:
     )
 
 
-def rate(row: Row) -> str:
+def rate(row: WhatIfRow) -> str:
     """Tokens per second with the 90 % interval where one is known."""
     found = row.throughput
     if found.low == found.high:

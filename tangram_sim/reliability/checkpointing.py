@@ -74,7 +74,7 @@ class _Recovery(BaseModel):
     warmup_steps: float = Field(0.0, ge=0)
 
 
-class _File(BaseModel):
+class _CheckpointFile(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     checkpoint: list[_Tier] = Field(min_length=1)
     recovery: _Recovery = _Recovery()
@@ -89,7 +89,7 @@ def load_checkpointing(
     node. Raises BadInputError for malformed files.
     """
     try:
-        found = _File.model_validate(read_yaml(path))
+        found = _CheckpointFile.model_validate(read_yaml(path))
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"]) or "document"

@@ -65,7 +65,7 @@ class _Class(BaseModel):
     gpu: str = ""
 
 
-class _File(BaseModel):
+class _FailureFile(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     name: str = ""
     source: str = ""
@@ -91,7 +91,7 @@ def load_failures(given: str) -> FailureModel:
                 "failure preset", given, presets(), "Or give a YAML file with `classes`, see `--help`."
             )
     try:
-        found = _File.model_validate(read_yaml(path))
+        found = _FailureFile.model_validate(read_yaml(path))
     except ValidationError as error:
         raise BadInputError(f"{path}: {_complaint(error)}") from None
     classes = tuple(_class(row, path) for row in found.classes)

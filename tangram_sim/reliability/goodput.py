@@ -250,7 +250,7 @@ def accounts_of(regime: Regime) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class MarginalGain:
     """What one second less of a constant gains, in useful share."""
 
     constant: str
@@ -258,14 +258,14 @@ class Worth:
     gain: float
 
 
-def worth_of(regime: Regime) -> tuple[Worth, ...]:
+def worth_of(regime: Regime) -> tuple[MarginalGain, ...]:
     """The worth of one second of every constant that is not zero, largest first; periods stay as they are."""
     base = regime.share()
     found = []
 
     def tried(name: str, seconds: float, other: Regime) -> None:
         if seconds > 0:
-            found.append(Worth(name, seconds, (other.share() - base) / min(1.0, seconds)))
+            found.append(MarginalGain(name, seconds, (other.share() - base) / min(1.0, seconds)))
 
     for part, name in (("detect_s", "detection"), ("wait_s", "waiting for nodes"), ("start_s", "start")):
         seconds = max((getattr(failure, part) for failure in regime.struck), default=0.0)

@@ -8,7 +8,7 @@ from tangram_sim.studies.figures import memory_figure, plotly, timeline_figure
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.sensitivity import Sensitivity
-    from tangram_sim.purchasing.whatif import Row
+    from tangram_sim.purchasing.whatif import WhatIfRow
     from tangram_sim.sim.timeline import Timeline
     from tangram_sim.studies.documents import StageForecast
 
@@ -39,7 +39,7 @@ def _drawn(figure: Any, key: str, height: int, **layout: Any) -> str:
     return str(figure.to_html(include_plotlyjs=False, full_html=False, div_id=key, config=config))
 
 
-def front(rows: Sequence["Row"], costs: Sequence[float | None], cost: str, line: bool) -> str:
+def front(rows: Sequence["WhatIfRow"], costs: Sequence[float | None], cost: str, line: bool) -> str:
     """Throughput against cost, intervals as bars; bars of throughput alone where no cost is known."""
     go = plotly()
     rates = [row.throughput.tokens_per_s for row in rows]
@@ -72,7 +72,7 @@ def front(rows: Sequence["Row"], costs: Sequence[float | None], cost: str, line:
     return _drawn(figure, "front", 460, xaxis_title=cost, yaxis_title="tokens/s", showlegend=False)
 
 
-def cost_bars(rows: Sequence["Row"]) -> str:
+def cost_bars(rows: Sequence["WhatIfRow"]) -> str:
     """USD per hour of every candidate, stacked by what is paid for."""
     go = plotly()
     kinds = dict.fromkeys((c.member, c.kind) for row in rows for c in row.bill.charges)

@@ -8,7 +8,7 @@ from tangram_sim.purchasing.billing import Terms
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.purchase import PurchaseStudy
 from tangram_sim.purchasing.sensitivity import Sensitivity
-from tangram_sim.purchasing.whatif import Row, WhatIf
+from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow
 from tangram_sim.purchasing.words import count_of, days, hourly, money, outlay, per_million, rate, uses
 from tangram_sim.reports import figures, page
 from tangram_sim.reports.ledger import Cell, Ledger
@@ -29,11 +29,11 @@ _UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
-class Question:
+class PurchaseFigures:
     """What both reports show. `costs` and `gaps` are per row; None and empty where there are none."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[WhatIfRow, ...]
     tokens: float
     prices: Prices
     terms: Terms
@@ -49,7 +49,7 @@ def what_if_report(study: WhatIf, found: Sensitivity | None, hwdb: Hwdb) -> str:
     """The report of a what-if: HTML. Raises BadInputError without plotly."""
     billed = [row for row in study.rows if row.document and row.bill.known and row.bill.charges]
     return _report(
-        Question(
+        PurchaseFigures(
             f"What if: {study.model.name} on {study.rows[0].fleet.cluster.name}",
             study.rows,
             study.tokens,
@@ -76,7 +76,7 @@ def purchase_report(
         f"{front.left_out} bounded away"
     )
     return _report(
-        Question(
+        PurchaseFigures(
             f"What to buy: {models} on {fleet}",
             tuple(row for _, row in rows),
             tokens,
@@ -93,7 +93,7 @@ def purchase_report(
     )
 
 
-def chosen(question: Question) -> int:
+def chosen(question: PurchaseFigures) -> int:
     """The row that the report takes apart, a purchase where there is one with a plan.
 
     The best by the ranking of the sensitivity; else the cheapest per token where all is billed; else the
@@ -113,7 +113,7 @@ def chosen(question: Question) -> int:
 class _Cited:
     """The sources of each figure of a row."""
 
-    def __init__(self, question: Question, ledger: Ledger) -> None:
+    def __init__(self, question: PurchaseFigures, ledger: Ledger) -> None:
         self.question, self.ledger = question, ledger
         self.tokens = ledger.cite("given", f"tokens to train on: {question.tokens:,.4g}")
 
@@ -121,7 +121,7 @@ class _Cited:
         """The id of an equation."""
         return self.ledger.cite("computed", _FORMULAS[key])
 
-    def rate(self, row: Row) -> tuple[str, ...]:
+    def rate(self, row: WhatIfRow) -> tuple[str, ...]:
         """Throughput: the simulation, the job, failures."""
         if row.document is None:
             return ()
@@ -144,7 +144,7 @@ class _Cited:
             if value is not None
         ]
 
-    def _node_figures(self, row: Row, name: str) -> list[str]:
+    def _node_figures(self, row: WhatIfRow, name: str) -> list[str]:
         facts = ((member.name, self.question.prices.of(member.name)) for member in row.fleet.members)
         return [
             self.ledger.cite("price", f"nodes.{node}.{name}: {getattr(fact, name)}")
@@ -152,7 +152,7 @@ class _Cited:
             if getattr(fact, name) is not None
         ]
 
-    def power(self, row: Row) -> tuple[str, ...]:
+    def power(self, row: WhatIfRow) -> tuple[str, ...]:
         """Watts: stated in the price file, in the node's row, or those of its GPUs."""
         found = [self.formula("power"), *self._node_figures(row, "power_w")]
         stated = {member.name for member in row.fleet.members if self.question.prices.of(member.name).power_w}
@@ -166,7 +166,7 @@ class _Cited:
             )
         return tuple(found)
 
-    def bill(self, row: Row) -> tuple[str, ...]:
+    def bill(self, row: WhatIfRow) -> tuple[str, ...]:
         """Every charge with its figures and their sources."""
         lines = [
             self.ledger.cite("price", f"{charge.member} {charge.kind}: {charge.basis}")
@@ -179,7 +179,7 @@ class _Cited:
         return (self.formula("bill"), *lines, *shared)
 
 
-def _report(question: Question, hwdb: Hwdb) -> str:
+def _report(question: PurchaseFigures, hwdb: Hwdb) -> str:
     script, ledger = figures.library(), Ledger()
     cited, best = _Cited(question, ledger), chosen(question)
     parts = [_candidates(question, cited, best), _front(question, cited)]
@@ -197,7 +197,7 @@ def _report(question: Question, hwdb: Hwdb) -> str:
     return page.page(question.title, lead, [part for part in parts if part], ledger, script)
 
 
-def _candidates(question: Question, cited: _Cited, best: int) -> str:
+def _candidates(question: PurchaseFigures, cited: _Cited, best: int) -> str:
     several = len({row.document.model["name"] for row in question.rows if row.document}) > 1
     heads = ["candidate", "tokens/s", "time", "MFU", "GPUs used, and busy", "kW", "capital USD", "USD/h"]
     heads += ["USD per M tokens", "more tokens per USD"] + (["gap"] if question.gaps else [])
@@ -249,7 +249,7 @@ def _figure(text: str, sources: Sequence[str], value: float | None) -> Cell:
     return Cell(text, sources, value) if text != _UNKNOWN else Cell(text)
 
 
-def _front(question: Question, cited: _Cited) -> str:
+def _front(question: PurchaseFigures, cited: _Cited) -> str:
     planned = [number for number, row in enumerate(question.rows) if row.document is not None]
     billed = [number for number in planned if question.costs[number] is not None]
     shown = billed if len(billed) > 1 else planned
@@ -266,7 +266,7 @@ def _front(question: Question, cited: _Cited) -> str:
     return page.section("Throughput against cost", page.plot(drawn, tuple(sources)), page.caption(said))
 
 
-def _costs(question: Question, cited: _Cited) -> str:
+def _costs(question: PurchaseFigures, cited: _Cited) -> str:
     planned = [row for row in question.rows if row.document is not None]
     title, missing = "What the money goes to", dict.fromkeys(n for row in planned for n in row.bill.missing)
     parts = []
@@ -293,7 +293,7 @@ def _costs(question: Question, cited: _Cited) -> str:
     return page.section(title, *parts)
 
 
-def _hangs_on(question: Question, cited: _Cited) -> str:
+def _hangs_on(question: PurchaseFigures, cited: _Cited) -> str:
     found = question.sensitivity
     if found is None:
         return ""
@@ -349,7 +349,7 @@ def _hangs_on(question: Question, cited: _Cited) -> str:
     return page.section("What the answer hangs on", *parts)
 
 
-def _notes(question: Question, ledger: Ledger) -> str:
+def _notes(question: PurchaseFigures, ledger: Ledger) -> str:
     """What was missing, assumed or left out."""
     if not question.notes:
         return ""

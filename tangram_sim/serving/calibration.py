@@ -46,7 +46,7 @@ RESIDUALS = (
 SUBJECTS = ("version", "model", "precision")
 
 
-class Fitted(NamedTuple):
+class FittedConstant(NamedTuple):
     """A value and its relative standard error."""
 
     value: float

@@ -11,7 +11,7 @@ from tangram_sim.cost.kernels import Floats, Number
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import EngineFit
 from tangram_sim.serving.deployment import Deployment, ReplicaStage
-from tangram_sim.serving.forward import ForwardTimes, Ranks, Work, block_times, end_times
+from tangram_sim.serving.forward import ForwardTimes, IterationWork, Ranks, block_times, end_times
 from tangram_sim.serving.stepcost import StepCost, StepTable
 
 PARTS = ("gemm", "experts", "cache", "attention", "memory", "reduce", "exchange")
@@ -55,7 +55,7 @@ class LayerStepCost(StepCost):
             found.append((ranks, blocks, stage.first == 0, stage.end == model.layers))
         return tuple(found)
 
-    def passes(self, work: Work) -> list[ForwardTimes]:
+    def passes(self, work: IterationWork) -> list[ForwardTimes]:
         """One forward pass on each stage, by part."""
         found = []
         for ranks, blocks, first, last in self._stages:
@@ -72,7 +72,7 @@ class LayerStepCost(StepCost):
             seconds = seconds + self.fit[part] * getattr(times, part)
         return np.asarray(seconds)
 
-    def work(self, rows: Floats, scores: Floats, decodes: Floats, contexts: Floats) -> Work:
+    def work(self, rows: Floats, scores: Floats, decodes: Floats, contexts: Floats) -> IterationWork:
         """One rank's share of one microbatch, decodes as many as the captured graph runs."""
         engine, speculation = self.deployment.engine, self.deployment.speculation
         share = float(self.deployment.attention_dp * self.deployment.pp)
@@ -80,9 +80,9 @@ class LayerStepCost(StepCost):
         padded = np.where(rows > 0, mine, _bucket(mine, engine.graph_batch))
         verified = speculation.drafts + 1.0 if speculation else 1.0
         # What fills a graph up has no context of its own.
-        return Work(rows / share, scores / share, padded, contexts / share, verified)
+        return IterationWork(rows / share, scores / share, padded, contexts / share, verified)
 
-    def _replica_s(self, work: Work) -> Floats:
+    def _replica_s(self, work: IterationWork) -> Floats:
         """A pass over all stages for each microbatch in flight: their sum, or the slowest one's turns."""
         passes = self.passes(work)
         stages = [self.device_s(times) for times in passes]
@@ -100,7 +100,7 @@ class LayerStepCost(StepCost):
         slowest: Floats = np.maximum(alone, len(stages) * np.max(stages, axis=0))
         return slowest
 
-    def _hop_s(self, work: Work, stage: int) -> Floats:
+    def _hop_s(self, work: IterationWork, stage: int) -> Floats:
         """Residuals from one stage to the next: over links inside a node, else the slower side's network."""
         here, there = (self.deployment.stages[index].island for index in (stage, stage + 1))
         size = work.tokens * self.deployment.model.hidden * self.deployment.precision.activation_bytes

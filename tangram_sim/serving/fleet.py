@@ -96,7 +96,7 @@ def play(
     book = RequestLedger.empty(len(workload)) if ledger is None else ledger
     players, write = _players(engine, workload, book)
     instances = [Instance(given, presence, players(given)) for given in fleet for presence in given.presences]
-    run = _Run(workload, router, on_loss, lag_s, book, instances)
+    run = _FleetRun(workload, router, on_loss, lag_s, book, instances)
     run.play()
     write()
     ends = book.finish_s[~np.isnan(book.finish_s)]
@@ -119,7 +119,7 @@ def _players(
     return lambda given: FastReplica(given.rules, given.table, workload, ledger, shared), shared.write
 
 
-class _Run:
+class _FleetRun:
     """One run while it lasts."""
 
     def __init__(

@@ -39,11 +39,11 @@ Seconds = Annotated[float, Field(ge=0, le=1e12)]
 Usd = Annotated[float, Field(ge=0, le=1e9)]
 
 
-class _Part(BaseModel):
+class _FleetPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class OwnCostsIn(_Part):
+class OwnCostsIn(_FleetPart):
     """Coefficients a user measured, of n prompt rows and b decoding requests in an iteration.
 
     It takes step_s + prompt_s n + decode_s b + context_s x their contexts + score_s x query-key pairs.
@@ -59,7 +59,7 @@ class OwnCostsIn(_Part):
     block_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
 
 
-class StageIn(_Part):
+class StageIn(_FleetPart):
     """One stage of a pipeline over unequal GPUs."""
 
     gpu: str
@@ -67,7 +67,7 @@ class StageIn(_Part):
     layers: Annotated[int, Field(ge=1, le=100_000)]
 
 
-class ReplicaIn(_Part):
+class ReplicaIn(_FleetPart):
     """Equal replicas."""
 
     name: str | None = None
@@ -92,7 +92,7 @@ class ReplicaIn(_Part):
     kv_blocks: Count | None = None
 
 
-class FleetIn(_Part):
+class FleetIn(_FleetPart):
     """The whole file."""
 
     model: str | None = None
@@ -153,7 +153,7 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
         where = ".".join(str(part) for part in first["loc"])
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise BadInputError(f"{source}: {where or 'document'}: {first['msg'].lower()}{more}") from None
-    build = _Builder(given, hwdb, source)
+    build = _FleetBuilder(given, hwdb, source)
     by_role: dict[str, list[FleetReplica]] = {"both": [], "prefill": [], "decode": []}
     shares, gpus = {}, {}
     for place, one in enumerate(given.replicas):
@@ -198,7 +198,7 @@ def _label(one: ReplicaIn) -> str:
     return f"{one.gpu} tp{one.tp}" + (f" pp{one.pp}" if one.pp > 1 else "") if one.gpu else "replica"
 
 
-class _Builder:
+class _FleetBuilder:
     """Rules and step tables of replicas; equal ones are priced once."""
 
     def __init__(self, given: FleetIn, hwdb: Hwdb, source: str) -> None:

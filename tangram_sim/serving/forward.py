@@ -31,7 +31,7 @@ STATE_BYTES = 4.0  # recurrent states are kept in fp32 (Qwen3-Next reference imp
 
 
 @dataclass(frozen=True)
-class Work:
+class IterationWork:
     """N iterations on one attention rank; see `StepCost` for the arguments."""
 
     rows: Floats
@@ -147,7 +147,7 @@ def kernel_rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:
     return _rates(gpu, compute_type(gpu, compute, own), own, hwdb)
 
 
-def block_times(ranks: Ranks, block: Block, work: Work) -> ForwardTimes:
+def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes:
     """One block."""
     attention, part, model = block.attention, block.feed_forward, ranks.model
     precision = ranks.precision
@@ -194,7 +194,7 @@ def block_times(ranks: Ranks, block: Block, work: Work) -> ForwardTimes:
     )
 
 
-def end_times(ranks: Ranks, work: Work, embedding: bool, head: bool) -> ForwardTimes:
+def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) -> ForwardTimes:
     """The embedding of all tokens; the head for one token of each request that yields one."""
     zero = np.zeros_like(work.tokens)
     model, precision = ranks.model, ranks.precision
@@ -213,7 +213,7 @@ def end_times(ranks: Ranks, work: Work, embedding: bool, head: bool) -> ForwardT
     return ForwardTimes(gemm, zero, zero, zero, memory, zero, zero, kernels, zero)
 
 
-def decode_attention_s(ranks: Ranks, attention: Attention, work: Work) -> Floats:
+def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
     """Decoding requests over their caches: every cached byte is read once, every head meets every key.
 
     MLA runs absorbed: all heads share one latent, against which queries and values are folded
@@ -237,7 +237,7 @@ def decode_attention_s(ranks: Ranks, attention: Attention, work: Work) -> Floats
     return np.asarray(np.maximum(moved / rates.memory_bytes_per_s, flop / rates.attention_flop_per_s))
 
 
-def prompt_attention_s(ranks: Ranks, attention: Attention, work: Work) -> Floats:
+def prompt_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
     """Chunks of prompts over what is cached and themselves."""
     rates, width = ranks.rates(ranks.precision.vector), ranks.precision.activation_bytes
     heads = attention.heads / ranks.tp

@@ -13,7 +13,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving_planners.offers import GpuOffer
 
 
-class _GpuIn(BaseModel):
+class _OfferGpuIn(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     price_per_hour: Annotated[float, Field(gt=0, le=1e9)]
@@ -24,7 +24,7 @@ class _GpuIn(BaseModel):
 class _OffersIn(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    gpus: Annotated[dict[str, _GpuIn], Field(min_length=1, max_length=100)]
+    gpus: Annotated[dict[str, _OfferGpuIn], Field(min_length=1, max_length=100)]
     engine: str | None = None
     precision: str | None = None
 

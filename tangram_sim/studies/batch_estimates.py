@@ -19,7 +19,7 @@ from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import Settled, Uniform, rank_order, settle, stage_places
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import StageTimes, in_flight, schedule_named, step_template
-from tangram_sim.training.stage.pricing import Pricer, Prices
+from tangram_sim.training.stage.pricing import Pricer, SlicePrices
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.sharing import runs_of
 from tangram_sim.training.step.factors import ClassShares, PathSeconds, StageKind, step_factors
@@ -69,7 +69,7 @@ class _Stage:
 
     pricer: Pricer
     runs: tuple[tuple[int, int], ...]
-    prices: tuple[Prices, ...]
+    prices: tuple[SlicePrices, ...]
 
     def column(self, name: str) -> Floats:
         """One price of every chunk, (K, V)."""

@@ -47,7 +47,7 @@ class ComparisonDocument(Document):
 
 
 @dataclass(frozen=True)
-class Answer:
+class PlannerAnswer:
     """One planner's plan, played; or why there is none."""
 
     planner: str
@@ -58,12 +58,12 @@ class Answer:
     reason: str = ""
 
 
-def answer(planner: WholeClusterPlanner, price: Price, margin: float | None = 0.0) -> Answer:
+def answer(planner: WholeClusterPlanner, price: Price, margin: float | None = 0.0) -> PlannerAnswer:
     """Ask one planner for a plan within the margin of memory; whatever it raises is an answer, too."""
     wall, cpu = time.perf_counter(), time.process_time()
 
-    def ended(status: str, reason: str = "", result: Result | None = None) -> Answer:
-        return Answer(planner.name, status, seconds, cpu_seconds, result, reason)
+    def ended(status: str, reason: str = "", result: Result | None = None) -> PlannerAnswer:
+        return PlannerAnswer(planner.name, status, seconds, cpu_seconds, result, reason)
 
     try:
         made, warned = _planned(planner, price, margin)
@@ -158,7 +158,7 @@ def compare_planners(
     hwdb: Hwdb | None = None,
     time_limit_s: float = float("inf"),
     memory_margin: float | None = None,
-) -> list[Answer]:
+) -> list[PlannerAnswer]:
     """What each planner (all installed ones by default) answers, in the order given, at fresh prices each.
 
     Each has `time_limit_s` and leaves `memory_margin` (see `margin.kept`) free; Ctrl-C ends the one at work.
@@ -178,12 +178,12 @@ def compare_planners(
     return answers
 
 
-def comparison(answers: Sequence[Answer]) -> ComparisonDocument:
+def comparison(answers: Sequence[PlannerAnswer]) -> ComparisonDocument:
     """The answers as a document, planners in their order."""
     return ComparisonDocument(planners={one.planner: _document(one) for one in answers})
 
 
-def _document(one: Answer) -> PlannerDocument:
+def _document(one: PlannerAnswer) -> PlannerDocument:
     if one.result is None:
         return PlannerDocument(status=one.status, planning_cpu_s=one.planning_cpu_s, reason=one.reason)
     plan = one.result.document

@@ -8,7 +8,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.parallelizers.layouts import choices, divisors, expert_degrees, objection
 from tangram_sim.sim.critical import critical_path
-from tangram_sim.studies.forecast import Forecast, Share, forecast, longest_run
+from tangram_sim.studies.forecast import Forecast, PathShare, forecast, longest_run
 from tangram_sim.training.plan import LayerLayout, Plan
 from tangram_sim.training.stage.peaks import capacity_bytes, device_bytes
 from tangram_sim.training.step.lowered import Lowering
@@ -44,7 +44,7 @@ class Explanation:
     """What the step waits for, and why not otherwise; `forecast.inside` says what fills each stage."""
 
     forecast: Forecast
-    path: tuple[Share, ...]  # by cause and stage, longest first; sums to the step
+    path: tuple[PathShare, ...]  # by cause and stage, longest first; sums to the step
     why_not: tuple[WhyNot, ...]
 
 
@@ -60,7 +60,7 @@ def explain(plan: Plan, hwdb: Hwdb) -> Explanation:
     return Explanation(played, _path(played), tuple(why_not))
 
 
-def _path(played: Forecast) -> tuple[Share, ...]:
+def _path(played: Forecast) -> tuple[PathShare, ...]:
     found = critical_path(played.timeline)
     lowered, totals = played.lowered, dict[str, float]()
     several = len(lowered.steps) > 1
@@ -71,7 +71,7 @@ def _path(played: Forecast) -> tuple[Share, ...]:
         cause = f"stage {place}: {CAUSES.get(kind, kind)}"
         totals[cause] = totals.get(cause, 0.0) + float(spent[op])
     return tuple(
-        Share(cause, seconds) for cause, seconds in sorted(totals.items(), key=lambda item: -item[1])
+        PathShare(cause, seconds) for cause, seconds in sorted(totals.items(), key=lambda item: -item[1])
     )
 
 

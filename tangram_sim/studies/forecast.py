@@ -28,7 +28,7 @@ from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PathShare:
     """Seconds of a critical path with one cause."""
 
     cause: str
@@ -36,7 +36,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class PartAddress:
     """One part of one stage of one pipeline, by number."""
 
     pipeline: int
@@ -51,9 +51,9 @@ class Forecast:
     plan: Plan
     lowered: LoweredPlan
     timeline: Timeline
-    seats: tuple[Seat, ...]
+    seats: tuple[PartAddress, ...]
     islands: tuple[Island, ...]  # what the ranks of each part form
-    inside: tuple[tuple[Share, ...], ...]  # one microbatch's critical path by kernel class
+    inside: tuple[tuple[PathShare, ...], ...]  # one microbatch's critical path by kernel class
     uncertainty: Uncertainty
 
     @property
@@ -66,15 +66,15 @@ class Forecast:
         """The first pipeline, which is the only one in the simple case."""
         return self.lowered.steps[0]
 
-    def stage_of(self, seat: Seat) -> Stage:
+    def stage_of(self, seat: PartAddress) -> Stage:
         """The stage of a seat."""
         return self.plan.pipelines[seat.pipeline].stages[seat.stage]
 
-    def part_of(self, seat: Seat) -> Part:
+    def part_of(self, seat: PartAddress) -> Part:
         """The part of a seat."""
         return self.stage_of(seat).parts[seat.part]
 
-    def name(self, seat: Seat) -> str:
+    def name(self, seat: PartAddress) -> str:
         """What to call a seat: "0" in the simple case, "1.0b" for the second part of pipeline 1's stage 0."""
         several = len(self.plan.pipelines) > 1
         part = chr(ord("a") + seat.part) if seat.part < 26 else f"/{seat.part}"
@@ -104,7 +104,7 @@ def forecast(
     else:
         timeline = contention.play(graph)
     seats = tuple(
-        Seat(number, place, part)
+        PartAddress(number, place, part)
         for number, pipeline in enumerate(plan.pipelines)
         for place, stage in enumerate(pipeline.stages)
         for part in range(len(stage.parts))
@@ -130,7 +130,9 @@ def _uncertainty(
     return uncertainty(slowest, lowering, None, shares).stretched(timeline.makespan_s)
 
 
-def _inside(played: Forecast, seat: Seat, lowering: Lowering, shares: ClassShares) -> tuple[Share, ...]:
+def _inside(
+    played: Forecast, seat: PartAddress, lowering: Lowering, shares: ClassShares
+) -> tuple[PathShare, ...]:
     """Critical path of one microbatch through a part and back, by kernel class, longest first."""
     part, holders = played.part_of(seat), played.lowered.steps[seat.pipeline].holders
     total = np.zeros(len(CLASSES))
@@ -144,7 +146,7 @@ def _inside(played: Forecast, seat: Seat, lowering: Lowering, shares: ClassShare
         pricer = lowering.prices.pricer(island, part.layouts[0].layout, part.sequences_per_microbatch)
         for direction in ("forward", "backward"):
             total += shares.seconds(pricer, start, stop, direction)[0]
-    found = [Share(name, seconds) for name, seconds in zip(CLASSES, total.tolist(), strict=True)]
+    found = [PathShare(name, seconds) for name, seconds in zip(CLASSES, total.tolist(), strict=True)]
     return tuple(sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds))
 
 
@@ -212,7 +214,7 @@ def stage_forecasts(result: Forecast) -> list[StageForecast]:
     return rows
 
 
-def _share(inside: tuple[Share, ...]) -> float:
+def _share(inside: tuple[PathShare, ...]) -> float:
     total = sum(share.seconds for share in inside)
     return inside[0].seconds / total if total else 0.0
 

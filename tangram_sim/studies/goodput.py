@@ -93,7 +93,7 @@ class GoodputDocument(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class FailureFreeRate:
     """What the plan does when nothing fails, with its 90 % interval; zeros: no plan."""
 
     tokens_per_s: float = 0.0
@@ -102,7 +102,7 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class GoodputQuestion:
     """Everything a goodput question states."""
 
     struck: tuple[Struck, ...]
@@ -117,10 +117,10 @@ class Setting:
 
 def setting_of_scalars(
     mtbf_s: float, checkpoint_s: float, downtime_s: float, recovery_s: float, save_s: float, period_s: float
-) -> Setting:
+) -> GoodputQuestion:
     """The question in four numbers: every failure stops the job and restores from one tier."""
     tier = CheckpointTier("checkpoint", checkpoint_s, save_s, 0.0, "all", period_s)
-    return Setting(
+    return GoodputQuestion(
         (Struck("failure", 1.0 / mtbf_s, "node", downtime_s, 0.0, recovery_s),),
         Checkpointing((tier,), RecoveryTimes(downtime_s, 0.0, recovery_s, 0.0)),
         f"given: one failure in {mtbf_s:g} s",
@@ -129,7 +129,7 @@ def setting_of_scalars(
 
 def setting_of_model(
     model: FailureModel, nodes: Mapping[str, int], checkpointing: Checkpointing, replicas: int
-) -> Setting:
+) -> GoodputQuestion:
     """The question for a job on `nodes` by GPU kind under a failure model."""
     require_kinds(model, nodes)
     recovery = checkpointing.recovery
@@ -148,7 +148,7 @@ def setting_of_model(
     rate = sum(failure.rate_per_s(nodes) for failure in taking)
     repair = sum(f.rate_per_s(nodes) * f.repair_s for f in taking) / rate if rate else 0.0
     count = sum(nodes.values())
-    return Setting(
+    return GoodputQuestion(
         struck,
         checkpointing,
         model.source,
@@ -161,8 +161,8 @@ def setting_of_model(
 
 
 def goodput_document(
-    setting: Setting,
-    throughput: Throughput,
+    setting: GoodputQuestion,
+    throughput: FailureFreeRate,
     *,
     policy: str = "restart",
     window_days: float = 30.0,
@@ -231,7 +231,7 @@ def goodput_document(
     )
 
 
-def _free(setting: Setting) -> Regime | None:
+def _free(setting: GoodputQuestion) -> Regime | None:
     """The regime with every period chosen, where the user stated some; None where nothing is stated."""
     if all(math.isnan(tier.period_s) for tier in setting.checkpointing.tiers):
         return None
@@ -277,7 +277,7 @@ def _first_order(regime: Regime, period: float, down: float, recovery: float) ->
     return periods.first_order_share(mtbf_s, period, min(regime.block_s, period), down, recovery)
 
 
-def _shrink(setting: Setting, regime: Regime) -> tuple[dict[str, float], float]:
+def _shrink(setting: GoodputQuestion, regime: Regime) -> tuple[dict[str, float], float]:
     """Accounts and goodput of elastic data parallelism, to first order.
 
     Raises InfeasibleError for fewer than two replicas.
@@ -315,7 +315,7 @@ def _interval(regime: Regime, goodput: float, window_s: float) -> tuple[float, f
     return max(0.0, goodput - spread), min(1.0, goodput + spread)
 
 
-def _with_speed(throughput: Throughput, goodput: float, low: float, high: float) -> list[float]:
+def _with_speed(throughput: FailureFreeRate, goodput: float, low: float, high: float) -> list[float]:
     """The interval of the share, or of tokens/s with the interval of the plan's speed in it."""
     if not throughput.tokens_per_s:
         return [low, high]
@@ -332,7 +332,7 @@ def _with_speed(throughput: Throughput, goodput: float, low: float, high: float)
     return [below, rate * goodput * math.exp(end(high, throughput.high))]
 
 
-def _spares(setting: Setting, quantile: float) -> SparesDocument | None:
+def _spares(setting: GoodputQuestion, quantile: float) -> SparesDocument | None:
     if not (setting.nodes and setting.repair_s and setting.node_failures_per_s):
         return None
     count = periods.spares(
@@ -341,7 +341,7 @@ def _spares(setting: Setting, quantile: float) -> SparesDocument | None:
     return SparesDocument(nodes=count, quantile=quantile, repair_s=setting.repair_s)
 
 
-def _notes(setting: Setting, regime: Regime) -> list[str]:
+def _notes(setting: GoodputQuestion, regime: Regime) -> list[str]:
     notes = []
     if setting.per_1000_node_days is not None:
         notes.append(

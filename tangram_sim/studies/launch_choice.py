@@ -22,7 +22,7 @@ ANY = "any"  # of the frameworks
 
 
 @dataclass(frozen=True)
-class Choice:
+class LaunchChoice:
     """The plan to show, what to say of it, and the nearest plan that can be launched where it cannot."""
 
     plan: Plan
@@ -53,7 +53,7 @@ def choose(
     within: Hwdb,
     options: SearchOptions,
     deadline: Deadline,
-) -> Choice:
+) -> LaunchChoice:
     """Hold the fastest plan of the search, `free`, against what frameworks can launch.
 
     `within` says how far memory may be filled. Where frameworks are asked for, theirs is the plan. Else a
@@ -62,21 +62,21 @@ def choose(
     Raises InfeasibleError where no plan that the frameworks asked for can launch fits.
     """
     if not (options.frameworks or options.beside):
-        return Choice(free.plan)
+        return LaunchChoice(free.plan)
     asked = options.frameworks or tuple(FRAMEWORKS)
     near = nearest(model, cluster, job, within, options, asked, EXHAUSTIVE, deadline)
     able = [name for name in launching(free.plan) if name in asked]
     if options.frameworks:
         return _for(free, near, able, asked)
     if near is None:
-        return Choice(free.plan)
+        return LaunchChoice(free.plan)
     longer = near.forecast.step_s / free.step_s - 1.0
     # What another parallelizer proposes, or a search that was told to look at less, is shown as it is.
     told_less = not (options.sub_islands and options.spanning and options.replicate) or options.tolerances
     if near.forecast.plan.job == free.plan.job and options.parallelizer == "grid" and not told_less:
         if longer < 0:
             note = f"one layout for all GPUs is {_percent(-longer)} faster than what the search composed"
-            return Choice(near.forecast.plan, (note,))
+            return LaunchChoice(near.forecast.plan, (note,))
         apart = compare(near.forecast.uncertainty, free.uncertainty).told_apart
         if not able and longer <= options.simple_within and not apart:
             saved = f"{show_seconds(free.step_s)}, {_percent(longer / (1 + longer))} less"
@@ -84,15 +84,17 @@ def choose(
                 f"the fastest plan found takes {saved}; no framework launches it, and the interval does not "
                 "tell the two apart: --simple-within 0"
             )
-            return Choice(near.forecast.plan, (note,))
-    return Choice(free.plan, (), None if able else described(near, free))
+            return LaunchChoice(near.forecast.plan, (note,))
+    return LaunchChoice(free.plan, (), None if able else described(near, free))
 
 
-def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[str, ...]) -> Choice:
+def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[str, ...]) -> LaunchChoice:
     """The faster of the launchable plans, and what freedom from the frameworks' rules would gain."""
     titles = FRAMEWORKS[asked[0]].title if len(asked) == 1 else "any framework"
     if able and (near is None or free.step_s <= near.forecast.step_s):
-        return Choice(free.plan, (f"{titles} can launch the fastest plan found: freedom would gain nothing",))
+        return LaunchChoice(
+            free.plan, (f"{titles} can launch the fastest plan found: freedom would gain nothing",)
+        )
     if near is None:
         raise InfeasibleError(
             f"no plan that {titles} can launch fits; without --for there is one of "
@@ -107,7 +109,7 @@ def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[
         note = (
             f"freedom from the rules of {titles} gains nothing: composed plans take {_percent(-gain)} longer"
         )
-    return Choice(near.forecast.plan, (note,))
+    return LaunchChoice(near.forecast.plan, (note,))
 
 
 def _percent(share: float) -> str:

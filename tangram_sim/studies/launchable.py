@@ -19,7 +19,7 @@ from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.planners.api import Counts, SearchOptions
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, Framework, launching, objections
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_places, uniform_plan
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
@@ -289,7 +289,7 @@ def _refined(
         part = stage.parts[0]
         start = 0 if stage.embedding else stage.chunks[0][0] + 1
         stop = model.layers + 2 if stage.head else stage.chunks[-1][1] + 1
-        seats.append(Seat(part.island, part.ranks, part.layouts[0].layout, start, stop))
+        seats.append(StageAssignment(part.island, part.ranks, part.layouts[0].layout, start, stop))
     try:
         moved = evaluator.refine(tuple(seats), pipeline.microbatch, ROUNDS)
         step_s, refined, _ = evaluator.play(moved, pipeline.microbatch)

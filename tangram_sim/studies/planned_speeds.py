@@ -19,7 +19,7 @@ from tangram_sim.reliability.state import StateMap, atom_bytes, copies, state_of
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.planstate import replicas_of
-from tangram_sim.studies.replaying import Question
+from tangram_sim.studies.replaying import ReplayQuestion
 from tangram_sim.training.job import Job
 
 SEARCHES = ("auto", "uniform", "full")
@@ -345,7 +345,7 @@ def planned_question(
     checkpoint_s: float | None = None,
     every_steps: int | None = None,
     detect_s: float = 0.0,
-) -> Question:
+) -> ReplayQuestion:
     """A replay whose speeds, state and moves come from our planner.
 
     A checkpoint blocks for one copy of the state, shared by the largest fleet's nodes at `load_bytes_per_s`,
@@ -372,7 +372,7 @@ def planned_question(
             now[event.kind] += 1 if event.event == "add" else -1
             largest = largest | now
     speeds.best(tuple(sorted(largest.items())))
-    return Question(
+    return ReplayQuestion(
         history,
         speeds,
         transitions,

@@ -60,7 +60,7 @@ class ReplayDocument(Document):
 
 
 @dataclass(frozen=True)
-class Question:
+class ReplayQuestion:
     """All that a replay is asked with."""
 
     availability: Availability
@@ -74,7 +74,7 @@ class Question:
     spread: tuple[float, float] = (1.0, 1.0)  # of speeds: 90 % of the truth over the prediction
 
 
-def _reroute_reason(question: Question) -> str:
+def _reroute_reason(question: ReplayQuestion) -> str:
     fleet = _first_fleet(question)
     plan = question.speeds.best(fleet)
     if plan is not None and question.speeds.rerouted(plan, [0] * plan.stages) <= 0:
@@ -82,7 +82,7 @@ def _reroute_reason(question: Question) -> str:
     return ""
 
 
-def _shrink_reason(question: Question) -> str:
+def _shrink_reason(question: ReplayQuestion) -> str:
     fleet = _first_fleet(question)
     plan = question.speeds.best(fleet)
     if plan is not None and question.speeds.resized(plan, fleet) is None:
@@ -90,7 +90,7 @@ def _shrink_reason(question: Question) -> str:
     return ""
 
 
-def _redundancy_reason(question: Question) -> str:
+def _redundancy_reason(question: ReplayQuestion) -> str:
     counts = max((count for _, count in question.availability.counts()), default=0)
     kinds = question.availability.kinds
     if len(kinds) > 1 or question.speeds.redundant(((kinds[0], counts),)) is None:
@@ -98,28 +98,28 @@ def _redundancy_reason(question: Question) -> str:
     return ""
 
 
-def _hold_reason(question: Question) -> str:
+def _hold_reason(question: ReplayQuestion) -> str:
     if len(question.availability.kinds) > 1:
         return "its forecast is of one kind of node; this history has several"
     return ""
 
 
-def _no_reason(question: Question) -> str:
+def _no_reason(question: ReplayQuestion) -> str:
     del question
     return ""
 
 
-def _hold(question: Question) -> Policy:
+def _hold(question: ReplayQuestion) -> Policy:
     forecast = PerfectForecast(question.availability) if question.forecast == "perfect" else RecentForecast()
     return Hold(question.speeds, question.transitions, forecast, question.intervals)
 
 
-def _replan(question: Question) -> Policy:
+def _replan(question: ReplayQuestion) -> Policy:
     horizon = perfect_gap if question.forecast == "perfect" else expected_gap
     return Replan(question.speeds, question.transitions, horizon)
 
 
-POLICIES: dict[str, tuple[Callable[[Question], Policy], Callable[[Question], str]]] = {
+POLICIES: dict[str, tuple[Callable[[ReplayQuestion], Policy], Callable[[ReplayQuestion], str]]] = {
     "wait": (lambda q: Wait(q.speeds, q.transitions), _no_reason),
     "restart": (lambda q: Restart(q.speeds, q.transitions), _no_reason),
     "shrink": (lambda q: Shrink(q.speeds, q.transitions), _shrink_reason),
@@ -131,7 +131,7 @@ POLICIES: dict[str, tuple[Callable[[Question], Policy], Callable[[Question], str
 }
 
 
-def _first_fleet(question: Question) -> tuple[tuple[str, int], ...]:
+def _first_fleet(question: ReplayQuestion) -> tuple[tuple[str, int], ...]:
     """The largest fleet of the history, of one kind where it has one."""
     most = max((count for _, count in question.availability.counts()), default=0)
     return ((question.availability.kinds[0], most),)
@@ -145,7 +145,7 @@ def policy_names(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(POLICIES) if "all" in given else tuple(dict.fromkeys(given))
 
 
-def outcomes(question: Question, names: Sequence[str]) -> tuple[dict[str, Outcome], dict[str, str]]:
+def outcomes(question: ReplayQuestion, names: Sequence[str]) -> tuple[dict[str, Outcome], dict[str, str]]:
     """What each policy made of the history, and why others say nothing."""
     found, left_out = {}, {}
     for name in names:
@@ -158,13 +158,13 @@ def outcomes(question: Question, names: Sequence[str]) -> tuple[dict[str, Outcom
     return found, left_out
 
 
-def bound(question: Question) -> Outcome:
+def bound(question: ReplayQuestion) -> Outcome:
     """What no policy can beat: free changes, every node used as soon as it comes."""
     return replay(question.availability, Free(question.speeds), free_transitions())
 
 
 def replay_document(
-    question: Question, names: Sequence[str], others: Mapping[str, Question] | None = None
+    question: ReplayQuestion, names: Sequence[str], others: Mapping[str, ReplayQuestion] | None = None
 ) -> tuple[ReplayDocument, dict[str, Outcome]]:
     """The answer of `replay-trace`, and the histories behind it.
 
@@ -211,7 +211,7 @@ def _priced(history: Availability) -> bool:
 
 
 def _document(
-    outcome: Outcome, ideal: Outcome, usd: float | None, scale: float, question: Question
+    outcome: Outcome, ideal: Outcome, usd: float | None, scale: float, question: ReplayQuestion
 ) -> PolicyDocument:
     amount = outcome.samples * scale
     return PolicyDocument(

@@ -3,11 +3,11 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Section(BaseModel):
+class _SlowSection(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class SlowdownDocument(_Section):
+class SlowdownDocument(_SlowSection):
     """One thing that runs slower than its row says."""
 
     where: str = Field(
@@ -20,7 +20,7 @@ class SlowdownDocument(_Section):
     seconds: tuple[float, float] | None = Field(None, description="window of every step; null: all of it")
 
 
-class PauseDocument(_Section):
+class PauseDocument(_SlowSection):
     """Ranks that stop now and then, e.g. for garbage collection."""
 
     seconds: float = Field(ge=0)
@@ -28,7 +28,7 @@ class PauseDocument(_Section):
     every_steps: int = Field(0, ge=0, description="all ranks together once in so many steps; 0: unordered")
 
 
-class SlowPhase(_Section):
+class SlowPhase(_SlowSection):
     """A run of steps in which the same things are slow."""
 
     first_step: int
@@ -36,7 +36,7 @@ class SlowPhase(_Section):
     step_s: float
 
 
-class SlowDocument(_Section):
+class SlowDocument(_SlowSection):
     """What was slow when a plan was played, and what that cost."""
 
     slowdowns: list[SlowdownDocument]

@@ -10,7 +10,7 @@ from pydantic import Field
 from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.stragglers.remedies import Advice, Setup, advise
 from tangram_sim.reliability.stragglers.replay import Replay, replay_of
-from tangram_sim.reliability.stragglers.whatif import WhatIf, analyse
+from tangram_sim.reliability.stragglers.whatif import StragglerCost, analyse
 from tangram_sim.reliability.traces.reading import read_trace
 from tangram_sim.studies.documents import Document
 from tangram_sim.studies.planfile import read_plan
@@ -83,7 +83,7 @@ class Diagnosis:
     """A document, and the analysis behind it."""
 
     document: StragglersDocument
-    found: WhatIf
+    found: StragglerCost
     replay: Replay
     advice: Advice
 
@@ -115,7 +115,7 @@ def layers_of_plan(path: Path) -> tuple[tuple[int, ...], int]:
     return held, min(stage.parts[0].layouts[0].tp for stage in stages)
 
 
-def _document(found: WhatIf, advice: Advice) -> StragglersDocument:
+def _document(found: StragglerCost, advice: Advice) -> StragglersDocument:
     trace = found.trace
     return StragglersDocument(
         steps=len(trace.steps),

@@ -35,7 +35,7 @@ class Path(NamedTuple):
     copy_s_per_byte: Number  # copying one's own shard
 
 
-class Network(NamedTuple):
+class GroupNetwork(NamedTuple):
     """What a group sees between its scale-up domains. Arrays of K, or floats."""
 
     hop_s: Number  # one more step that crosses
@@ -54,7 +54,7 @@ SWITCH_TREE_SHARE = 0.9
 PAT_HOP_SHARE, PAT_RANK_S, PAT_SHARE = 1.0 / 3.5, 2.8e-6, 0.75
 
 
-def ring(ranks: Floats, domains: Floats, rounds: int, path: Path, network: Network) -> Curve:
+def ring(ranks: Floats, domains: Floats, rounds: int, path: Path, network: GroupNetwork) -> Curve:
     """A ring over all ranks: all-gather or reduce-scatter with 1 round, all-reduce with 2.
 
     Each rank sends `rounds (n-1)/n S` bytes in `rounds (n-1)` steps, `rounds (m-1)` of which cross between
@@ -72,7 +72,7 @@ def ring(ranks: Floats, domains: Floats, rounds: int, path: Path, network: Netwo
     )
 
 
-def tree(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: Network) -> Curve:
+def tree(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: GroupNetwork) -> Curve:
     """All-reduce over a double binary tree of domains, a chain inside each (NCCL's Tree).
 
     Between two domains a tree moves S each way where a ring moves 2S(n-1)/n: this is why two nodes seem
@@ -89,7 +89,7 @@ def tree(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: Ne
     )
 
 
-def in_switch(domains: Floats, switch: Path, network: Network) -> Curve:
+def in_switch(domains: Floats, switch: Path, network: GroupNetwork) -> Curve:
     """All-reduce added up by the switches of the domain (NVLS); a tree of domains beyond one (NVLSTree)."""
     several = domains > 1
     levels = np.ceil(np.log2(np.maximum(domains, 1)))
@@ -103,7 +103,7 @@ def in_switch(domains: Floats, switch: Path, network: Network) -> Curve:
     )
 
 
-def halving_doubling(ranks: Floats, domains: Floats, rounds: int, path: Path, network: Network) -> Curve:
+def halving_doubling(ranks: Floats, domains: Floats, rounds: int, path: Path, network: GroupNetwork) -> Curve:
     """Recursive halving (and doubling with 2 rounds): as many bytes as a ring in log2(n) steps a round.
 
     Groups that are no power of two fold the surplus ranks in first: two more steps and 2S more bytes
@@ -125,7 +125,7 @@ def halving_doubling(ranks: Floats, domains: Floats, rounds: int, path: Path, ne
     )
 
 
-def hierarchical(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: Network) -> Curve:
+def hierarchical(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: GroupNetwork) -> Curve:
     """All-reduce as a reduce-scatter inside domains, an all-reduce of shards across, an all-gather."""
     one = np.ones_like(ranks)
     inner = ring(np.maximum(inside, 1.0), one, 1, path, network)
@@ -138,14 +138,14 @@ def hierarchical(ranks: Floats, inside: Floats, domains: Floats, path: Path, net
     )
 
 
-def pat(ranks: Floats, path: Path, network: Network) -> Curve:
+def pat(ranks: Floats, path: Path, network: GroupNetwork) -> Curve:
     """NCCL's parallel aggregated trees: log2(n) steps of an all-gather, one rank per domain."""
     wire = (ranks - 1) / ranks / (PAT_SHARE * np.asarray(network.bytes_per_s))
     start = path.base_s + np.ceil(np.log2(ranks)) * network.hop_s * PAT_HOP_SHARE + PAT_RANK_S * ranks
     return Curve(np.asarray(start), np.sqrt(network.fill_s * wire), wire + path.copy_s_per_byte / ranks)
 
 
-def broadcast(ranks: Floats, domains: Floats, path: Path, network: Network) -> Curve:
+def broadcast(ranks: Floats, domains: Floats, path: Path, network: GroupNetwork) -> Curve:
     """A pipelined ring from one rank to all others: S bytes over every link, n-1 steps."""
     steps, crossing = ranks - 1, domains - 1
     rate = np.where(domains > 1, np.minimum(path.bytes_per_s, network.bytes_per_s), path.bytes_per_s)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tangram_sim.clusters import Island, Link, Paths, domain_block
 from tangram_sim.cost.collectives import curves
-from tangram_sim.cost.collectives.curves import Curve, Network, Path
+from tangram_sim.cost.collectives.curves import Curve, GroupNetwork, Path
 from tangram_sim.cost.kernels import Floats, Number
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
@@ -40,7 +40,7 @@ class Group:
     ring: Path
     pairwise: Path
     switch: Path | None  # reduction inside the switch, where there is such a switch
-    network: Network
+    network: GroupNetwork
     outside_bytes_per_s: Number  # network share of one rank
 
     @cached_property
@@ -224,7 +224,7 @@ def spanning(
         ring=ring,
         pairwise=pairwise,
         switch=switch,
-        network=Network(
+        network=GroupNetwork(
             hop_s,
             between.fill_s,
             np.maximum(crossing_bytes_per_s, LEAST_BYTES_PER_S),

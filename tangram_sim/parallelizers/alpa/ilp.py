@@ -17,7 +17,7 @@ from tangram_sim.errors import BadInputError
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class Operator:
     """An operator: its strategies (a role per axis of the mesh), seconds and bytes of each."""
 
     name: str
@@ -27,7 +27,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Edge:
+class Resharding:
     """Seconds of handing a tensor from strategy p of one node to strategy q of another: [p, q]."""
 
     before: int
@@ -39,8 +39,8 @@ class Edge:
 class Graph:
     """Operators and the tensors between them."""
 
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[Operator, ...]
+    edges: tuple[Resharding, ...]
 
     def cost(self, choice: Sequence[int]) -> tuple[float, float]:
         """(seconds, bytes) of one strategy per node."""

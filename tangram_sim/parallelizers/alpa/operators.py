@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from tangram_sim.models import Block, Experts
-from tangram_sim.parallelizers.alpa.ilp import Edge, Graph, Node
+from tangram_sim.parallelizers.alpa.ilp import Graph, Operator, Resharding
 from tangram_sim.parallelizers.alpa.mesh import (
     EXPERTS,
     FEATURES,
@@ -45,8 +45,8 @@ class Builder:
     held: int = 0
     batch_axes: tuple[int, ...] = ()
     tensor_axes: tuple[int, ...] = ()
-    nodes: list[Node] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
+    nodes: list[Operator] = field(default_factory=list)
+    edges: list[Resharding] = field(default_factory=list)
 
     def _roles(self, allowed: str) -> tuple[tuple[str, ...], ...]:
         without = allowed if allowed == "RT" else allowed.replace(TOKENS, "")
@@ -58,7 +58,7 @@ class Builder:
 
     def _add(self, name: str, rows: Sequence[tuple[tuple[str, ...], float, float]]) -> int:
         roles, seconds, held = zip(*rows, strict=True)
-        self.nodes.append(Node(name, tuple(roles), np.array(seconds), np.array(held)))
+        self.nodes.append(Operator(name, tuple(roles), np.array(seconds), np.array(held)))
         return len(self.nodes) - 1
 
     def _saved(self, roles: Sequence[str], size: float) -> float:
@@ -133,7 +133,7 @@ class Builder:
                 size *= copies if EXPERTS in (*source, *target) else 1.0
                 matrix[p, q] = reshard_s(self.mesh, source, target, size)
                 matrix[p, q] += reshard_s(self.mesh, target, source, size)
-        self.edges.append(Edge(before, after, matrix))
+        self.edges.append(Resharding(before, after, matrix))
 
     def graph(self) -> Graph:
         """What was collected."""

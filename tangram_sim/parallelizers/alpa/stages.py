@@ -17,7 +17,7 @@ from tangram_sim.cost.kernels import Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class AlpaStages:
     """Stages front to back as (first layer, one past the last, option), and seconds of the whole step."""
 
     stages: tuple[tuple[int, int, int], ...]
@@ -33,7 +33,7 @@ def split(
     microbatches: int,
     held: Sequence[int] | None = None,
     gap_s: float = 1e-6,
-) -> Split | None:
+) -> AlpaStages | None:
     """The fastest stages that use all devices and fit; None when nothing fits.
 
     `seconds[i, j, o]` is one microbatch through layers [i, j) under option o, which takes `devices[o]`
@@ -52,7 +52,7 @@ def split(
     sizes = np.array(devices, dtype=np.int64)
     able = np.isfinite(seconds) & (limit >= flying[1:].min())
     costs = np.where(able, seconds, np.inf)
-    best: Split | None = None
+    best: AlpaStages | None = None
     last, tried = 0.0, 0
     for bound in np.unique(costs[able]):
         if best is not None and bound * microbatches >= best.seconds:
@@ -69,5 +69,5 @@ def split(
         times = [float(seconds[row]) for row in rows]
         step = sum(times) + (microbatches - 1) * max(times)
         if best is None or step < best.seconds:
-            best = Split(rows, step, tried)
-    return None if best is None else Split(best.stages, best.seconds, tried)
+            best = AlpaStages(rows, step, tried)
+    return None if best is None else AlpaStages(best.stages, best.seconds, tried)

@@ -90,7 +90,7 @@ class Outcome:
 
 
 @dataclass
-class _Run:
+class _SpotRun:
     """The job between changes: where it stands in its rhythm of steps and checkpoints."""
 
     speeds: Speeds
@@ -272,7 +272,7 @@ def replay(
     `join`: nodes that come are taken `at-once`, at the `next-loss`, or that many seconds after the first of
     them came; before it has begun, at once. What a change during a change costs, the policy says.
     """
-    run = _Run(
+    run = _SpotRun(
         policy.speeds,
         transitions.block_s if policy.checkpoints else 0.0,
         transitions.every_steps if policy.checkpoints else 0,

@@ -32,7 +32,7 @@ class Interval:
     came: int
 
 
-class Forecast(Protocol):
+class AvailabilityForecast(Protocol):
     """Who says what lies ahead."""
 
     def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
@@ -97,7 +97,7 @@ class Hold:
 
     speeds: Speeds
     transitions: Transitions
-    forecast: Forecast
+    forecast: AvailabilityForecast
     intervals: int = 12
     name: str = "hold"
     checkpoints: bool = True

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RemedyOption:
     """A remedy as escalation sees it: what it costs once, and the share of time still lost after it."""
 
     name: str
@@ -21,11 +21,11 @@ class Choice:
 class Escalation:
     """A remedy, and how long after the slow phase began it is taken."""
 
-    choice: Choice
+    choice: RemedyOption
     after_s: float
 
 
-def escalate(choices: Sequence[Choice]) -> tuple[Escalation, ...]:
+def escalate(choices: Sequence[RemedyOption]) -> tuple[Escalation, ...]:
     """Remedies in the order of their prices, each taken when the time lost so far equals its price.
 
     The first choice (usually: do nothing) holds from the start. A remedy that would not lose less than the
@@ -57,6 +57,6 @@ def lost_s(taken: Sequence[Escalation], phase_s: float) -> float:
     return total
 
 
-def lost_in_hindsight_s(choices: Sequence[Choice], phase_s: float) -> float:
+def lost_in_hindsight_s(choices: Sequence[RemedyOption], phase_s: float) -> float:
     """The least that one choice from the start would have lost."""
     return min(choice.price_s + phase_s * choice.loss_rate for choice in choices)

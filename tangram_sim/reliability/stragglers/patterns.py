@@ -21,7 +21,7 @@ VARIATION = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class StragglerCause:
     """The cause found: `none`, `worker`, `sequence lengths`, `stage` or `mixed`; why; where, if it has a
     place.
     """
@@ -39,15 +39,15 @@ def pattern_of(
     worker_share: float,
     stage: int,
     stage_share: float,
-) -> Pattern:
+) -> StragglerCause:
     """The pattern of a trace: `workers` are the (dp, stage) asked about, `stage` the one with the
     highest S alone.
     """
     if slowdown < STRAGGLES:
-        return Pattern("none", f"S is below {STRAGGLES}: nothing to speak of is lost to slow ranks")
+        return StragglerCause("none", f"S is below {STRAGGLES}: nothing to speak of is lost to slow ranks")
     if worker_share >= EXPLAINS:
         dp, at = workers[0]
-        return Pattern(
+        return StragglerCause(
             "worker",
             f"{_named(workers)} explain{'s' if len(workers) == 1 else ''} "
             f"{worker_share * 100:.0f} % of the loss",
@@ -56,7 +56,7 @@ def pattern_of(
         )
     correlation, variation = microbatch_correlation(trace)
     if correlation >= CORRELATION and variation >= VARIATION:
-        return Pattern(
+        return StragglerCause(
             "sequence lengths",
             f"passes of every worker vary by {variation * 100:.0f} %, forward and backward together "
             f"(correlation "
@@ -64,13 +64,13 @@ def pattern_of(
         )
     if stage_share >= EXPLAINS:
         where = "the last stage" if stage == trace.stages - 1 else f"stage {stage}"
-        return Pattern(
+        return StragglerCause(
             "stage",
             f"{where} explains {stage_share * 100:.0f} % of the loss: layers are shared out unevenly",
             -1,
             stage,
         )
-    return Pattern(
+    return StragglerCause(
         "mixed", f"no worker, stage or sequence lengths explain {EXPLAINS * 100:.0f} % of the loss alone"
     )
 

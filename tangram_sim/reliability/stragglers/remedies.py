@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tangram_sim.reliability.stragglers.escalation import Choice, Escalation, escalate
+from tangram_sim.reliability.stragglers.escalation import Escalation, RemedyOption, escalate
 from tangram_sim.reliability.stragglers.partition import layer_times, move_layers
 from tangram_sim.reliability.stragglers.replay import Replay
 from tangram_sim.reliability.stragglers.replicas import MeasuredPipeline, measured_pipeline
@@ -21,7 +21,7 @@ from tangram_sim.reliability.stragglers.tensor_shares import (
     lossless_bound_s,
     resized,
 )
-from tangram_sim.reliability.stragglers.whatif import WhatIf, ideal_work_s
+from tangram_sim.reliability.stragglers.whatif import StragglerCost, ideal_work_s
 
 # Seconds, GREYHOUND (USENIX ATC 2025, by a third party's summary): 36 s for a re-split over 512 replicas.
 RESPLIT_S = 36.0
@@ -65,7 +65,7 @@ class Advice:
     escalation: tuple[Escalation, ...]
 
 
-def advise(found: WhatIf, replay: Replay, setup: Setup) -> Advice:
+def advise(found: StragglerCost, replay: Replay, setup: Setup) -> Advice:
     """Remedies for what the analysis found."""
     pipeline = measured_pipeline(replay)
     remedies: list[Remedy] = []
@@ -82,9 +82,9 @@ def advise(found: WhatIf, replay: Replay, setup: Setup) -> Advice:
         left_out += [] if candidates else [reason]
     ranked = tuple(sorted(remedies, key=lambda remedy: (remedy.step_s, remedy.price_s)))
     lost = found.replayed_step_s
-    choices = [Choice("do nothing", 0.0, 1 - found.ideal_step_s / lost if lost else 0.0)]
+    choices = [RemedyOption("do nothing", 0.0, 1 - found.ideal_step_s / lost if lost else 0.0)]
     choices += [
-        Choice(r.name, r.price_s, max(1 - found.ideal_step_s / r.step_s, 0.0))
+        RemedyOption(r.name, r.price_s, max(1 - found.ideal_step_s / r.step_s, 0.0))
         for r in ranked
         if r.gain > 1 + _WORTH
     ]
@@ -181,7 +181,7 @@ def _tensor(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
     return found
 
 
-def _resorted(found: WhatIf, replay: Replay, setup: Setup) -> list[Remedy]:
+def _resorted(found: StragglerCost, replay: Replay, setup: Setup) -> list[Remedy]:
     """Sequences go to microbatches so that these are alike; without their lengths, as if fully alike."""
     if found.pattern.name != "sequence lengths" and not setup.sequences:
         return []
@@ -199,7 +199,7 @@ def _resorted(found: WhatIf, replay: Replay, setup: Setup) -> list[Remedy]:
     return [_remedy(found.replayed_step_s, "re-sort sequences", step, 0.0, detail)]
 
 
-def _replaced(found: WhatIf, replay: Replay, setup: Setup) -> list[Remedy]:
+def _replaced(found: StragglerCost, replay: Replay, setup: Setup) -> list[Remedy]:
     """Put healthy GPUs in the place of the suspects: the step with these workers as usual."""
     if found.pattern.name != "worker":
         return []

@@ -14,7 +14,7 @@ import numpy as np
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.opgraph import FloatArray, OpGraph, op_graph
-from tangram_sim.reliability.traces.kinds import KINDS, Scope
+from tangram_sim.reliability.traces.kinds import KINDS, StartScope
 from tangram_sim.reliability.traces.trace import StepTrace
 from tangram_sim.sim.timeline import Timeline
 
@@ -75,15 +75,15 @@ def _groups(trace: StepTrace) -> list[list[int]]:
     )
     for index, (dp, stage, kind, seq) in enumerate(columns):
         code, scope = KINDS[kind].code, KINDS[kind].scope
-        if scope is Scope.NEIGHBOURS:
+        if scope is StartScope.NEIGHBOURS:
             # A transfer is named after its sender: the stage before a forward receive, after a backward one.
             sender = {"FR": stage - 1, "BR": stage + 1}.get(code, stage)
             found[code[0], dp, sender, seq].append(index)
-        elif scope is Scope.ENDS:
+        elif scope is StartScope.ENDS:
             found[code, dp].append(index)
-        elif scope is Scope.REPLICAS:
+        elif scope is StartScope.REPLICAS:
             found[code, stage].append(index)
-        elif scope is Scope.ALL:
+        elif scope is StartScope.ALL:
             found[code,].append(index)
         else:
             found[index,].append(index)

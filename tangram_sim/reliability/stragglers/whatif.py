@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tangram_sim.opgraph import FloatArray
-from tangram_sim.reliability.stragglers.patterns import Pattern, passes_s, pattern_of
+from tangram_sim.reliability.stragglers.patterns import StragglerCause, passes_s, pattern_of
 from tangram_sim.reliability.stragglers.replay import Replay, replay_of
 from tangram_sim.reliability.traces.kinds import KINDS
 from tangram_sim.reliability.traces.trace import StepTrace
@@ -34,7 +34,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WhatIf:
+class StragglerCost:
     """What a trace's slow ranks cost. Times are means over steps, seconds."""
 
     trace: StepTrace
@@ -47,7 +47,7 @@ class WhatIf:
     suspects: tuple[Worker, ...]
     worker_share: float  # M_W: how much of the loss goes when the suspects are ideal
     last_stage_share: float  # M_S: the same of the last stage
-    pattern: Pattern
+    pattern: StragglerCause
 
     @property
     def slowdown(self) -> float:
@@ -65,7 +65,7 @@ class WhatIf:
         return self.measured_step_s / self.replayed_step_s
 
 
-def analyse(trace: StepTrace) -> WhatIf:
+def analyse(trace: StepTrace) -> StragglerCost:
     """The what-if analysis of a trace: about 2 x (stages + dp) replays."""
     replay = replay_of(trace)
     ideal = ideal_work_s(replay)
@@ -104,7 +104,7 @@ def analyse(trace: StepTrace) -> WhatIf:
     stage_shares = {
         stage: share(trace.rank_stage == stage) for stage in {_hottest(by_stage), trace.stages - 1}
     }
-    return WhatIf(
+    return StragglerCost(
         trace=trace,
         measured_step_s=float(trace.measured_s.mean()),
         replayed_step_s=t,

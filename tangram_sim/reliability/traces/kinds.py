@@ -10,7 +10,7 @@ from enum import Enum
 from tangram_sim.errors import unknown_name
 
 
-class Scope(Enum):
+class StartScope(Enum):
     """Which ranks start a kind of operation together."""
 
     RANK = "the rank alone"
@@ -26,24 +26,24 @@ class OpKind:
 
     code: str
     name: str
-    scope: Scope
+    scope: StartScope
     per_microbatch: bool = False
     computes: bool = False  # work of the rank itself: what is usual is its mean, of transfers the median
 
 
 KINDS = (
-    OpKind("AG", "params-all-gather", Scope.REPLICAS),
-    OpKind("FR", "forward-pp-comm", Scope.NEIGHBOURS, per_microbatch=True),
-    OpKind("F", "forward-compute", Scope.RANK, per_microbatch=True, computes=True),
-    OpKind("FS", "forward-pp-comm", Scope.NEIGHBOURS, per_microbatch=True),
-    OpKind("BR", "backward-pp-comm", Scope.NEIGHBOURS, per_microbatch=True),
-    OpKind("B", "backward-compute", Scope.RANK, per_microbatch=True, computes=True),
-    OpKind("BS", "backward-pp-comm", Scope.NEIGHBOURS, per_microbatch=True),
-    OpKind("LN", "layernorm-grads-all-reduce", Scope.RANK),
-    OpKind("EM", "embedding-grads-all-reduce", Scope.ENDS),
-    OpKind("RS", "grads-reduce-scatter", Scope.REPLICAS),
-    OpKind("CL", "optimizer-clip-main-grad", Scope.ALL),
-    OpKind("OP", "optimizer", Scope.RANK, computes=True),
+    OpKind("AG", "params-all-gather", StartScope.REPLICAS),
+    OpKind("FR", "forward-pp-comm", StartScope.NEIGHBOURS, per_microbatch=True),
+    OpKind("F", "forward-compute", StartScope.RANK, per_microbatch=True, computes=True),
+    OpKind("FS", "forward-pp-comm", StartScope.NEIGHBOURS, per_microbatch=True),
+    OpKind("BR", "backward-pp-comm", StartScope.NEIGHBOURS, per_microbatch=True),
+    OpKind("B", "backward-compute", StartScope.RANK, per_microbatch=True, computes=True),
+    OpKind("BS", "backward-pp-comm", StartScope.NEIGHBOURS, per_microbatch=True),
+    OpKind("LN", "layernorm-grads-all-reduce", StartScope.RANK),
+    OpKind("EM", "embedding-grads-all-reduce", StartScope.ENDS),
+    OpKind("RS", "grads-reduce-scatter", StartScope.REPLICAS),
+    OpKind("CL", "optimizer-clip-main-grad", StartScope.ALL),
+    OpKind("OP", "optimizer", StartScope.RANK, computes=True),
 )
 CODES = {kind.code: index for index, kind in enumerate(KINDS)}
 

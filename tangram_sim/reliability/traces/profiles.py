@@ -27,7 +27,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class RankProfile:
     """One rank's file: its rank, how many there are, its events."""
 
     name: str
@@ -36,7 +36,7 @@ class Profile:
     events: list[Event]
 
 
-def profile_of(document: Mapping[str, Any], name: str) -> Profile:
+def profile_of(document: Mapping[str, Any], name: str) -> RankProfile:
     """The profile in a torch.profiler file; raises `BadInputError` where it does not say which rank it
     is of.
     """
@@ -47,10 +47,10 @@ def profile_of(document: Mapping[str, Any], name: str) -> Profile:
             f"torch.profiler after "
             "torch.distributed.init_process_group, one file per rank."
         )
-    return Profile(name, about["rank"], int(about.get("world_size", 1)), list(document["traceEvents"]))
+    return RankProfile(name, about["rank"], int(about.get("world_size", 1)), list(document["traceEvents"]))
 
 
-def read_profiles(profiles: list[Profile], stages: int, name: str) -> StepTrace:
+def read_profiles(profiles: list[RankProfile], stages: int, name: str) -> StepTrace:
     """The trace of all ranks' profiles of a pipeline of `stages`, one rank each.
 
     Ranks are taken stage by stage, replicas innermost (as Megatron and torch number them). Clocks of all
@@ -87,7 +87,7 @@ def read_profiles(profiles: list[Profile], stages: int, name: str) -> StepTrace:
 _Row = tuple[int, int, int, int, int, float, float]
 
 
-def _rows(profile: Profile, replicas: int) -> list[_Row]:
+def _rows(profile: RankProfile, replicas: int) -> list[_Row]:
     stage, dp = divmod(profile.rank, replicas)
     events = [
         event for event in profile.events if event.get("ph") == "X" and event.get("cat") in _ANNOTATIONS

@@ -25,7 +25,7 @@ from tangram_sim.training.schedules.base import (
 OLDEST = -1
 
 
-class Passes:
+class PassQueue:
     """The passes of one stage as they are listed: the next microbatch of a chunk, while there is one."""
 
     def __init__(self, microbatches: int) -> None:
@@ -93,7 +93,7 @@ class VShape(Schedule):
 @lru_cache(maxsize=512)
 def _listed(schedule: type[VShape], stage: int, stages: int, microbatches: int) -> IntArray:
     """The passes of one stage, [3, passes]; what `passes` leaves out comes at the end."""
-    found = Passes(microbatches)
+    found = PassQueue(microbatches)
     for kind, chunk in schedule().passes(stage, stages, microbatches):
         if kind == OLDEST:
             found.oldest_weight()

@@ -9,7 +9,7 @@ from tangram_sim.training.plan import Part, Stage, StagePrice
 from tangram_sim.training.stage.peaks import capacity_bytes, device_bytes
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.stage.pricing import Pricer
-from tangram_sim.training.stage.runs import Run, parameters_of
+from tangram_sim.training.stage.runs import LayerRun, parameters_of
 from tangram_sim.training.stage.sharing import Holder, Sharings, atoms_held, layout_of, shards_alike
 
 Holders = Sequence[tuple[Holder, ...]]  # of every atom
@@ -42,7 +42,7 @@ class PartPrices:
             )
         return tuple(self._part(stage, part, holders) for part in stage.parts)
 
-    def runs(self, part: Part, start: int, stop: int, holders: Holders) -> tuple[tuple[Run, ...], float]:
+    def runs(self, part: Part, start: int, stop: int, holders: Holders) -> tuple[tuple[LayerRun, ...], float]:
         """Atoms [start, stop) of a part as runs of one setting each, and seconds of exchange beside them."""
         layers, cuts = self.prices.model.layers, list[tuple[int, object]]()
         exchange = 0.0
@@ -57,7 +57,7 @@ class PartPrices:
                 exchange += self._exchange_s(part, atom, shared)
         ends = [place for place, _ in cuts[1:]] + [stop]
         return tuple(
-            Run(self._pricer(part, place, holders), place, end)
+            LayerRun(self._pricer(part, place, holders), place, end)
             for (place, _), end in zip(cuts, ends, strict=True)
         ), exchange
 

@@ -9,13 +9,13 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import StagePrice
-from tangram_sim.training.stage.pricing import Pricer, Prices
-from tangram_sim.training.stage.runs import Run, price_runs
+from tangram_sim.training.stage.pricing import Pricer, SlicePrices
+from tangram_sim.training.stage.runs import LayerRun, price_runs
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.sharing import Sharing
 
 
-def stage_price(prices: Prices, index: int, rates: Rates) -> StagePrice:
+def stage_price(prices: SlicePrices, index: int, rates: Rates) -> StagePrice:
     """Layout `index` of a batch as a scalar noun."""
     return StagePrice(
         forward_s=float(prices.forward_s[index]),
@@ -62,7 +62,7 @@ class StagePrices:
             self._prices[key] = stage_price(pricer.price(start, stop), 0, pricer.setting.rates)
         return self._prices[key]
 
-    def joined(self, runs: tuple[Run, ...], exchange_s: float = 0.0) -> StagePrice:
+    def joined(self, runs: tuple[LayerRun, ...], exchange_s: float = 0.0) -> StagePrice:
         """Consecutive runs of one part as one stage, each under its own setting (see `runs.price_runs`)."""
         key = (*((id(run.pricer), run.start, run.stop) for run in runs), exchange_s)  # pricers are kept
         if key not in self._joined:

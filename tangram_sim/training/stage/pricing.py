@@ -25,7 +25,7 @@ SHORT = 4  # slices up to this share of a chain are priced without playing all o
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class SlicePrices:
     """One slice as a single stage under K layouts; arrays of K: seconds per microbatch, bytes per rank."""
 
     forward_s: Floats
@@ -37,9 +37,9 @@ class Prices:
     activation_bytes: Floats  # per microbatch in flight
     transient_bytes: Floats
 
-    def row(self, index: int) -> "Prices":
+    def row(self, index: int) -> "SlicePrices":
         """Prices of one layout, as arrays of one."""
-        return Prices(*(getattr(self, column.name)[index : index + 1] for column in fields(self)))
+        return SlicePrices(*(getattr(self, column.name)[index : index + 1] for column in fields(self)))
 
 
 @lru_cache(maxsize=64)
@@ -192,7 +192,7 @@ class Pricer:
         held = {atom: state.held(self.setting, atom) for atom in dict.fromkeys(self.atoms)}
         return {atom: (one.transient, one.scratch) for atom, one in held.items()}
 
-    def price(self, start: int, stop: int) -> Prices:
+    def price(self, start: int, stop: int) -> SlicePrices:
         """Prices of atoms [start, stop) under every layout of the setting."""
         forward, _ = self._pass("forward", start, stop)
         middle, middle_synced = self._pass("backward", start, stop)
@@ -209,7 +209,7 @@ class Pricer:
         extra = [self._transients[atom] for atom in dict.fromkeys(self.atoms[start:stop])]
         # Atoms run one after another; what is kept beside them is kept by the largest.
         transient = np.max(extra, axis=0).sum(axis=0)
-        return Prices(
+        return SlicePrices(
             forward_s=forward,
             backward_s=backward,
             backward_weight_s=np.minimum(weight, backward),

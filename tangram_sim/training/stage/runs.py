@@ -29,7 +29,7 @@ from tangram_sim.training.stage.setting import Setting
 Integers: TypeAlias = NDArray[np.int64]
 
 
-class Run(NamedTuple):
+class LayerRun(NamedTuple):
     """Atoms [start, stop) under one setting of one layout."""
 
     pricer: Pricer
@@ -128,7 +128,7 @@ def _handover(setting: Setting, before: Layout, after: Layout) -> list[Program]:
     return [program]
 
 
-def programs_of(runs: Sequence[Run], direction: str) -> list[tuple[Program, str]]:
+def programs_of(runs: Sequence[LayerRun], direction: str) -> list[tuple[Program, str]]:
     """The programs of a stage and a name for each, in the order played: backward ones from the end."""
     forward = direction == "forward"
     ordered = list(runs) if forward else list(runs)[::-1]
@@ -142,7 +142,7 @@ def programs_of(runs: Sequence[Run], direction: str) -> list[tuple[Program, str]
     return found
 
 
-def price_runs(runs: Sequence[Run], exchange_s: float = 0.0) -> StagePrice:
+def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
     """Consecutive runs as one stage; `exchange_s` more synchronise gradients with parts sharded otherwise.
 
     The whole stage is played, forward, backward and as the last backward of a step. Sums hold for what is

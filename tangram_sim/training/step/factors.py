@@ -14,7 +14,7 @@ import numpy as np
 from tangram_sim.clusters import Link
 from tangram_sim.cost.collectives import Group
 from tangram_sim.cost.kernels import Floats
-from tangram_sim.hwdb import Estimate
+from tangram_sim.hwdb import FittedValue
 from tangram_sim.layers.atoms import atom_kinds
 from tangram_sim.layers.chain import class_seconds
 from tangram_sim.layers.program import CLASSES
@@ -24,7 +24,7 @@ from tangram_sim.training.stage.setting import Setting
 NETWORK = Link("network", "network", 0.0, 0.0)
 
 
-def log_sigma(estimate: Estimate) -> float:
+def log_sigma(estimate: FittedValue) -> float:
     """Standard deviation of the logarithm of an estimate."""
     return estimate.sigma / estimate.value if estimate.value > 0 else 0.0
 

@@ -16,7 +16,7 @@ _STEPS = {"SEND_F": 1, "SEND_B": -1}  # where transfers go, from the stage that 
 
 
 @dataclass
-class _Links:
+class _LinkTable:
     """Links met so far, by what they are."""
 
     placement: Placement
@@ -59,7 +59,7 @@ def with_links(
     NICs while it lasts.
     """
     stages, depth = pipeline.stages, len(pipeline.stages)
-    links = _Links(placement, {}, [])
+    links = _LinkTable(placement, {}, [])
 
     def route_of(kind: int, stage: int) -> Route:
         ranks, name = stages[stage].ranks, graph.kinds[kind]

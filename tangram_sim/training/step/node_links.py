@@ -20,7 +20,7 @@ from tangram_sim.training.step.boundary import flows, group_shares
 from tangram_sim.training.step.routes import HEADROOM, NOWHERE, Route, with_routes
 
 
-class Step(Protocol):
+class PipelineView(Protocol):
     """What is needed of a lowered pipeline."""
 
     @property
@@ -37,7 +37,7 @@ class Step(Protocol):
 
 
 @dataclass
-class _Links:
+class _NodeLinkTable:
     """Links met so far."""
 
     placement: Placement
@@ -94,13 +94,16 @@ def _weighted(shares: Mapping[int, Fraction], total_bytes: float, by_second: boo
 
 
 def with_node_links(
-    graph: OpGraph, steps: Sequence[Step], step_of: IntArray | None = None, stage_of: IntArray | None = None
+    graph: OpGraph,
+    steps: Sequence[PipelineView],
+    step_of: IntArray | None = None,
+    stage_of: IntArray | None = None,
 ) -> OpGraph:
     """The graph of pipelines side by side with bytes and shared links on every transfer that leaves a node.
 
     `step_of` and `stage_of` say to which step and stage of it each op belongs.
     """
-    links = _Links(steps[0].placement)
+    links = _NodeLinkTable(steps[0].placement)
     number = np.zeros(len(graph), np.int32) if step_of is None else step_of
     place = np.zeros(len(graph), np.int32) if stage_of is None else stage_of
     routes: dict[tuple[int, str, int], Route] = {}
@@ -121,7 +124,7 @@ def with_node_links(
     return with_routes(graph, keys, route_of, links.links)
 
 
-def _leaves(stage: Stage, step: Step) -> bool:
+def _leaves(stage: Stage, step: PipelineView) -> bool:
     """Whether the gradients of a stage leave its scale-up domain: to its own ranks or to other holders."""
     placement, own = step.placement, stage.ranks
     if not placement.same_domain(own, own):

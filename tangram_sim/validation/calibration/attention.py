@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.validation.calibration.gemm import Device, Parameters
+from tangram_sim.validation.calibration.gemm import Device, GemmParameters
 from tangram_sim.validation.calibration.robust import Floats, fit, held_out, median_error, spread
 from tangram_sim.validation.calibration.tables import AttentionTable
 
@@ -35,7 +35,7 @@ class AttentionFit:
 
 
 def attention_seconds(
-    table: AttentionTable, device: Device, gemm: Parameters, exponent_columns: float, efficiency: float
+    table: AttentionTable, device: Device, gemm: GemmParameters, exponent_columns: float, efficiency: float
 ) -> tuple[Floats, Floats]:
     """(predicted seconds, the part that the efficiency divides). Arrays of N.
 
@@ -59,7 +59,7 @@ def training_like(table: AttentionTable, head_dims: Sequence[int] = HEAD_DIMS) -
 
 
 def fit_attention(
-    table: AttentionTable, device: Device, gemm: Parameters, exponent_columns: float
+    table: AttentionTable, device: Device, gemm: GemmParameters, exponent_columns: float
 ) -> AttentionFit:
     """Fit training-like shapes; every framework, sequence length and head dimension weighs the same.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.validation.calibration import intervals
-from tangram_sim.validation.calibration.judge import Facts, Split, markdown
+from tangram_sim.validation.calibration.judge import Facts, LeftOutPredictions, markdown
 from tangram_sim.validation.calibration.ownruns import (
     HOST_SIGMA,
     OTHER_DTYPE,
@@ -21,14 +21,14 @@ from tangram_sim.validation.calibration.ownruns import (
     OTHER_KIND,
 )
 from tangram_sim.validation.calibration.shifts import Doubt, most_probable
-from tangram_sim.validation.calibration.stackfit import Cases, Fit
+from tangram_sim.validation.calibration.stackfit import Fit, MeasuredRuns
 from tangram_sim.validation.published.stacks import GENERIC
 
 ROWS, DRAWS = 3, 20
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class OwnRowErrors:
     """Median errors of one source's rows that were not calibrated to, as fractions."""
 
     rows: int
@@ -38,7 +38,9 @@ class Worth:
     spoiled: float  # as `after`, with one of the rows twice as slow as measured
 
 
-def worth(cases: Cases, known: Facts, left: Split, errors: intervals.Errors) -> dict[str, Worth]:
+def worth(
+    cases: MeasuredRuns, known: Facts, left: LeftOutPredictions, errors: intervals.Errors
+) -> dict[str, OwnRowErrors]:
     """Of every source with more than twice as many rows as are calibrated to."""
     found = {}
     for source in np.unique(cases.source).tolist():
@@ -61,7 +63,7 @@ def worth(cases: Cases, known: Facts, left: Split, errors: intervals.Errors) -> 
                 for factor in (np.ones(ROWS), spoil)
             )
             outcomes.append((before, after, float(after > before), spoiled))
-        found[source] = Worth(len(rows), *np.mean(outcomes, axis=0).tolist())
+        found[source] = OwnRowErrors(len(rows), *np.mean(outcomes, axis=0).tolist())
     return found
 
 
@@ -70,9 +72,9 @@ def _median(seconds: FloatArray, measured: FloatArray) -> float:
 
 
 def _shifted(
-    cases: Cases,
+    cases: MeasuredRuns,
     known: Facts,
-    left: Split,
+    left: LeftOutPredictions,
     fits: Mapping[str, Fit],
     widths: intervals.Widths,
     picked: NDArray[np.int64],
@@ -86,7 +88,7 @@ def _shifted(
         own, fit = picked[chosen], fits.get(stack, fits[GENERIC])
         mine = cases.take(own)
 
-        def logs(at: FloatArray, fit: Fit = fit, mine: Cases = mine) -> FloatArray:
+        def logs(at: FloatArray, fit: Fit = fit, mine: MeasuredRuns = mine) -> FloatArray:
             return np.log(fit.moved(float(at[0]), float(at[1])).seconds(mine))
 
         shift = most_probable(logs, np.log(measured[chosen]), _doubt(fit, widths, left, known, own), 1.0)
@@ -112,7 +114,9 @@ def _shifted(
     return seconds
 
 
-def _doubt(fit: Fit, widths: intervals.Widths, left: Split, known: Facts, own: NDArray[np.int64]) -> Doubt:
+def _doubt(
+    fit: Fit, widths: intervals.Widths, left: LeftOutPredictions, known: Facts, own: NDArray[np.int64]
+) -> Doubt:
     """What the database would doubt of the rows `own` of one key."""
     common = widths.source[int(left.novelty[own[0]])]
     added = (
@@ -123,7 +127,7 @@ def _doubt(fit: Fit, widths: intervals.Widths, left: Split, known: Facts, own: N
     return Doubt(total, math.hypot(fit.sigma.dispatch_s, HOST_SIGMA), max(widths.plan, 0.01))
 
 
-def worth_table(found: Mapping[str, Worth]) -> str:
+def worth_table(found: Mapping[str, OwnRowErrors]) -> str:
     """The worth of a few rows by source, as Markdown; nothing where no source has enough."""
     if not found:
         return ""

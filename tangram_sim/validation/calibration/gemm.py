@@ -16,7 +16,7 @@ from tangram_sim.validation.calibration.tables import GemmTable
 START = (0.7, 0.8, 4e-6)
 
 
-class Precision(NamedTuple):
+class OperandBytes(NamedTuple):
     """What a product moves, bytes per element; `cast` is what turning one 16-bit input into it moves."""
 
     operand: float
@@ -27,10 +27,10 @@ class Precision(NamedTuple):
 # fp8 tables start from bf16 inputs: a scale is found (2 bytes read) and applied (2 read, 1 written).
 # The nvfp4 ones know the outer scale: 2 bytes read, half a byte and a share of a block scale written.
 PRECISIONS = {
-    "bfloat16": Precision(2.0, 2.0, 0.0),
-    "fp8": Precision(1.0, 2.0, 5.0),
-    "fp8_block": Precision(1.0, 2.0, 5.0),
-    "nvfp4": Precision(0.5625, 2.0, 2.5625),
+    "bfloat16": OperandBytes(2.0, 2.0, 0.0),
+    "fp8": OperandBytes(1.0, 2.0, 5.0),
+    "fp8_block": OperandBytes(1.0, 2.0, 5.0),
+    "nvfp4": OperandBytes(0.5625, 2.0, 2.5625),
 }
 
 
@@ -41,7 +41,7 @@ class Device(NamedTuple):
     memory_bytes_per_s: float
 
 
-class Parameters(NamedTuple):
+class GemmParameters(NamedTuple):
     """Fractions of `Device`, and seconds before the first flop."""
 
     efficiency: float
@@ -53,21 +53,23 @@ class Parameters(NamedTuple):
 class GemmFit:
     """Fitted parameters, their residual spreads, and errors on the half of the shapes not fitted."""
 
-    parameters: Parameters
-    sigma: Parameters
+    parameters: GemmParameters
+    sigma: GemmParameters
     n: int
     big_error: float  # median, m, n and k >= 1,024
     error: float  # median, all shapes
 
 
-def gemm_seconds(table: GemmTable, precision: Precision, device: Device, parameters: Parameters) -> Floats:
+def gemm_seconds(
+    table: GemmTable, precision: OperandBytes, device: Device, parameters: GemmParameters
+) -> Floats:
     """Predicted seconds of every row of a table. Arrays of N."""
     arithmetic, traffic, cast = _terms(table, precision, device)
     bound = np.maximum(arithmetic / parameters.efficiency, traffic / parameters.memory_efficiency)
     return np.asarray(parameters.launch_s + bound + cast / parameters.memory_efficiency)
 
 
-def _terms(table: GemmTable, precision: Precision, device: Device) -> tuple[Floats, Floats, Floats]:
+def _terms(table: GemmTable, precision: OperandBytes, device: Device) -> tuple[Floats, Floats, Floats]:
     """Seconds at the datasheet's rates: arithmetic, traffic of the product, traffic of the casts."""
     m, n, k = table.m, table.n, table.k
     operands = (m * k + k * n) * precision.operand
@@ -89,11 +91,11 @@ def _weights(table: GemmTable, rows: NDArray[np.bool_]) -> Floats:
 
 def _fit(
     table: GemmTable,
-    precision: Precision,
+    precision: OperandBytes,
     device: Device,
     memory_efficiency: float | None,
     rows: NDArray[np.bool_],
-) -> Parameters:
+) -> GemmParameters:
     arithmetic, traffic, cast = (term[rows] for term in _terms(table, precision, device))
 
     def curve(parameters: Floats) -> tuple[Floats, Floats]:
@@ -110,11 +112,11 @@ def _fit(
     start = (START[0], START[2], START[1]) if memory_efficiency is None else (START[0], START[2])
     found = fit(curve, start, table.seconds[rows], _weights(table, rows)[rows])
     memory = float(found[2]) if memory_efficiency is None else memory_efficiency
-    return Parameters(float(found[0]), memory, float(found[1]))
+    return GemmParameters(float(found[0]), memory, float(found[1]))
 
 
 def fit_gemm(
-    table: GemmTable, precision: Precision, device: Device, memory_efficiency: float | None = None
+    table: GemmTable, precision: OperandBytes, device: Device, memory_efficiency: float | None = None
 ) -> GemmFit:
     """Fit one table: on half of the shapes for the errors reported, on all of them for the parameters.
 
@@ -136,7 +138,9 @@ def fit_gemm(
     )
 
 
-def _sigma(table: GemmTable, precision: Precision, device: Device, parameters: Parameters) -> Parameters:
+def _sigma(
+    table: GemmTable, precision: OperandBytes, device: Device, parameters: GemmParameters
+) -> GemmParameters:
     """Residual spread where a parameter rules: training shapes, traffic-bound ones, tiny ones."""
     predicted = gemm_seconds(table, precision, device, parameters)
     arithmetic, traffic, _ = _terms(table, precision, device)
@@ -149,7 +153,7 @@ def _sigma(table: GemmTable, precision: Precision, device: Device, parameters: P
         chosen = rows if rows.sum() >= 20 else np.ones(len(rows), dtype=bool)
         return spread(predicted[chosen], table.seconds[chosen])
 
-    return Parameters(
+    return GemmParameters(
         parameters.efficiency * over(table.big),
         parameters.memory_efficiency * over(moved),
         parameters.launch_s * over(tiny),
@@ -157,7 +161,7 @@ def _sigma(table: GemmTable, precision: Precision, device: Device, parameters: P
 
 
 def transfer_errors(
-    table: GemmTable, precision: Precision, device: Device, borrowed: Parameters
+    table: GemmTable, precision: OperandBytes, device: Device, borrowed: GemmParameters
 ) -> tuple[float, float]:
     """Median errors (training shapes, all shapes) with another kind's parameters on this datasheet."""
     predicted = gemm_seconds(table, precision, device, borrowed)

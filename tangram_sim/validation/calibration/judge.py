@@ -17,7 +17,7 @@ from tangram_sim.validation.calibration import baselines, stackfit
 from tangram_sim.validation.calibration.folds import setting
 from tangram_sim.validation.calibration.novelty import CLASSES
 from tangram_sim.validation.calibration.ranking import Ranking, ranking
-from tangram_sim.validation.calibration.stackfit import Cases
+from tangram_sim.validation.calibration.stackfit import MeasuredRuns
 from tangram_sim.validation.published.predict import Prediction
 
 WORST = 30
@@ -79,7 +79,7 @@ def _remark(one: Prediction) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class LeftOutPredictions:
     """Seconds predicted of N runs, each by parameters that did not see what is left out with it."""
 
     name: str
@@ -95,7 +95,7 @@ class Split:
         return {"ours": self.ours, "one MFU": self.null, "regression": self.ridge}
 
 
-def splits(cases: Cases, known: Facts, fits: Mapping[str, stackfit.Fit]) -> list[Split]:
+def splits(cases: MeasuredRuns, known: Facts, fits: Mapping[str, stackfit.Fit]) -> list[LeftOutPredictions]:
     """Everything in-sample, and configurations, sources, stacks, GPU kinds and generations left out.
 
     `fits` are those of all runs, from which the search for the others starts.
@@ -114,11 +114,11 @@ def splits(cases: Cases, known: Facts, fits: Mapping[str, stackfit.Fit]) -> list
 
 def _split(
     name: str,
-    cases: Cases,
+    cases: MeasuredRuns,
     known: Facts,
     groups: NDArray[np.generic],
     near: Mapping[str, stackfit.Fit],
-) -> Split:
+) -> LeftOutPredictions:
     n = len(cases.measured)
     ratio = np.log(cases.measured / known.ideal_s)
     left = stackfit.left_out(cases, groups, near)
@@ -130,11 +130,11 @@ def _split(
         ridge[out] = baselines.ridge(ratio, known.columns, cases.source, use)[out]
     scale = known.ideal_s
     null, ridge = scale * np.exp(null), scale * np.exp(ridge)
-    return Split(name, left.seconds, null, ridge, left.novelty, left.doubt, left.fits)
+    return LeftOutPredictions(name, left.seconds, null, ridge, left.novelty, left.doubt, left.fits)
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ErrorFigures:
     """Errors of some runs as fractions, every source the same weight, and their order within sweeps."""
 
     rows: int
@@ -144,11 +144,11 @@ class Figures:
     order: Ranking
 
 
-def figures(cases: Cases, known: Facts, seconds: FloatArray, use: Mask) -> Figures:
+def figures(cases: MeasuredRuns, known: Facts, seconds: FloatArray, use: Mask) -> ErrorFigures:
     """How right `seconds` [N] are on the rows in use."""
     error = seconds / cases.measured - 1
     own = [error[use & (cases.source == source)] for source in np.unique(cases.source[use])]
-    return Figures(
+    return ErrorFigures(
         int(use.sum()),
         float(np.mean([np.median(np.abs(one)) for one in own])),
         float(np.mean([np.percentile(np.abs(one), 90) for one in own])),
@@ -157,7 +157,7 @@ def figures(cases: Cases, known: Facts, seconds: FloatArray, use: Mask) -> Figur
     )
 
 
-def accuracy_table(cases: Cases, known: Facts, found: Sequence[Split]) -> str:
+def accuracy_table(cases: MeasuredRuns, known: Facts, found: Sequence[LeftOutPredictions]) -> str:
     """The splits beside each other, as a Markdown table: median / p90 in percent, tau, regret."""
     head = (
         "split",
@@ -183,7 +183,7 @@ def accuracy_table(cases: Cases, known: Facts, found: Sequence[Split]) -> str:
     return markdown(head, rows)
 
 
-def source_table(cases: Cases, known: Facts, found: Sequence[Split]) -> str:
+def source_table(cases: MeasuredRuns, known: Facts, found: Sequence[LeftOutPredictions]) -> str:
     """Every source under the splits and the baselines left out, as a Markdown table."""
     left = next(one for one in found if one.name == LEFT_OUT)
     columns: dict[str, FloatArray] = {one.name: one.ours for one in found[:3]}
@@ -200,7 +200,7 @@ def source_table(cases: Cases, known: Facts, found: Sequence[Split]) -> str:
     return markdown(("source", "rows", "left out it is mostly", *columns), rows)
 
 
-def worst_table(cases: Cases, known: Facts, left: Split) -> str:
+def worst_table(cases: MeasuredRuns, known: Facts, left: LeftOutPredictions) -> str:
     """The runs that are furthest off when their source is left out, as a Markdown table."""
     off = np.abs(np.log(left.ours / cases.measured))
     rows = []
@@ -219,7 +219,7 @@ def worst_table(cases: Cases, known: Facts, left: Split) -> str:
     return markdown(("run", "stack", "GPU", "what", "error", "class"), rows)
 
 
-def class_table(cases: Cases, known: Facts, left: Split, spread: FloatArray) -> str:
+def class_table(cases: MeasuredRuns, known: Facts, left: LeftOutPredictions, spread: FloatArray) -> str:
     """Coverage and width of 90 % intervals by novelty, mixtures apart, as a Markdown table.
 
     `spread` [N]: log half-width of each run's interval, made without its source. Every row counts the same.

@@ -57,7 +57,7 @@ STEPS = Overhead(0.5 * GIGA, 0.02)  # of the search, and of the curvature
 
 
 @dataclass(frozen=True, slots=True)
-class Cases:
+class MeasuredPeaks:
     """N measured peaks and the parts of their predictions."""
 
     name: tuple[str, ...]
@@ -78,7 +78,7 @@ class Cases:
         return total
 
 
-def cases(rows: Sequence[Mapping[str, str]], overlays: Sequence[Path] = ()) -> Cases:
+def cases(rows: Sequence[Mapping[str, str]], overlays: Sequence[Path] = ()) -> MeasuredPeaks:
     """The rows with a measured peak, predicted. Raises BadInputError where there is none."""
     rows = [row for row in rows if (row.get("peak_mem_gb") or "").strip()]
     found = predict_rows(rows, _separating(overlays))
@@ -86,7 +86,7 @@ def cases(rows: Sequence[Mapping[str, str]], overlays: Sequence[Path] = ()) -> C
     if not runs:
         raise BadInputError("no row that can be predicted has a measured peak_mem_gb")
     activations = np.array([one.reserved_bytes - one.allocated_bytes for one in runs])
-    return Cases(
+    return MeasuredPeaks(
         name=tuple(one.run.id for one in runs),
         measured=np.array([one.run.measured.peak_bytes for one in runs]),
         kind=np.array([MEMORY_KINDS.index(one.run.measured.memory) for one in runs]),
@@ -114,7 +114,7 @@ def _separating(overlays: Sequence[Path]) -> Hwdb:
         return Hwdb.load([*overlays, Path(name)])
 
 
-def _loss(cases: Cases, use: Mask, at: Overhead) -> float:
+def _loss(cases: MeasuredPeaks, use: Mask, at: Overhead) -> float:
     """Minus the log of the probability: Cauchy's of log errors, sources of equal weight, and the prior."""
     _, place, counts = np.unique(cases.source[use], return_inverse=True, return_counts=True)
     error = np.log(cases.peaks(at)[use] / cases.measured[use]) / WIDTH
@@ -122,7 +122,7 @@ def _loss(cases: Cases, use: Mask, at: Overhead) -> float:
     return float((ROWS / counts[place]) @ np.log1p(0.5 * error * error)) + 0.5 * sum(x * x for x in away)
 
 
-def fit(cases: Cases, use: Mask) -> Overhead:
+def fit(cases: MeasuredPeaks, use: Mask) -> Overhead:
     """The most probable overhead of the rows in use, ASSUMED where there are none: a compass search."""
     if not use.any():
         return ASSUMED
@@ -142,7 +142,7 @@ def fit(cases: Cases, use: Mask) -> Overhead:
     return at
 
 
-def deviations(cases: Cases, use: Mask, at: Overhead) -> Overhead:
+def deviations(cases: MeasuredPeaks, use: Mask, at: Overhead) -> Overhead:
     """Standard deviations of a fit: how fast the loss rises beside it."""
     found = []
     for axis, (step, widest) in enumerate(zip(STEPS, SIGMA, strict=True)):
@@ -152,7 +152,7 @@ def deviations(cases: Cases, use: Mask, at: Overhead) -> Overhead:
     return Overhead(*found)
 
 
-def runs_behind(cases: Cases, stack: str, use: Mask) -> Mask:
+def runs_behind(cases: MeasuredPeaks, stack: str, use: Mask) -> Mask:
     """The rows that speak for a stack: its own, else those of its runtime, else none."""
     own: Mask = use & (cases.stack == stack)
     if own.any():
@@ -162,7 +162,7 @@ def runs_behind(cases: Cases, stack: str, use: Mask) -> Mask:
     return shared
 
 
-def overhead(cases: Cases, stack: str, use: Mask) -> Overhead:
+def overhead(cases: MeasuredPeaks, stack: str, use: Mask) -> Overhead:
     """What a stack keeps by the rows in use.
 
     Its runtime's buffers are its own; how much an allocator caches depends on what else runs, so a stack
@@ -172,7 +172,7 @@ def overhead(cases: Cases, stack: str, use: Mask) -> Overhead:
     return found if (use & (cases.stack == stack)).any() else Overhead(found[0], ASSUMED[1])
 
 
-def predict(cases: Cases, use: Mask) -> FloatArray:
+def predict(cases: MeasuredPeaks, use: Mask) -> FloatArray:
     """Peaks of all rows under the fits of the rows in use, [N]."""
     peaks = np.zeros(len(cases.measured))
     for stack in sorted(set(cases.stack.tolist())):
@@ -181,7 +181,7 @@ def predict(cases: Cases, use: Mask) -> FloatArray:
     return peaks
 
 
-def left_out(cases: Cases, groups: NDArray[np.generic]) -> FloatArray:
+def left_out(cases: MeasuredPeaks, groups: NDArray[np.generic]) -> FloatArray:
     """Peaks of every row under fits without its group, [N]."""
     peaks = np.zeros(len(cases.measured))
     for group in np.unique(groups):
@@ -190,7 +190,7 @@ def left_out(cases: Cases, groups: NDArray[np.generic]) -> FloatArray:
     return peaks
 
 
-def splits(cases: Cases) -> dict[str, FloatArray]:
+def splits(cases: MeasuredPeaks) -> dict[str, FloatArray]:
     """Peaks as assumed, in-sample, and left out in two ways, by the name of the split."""
     return {
         "assumed": cases.peaks(ASSUMED),
@@ -200,7 +200,7 @@ def splits(cases: Cases) -> dict[str, FloatArray]:
     }
 
 
-def accuracy(cases: Cases, peaks: FloatArray, use: Mask | None = None) -> tuple[float, float]:
+def accuracy(cases: MeasuredPeaks, peaks: FloatArray, use: Mask | None = None) -> tuple[float, float]:
     """(median, 90th percentile) of relative errors, means over sources."""
     use = np.ones(len(peaks), bool) if use is None else use
     error = np.abs(peaks / cases.measured - 1)
@@ -211,14 +211,14 @@ def accuracy(cases: Cases, peaks: FloatArray, use: Mask | None = None) -> tuple[
     )
 
 
-def fitted_stacks(cases: Cases) -> list[str]:
+def fitted_stacks(cases: MeasuredPeaks) -> list[str]:
     """The stacks that get rows: with measured peaks, of their own or of their runtime."""
     everything = np.ones(len(cases.measured), bool)
     stacks = sorted({*cases.stack.tolist(), *RUNTIMES} - {GENERIC})
     return [stack for stack in stacks if runs_behind(cases, stack, everything).any()]
 
 
-def rows_text(cases: Cases) -> str:
+def rows_text(cases: MeasuredPeaks) -> str:
     """Efficiency rows of every stack that runs, its own or its runtime's, speak for: text of a CSV file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -239,7 +239,7 @@ def rows_text(cases: Cases) -> str:
     return text.getvalue()
 
 
-def report_text(cases: Cases) -> str:
+def report_text(cases: MeasuredPeaks) -> str:
     """Errors in percent by split, source and kind, and the worst rows, as lines of text."""
     found = splits(cases)
     groups = {"every source the same weight": np.ones(len(cases.measured), bool)}

@@ -35,7 +35,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class ShiftEstimate:
     """The most probable shift, and what is left of the doubt."""
 
     log_scale: float
@@ -45,7 +45,7 @@ class Estimate:
     offsets: FloatArray  # log(measured / shifted prediction) of every row, [N]
 
 
-def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float) -> Estimate:
+def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float) -> ShiftEstimate:
     """The shift under which log measured seconds `target` [N] are most probable.
 
     `host_load`: the host's time over the device's in the row where it is largest; a slower host can only be
@@ -70,7 +70,7 @@ def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float
     spread = math.sqrt(seen / (DEGREES + freedom))
     pull = np.minimum(_pull(left, spread), 1 / spread**2)
     curvature = float((pull * slopes[:, 0] ** 2).sum()) + 1 / doubt.common**2
-    return Estimate(float(at[0]), float(at[1]), 1 / math.sqrt(curvature), spread, left)
+    return ShiftEstimate(float(at[0]), float(at[1]), 1 / math.sqrt(curvature), spread, left)
 
 
 def _loss(error: FloatArray, spread: float, at: FloatArray, width: FloatArray) -> float:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.validation.calibration.novelty import novelty
-from tangram_sim.validation.calibration.surfaces import Mixtures, Parameters
+from tangram_sim.validation.calibration.surfaces import Mixtures, StackParameters
 from tangram_sim.validation.published.stacks import DEEPSPEED, GENERIC, LINEAGES, lineage
 
 Mask = NDArray[np.bool_]
@@ -27,24 +27,24 @@ Names = NDArray[np.str_]
 WIDTH = 0.1  # log errors well above this hardly pull
 ROWS = 10.0  # independent rows that a source is taken for, however many it has
 # 0.35 ms for the 14 launches of a block forward, about what eager PyTorch takes.
-ASSUMED = Parameters(dispatch_s=25e-6)
+ASSUMED = StackParameters(dispatch_s=25e-6)
 # Standard deviations of the logarithms of the parameters: of generic around the assumed, of lineages around
 # generic and of stacks around their lineage: less free where what was seen elsewhere is the better guess.
-LOOSE = Parameters(0.15, 0.2, 0.8, 0.2, 0.3)
-KIN = Parameters(0.025, 0.05, 0.8, 0.06, 0.09)
-TIGHT = Parameters(0.1, 0.2, 0.4, 0.25, 0.35)
+LOOSE = StackParameters(0.15, 0.2, 0.8, 0.2, 0.3)
+KIN = StackParameters(0.025, 0.05, 0.8, 0.06, 0.09)
+TIGHT = StackParameters(0.1, 0.2, 0.4, 0.25, 0.35)
 GENERATION = 0.15  # the same of a generation's factor under a stack
 NO_GENERATIONS = 1e-4  # of generic and lineages: what is left of their runs' generations is the stacks'
 STARTS = (5e-6, 20e-6, 60e-6)  # dispatch: host-bound and device-bound optima can both be local ones
-DISPATCH_AXIS = Parameters._fields.index("dispatch_s")
-LOWEST = Parameters(0.5, 0.3, 1e-6, 0.1, 0.1)
-HIGHEST = Parameters(2.5, 3.0, 200e-6, 4.0, 4.0)
+DISPATCH_AXIS = StackParameters._fields.index("dispatch_s")
+LOWEST = StackParameters(0.5, 0.3, 1e-6, 0.1, 0.1)
+HIGHEST = StackParameters(2.5, 3.0, 200e-6, 4.0, 4.0)
 STEP = 0.02  # of logarithms, for slopes
 MOST_STEPS = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Cases:
+class MeasuredRuns:
     """N measured runs: what they took, where they come from, and what would be predicted of them."""
 
     measured: FloatArray  # seconds
@@ -54,9 +54,9 @@ class Cases:
     fold: NDArray[np.int64]  # the same for equal configurations
     surface: Mixtures
 
-    def take(self, mask: Mask | NDArray[np.int64]) -> "Cases":
+    def take(self, mask: Mask | NDArray[np.int64]) -> "MeasuredRuns":
         """Some of them, by mask or by index."""
-        return Cases(
+        return MeasuredRuns(
             self.measured[mask],
             self.source[mask],
             self.stack[mask],
@@ -70,31 +70,31 @@ class Cases:
 class Fit:
     """Parameters of one stack, factors on its time scale by GPU generation, and their standard errors."""
 
-    parameters: Parameters
+    parameters: StackParameters
     generations: Mapping[str, float] = field(default_factory=dict)  # of others: 1
-    sigma: Parameters = LOOSE  # standard deviations of logarithms
+    sigma: StackParameters = LOOSE  # standard deviations of logarithms
     scale_sigma: Mapping[str, float] = field(default_factory=dict)  # of time scale x factor, by generation
     rows: Mapping[str, int] = field(default_factory=dict)  # runs it was fitted to, by generation
 
-    def seconds(self, cases: Cases) -> FloatArray:
+    def seconds(self, cases: MeasuredRuns) -> FloatArray:
         """Steps of all runs, [N]."""
         return cases.surface.seconds(self.parameters, self._factors(cases))
 
-    def _factors(self, cases: Cases) -> FloatArray:
+    def _factors(self, cases: MeasuredRuns) -> FloatArray:
         return np.array([self.generations.get(one, 1.0) for one in cases.generation.tolist()])
 
     def moved(self, log_scale: float, log_host: float) -> "Fit":
         """The same with all that the stack touches longer by one logarithm, and its host by one more."""
         scale, attention, dispatch, tensor, data = self.parameters
         factor, host = math.exp(log_scale), math.exp(log_scale + log_host)
-        moved = Parameters(scale * factor, attention, dispatch * host, tensor * factor, data * factor)
+        moved = StackParameters(scale * factor, attention, dispatch * host, tensor * factor, data * factor)
         return replace(self, parameters=moved)
 
     def error_of(self, generation: str) -> float:
         """Standard deviation of the logarithm of the time scale on GPUs of a generation."""
         return self.scale_sigma.get(generation, math.hypot(self.sigma.time_scale, GENERATION))
 
-    def doubt(self, cases: Cases) -> FloatArray:
+    def doubt(self, cases: MeasuredRuns) -> FloatArray:
         """Log standard deviation of each step that the errors of these parameters make, [N]."""
         slopes = slopes_of(cases.surface, self.parameters, self._factors(cases))
         scale = np.array([self.error_of(one) for one in cases.generation.tolist()])
@@ -104,22 +104,22 @@ class Fit:
         return total
 
 
-def slopes_of(surface: Mixtures, at: Parameters, factors: FloatArray) -> FloatArray:
+def slopes_of(surface: Mixtures, at: StackParameters, factors: FloatArray) -> FloatArray:
     """Slopes of log seconds by the logarithm of each of the five parameters, [N, 5]."""
     logs = np.log(surface.seconds(at, factors))
     found = np.zeros((len(logs), len(at)))
     for axis, value in enumerate(at):
-        aside = Parameters(*(x if n != axis else value * math.exp(STEP) for n, x in enumerate(at)))
+        aside = StackParameters(*(x if n != axis else value * math.exp(STEP) for n, x in enumerate(at)))
         found[:, axis] = (np.log(surface.seconds(aside, factors)) - logs) / STEP
     return found
 
 
 def fit(
-    cases: Cases,
+    cases: MeasuredRuns,
     prior: Fit,
-    sigma: Parameters = LOOSE,
+    sigma: StackParameters = LOOSE,
     generation: float = GENERATION,
-    starts: Sequence[Parameters] = (),
+    starts: Sequence[StackParameters] = (),
 ) -> Fit:
     """The most probable parameters of one stack; the prior itself where there are no runs.
 
@@ -139,7 +139,7 @@ def fit(
 class _Problem:
     """Minus the log probability of five logarithms and one more per generation, and its minimum."""
 
-    cases: Cases
+    cases: MeasuredRuns
     prior: Fit
     target: FloatArray  # log of measured seconds
     weights: FloatArray
@@ -149,7 +149,7 @@ class _Problem:
     width: FloatArray
 
     @classmethod
-    def of(cls, cases: Cases, prior: Fit, sigma: Parameters, generation: float) -> "_Problem":
+    def of(cls, cases: MeasuredRuns, prior: Fit, sigma: StackParameters, generation: float) -> "_Problem":
         _, at, counts = np.unique(cases.source, return_inverse=True, return_counts=True)
         kinds, place = np.unique(cases.generation, return_inverse=True)
         names = tuple(kinds.tolist())
@@ -166,7 +166,7 @@ class _Problem:
 
     def logs(self, at: FloatArray) -> FloatArray:
         """Log seconds of every run, [N]."""
-        five = Parameters(*np.exp(at[: len(LOWEST)]))
+        five = StackParameters(*np.exp(at[: len(LOWEST)]))
         answer: FloatArray = np.log(self.cases.surface.seconds(five, np.exp(at[len(LOWEST) :])[self.place]))
         return answer
 
@@ -179,7 +179,7 @@ class _Problem:
         """Slopes of the logs by every logarithm, [N, 5 + kinds]; a run answers to one generation only."""
         five, factors = len(LOWEST), np.exp(at[len(LOWEST) :])[self.place]
         found = np.zeros((len(logs), len(at)))
-        found[:, :five] = slopes_of(self.cases.surface, Parameters(*np.exp(at[:five])), factors)
+        found[:, :five] = slopes_of(self.cases.surface, StackParameters(*np.exp(at[:five])), factors)
         aside = at.copy()
         aside[five:] += STEP
         found[np.arange(len(logs)), five + self.place] = (self.logs(aside) - logs) / STEP
@@ -230,22 +230,22 @@ class _Problem:
         factors = dict(zip(self.kinds, np.exp(at[five:]).tolist(), strict=True))
         counts = np.bincount(self.place, minlength=len(self.kinds)).tolist()
         return Fit(
-            Parameters(*np.exp(at[:five]).tolist()),
+            StackParameters(*np.exp(at[:five]).tolist()),
             factors,
-            Parameters(*np.sqrt(np.diag(spread)[:five]).tolist()),
+            StackParameters(*np.sqrt(np.diag(spread)[:five]).tolist()),
             scale_sigma,
             dict(zip(self.kinds, counts, strict=True)),
         )
 
 
-def fit_stacks(cases: Cases, use: Mask, near: Mapping[str, Fit] | None = None) -> dict[str, Fit]:
+def fit_stacks(cases: MeasuredRuns, use: Mask, near: Mapping[str, Fit] | None = None) -> dict[str, Fit]:
     """Fits of `generic`, of each lineage that has runs in use, and of each stack of theirs or with runs.
 
     Lineages are found under "lineage NAME". Host time per kernel is seen in few sources, all on DeepSpeed's
     engine: other lineages do not inherit it. `near`: fits of nearly the same runs, to start from.
     """
 
-    def one(name: str, mask: Mask, prior: Fit, sigma: Parameters, generation: float) -> Fit:
+    def one(name: str, mask: Mask, prior: Fit, sigma: StackParameters, generation: float) -> Fit:
         starts = [near[name].parameters] if near and name in near else []
         return fit(cases.take(mask), prior, sigma, generation, starts)
 
@@ -267,8 +267,8 @@ def fit_stacks(cases: Cases, use: Mask, near: Mapping[str, Fit] | None = None) -
     return found
 
 
-def _wider(one: Parameters, other: Parameters) -> Parameters:
-    return Parameters(*(math.hypot(a, b) for a, b in zip(one, other, strict=True)))
+def _wider(one: StackParameters, other: StackParameters) -> StackParameters:
+    return StackParameters(*(math.hypot(a, b) for a, b in zip(one, other, strict=True)))
 
 
 def _named(name: str) -> str:
@@ -285,7 +285,9 @@ class LeftOut:
     fits: Mapping[str, Mapping[str, Fit]]  # by the group left out
 
 
-def left_out(cases: Cases, groups: NDArray[np.generic], near: Mapping[str, Fit] | None = None) -> LeftOut:
+def left_out(
+    cases: MeasuredRuns, groups: NDArray[np.generic], near: Mapping[str, Fit] | None = None
+) -> LeftOut:
     """Every group left out in turn; a lone group is not: it is what everything is fitted to."""
     n = len(cases.measured)
     seconds, classes, doubt = np.zeros(n), np.zeros(n, np.int64), np.zeros(n)

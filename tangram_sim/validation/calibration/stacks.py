@@ -23,12 +23,12 @@ from tangram_sim.hwdb.efficiency import INHERITED
 from tangram_sim.training.stacks import STACKS
 from tangram_sim.validation.calibration import fewrows, intervals, judge, kept, memory, stackfit
 from tangram_sim.validation.calibration.folds import FOLDS, configuration, setting
-from tangram_sim.validation.calibration.stackfit import Cases, Fit
+from tangram_sim.validation.calibration.stackfit import Fit, MeasuredRuns
 from tangram_sim.validation.calibration.surfaces import (
     HEADER,
     KEYS,
     Mixtures,
-    Parameters,
+    StackParameters,
     mixtures,
     with_stacks,
 )
@@ -40,7 +40,7 @@ SOURCE = "fit to published runs, tangram_sim.validation.calibration.stacks"
 FITTED = "2026-11-22"  # the day of the fit; rows must not depend on the day they are written again
 MOST_ROWS = 48  # of one source that are used
 # Of a stack like many; its errors are left out, those of the fit count.
-TYPICAL = Parameters(1.2, 1.3, 25e-6, 0.9, 1.5)
+TYPICAL = StackParameters(1.2, 1.3, 25e-6, 0.9, 1.5)
 MOVED = ("scale", "attention", "us/kernel", "tp", "dp")
 MARKER = "<!-- written by tangram_sim.validation.calibration.stacks: do not edit below -->"
 
@@ -72,10 +72,10 @@ def played(runs: Sequence[Run], overlays: Sequence[Path]) -> tuple[list[Predicti
     return found, mixtures(found, overlays)
 
 
-def cases(predictions: Sequence[Prediction], answers: Mixtures) -> Cases:
+def cases(predictions: Sequence[Prediction], answers: Mixtures) -> MeasuredRuns:
     """The runs of some predictions, ready to be fitted to."""
     runs = [one.run for one in predictions]
-    return Cases(
+    return MeasuredRuns(
         measured=np.array([run.measured.step_s for run in runs]),
         source=np.array([run.source_id for run in runs]),
         stack=np.array([run.job.stack for run in runs]),
@@ -85,7 +85,7 @@ def cases(predictions: Sequence[Prediction], answers: Mixtures) -> Cases:
     )
 
 
-def rows_text(cases: Cases, fits: Mapping[str, Fit]) -> str:
+def rows_text(cases: MeasuredRuns, fits: Mapping[str, Fit]) -> str:
     """Efficiency rows of every stack, as the text of a CSV file.
 
     A stack has its five parameters for any GPU, and its time scale once more for each generation of GPUs
@@ -112,7 +112,7 @@ def rows_text(cases: Cases, fits: Mapping[str, Fit]) -> str:
     return text.getvalue()
 
 
-def parameters_table(cases: Cases, fits: Mapping[str, Fit]) -> str:
+def parameters_table(cases: MeasuredRuns, fits: Mapping[str, Fit]) -> str:
     """Every stack's parameters, its rows and how far it moved from what its lineage says, as Markdown."""
     rows = []
     for stack in (GENERIC, *sorted(name for name in fits if name in STACKS and name != GENERIC)):
@@ -144,10 +144,10 @@ def parameters_table(cases: Cases, fits: Mapping[str, Fit]) -> str:
 
 def errors_left_out(
     predictions: Sequence[Prediction],
-    found: Cases,
+    found: MeasuredRuns,
     known: judge.Facts,
-    splits: Sequence[judge.Split],
-    peaks: memory.Cases | None,
+    splits: Sequence[judge.LeftOutPredictions],
+    peaks: memory.MeasuredPeaks | None,
 ) -> tuple[intervals.Errors, NDArray[np.bool_]]:
     """Errors of runs left out with their source, their stack and their GPU generation; which are the first.
 
@@ -192,7 +192,12 @@ def peaks_text(errors: intervals.Errors) -> str:
     return judge.markdown(head, rows)
 
 
-def tables(found: Cases, known: judge.Facts, splits: Sequence[judge.Split], errors: intervals.Errors) -> str:
+def tables(
+    found: MeasuredRuns,
+    known: judge.Facts,
+    splits: Sequence[judge.LeftOutPredictions],
+    errors: intervals.Errors,
+) -> str:
     """All tables of the judge, as Markdown."""
     left = next(one for one in splits if one.name == judge.LEFT_OUT)
     spread = intervals.spreads(errors)[: len(left.ours)]

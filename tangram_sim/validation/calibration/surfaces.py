@@ -35,7 +35,7 @@ KNOTS = (
 FLAT = 1e-3  # of a step: less than this between the slowest host and a fast one is nothing
 
 
-class Parameters(NamedTuple):
+class StackParameters(NamedTuple):
     """What distinguishes one software stack from another: only these are fitted."""
 
     time_scale: float = 1.0  # factor on kernel times
@@ -54,7 +54,7 @@ KEYS = (
 )  # (kernel, parameter) of the efficiency row of each field of Parameters
 
 
-def with_stacks(overlays: Sequence[Path], stacks: Iterable[str], parameters: Parameters) -> Hwdb:
+def with_stacks(overlays: Sequence[Path], stacks: Iterable[str], parameters: StackParameters) -> Hwdb:
     """The database with `overlays` and rows of some stacks on top, in memory once it returns."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -91,7 +91,7 @@ class Surface:
             self.base[rows], self.attention[rows], self.tensor[rows], self.data[rows], self.other[rows]
         )
 
-    def seconds(self, at: Parameters, more: FloatArray | float = 1.0) -> FloatArray:
+    def seconds(self, at: StackParameters, more: FloatArray | float = 1.0) -> FloatArray:
         """Steps of all runs, seconds [N]; beyond the table's ends the last slope goes on.
 
         `more`: a factor on the time scale of each run, [N] or one for all.
@@ -154,7 +154,7 @@ class Mixtures:
             self.weight[kept.astype(np.int64)],
         )
 
-    def seconds(self, at: Parameters, more: FloatArray | float = 1.0) -> FloatArray:
+    def seconds(self, at: StackParameters, more: FloatArray | float = 1.0) -> FloatArray:
         """Steps of all runs, seconds [N]; `more` as of Surface, by run."""
         runs = int(self.owner[-1]) + 1 if len(self.owner) else 0
         factors = np.broadcast_to(np.asarray(more, np.float64), (runs,))[self.owner]
@@ -188,7 +188,7 @@ def surface(
     def fill(
         column: FloatArray,
         of: Iterable[int],
-        at: Parameters,
+        at: StackParameters,
         minus: FloatArray | float,
         slower: float = 1.0,
     ) -> None:
@@ -201,20 +201,25 @@ def surface(
 
     first, last = KNOTS[0], len(DISPATCH) - 1
     for d in (first, last):
-        fill(base[:, d], everyone, Parameters(dispatch_s=float(DISPATCH[d])), 0.0)
+        fill(base[:, d], everyone, StackParameters(dispatch_s=float(DISPATCH[d])), 0.0)
     # Where the slowest host changes nothing, none does, and the device's answers hold at every host time.
     hosted = np.abs(base[:, last] / base[:, first] - 1) > FLAT
     for d in range(len(DISPATCH)):
         if d not in (first, last):
             base[:, d] = base[:, first]
-            fill(base[:, d], np.flatnonzero(hosted).tolist(), Parameters(dispatch_s=float(DISPATCH[d])), 0.0)
+            fill(
+                base[:, d],
+                np.flatnonzero(hosted).tolist(),
+                StackParameters(dispatch_s=float(DISPATCH[d])),
+                0.0,
+            )
     for k, d in enumerate(KNOTS):
         for e, exposed in enumerate(EXPOSED):
             if exposed == 1.0:
                 continue
             for table in (attention, tensor, data, other):
                 table[:, k, e] = table[:, 0, e]
-            at = Parameters(dispatch_s=float(DISPATCH[d]))
+            at = StackParameters(dispatch_s=float(DISPATCH[d]))
             own = set(np.flatnonzero(hosted).tolist() if k else everyone)
             fill(tensor[:, k, e], own & set(split), at._replace(tensor_exposed=float(exposed)), base[:, d])
             fill(data[:, k, e], own & set(copied), at._replace(data_exposed=float(exposed)), base[:, d])
@@ -223,6 +228,6 @@ def surface(
             fill(attention[:, k, e], everyone, at._replace(attention_scale=float(exposed)), base[:, d])
             # All that parameters scale `slower` times as long, and the step that many times shorter.
             slower = 1 / float(exposed)
-            everything = Parameters(slower, 1.0, at.dispatch_s * slower, slower, slower)
+            everything = StackParameters(slower, 1.0, at.dispatch_s * slower, slower, slower)
             fill(other[:, k, e], crossed, everything, base[:, d], slower)
     return Surface(base, attention, tensor, data, other)

@@ -43,7 +43,7 @@ class UnknownFabricError(TangramError):
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class MeasuredFabric:
     """The links of a point; rates in bytes/s, one direction."""
 
     gpu: str  # row of gpus.csv, or "*"
@@ -54,7 +54,7 @@ class Fabric:
     notes: tuple[str, ...] = ()
 
 
-def fabric_of(gpu: str, intra: str, inter: str, nodes: int, per_node: int, hwdb: Hwdb) -> Fabric:
+def fabric_of(gpu: str, intra: str, inter: str, nodes: int, per_node: int, hwdb: Hwdb) -> MeasuredFabric:
     """The fabric that the cells `gpu`, `intra_link` and `inter_link` of a point describe.
 
     Raises UnknownFabricError where no rate follows from them.
@@ -69,7 +69,7 @@ def fabric_of(gpu: str, intra: str, inter: str, nodes: int, per_node: int, hwdb:
         nic, rate, heard = _inter(inter, intra, link, per_node, hwdb)
         notes += heard
     architectures = hwdb.architectures(hwdb.gpu(name)) if name != "*" else frozenset({"unknown"})
-    return Fabric(name, architectures, link, nic, rate, notes)
+    return MeasuredFabric(name, architectures, link, nic, rate, notes)
 
 
 def _gpu_name(given: str, hwdb: Hwdb) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tangram_sim.clusters import Link
-from tangram_sim.cost.collectives.curves import Network, Path
+from tangram_sim.cost.collectives.curves import GroupNetwork, Path
 from tangram_sim.cost.collectives.groups import SWITCH_RANKS, Group, mesh_share
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb.collectives import CollectiveParameters
@@ -29,14 +29,14 @@ LONG_BYTES = 16 * MIB  # from here on a rate can be seen
 # well its parameters are known then.
 _MOST_OF_THEM, _NEAR, _MOST_STEPS, _BOUND_SIGMA = 90.0, 1.01, 40, 0.3
 _STEP = 1e-4  # of finite differences, in the logarithm
-_NOWHERE = Network(0.0, 0.0, 1.0)
+_NOWHERE = GroupNetwork(0.0, 0.0, 1.0)
 _NEVER = Path(1e6, 0.0, 0.0, 1.0, 0.0)  # of a ring that loses against anything
 RING_OPS = ("all_gather", "reduce_scatter", "all_reduce")
 PAIR_OPS = ("all_to_all", "send_receive")
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class PatternFit:
     """Parameters of one pattern, their error in log(predicted / measured), the points behind them."""
 
     values: Values
@@ -85,7 +85,7 @@ def path(values: Values, link: Link, ranks: int) -> Path:
     )
 
 
-def fit_ring(points: Sequence[Point], prior: Values) -> Fitted:
+def fit_ring(points: Sequence[Point], prior: Values) -> PatternFit:
     """Ring parameters from all-gather, reduce-scatter and all-reduce within one domain.
 
     All-reduces that a switch may have added up must not be among them.
@@ -97,12 +97,12 @@ def fit_ring(points: Sequence[Point], prior: Values) -> Fitted:
     return _fit(points, prior, group)
 
 
-def fit_pairwise(points: Sequence[Point], prior: Values) -> Fitted:
+def fit_pairwise(points: Sequence[Point], prior: Values) -> PatternFit:
     """Pairwise parameters from all-to-alls and transfers within one domain."""
     return fit_ring(points, prior)
 
 
-def slowed_ring(points: Sequence[Point], ring: Values) -> Fitted | None:
+def slowed_ring(points: Sequence[Point], ring: Values) -> PatternFit | None:
     """A known ring, slowed until it no longer beats what was measured; None where it does not.
 
     All-reduces over many ranks are added up in the switch where that is faster, so they are a bound: the
@@ -133,10 +133,12 @@ def slowed_ring(points: Sequence[Point], ring: Values) -> Fitted | None:
     if values == dict(ring):
         return None
     error = _error(measured / short(), measured)
-    return Fitted(values, {name: value * _BOUND_SIGMA for name, value in values.items()}, error, len(points))
+    return PatternFit(
+        values, {name: value * _BOUND_SIGMA for name, value in values.items()}, error, len(points)
+    )
 
 
-def fit_in_switch(points: Sequence[Point], prior: Values, ring: Values | None) -> Fitted:
+def fit_in_switch(points: Sequence[Point], prior: Values, ring: Values | None) -> PatternFit:
     """In-switch parameters from all-reduces that may choose between the switch and a known ring.
 
     Without a ring all of them are the switch's: where a ring is as fast as the prior's switch, points that
@@ -157,7 +159,7 @@ def fit_network(
     prior: Values,
     inner: Callable[[Point], tuple[Values, Values | None]],
     rate_share: float | None = None,
-) -> Fitted:
+) -> PatternFit:
     """Network parameters from collectives over several domains; `inner` gives (ring, in-switch) inside one.
 
     With `rate_share` given it stays as it is: two nodes exchange through trees whose rate the inside may
@@ -176,13 +178,13 @@ def fit_network(
             ring=path(ring, curve.link, curve.per_domain),
             pairwise=path(ring, curve.link, curve.per_domain),
             switch=None if switch is None else path(switch, curve.link, curve.per_domain),
-            network=Network(values["hop_s"], values["fill_s"], np.array([crossing])),
+            network=GroupNetwork(values["hop_s"], values["fill_s"], np.array([crossing])),
             outside_bytes_per_s=crossing / curve.per_domain,
         )
 
     found = _fit(points, {name: value for name, value in prior.items() if name not in held}, group)
     sigma = {**found.sigma, **dict.fromkeys(held, HELD_SIGMA)}
-    return Fitted({**found.values, **held}, sigma, found.error, found.n)
+    return PatternFit({**found.values, **held}, sigma, found.error, found.n)
 
 
 def _error(predicted: Floats, measured: Floats) -> float:
@@ -201,7 +203,7 @@ def _inside(curve: _Curve, known: Path, switch: Path | None) -> Group:
     return Group(ranks, ranks, known, known, switch, _NOWHERE, 1.0)
 
 
-def _fit(points: Sequence[Point], prior: Values, group: Callable[[Values, _Curve], Group]) -> Fitted:
+def _fit(points: Sequence[Point], prior: Values, group: Callable[[Values, _Curve], Group]) -> PatternFit:
     measured = np.array([point.seconds for point in points])
     curves = _curves(points)
     names = list(prior)
@@ -231,7 +233,7 @@ def _fit(points: Sequence[Point], prior: Values, group: Callable[[Values, _Curve
     relative = slopes / predicted[:, None]
     information = relative.T @ (relative * weights[:, None])
     sigma = max(error, 0.01) * np.sqrt(np.diag(np.linalg.pinv(information)))
-    return Fitted(
+    return PatternFit(
         dict(zip(names, (float(value) for value in found), strict=True)),
         {name: float(value * min(size, 1.0)) for name, value, size in zip(names, found, sigma, strict=True)},
         max(error, 0.01),

@@ -6,7 +6,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.validation.collectives import rows
 from tangram_sim.validation.collectives.points import Point
-from tangram_sim.validation.collectives.predict import Prediction, predict
+from tangram_sim.validation.collectives.predict import CollectivePrediction, predict
 
 
 def gpu_kind(point: Point) -> str:
@@ -22,7 +22,7 @@ def rank_count(point: Point) -> str:
 AXES: dict[str, Callable[[Point], str]] = {"gpu": gpu_kind, "ranks": rank_count}
 
 
-def left_out(points: Sequence[Point], axis: str, hwdb: Hwdb) -> dict[str, list[Prediction]]:
+def left_out(points: Sequence[Point], axis: str, hwdb: Hwdb) -> dict[str, list[CollectivePrediction]]:
     """For each value along `axis`: its points within one node, predicted from fits to all others.
 
     What is left lacks a generation's row where only one kind has it: then the kind of link and the
@@ -33,7 +33,7 @@ def left_out(points: Sequence[Point], axis: str, hwdb: Hwdb) -> dict[str, list[P
         raise BadInputError(f"--left-out {axis} given; known: {', '.join(AXES)}")
     usable = [point for point in points if rows.clean(point)]
     inside = [point for point in usable if point.fabric.nic is None]
-    found, known = dict[str, list[Prediction]](), rows.Fits()
+    found, known = dict[str, list[CollectivePrediction]](), rows.Fits()
     for value in sorted({key(point) for point in inside}):
         kept = [point for point in inside if key(point) != value]
         table = rows.table_rows([*rows.fit_sets(kept, known), rows.ANY_NETWORK])

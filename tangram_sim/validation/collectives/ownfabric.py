@@ -11,7 +11,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.collectives import CollectiveParameters
 from tangram_sim.units import gbps_to_bytes_per_s
 from tangram_sim.validation.collectives import rows
-from tangram_sim.validation.collectives.fabrics import Fabric
+from tangram_sim.validation.collectives.fabrics import MeasuredFabric
 from tangram_sim.validation.collectives.fitting import (
     LONG_BYTES,
     PAIR_OPS,
@@ -33,7 +33,7 @@ FEWEST_SIZES = 4  # a curve of three parameters
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class FabricParts:
     """What the user says of the fabric; "" or 0.0: what the log or the database says."""
 
     gpu: str = ""
@@ -69,7 +69,7 @@ class Reached:
         return self.share > MOST_REACHED
 
 
-def points_of(log: Log, parts: Parts, source: str, hwdb: Hwdb) -> list[Point]:
+def points_of(log: Log, parts: FabricParts, source: str, hwdb: Hwdb) -> list[Point]:
     """The log's measurements on the fabric that log and user describe."""
     given = parts.gpu or log.gpu
     if not given and not parts.link:
@@ -88,7 +88,7 @@ def points_of(log: Log, parts: Parts, source: str, hwdb: Hwdb) -> list[Point]:
     if nic is not None and nic.kind != "network":
         raise BadInputError(f"--nic {parts.nic} given; that link is of kind {nic.kind}, a network is wanted")
     architectures = hwdb.architectures(hwdb.gpu(gpu)) if given else frozenset({"unknown"})
-    inside = Fabric(gpu, architectures, link, None, 0.0)
+    inside = MeasuredFabric(gpu, architectures, link, None, 0.0)
     across = replace(inside, nic=nic, node_bytes_per_s=gbps_to_bytes_per_s(parts.nic_gbps))
     return [
         Point(
@@ -168,7 +168,7 @@ def fit_own(points: Sequence[Point], hwdb: Hwdb, source: Path) -> list[rows.Set]
         # Two nodes exchange through trees: they do not say what a NIC delivers.
         held = prior["rate_share"] if all(one.nodes == 2 for one in across) else None
         fitted = fit_network(across, prior, lambda _: (ring, switch), held)
-        network = rows.Scope(nic.name if nic is not None else "*", "network")
+        network = rows.ParameterScope(nic.name if nic is not None else "*", "network")
         found.append(rows.named(network, "network", fitted, across))
     if not found:
         raise BadInputError(f"{source}: no operation that a row can be fitted to")
@@ -176,7 +176,7 @@ def fit_own(points: Sequence[Point], hwdb: Hwdb, source: Path) -> list[rows.Set]
 
 
 def _switched(
-    points: Sequence[Point], scope: rows.Scope, ring: Values, hwdb: Hwdb, bounded: bool
+    points: Sequence[Point], scope: rows.ParameterScope, ring: Values, hwdb: Hwdb, bounded: bool
 ) -> list[list[rows.Set]]:
     """Ways to read all-reduces that a switch may have added up: beside a ring as it is known, or all of them.
 

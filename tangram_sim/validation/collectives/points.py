@@ -9,7 +9,7 @@ from tangram_sim.datafiles import read_csv
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.units import KIB, MEGA
-from tangram_sim.validation.collectives.fabrics import Fabric, fabric_of
+from tangram_sim.validation.collectives.fabrics import MeasuredFabric, fabric_of
 
 COLUMNS = ("gpu", "intra_link", "inter_link", "nodes", "ranks", "op", "dtype", "size_bytes", "time_us")
 OPERATIONS: Mapping[str, str] = {
@@ -38,7 +38,7 @@ class Point:
     line: int  # of the file
     label: str  # the GPU as the row writes it
     where: str  # the network as the row writes it; "" within one node
-    fabric: Fabric
+    fabric: MeasuredFabric
     op: str
     ranks: int
     nodes: int
@@ -58,14 +58,14 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedRow:
     """A row that cannot be predicted, and why."""
 
     line: int
     reason: str
 
 
-def read_points(path: Path, hwdb: Hwdb) -> list[Point | Refusal]:
+def read_points(path: Path, hwdb: Hwdb) -> list[Point | RefusedRow]:
     """Every row of `path` as a point or a reason; none is dropped.
 
     Raises BadInputError for a file without the columns of measured points.
@@ -75,25 +75,25 @@ def read_points(path: Path, hwdb: Hwdb) -> list[Point | Refusal]:
     if not rows or missing:
         wanted = f"a CSV of measured collectives has the columns {', '.join(COLUMNS)}"
         raise BadInputError(f"{path}: {'no rows' if not rows else 'lacks ' + ', '.join(missing)}; {wanted}")
-    known: dict[tuple[str, ...], Fabric | str] = {}
+    known: dict[tuple[str, ...], MeasuredFabric | str] = {}
     return [_point(line, row, hwdb, known) for line, row in enumerate(rows, 2)]
 
 
 def _point(
-    line: int, row: Mapping[str, str], hwdb: Hwdb, known: dict[tuple[str, ...], Fabric | str]
-) -> Point | Refusal:
+    line: int, row: Mapping[str, str], hwdb: Hwdb, known: dict[tuple[str, ...], MeasuredFabric | str]
+) -> Point | RefusedRow:
     op = OPERATIONS.get(row["op"].lower().replace("_", "").replace("-", ""))
     if op is None:
-        return Refusal(
+        return RefusedRow(
             line, f"op {row['op']!r}: no model; known: {', '.join(sorted(set(OPERATIONS.values())))}"
         )
     try:
         nodes, ranks = _whole(row, "nodes"), _whole(row, "ranks")
         size, microseconds = _number(row, "size_bytes"), _number(row, "time_us", empty=0.0)
     except BadInputError as error:
-        return Refusal(line, str(error))
+        return RefusedRow(line, str(error))
     if ranks < 2 or ranks % nodes:
-        return Refusal(line, f"{ranks} ranks on {nodes} nodes: two or more, equally many on every node")
+        return RefusedRow(line, f"{ranks} ranks on {nodes} nodes: two or more, equally many on every node")
     key = (row["gpu"], row["intra_link"], row["inter_link"] if nodes > 1 else "", str(nodes), str(ranks))
     if key not in known:
         try:
@@ -102,7 +102,7 @@ def _point(
             known[key] = str(error)
     fabric = known[key]
     if isinstance(fabric, str):
-        return Refusal(line, fabric)
+        return RefusedRow(line, fabric)
     return Point(
         line=line,
         label=row["gpu"],
@@ -122,7 +122,7 @@ def _point(
     )
 
 
-def _apart(row: Mapping[str, str], fabric: Fabric, ranks: int, size: float) -> str:
+def _apart(row: Mapping[str, str], fabric: MeasuredFabric, ranks: int, size: float) -> str:
     said = f"{row['inter_link']} {row.get('note', '')}".lower()
     if "custom" in row.get("lib", "").lower():
         return "custom"

@@ -20,7 +20,7 @@ from tangram_sim.cost.collectives.groups import network_parameters
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.units import GIB, KIB
-from tangram_sim.validation.collectives.fabrics import Fabric
+from tangram_sim.validation.collectives.fabrics import MeasuredFabric
 from tangram_sim.validation.collectives.points import Point
 
 # Sizes that the rows of hwdb/collectives were fitted on.
@@ -39,7 +39,7 @@ FUNCTIONS: Mapping[str, Operation] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class CollectivePrediction:
     """A point with its predicted seconds and a 90 % interval."""
 
     point: Point
@@ -61,7 +61,7 @@ def busbw_factor(op: str, ranks: int) -> float:
     return (ranks - 1) / ranks if op in ("all_gather", "reduce_scatter", "all_to_all") else 1.0
 
 
-def group_of(fabric: Fabric, ranks: int, nodes: int, hwdb: Hwdb) -> Group:
+def group_of(fabric: MeasuredFabric, ranks: int, nodes: int, hwdb: Hwdb) -> Group:
     """The group of all `ranks` on `nodes` nodes of a fabric (K = 1); an NVL72 rack is one domain."""
     crossing, hop = 1.0, 0.0
     if fabric.nic is not None:
@@ -83,10 +83,10 @@ def group_of(fabric: Fabric, ranks: int, nodes: int, hwdb: Hwdb) -> Group:
     )
 
 
-def predict(points: Sequence[Point], hwdb: Hwdb) -> list[Prediction]:
+def predict(points: Sequence[Point], hwdb: Hwdb) -> list[CollectivePrediction]:
     """Predictions in the order of `points`."""
-    answers: dict[int, Prediction] = {}
-    curves: dict[tuple[Fabric, int, int, str], list[int]] = {}
+    answers: dict[int, CollectivePrediction] = {}
+    curves: dict[tuple[MeasuredFabric, int, int, str], list[int]] = {}
     for index, point in enumerate(points):
         curves.setdefault((point.fabric, point.ranks, point.nodes, point.op), []).append(index)
     for (fabric, ranks, nodes, op), members in curves.items():
@@ -98,11 +98,13 @@ def predict(points: Sequence[Point], hwdb: Hwdb) -> list[Prediction]:
             spread = math.exp(_WITHIN_90 * sigma * (WIDER if outside else 1.0))
             heard = (*notes, "size outside 1 KiB to 16 GiB: interval doubled") if outside else notes
             value = float(value)
-            answers[index] = Prediction(points[index], value, value / spread, value * spread, heard)
+            answers[index] = CollectivePrediction(points[index], value, value / spread, value * spread, heard)
     return [answers[index] for index in range(len(points))]
 
 
-def _doubt(fabric: Fabric, ranks: int, nodes: int, op: str, hwdb: Hwdb) -> tuple[float, tuple[str, ...]]:
+def _doubt(
+    fabric: MeasuredFabric, ranks: int, nodes: int, op: str, hwdb: Hwdb
+) -> tuple[float, tuple[str, ...]]:
     """(standard error of the logarithm, notes) of a curve."""
     pattern = "pairwise" if op in ("all_to_all", "send_receive") else "ring"
     notes = fabric.notes

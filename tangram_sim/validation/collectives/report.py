@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tangram_sim.units import GIGA, MEGA, MIB
-from tangram_sim.validation.collectives.points import APART, Point, Refusal
-from tangram_sim.validation.collectives.predict import Prediction, busbw_factor
+from tangram_sim.validation.collectives.points import APART, Point, RefusedRow
+from tangram_sim.validation.collectives.predict import CollectivePrediction, busbw_factor
 
 ASYMPTOTIC_BYTES = 256 * MIB  # the largest measured size at or above this stands for the asymptote
 COLUMNS = ("n", "median", "p90", "bias", "in interval")
@@ -19,9 +19,9 @@ HEADER = (
 )
 
 
-def document(results: Sequence[Prediction | Refusal]) -> dict[str, Any]:
+def document(results: Sequence[CollectivePrediction | RefusedRow]) -> dict[str, Any]:
     """All scores; errors are fractions of what was measured."""
-    predicted = [one for one in results if isinstance(one, Prediction)]
+    predicted = [one for one in results if isinstance(one, CollectivePrediction)]
     scored = [one for one in predicted if not one.point.apart and one.error is not None]
     crossing = [one for one in scored if one.point.fabric.nic is not None]
     apart = {
@@ -46,17 +46,17 @@ def document(results: Sequence[Prediction | Refusal]) -> dict[str, Any]:
         "without_measured_time": sum(one.error is None for one in predicted),
         "notes": [{"note": note, "rows": sum(note in one.notes for one in scored)} for note in notes],
         "unpredicted": [
-            {"row": one.line, "reason": one.reason} for one in results if isinstance(one, Refusal)
+            {"row": one.line, "reason": one.reason} for one in results if isinstance(one, RefusedRow)
         ],
     }
 
 
-def line_of(result: Prediction | Refusal) -> int:
+def line_of(result: CollectivePrediction | RefusedRow) -> int:
     """The line of the file a result answers."""
-    return result.line if isinstance(result, Refusal) else result.point.line
+    return result.line if isinstance(result, RefusedRow) else result.point.line
 
 
-def score(predictions: Iterable[Prediction]) -> dict[str, Any]:
+def score(predictions: Iterable[CollectivePrediction]) -> dict[str, Any]:
     """Figures of some predictions; None where nothing was measured."""
     known = [(one, one.error) for one in predictions if one.error is not None]
     errors = np.array([error for _, error in known])
@@ -72,13 +72,15 @@ def score(predictions: Iterable[Prediction]) -> dict[str, Any]:
     }
 
 
-def by(predictions: Iterable[Prediction], key: Callable[[Point], str]) -> dict[str, dict[str, Any]]:
+def by(predictions: Iterable[CollectivePrediction], key: Callable[[Point], str]) -> dict[str, dict[str, Any]]:
     """A score per value of `key`, in alphabetical order."""
     return {name: score(members) for name, members in _grouped(predictions, key).items()}
 
 
-def _grouped(predictions: Iterable[Prediction], key: Callable[[Point], str]) -> dict[str, list[Prediction]]:
-    groups: dict[str, list[Prediction]] = {}
+def _grouped(
+    predictions: Iterable[CollectivePrediction], key: Callable[[Point], str]
+) -> dict[str, list[CollectivePrediction]]:
+    groups: dict[str, list[CollectivePrediction]] = {}
     for one in predictions:
         groups.setdefault(key(one.point), []).append(one)
     return {name: groups[name] for name in sorted(groups)}
@@ -88,7 +90,7 @@ def _curve_name(point: Point) -> str:
     return f"{point.nodes}x{point.per_node} {point.label}, {point.where}, {point.op}"
 
 
-def asymptote(predictions: Sequence[Prediction]) -> dict[str, float | None]:
+def asymptote(predictions: Sequence[CollectivePrediction]) -> dict[str, float | None]:
     """Bus bandwidth at the largest measured size: measured, predicted, relative error; None below 256 MiB."""
     large = [one for one in predictions if one.point.size_bytes >= ASYMPTOTIC_BYTES]
     if not large:
@@ -149,13 +151,13 @@ def reasons(document_: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(str(len(lines)), str(lines[0]), reason) for reason, lines in ranked]
 
 
-def predictions_csv(results: Sequence[Prediction | Refusal]) -> str:
+def predictions_csv(results: Sequence[CollectivePrediction | RefusedRow]) -> str:
     """Every row of the input in its order: its prediction, or the reason why there is none in `notes`."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(HEADER)
     for one in results:
-        if isinstance(one, Refusal):
+        if isinstance(one, RefusedRow):
             blanks = [""] * (len(HEADER) - 2)
             writer.writerow([one.line, *blanks, f"not predicted: {one.reason}"])
             continue

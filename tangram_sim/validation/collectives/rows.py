@@ -12,7 +12,7 @@ from tangram_sim.hwdb import Row
 from tangram_sim.validation.collectives.fitting import (
     PAIR_OPS,
     RING_OPS,
-    Fitted,
+    PatternFit,
     Values,
     fit_in_switch,
     fit_network,
@@ -54,7 +54,7 @@ class Set:
     link: str
     gpu: str
     pattern: str
-    fitted: Fitted
+    fitted: PatternFit
     library: str
     version: str
     source: str
@@ -72,12 +72,18 @@ class Set:
 
 # Groups within one domain ask for a network and never use it.
 ANY_NETWORK = Set(
-    "kind:network", "*", "network", Fitted(NETWORK, dict.fromkeys(NETWORK, 0.0), 0.3, 0), "any", "", "assumed"
+    "kind:network",
+    "*",
+    "network",
+    PatternFit(NETWORK, dict.fromkeys(NETWORK, 0.0), 0.3, 0),
+    "any",
+    "",
+    "assumed",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ParameterScope:
     """What a parameter set is for: a class of links, and one GPU kind where boxes differ more than links."""
 
     link: str
@@ -85,11 +91,11 @@ class Scope:
     gpu: str = "*"
 
 
-def scope_of(point: Point) -> Scope:
+def scope_of(point: Point) -> ParameterScope:
     """NVLink sets are one per generation, whatever the GPU; PCIe sets one per GPU kind that was measured."""
     link = point.fabric.intra
     gpu = point.fabric.gpu if link.kind == "pcie" and link.name != "PCIe-SHM" else "*"
-    return Scope(link.name, link.kind, gpu)
+    return ParameterScope(link.name, link.kind, gpu)
 
 
 def usable_for_ring(point: Point) -> bool:
@@ -105,7 +111,7 @@ def clean(point: Point) -> bool:
     )
 
 
-Fits: TypeAlias = dict[tuple[Scope, tuple[int, ...]], list[Set]]
+Fits: TypeAlias = dict[tuple[ParameterScope, tuple[int, ...]], list[Set]]
 
 
 def fit_sets(points: Sequence[Point], known: Fits | None = None) -> list[Set]:
@@ -116,7 +122,7 @@ def fit_sets(points: Sequence[Point], known: Fits | None = None) -> list[Set]:
     known = {} if known is None else known
     points = [point for point in points if clean(point)]
     inside = [point for point in points if point.fabric.nic is None]
-    scopes: dict[Scope, list[Point]] = {}
+    scopes: dict[ParameterScope, list[Point]] = {}
     for point in inside:
         scopes.setdefault(scope_of(point), []).append(point)
     sets: list[Set] = []
@@ -130,7 +136,7 @@ def fit_sets(points: Sequence[Point], known: Fits | None = None) -> list[Set]:
     return sets
 
 
-def _inner_sets(scope: Scope, points: Sequence[Point]) -> list[Set]:
+def _inner_sets(scope: ParameterScope, points: Sequence[Point]) -> list[Set]:
     pcie = scope.kind == "pcie"
     found = []
     ring_points = [point for point in points if usable_for_ring(point)]
@@ -150,7 +156,9 @@ def _inner_sets(scope: Scope, points: Sequence[Point]) -> list[Set]:
     return found
 
 
-def named(scope: Scope, pattern: str, fitted: Fitted, points: Sequence[Point], note: str = "") -> Set:
+def named(
+    scope: ParameterScope, pattern: str, fitted: PatternFit, points: Sequence[Point], note: str = ""
+) -> Set:
     """The set that `fitted` makes for `scope`, with what its points say of their origin."""
     kinds = sorted({point.label for point in points})
     said = f"{', '.join(kinds[:3])}{' and others' if len(kinds) > 3 else ''}"
@@ -217,7 +225,7 @@ def _mean(link: str, pattern: str, members: Sequence[Set]) -> Set:
     # Parameters that differ between generations move whole curves: the spread of latencies and rates.
     apart = max(sigma[name] / values[name] for name in ("base_s", "rate_share"))
     error = math.hypot(max(one.fitted.error for one in members), apart)
-    fitted = Fitted(values, sigma, error, sum(one.fitted.n for one in members))
+    fitted = PatternFit(values, sigma, error, sum(one.fitted.n for one in members))
     names_of = ", ".join(f"{one.link}{'' if one.gpu == '*' else ' ' + one.gpu}" for one in members)
     return Set(
         link,
@@ -258,7 +266,9 @@ def _network_sets(points: Sequence[Point], sets: Sequence[Set]) -> list[Set]:
         base = dict(fitted.values)
         everywhere = replace(fitted, error=max(fitted.error, 0.25))
         found.append(
-            named(Scope("kind:network", "network"), "network", everywhere, rdma, "InfiniBand and RoCE")
+            named(
+                ParameterScope("kind:network", "network"), "network", everywhere, rdma, "InfiniBand and RoCE"
+            )
         )
         for prefix in ("IB-", "RoCE-"):
             for name in (
@@ -266,7 +276,7 @@ def _network_sets(points: Sequence[Point], sets: Sequence[Set]) -> list[Set]:
             ):
                 if name in families:
                     found.append(
-                        named(Scope(name, "network"), "network", fitted, rdma, "InfiniBand and RoCE")
+                        named(ParameterScope(name, "network"), "network", fitted, rdma, "InfiniBand and RoCE")
                     )
     if efa:
         starting = {**base, "hop_s": 40e-6}
@@ -276,7 +286,7 @@ def _network_sets(points: Sequence[Point], sets: Sequence[Set]) -> list[Set]:
             if len(own) >= _FEWEST:
                 found.append(
                     named(
-                        Scope(name, "network"),
+                        ParameterScope(name, "network"),
                         "network",
                         fit_network(own, fitted.values, inner, RDMA_SHARE),
                         own,
@@ -284,16 +294,20 @@ def _network_sets(points: Sequence[Point], sets: Sequence[Set]) -> list[Set]:
                 )
             else:
                 wider = replace(fitted, error=max(fitted.error, 0.4))
-                found.append(named(Scope(name, "network"), "network", wider, efa, "all generations of EFA"))
+                found.append(
+                    named(ParameterScope(name, "network"), "network", wider, efa, "all generations of EFA")
+                )
     for name in OWN_STACKS:
         own = families.get(name, [])
         if len(own) >= _FEWEST:
             starting = {**base, "hop_s": 30e-6, "rate_share": 0.6}
-            found.append(named(Scope(name, "network"), "network", fit_network(own, starting, inner), own))
+            found.append(
+                named(ParameterScope(name, "network"), "network", fit_network(own, starting, inner), own)
+            )
     return found
 
 
-def _find(sets: Sequence[Set], pattern: str, scope: Scope) -> Values | None:
+def _find(sets: Sequence[Set], pattern: str, scope: ParameterScope) -> Values | None:
     generation = scope.link.partition("-")[0]
     for link in (scope.link, generation, f"kind:{scope.kind}", "*"):
         for gpu in dict.fromkeys((scope.gpu, "*")):

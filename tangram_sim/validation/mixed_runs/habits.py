@@ -18,7 +18,7 @@ import numpy as np
 from tangram_sim.cost.collectives import all_reduce_s, transfer_s
 from tangram_sim.layers.atoms import Head
 from tangram_sim.training.schedules import StageTimes
-from tangram_sim.training.stage.runs import Run
+from tangram_sim.training.stage.runs import LayerRun
 from tangram_sim.training.stage.sharing import atoms_held, holders_by_atom
 from tangram_sim.training.stage.state import parameters_per_rank
 from tangram_sim.training.step.boundary import boundary_s, flows
@@ -105,7 +105,7 @@ def _zero_stages(step: LoweredStep) -> set[int]:
     return {one.layout.zero_stage for part in parts for one in part.layouts}
 
 
-def _run_reduction_s(run: Run, embedding: bool) -> float:
+def _run_reduction_s(run: LayerRun, embedding: bool) -> float:
     """Seconds to reduce the gradients of a run of atoms: flattened into buckets where they are all-reduced.
 
     A tied matrix is one parameter of a stage that has the `embedding` as well as the head.

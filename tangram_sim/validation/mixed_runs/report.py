@@ -15,7 +15,7 @@ COLUMNS = ("n", "median", "bias", "tau", "regret", "source's median", "source's 
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class MixedRunFigures:
     """Figures of some runs; None where nothing can be said. Errors are fractions of what was measured."""
 
     n: int  # runs with a measured step
@@ -47,7 +47,7 @@ def regret(predicted: Sequence[float], measured: Sequence[float]) -> float | Non
     return measured[predicted.index(min(predicted))] / min(measured) - 1
 
 
-def figures(results: Sequence[MixedPrediction]) -> Figures:
+def figures(results: Sequence[MixedPrediction]) -> MixedRunFigures:
     """Errors over all runs; ranks inside each workload (of one cluster, for regret), then averaged.
 
     A workload weighs as much in tau as it has pairs of runs; clusters weigh alike in regret.
@@ -61,7 +61,7 @@ def figures(results: Sequence[MixedPrediction]) -> Figures:
     def theirs(one: MixedPrediction) -> float:
         return one.run.source_s
 
-    return Figures(
+    return MixedRunFigures(
         n=len(scored),
         median_ape=_median([abs(one.error or 0.0) for one in scored]),
         kendall_tau=_tau(scored, ours),

@@ -26,7 +26,7 @@ _TP = re.compile(r"\btp\s*[=:]?\s*(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class StageReplica:
     """One data-parallel replica of a stage: its GPU kind ("" = whatever sits there) and tensor degree."""
 
     gpu: str
@@ -80,7 +80,7 @@ def _boundaries(text: str, pp: int) -> list[int]:
 
 def replicas_of(
     text: str, kinds: Sequence[str], pp: int, dp: int, tp: int, hwdb: Hwdb
-) -> list[list[Replica]]:
+) -> list[list[StageReplica]]:
     """Replicas of every stage, [pp][dp]. Raises CellError where the text cannot be read as such.
 
     Understood: a default order of ranks (or blank); JSON [stage][replica] of GPU names, of {"gpu", "tp"} or
@@ -88,7 +88,7 @@ def replicas_of(
     ("2x RTX-3090 + Titan-RTX", "RTX-2080 x 2") and, where it differs, "tp 2".
     """
     if not text or (_DEFAULT_ORDER.search(text) and not _STAGE.search(text) and not text.startswith("[")):
-        return [[Replica("", tp)] * dp for _ in range(pp)]
+        return [[StageReplica("", tp)] * dp for _ in range(pp)]
     stages = _from_json(text, tp) if text.lstrip().startswith("[") else _from_words(text, kinds, tp)
     if len(stages) == 1 and pp > 1:
         stages = stages * pp
@@ -105,7 +105,7 @@ def replicas_of(
         for replica in spread:
             if _canonical(replica.gpu, hwdb) not in known:
                 raise CellError(f"stage_placement names {replica.gpu!r}; the cluster has {', '.join(kinds)}")
-        found.append([Replica(_canonical(replica.gpu, hwdb), replica.tp) for replica in spread])
+        found.append([StageReplica(_canonical(replica.gpu, hwdb), replica.tp) for replica in spread])
     return found
 
 
@@ -116,7 +116,7 @@ def _canonical(name: str, hwdb: Hwdb) -> str:
         return name
 
 
-def _from_json(text: str, tp: int) -> list[list[Replica]]:
+def _from_json(text: str, tp: int) -> list[list[StageReplica]]:
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -126,9 +126,9 @@ def _from_json(text: str, tp: int) -> list[list[Replica]]:
     ]
 
 
-def _replica(entry: Any, tp: int) -> Replica:
+def _replica(entry: Any, tp: int) -> StageReplica:
     if isinstance(entry, str):
-        return Replica(entry, tp)
+        return StageReplica(entry, tp)
     if isinstance(entry, dict):
         gpu = entry.get("gpu", entry.get("gpu_type"))
         degree = entry.get("tp", tp)
@@ -138,10 +138,10 @@ def _replica(entry: Any, tp: int) -> Replica:
         gpu = degree = None
     if not isinstance(gpu, str) or not isinstance(degree, int) or isinstance(degree, bool) or degree < 1:
         raise CellError(f"stage_placement: {entry!r} is no replica; a GPU name, or gpu and tp, is wanted")
-    return Replica(gpu, degree)
+    return StageReplica(gpu, degree)
 
 
-def _from_words(text: str, kinds: Sequence[str], tp: int) -> list[list[Replica]]:
+def _from_words(text: str, kinds: Sequence[str], tp: int) -> list[list[StageReplica]]:
     segments = _STAGE.split(text)[1:] if _STAGE.search(text) else re.split(r"[|;]|->", text)
     names = sorted({*kinds, *(_short(kind) for kind in kinds)}, key=len, reverse=True)
     kind = "|".join(re.sub(r"[-_ ]", "[-_ ]?", re.escape(name).replace(r"\-", "-")) for name in names)
@@ -154,13 +154,13 @@ def _from_words(text: str, kinds: Sequence[str], tp: int) -> list[list[Replica]]
         matches = list(item.finditer(segment))
         if not matches:
             raise CellError(f"stage_placement: no GPU of the cluster is named in {segment.strip()!r}")
-        stage: list[Replica] = []
+        stage: list[StageReplica] = []
         for place, match in enumerate(matches):
             end = matches[place + 1].start() if place + 1 < len(matches) else len(segment)
             degree = _TP.search(segment[match.end() : end])
             full = next(k for k in kinds if _plain(k).startswith(_plain(match[2])))
             count = int(match[1] or match[3] or 1)
-            stage += [Replica(full, int(degree[1]) if degree else tp)] * min(count, 4096)
+            stage += [StageReplica(full, int(degree[1]) if degree else tp)] * min(count, 4096)
         stages.append(stage)
     return stages
 
@@ -174,7 +174,7 @@ def _plain(word: str) -> str:
     return re.sub(r"[^a-z0-9]", "", word.lower())
 
 
-def seated(stages: Sequence[Sequence[Replica]], cluster: Cluster) -> list[list[tuple[int, ...]]]:
+def seated(stages: Sequence[Sequence[StageReplica]], cluster: Cluster) -> list[list[tuple[int, ...]]]:
     """Ranks of every replica, [stage][replica]: consecutive ranks, of the kind asked for where one is.
 
     A tensor-parallel group stays in one node where a node still has room for it. Raises CellError when the

@@ -40,7 +40,7 @@ CLOUD_SIGMA = 0.3  # of what collectives reach over a class of fabric: rows of f
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NodeNetwork:
     """What a node exchanges with the others, as collectives find it."""
 
     gbps: float
@@ -49,7 +49,9 @@ class Network:
     assumed: tuple[str, ...]
 
 
-def network_of(text: str, gpu: Gpu, link: Link, gpus_per_node: int, latency_s: float, hwdb: Hwdb) -> Network:
+def network_of(
+    text: str, gpu: Gpu, link: Link, gpus_per_node: int, latency_s: float, hwdb: Hwdb
+) -> NodeNetwork:
     """The network of nodes of `gpus_per_node` GPUs that are joined by `link` inside.
 
     `latency_s` is that of a fabric about which nothing special is known.
@@ -77,7 +79,7 @@ def network_of(text: str, gpu: Gpu, link: Link, gpus_per_node: int, latency_s: f
             gbps *= reached.rate_share / general.rate_share
             latency_s = max(latency_s, fabric.latency_s)
             sigma = max(sigma, CLOUD_SIGMA)
-    return Network(gbps, latency_s, sigma, tuple(said))
+    return NodeNetwork(gbps, latency_s, sigma, tuple(said))
 
 
 def network_gbps(text: str, gpus_per_node: int) -> float:

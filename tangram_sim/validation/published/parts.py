@@ -17,7 +17,7 @@ from tangram_sim.training.step.lowered import LoweredStep, Lowering
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class StepParts:
     """Seconds per step on the stage whose compute stream is busiest."""
 
     gemm_s: float
@@ -50,7 +50,7 @@ def class_seconds(
     return total
 
 
-def parts_of(step: LoweredStep, lowering: Lowering, step_s: float) -> Parts:
+def parts_of(step: LoweredStep, lowering: Lowering, step_s: float) -> StepParts:
     """The parts of a played step."""
     times, passes = step.times, step.pipeline.microbatches
     backward_s = times.backward_input_s + times.backward_weight_s
@@ -68,7 +68,7 @@ def parts_of(step: LoweredStep, lowering: Lowering, step_s: float) -> Parts:
         blocks += sum(isinstance(atom, Block) for atom in pricer.atoms[start:stop])
     by_class = dict(zip(CLASSES, total.tolist(), strict=True))
     sends = times.send_forward_s[stage] + times.send_backward_s[stage]
-    return Parts(
+    return StepParts(
         **{f"{name}_s": seconds for name, seconds in by_class.items()},
         pass_s=float(busy[stage] - times.sync_s[stage] - times.optimizer_s[stage]),
         sync_s=float(times.sync_s[stage]),

@@ -20,7 +20,7 @@ from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.factors import ClassShares
 from tangram_sim.training.step.intervals import Z90, uncertainty
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
-from tangram_sim.validation.published.parts import Parts, parts_of
+from tangram_sim.validation.published.parts import StepParts, parts_of
 from tangram_sim.validation.published.reading import MEMORY_KINDS, Run, read_run
 from tangram_sim.validation.published.silent import Variant, variants
 from tangram_sim.validation.published.table import Problem
@@ -41,7 +41,7 @@ class Prediction:
     fits: bool
     recompute: str  # as stated, or the likeliest kind
     measured: bool  # times rest on measurements of this GPU kind or chip, not on its family
-    parts: Parts
+    parts: StepParts
     step_s_low: float = 0.0
     step_s_high: float = 0.0
     sigma: float = 0.0  # log standard deviation of the step

@@ -14,8 +14,8 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import seats
 from tangram_sim.serving.costs import PARTS, LayerStepCost
-from tangram_sim.serving.forward import ForwardTimes, Work
-from tangram_sim.validation.serving.replicas import Replica, column, replicas
+from tangram_sim.serving.forward import ForwardTimes, IterationWork
+from tangram_sim.validation.serving.replicas import DeploymentRuns, column, replicas
 from tangram_sim.validation.serving.runs import CLOSED, OFFLINE, OPEN, STATIC, ServedRun
 
 # Columns of the features: parts of a pass, in seconds, then counts of kernels and reductions.
@@ -45,7 +45,7 @@ def observe(runs: Iterable[ServedRun], hwdb: Hwdb) -> Observations:
     wanted = [run for run in runs if run.pp == 1 and _telling(run)]
     found: list[Observations] = []
     for replica in replicas(wanted, hwdb, table):
-        if isinstance(replica, Replica):
+        if isinstance(replica, DeploymentRuns):
             found.append(_observe(replica, hwdb))
     return Observations(
         tuple(run for one in found for run in one.runs),
@@ -64,7 +64,7 @@ def _telling(run: ServedRun) -> bool:
     return run.load in (OFFLINE, STATIC) and run.value("output_tok_s") > 0
 
 
-def _observe(replica: Replica, hwdb: Hwdb) -> Observations:
+def _observe(replica: DeploymentRuns, hwdb: Hwdb) -> Observations:
     deployment, load, runs = replica.deployment, replica.load, replica.runs
     room = seats(deployment, replica.capacity(hwdb), load)
     offline = np.array([run.load == OFFLINE for run in runs])
@@ -85,7 +85,7 @@ def _observe(replica: Replica, hwdb: Hwdb) -> Observations:
     return Observations(runs, decode, prompt, running / deployment.attention_dp, running / load.osl, measured)
 
 
-def features(cost: LayerStepCost, work: Work) -> Floats:
+def features(cost: LayerStepCost, work: IterationWork) -> Floats:
     """FEATURES of one pass of a deployment of one stage. N x FEATURES."""
     (times,) = cost.passes(work)
     return np.stack([_column(times, name, work.tokens) for name in FEATURES], axis=1)

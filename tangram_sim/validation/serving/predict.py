@@ -19,7 +19,7 @@ from tangram_sim.serving.closed_form import (
 )
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
-from tangram_sim.validation.serving.replicas import Replica, column, replicas
+from tangram_sim.validation.serving.replicas import DeploymentRuns, column, replicas
 from tangram_sim.validation.serving.runs import (
     CLOSED,
     FIRST,
@@ -72,7 +72,7 @@ def predict(
     return found, sorted(refused, key=lambda one: one.line)
 
 
-def _rows(replica: Replica, values: dict[str, Floats]) -> list[PredictedRun]:
+def _rows(replica: DeploymentRuns, values: dict[str, Floats]) -> list[PredictedRun]:
     found = []
     for place, run in enumerate(replica.runs):
         for metric, measured in run.measured:
@@ -84,7 +84,7 @@ def _rows(replica: Replica, values: dict[str, Floats]) -> list[PredictedRun]:
     return found
 
 
-def _values(replica: Replica, load: str, hwdb: Hwdb) -> dict[str, Floats]:
+def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]:
     """Predictions of runs that all have the same kind of load. Arrays over the runs."""
     cost, deployment, runs = replica.cost, replica.deployment, replica.runs
     if load == START:

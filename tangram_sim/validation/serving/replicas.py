@@ -22,7 +22,7 @@ ENDLESS = 10**9  # blocks
 
 
 @dataclass(frozen=True)
-class Replica:
+class DeploymentRuns:
     """Runs on one deployment."""
 
     runs: tuple[ServedRun, ...]
@@ -80,7 +80,7 @@ def deployment_for(run: ServedRun, hwdb: Hwdb) -> Deployment:
 
 def replicas(
     runs: Iterable[ServedRun], hwdb: Hwdb, table: CalibrationTable
-) -> Iterator[Replica | RefusedRun]:
+) -> Iterator[DeploymentRuns | RefusedRun]:
     """Runs by deployment; those whose deployment cannot be, one by one with the reason."""
     by_setup: dict[tuple[object, ...], list[ServedRun]] = {}
     for run in runs:
@@ -93,4 +93,4 @@ def replicas(
         except TangramError as error:
             yield from (RefusedRun(run.line, str(error)) for run in same)
         else:
-            yield Replica(tuple(same), cost)
+            yield DeploymentRuns(tuple(same), cost)

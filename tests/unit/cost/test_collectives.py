@@ -29,7 +29,7 @@ from tangram_sim.hwdb.collectives import PARAMETERS
 from tangram_sim.validation.collectives import leftout, report, rows
 from tangram_sim.validation.collectives.__main__ import main as write_rows
 from tangram_sim.validation.collectives.__main__ import shipped_points
-from tangram_sim.validation.collectives.points import Point, Refusal, read_points
+from tangram_sim.validation.collectives.points import Point, RefusedRow, read_points
 from tangram_sim.validation.collectives.predict import predict
 from tests.places import ROOT, SHARED
 
@@ -299,7 +299,7 @@ def write(path: Path, *lines: str) -> Path:
 def figures(path: Path):
     read = read_points(path, HWDB)
     known = [one for one in read if isinstance(one, Point)]
-    return report.document([*predict(known, HWDB), *(one for one in read if isinstance(one, Refusal))])
+    return report.document([*predict(known, HWDB), *(one for one in read if isinstance(one, RefusedRow))])
 
 
 def test_rows_without_an_answer_are_listed_with_the_reason(tmp_path):

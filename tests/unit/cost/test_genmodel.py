@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.cost.genmodel import (
+    GenModelParameters,
+    GenModelTerms,
     LocalPlan,
-    Parameters,
-    Terms,
     best_plan,
     candidates,
     colocated_ps,
@@ -28,7 +28,7 @@ S = 1.0
 
 
 def near(
-    found: Terms, rounds: int, sent: Fraction, reduced: Fraction, memory: Fraction, senders: int
+    found: GenModelTerms, rounds: int, sent: Fraction, reduced: Fraction, memory: Fraction, senders: int
 ) -> None:
     assert found.rounds == rounds and found.senders == senders
     for value, exact in (
@@ -101,17 +101,17 @@ def test_the_best_plan_flips_as_delta_and_epsilon_say() -> None:
     """Ring = CPS under (alpha ~ 0, beta, gamma); delta decides for CPS below w_t, epsilon for stages."""
     size, beta = 256e6, 1e-10
     both = [LocalPlan("ring"), LocalPlan("colocated-ps")]
-    plain = Parameters(0.0, beta, gamma_s_per_byte=1e-12)
+    plain = GenModelParameters(0.0, beta, gamma_s_per_byte=1e-12)
     assert both[0].terms(8, size).seconds(plain) == pytest.approx(both[1].terms(8, size).seconds(plain))
-    memory = Parameters(0.0, beta, delta_s_per_byte=1e-11, epsilon_s_per_byte=1e-9, senders=9)
+    memory = GenModelParameters(0.0, beta, delta_s_per_byte=1e-11, epsilon_s_per_byte=1e-9, senders=9)
     assert str(best_plan(8, size, memory)) == "colocated-ps"  # N - 1 = 7 <= w_t
     assert (
         str(best_plan(32, size, memory)) == "hierarchical-ps 8x4"
     )  # fewest stages within w_t, largest first
     assert best_plan(31, size, memory).name == "ring"  # a prime: no stages, and 30 senders cost too much
-    lax = Parameters(0.0, beta, delta_s_per_byte=1e-11, epsilon_s_per_byte=1e-9, senders=40)
+    lax = GenModelParameters(0.0, beta, delta_s_per_byte=1e-11, epsilon_s_per_byte=1e-9, senders=40)
     assert str(best_plan(32, size, lax)) == "colocated-ps"
-    strict = Parameters(0.0, beta, epsilon_s_per_byte=1e-9, senders=1)
+    strict = GenModelParameters(0.0, beta, epsilon_s_per_byte=1e-9, senders=1)
     assert best_plan(32, size, strict).terms(32, size).senders == 1
 
 
@@ -128,7 +128,7 @@ def test_the_best_plan_flips_as_delta_and_epsilon_say() -> None:
 def test_the_best_plan_is_no_slower_than_any(
     n: int, size: float, alpha: float, beta: float, delta: float, epsilon: float, senders: int
 ) -> None:
-    at = Parameters(alpha, beta, 0.0, delta, epsilon, senders)
+    at = GenModelParameters(alpha, beta, 0.0, delta, epsilon, senders)
     best = best_plan(n, size, at).terms(n, size).seconds(at)
     assert all(best <= plan.terms(n, size).seconds(at) for plan in candidates(n))
 
@@ -137,12 +137,12 @@ def test_halves_of_an_all_reduce_add_up() -> None:
     for plan in candidates(12):
         whole = plan.terms(12, S)
         parts = whole.of("reduce_scatter"), whole.of("all_gather")
-        at = Parameters(1e-5, 1e-9, 1e-10, 1e-10)
+        at = GenModelParameters(1e-5, 1e-9, 1e-10, 1e-10)
         assert sum(part.seconds(at) for part in parts) == pytest.approx(whole.seconds(at))
         assert parts[1].memory_bytes == 0
 
 
-def sweep() -> list[Terms]:
+def sweep() -> list[GenModelTerms]:
     """The fit procedure: co-located servers over growing fan-ins, ring and staged ones, several sizes."""
     found = []
     for size in (1e6, 8e6, 64e6):
@@ -153,7 +153,7 @@ def sweep() -> list[Terms]:
 
 
 def test_a_fit_finds_the_parameters_again_and_predicts_held_out_ranks() -> None:
-    true = Parameters(2e-5, 8e-10, 0.0, 1e-10, 3e-11, 9)
+    true = GenModelParameters(2e-5, 8e-10, 0.0, 1e-10, 3e-11, 9)
     rng = np.random.default_rng(7)
     plans = sweep()
     noisy = [plan.seconds(true) * float(rng.normal(1, 0.02)) for plan in plans]
@@ -170,16 +170,16 @@ def test_a_fit_finds_the_parameters_again_and_predicts_held_out_ranks() -> None:
 def test_a_fit_says_what_its_points_cannot_tell() -> None:
     """With rings alone gamma and delta move together with beta, and no incast is ever seen."""
     plans = [ring(n, size) for n in (2, 4, 8) for size in (1e6, 1e7)]
-    fitted = fit_genmodel(plans, [plan.seconds(Parameters(1e-5, 1e-9)) for plan in plans])
+    fitted = fit_genmodel(plans, [plan.seconds(GenModelParameters(1e-5, 1e-9)) for plan in plans])
     assert {"gamma_s_per_byte", "delta_s_per_byte", "epsilon_s_per_byte"} <= set(fitted.unidentified)
     assert fitted.median_error < 1e-6
 
 
 def test_bad_figures_are_refused() -> None:
     with pytest.raises(BadInputError, match="alpha_s"):
-        Parameters(-1.0, 0.0)
+        GenModelParameters(-1.0, 0.0)
     with pytest.raises(BadInputError, match="beta"):
-        Parameters(0.0, float("nan"))
+        GenModelParameters(0.0, float("nan"))
     plans = sweep()
     with pytest.raises(BadInputError, match="one time per plan"):
         fit_genmodel(plans, [1.0])

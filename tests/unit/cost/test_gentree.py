@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tangram_sim import registry
 from tangram_sim.cost.algorithms import algorithm, algorithm_names, collective_s
-from tangram_sim.cost.genmodel import Parameters, best_plan, ring
+from tangram_sim.cost.genmodel import GenModelParameters, best_plan, ring
 from tangram_sim.cost.gentree import FLAT, fixed_plan, fixed_plans, gentree
 from tangram_sim.cost.switchtree import Tree, tree_of
 from tangram_sim.errors import BadInputError, UnknownNameError
@@ -19,7 +19,7 @@ HWDB = Hwdb.load()
 MIB = 2.0**20
 
 parameters = st.builds(
-    Parameters,
+    GenModelParameters,
     alpha_s=st.floats(0, 1e-3),
     beta_s_per_byte=st.floats(1e-12, 1e-8),
     gamma_s_per_byte=st.floats(0, 1e-10),
@@ -54,14 +54,14 @@ def test_never_slower_than_the_best_fixed_plan(tree: Tree, size: float, op: str)
 
 @given(leaves=st.integers(2, 24), at=parameters, size=st.floats(1.0, 1e10))
 @settings(max_examples=60, deadline=None)
-def test_one_switch_is_genmodel(leaves: int, at: Parameters, size: float) -> None:
+def test_one_switch_is_genmodel(leaves: int, at: GenModelParameters, size: float) -> None:
     found = gentree(Tree("only", at, leaves=leaves), size).seconds
     assert found == pytest.approx(best_plan(leaves, size, at).terms(leaves, size).seconds(at), rel=1e-9)
 
 
 def test_flat_plans_on_one_switch_are_the_table() -> None:
     """What links carry, counted on the tree, is B of the plan table where there is one level."""
-    at = Parameters(1e-5, 1e-9, 1e-11, 1e-10, 1e-11, 4)
+    at = GenModelParameters(1e-5, 1e-9, 1e-11, 1e-10, 1e-11, 4)
     for leaves in (2, 5, 8, 13, 16):
         found = fixed_plans(Tree("only", at, leaves=leaves), 64e6)
         for plan in FLAT:
@@ -71,7 +71,7 @@ def test_flat_plans_on_one_switch_are_the_table() -> None:
 
 def test_links_between_switches_are_loaded_as_counted_by_hand() -> None:
     """Two racks of four, only uplinks cost: CPS sends 2 S over each, halving-doubling S/2, a ring 7/8."""
-    free = Parameters(0.0, 0.0)
+    free = GenModelParameters(0.0, 0.0)
     rack = Tree("rack", free, leaves=4, up_s_per_byte=1.0)
     found = fixed_plans(Tree("core", free, children=(rack, rack)), 8.0)
     assert found["colocated-ps"].seconds == pytest.approx(2 * 4 * 4 / 8 * 8)
@@ -83,7 +83,7 @@ def test_links_between_switches_are_loaded_as_counted_by_hand() -> None:
 
 def test_blocks_are_gathered_where_unequal_children_would_flood_a_receiver() -> None:
     """A child of 2 beside one of 16: every owner of the small one hears eight; gathering first avoids it."""
-    at = Parameters(1e-6, 1e-10, epsilon_s_per_byte=1e-9, senders=1)
+    at = GenModelParameters(1e-6, 1e-10, epsilon_s_per_byte=1e-9, senders=1)
     small, large = (Tree(f"of {n}", at, leaves=n, up_s_per_byte=1e-12) for n in (2, 16))
     both = Tree("core", at, children=(small, large))
     found = gentree(both, 64 * MIB)
@@ -125,7 +125,7 @@ def test_eight_by_eight_gains_over_the_ring_while_rounds_count() -> None:
 def test_incast_on_large_trees_gives_gains_of_the_published_size() -> None:
     """24 racks of 16 to 32 of 32 servers, 100 Gb/s: over the best of ring, RHD and CPS, 1.2 to 7.4 times."""
     for racks, leaves in ((24, 16), (32, 16), (32, 32)):
-        at = Parameters(30e-6, 1 / 12.5e9, 0.0, 1 / 20e9, 8e-12, 9)
+        at = GenModelParameters(30e-6, 1 / 12.5e9, 0.0, 1 / 20e9, 8e-12, 9)
         rack = Tree("rack", at, leaves=leaves, up_s_per_byte=1 / (12.5e9 * leaves / 2))
         core = Tree("core", at, children=(rack,) * racks)
         fixed = fixed_plans(core, 128 * MIB)
@@ -134,7 +134,7 @@ def test_incast_on_large_trees_gives_gains_of_the_published_size() -> None:
 
 
 def test_algorithms_go_by_name_and_plug_ins_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = Tree("only", Parameters(1e-5, 1e-9), leaves=8)
+    tree = Tree("only", GenModelParameters(1e-5, 1e-9), leaves=8)
     assert collective_s("ring", tree, 1e6) == pytest.approx(ring(8, 1e6).seconds(tree.at))
     assert collective_s("gentree", tree, 1e6) == gentree(tree, 1e6).seconds
     with pytest.raises(UnknownNameError, match="gentree"):
@@ -179,7 +179,7 @@ def test_the_command_prints_the_plan_by_level_beside_fixed_plans() -> None:
 def test_unequal_subtrees_give_no_plan_below_what_the_lone_gpu_must_receive(op: str) -> None:
     """One GPU beside a box of eight: 8 ninths of the buffer cross its own link, whatever the plan."""
     beta, size = 1e-10, 1e9
-    at = Parameters(0.0, beta)
+    at = GenModelParameters(0.0, beta)
     big, lone = (
         Tree(name, at, leaves=leaves, up_s_per_byte=beta) for name, leaves in (("big", 8), ("lone", 1))
     )

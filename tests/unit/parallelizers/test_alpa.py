@@ -11,7 +11,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import load_model
 from tangram_sim.models import Attention, Block, Experts, FeedForward
 from tangram_sim.parallelizers.alpa import ilp
-from tangram_sim.parallelizers.alpa.ilp import Edge, Graph, Node, size_of, solve
+from tangram_sim.parallelizers.alpa.ilp import Graph, Operator, Resharding, size_of, solve
 from tangram_sim.parallelizers.alpa.mesh import Axis, reshard_s
 from tangram_sim.parallelizers.alpa.operators import Builder, block_graph
 from tangram_sim.parallelizers.alpa.parallelizer import Alpa
@@ -128,11 +128,11 @@ def test_the_program_equals_brute_force_on_random_graphs():
     for _ in range(25):
         counts = rng.integers(2, 5, size=4)
         nodes = tuple(
-            Node(str(k), tuple(("T",) for _ in range(n)), rng.random(n) * 1e-3, rng.random(n) * 1e9)
+            Operator(str(k), tuple(("T",) for _ in range(n)), rng.random(n) * 1e-3, rng.random(n) * 1e9)
             for k, n in enumerate(counts)
         )
         pairs = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]
-        edges = tuple(Edge(u, v, rng.random((counts[u], counts[v])) * 1e-3) for u, v in pairs)
+        edges = tuple(Resharding(u, v, rng.random((counts[u], counts[v])) * 1e-3) for u, v in pairs)
         graph, limit = Graph(nodes, edges), float(rng.uniform(0.3, 2.5) * 1e9)
         costs = [graph.cost(choice) for choice in itertools.product(*(range(n) for n in counts))]
         able = [seconds for seconds, held in costs if held <= limit]

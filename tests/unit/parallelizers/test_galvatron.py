@@ -17,11 +17,11 @@ from tangram_sim.parallelizers.decision_tree import candidates, count
 from tangram_sim.parallelizers.galvatron import Galvatron, GalvatronBMW, GalvatronExact
 from tangram_sim.parallelizers.galvatron_uniform import GalvatronUniform
 from tangram_sim.parallelizers.grid import Grid
-from tangram_sim.parallelizers.mixing import Program, cost_of
+from tangram_sim.parallelizers.mixing import MixingProblem, cost_of
 from tangram_sim.parallelizers.osdp import OSDP
 from tangram_sim.placement.islands import find_islands
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.tangram.composition.finalists import Seat
+from tangram_sim.planners.tangram.composition.finalists import StageAssignment
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.sim import contention
 from tangram_sim.studies.documents import PlanDocument
@@ -29,7 +29,7 @@ from tangram_sim.studies.planfile import _layout_document, pipeline_documents, p
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import LayerLayout, LayoutRun, passage
 from tangram_sim.training.stage.prices import StagePrices
-from tangram_sim.training.stage.runs import Run
+from tangram_sim.training.stage.runs import LayerRun
 from tangram_sim.training.step.lowered import Lowering
 from tests.contracts.test_parallelizer_contract import HWDB, REQUESTS, island, request
 
@@ -83,7 +83,7 @@ def random_program(rng, layers, strategies):
     """Layers of all kinds, as long as they are few enough for brute force."""
     switch = rng.random((strategies, strategies)) * 0.2
     np.fill_diagonal(switch, 0.0)
-    return Program(
+    return MixingProblem(
         rng.random((layers, strategies)) + 0.2,
         rng.random((layers, strategies)),
         rng.random((layers, strategies)) * 0.5,
@@ -125,7 +125,9 @@ def equal_layers(rng):
     switch = np.where(shape[:, None] == shape, 0.0, rng.uniform(0.02, 0.1))
     capacity = layers * rng.uniform(held.min() * 1.05, held.max()) + 0.3
     rows = np.ones((layers, 1))
-    return Program(rows * seconds, rows * held, rows * rng.random(strategies) * 0.3, switch, float(capacity))
+    return MixingProblem(
+        rows * seconds, rows * held, rows * rng.random(strategies) * 0.3, switch, float(capacity)
+    )
 
 
 def test_two_strategies_lose_little_on_equal_layers():
@@ -220,7 +222,7 @@ def test_a_sum_of_runs_is_close_to_the_play_of_the_whole_stage():
     _, partial = best(Galvatron(), LLAMA)
     prices = StagePrices(LLAMA.slice.model, LLAMA.job, HWDB)
     runs = tuple(
-        Run(prices.pricer(LLAMA.island, run.layout, LLAMA.microbatch), run.start, run.stop)
+        LayerRun(prices.pricer(LLAMA.island, run.layout, LLAMA.microbatch), run.start, run.stop)
         for run in partial.runs
     )
     played, summed = prices.joined(runs), partial.stages[0]
@@ -317,7 +319,7 @@ def test_tangram_on_one_island_is_its_parallelizer_and_plays_hybrid_plans_whole(
 def test_a_hybrid_plan_is_written_and_read_back():
     """The plan file holds every run; reading it gives the same decisions, which are played whole."""
     _, partial = best(OSDP(), LLAMA)
-    seat = Seat("g0", tuple(range(8)), partial.runs[0].layout, 0, 34, partial.runs)
+    seat = StageAssignment("g0", tuple(range(8)), partial.runs[0].layout, 0, 34, partial.runs)
     layouts = seat.layouts(32)
     assert [run.layers for run in layouts] == [(0, partial.runs[0].stop - 1), (partial.runs[0].stop - 1, 32)]
     document = ts.plan(load_model("llama2-7b"), one_island(), Job(256, 2048, "bf16"), hwdb=HWDB).document
@@ -336,11 +338,11 @@ def test_a_hybrid_plan_is_written_and_read_back():
 def test_runs_follow_a_stage_whose_ends_move():
     """Refinement moves atoms between stages: the nearest run takes what has none, and empty runs vanish."""
     a, b = Layout(dp=4), Layout(dp=4, zero_stage=3)
-    seat = Seat("g", (0, 1, 2, 3), a, 3, 9, (LayoutRun(3, 5, a), LayoutRun(5, 9, b)))
+    seat = StageAssignment("g", (0, 1, 2, 3), a, 3, 9, (LayoutRun(3, 5, a), LayoutRun(5, 9, b)))
     assert seat.layouts(20) == (LayerLayout((2, 4), a), LayerLayout((4, 8), b))
     assert replace(seat, start=1, stop=11).layouts(20) == (LayerLayout((0, 4), a), LayerLayout((4, 10), b))
     assert replace(seat, start=6).layouts(20) == (LayerLayout((5, 8), b),)
     assert replace(seat, stop=4).layouts(20) == (LayerLayout((2, 3), a),)
     assert replace(seat, runs=()).layouts(20) == (LayerLayout((2, 8), a),)
-    head = Seat("g", (0,), a, 21, 22)
+    head = StageAssignment("g", (0,), a, 21, 22)
     assert head.layouts(20) == (LayerLayout((20, 20), a),)

@@ -11,7 +11,12 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration import prefetch as asking
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
-from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Question, Subject, answer_piece
+from tangram_sim.planners.tangram.enumeration.prefetch import (
+    PrefetchQueue,
+    SliceQuestion,
+    Subject,
+    answer_piece,
+)
 from tests.planning import HWDB, Instance, Workshop, random_instance
 
 pytest.importorskip("joblib")
@@ -72,7 +77,7 @@ def test_questions_are_answered_ahead_once_and_in_pieces_of_neighbours() -> None
     workshop = Workshop(random_instance(4))
     instance = workshop.instance
     part = workshop.islands[0].part(1)
-    questions = [Question(part, 2, 0, stop, float("inf")) for stop in range(1, 5)]
+    questions = [SliceQuestion(part, 2, 0, stop, float("inf")) for stop in range(1, 5)]
     subject = Subject(instance.model, instance.job, HWDB, instance.constraints)
     pieces = Counted()
     ahead = PrefetchQueue(pieces, "grid", subject)

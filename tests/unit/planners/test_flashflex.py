@@ -17,7 +17,7 @@ from tangram_sim.planners.peers.flashflex.partition import DeviceGraph, cut, hea
 from tangram_sim.planners.peers.flashflex.pipelines import Pipe, Pipes
 from tangram_sim.planners.peers.flashflex.planner import FlashFlex
 from tangram_sim.planners.peers.flashflex.savings import Saving, savings
-from tangram_sim.planners.peers.flashflex.search import Search
+from tangram_sim.planners.peers.flashflex.search import PartitionSearch
 from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.whole_cluster import Price
 from tangram_sim.training.job import Job
@@ -166,9 +166,9 @@ def test_a_start_from_the_graph_is_no_worse_than_random_ones_after_as_many_itera
     asked = question(small_model(layers=8), THREE, batch=32)
     ways = savings(asked.profile)[:2]
     for iterations in (6, 12):
-        graph = Search(asked.profile, 32, ways, "graph", iterations).ranked()[0][0]
+        graph = PartitionSearch(asked.profile, 32, ways, "graph", iterations).ranked()[0][0]
         for seed in range(2):
-            random = Search(asked.profile, 32, ways, "random", iterations, seed).ranked()
+            random = PartitionSearch(asked.profile, 32, ways, "random", iterations, seed).ranked()
             assert graph <= (random[0][0] if random else float("inf"))
 
 
@@ -187,7 +187,7 @@ def test_machines_of_one_gpu_have_no_link_inside():
 def test_the_same_plan_scores_the_same_however_many_pipelines_the_search_began_with():
     """The published code fixes each pipeline's microbatches before it changes their number."""
     toy = Toy(gpus=(2, 2))
-    for _, ensemble in Search(toy, 8, [Saving(Layout(), toy)], iterations=8).ranked():
+    for _, ensemble in PartitionSearch(toy, 8, [Saving(Layout(), toy)], iterations=8).ranked():
         assert sum(ensemble.microbatches) * ensemble.sequences == 8
         assert all(count > 0 for count in ensemble.microbatches)
 

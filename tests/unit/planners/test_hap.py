@@ -8,8 +8,8 @@ import pytest
 
 from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.planners.peers.hap.candidates import candidates, pipeline_of, whole_sequences
-from tangram_sim.planners.peers.hap.graph import Op, graph_of
-from tangram_sim.planners.peers.hap.machine import Bill, Machine, bill_of_conversion, bill_of_rule
+from tangram_sim.planners.peers.hap.graph import Operation, graph_of
+from tangram_sim.planners.peers.hap.machine import DeviceLoad, Machine, bill_of_conversion, bill_of_rule
 from tangram_sim.planners.peers.hap.planner import Hap
 from tangram_sim.planners.peers.hap.ratios import balanced, best_shares, in_turn
 from tangram_sim.planners.peers.hap.rules import (
@@ -26,7 +26,7 @@ from tangram_sim.planners.peers.hap.rules import (
     SCATTER,
     SEQUENCE,
     WHOLE,
-    Space,
+    ProgramSpace,
     conversion,
     rules_of,
 )
@@ -53,7 +53,7 @@ def machine(rate=10e9, **given):
 def test_compute_bound_ratios_are_proportional_to_speed():
     """The recorded run: 4 devices of 156 and 12 of 35 get .1494 and .0335 each."""
     job = Job(1024, 1024, "fp16")
-    found = in_turn(graph_of(model_of(4, 1536), job, 1024), machine(rate=1e16), Space())
+    found = in_turn(graph_of(model_of(4, 1536), job, 1024), machine(rate=1e16), ProgramSpace())
     assert found.shares == pytest.approx((156 / 1044, 35 / 1044), rel=1e-6)
     assert [round(share, 4) for share in found.shares] == [0.1494, 0.0335]
     assert set(found.program.families()) == {DATA}
@@ -71,7 +71,7 @@ def collectives(program, block):
     return {name: names.count(name) for name in COLLECTIVES}
 
 
-@pytest.mark.parametrize("space", [PUBLISHED, Space()], ids=["published rules", "all rules"])
+@pytest.mark.parametrize("space", [PUBLISHED, ProgramSpace()], ids=["published rules", "all rules"])
 def test_small_batches_of_wide_layers_switch_to_features(space):
     """Batch 8, 32 tokens, hidden 1536: data parallelism would reduce far more gradients than activations."""
     model = model_of(4, 1536)
@@ -155,7 +155,7 @@ def graph(seed):
         ("loss", (4,)),
     ]
     return tuple(
-        Op(
+        Operation(
             kind,
             inputs,
             float(10 ** random.uniform(9, 13)),
@@ -163,7 +163,7 @@ def graph(seed):
             *((size := float(10 ** random.uniform(5, 9))), 2 * size),
         )
         if kind in ("linear", "embedding")
-        else Op(kind, inputs, float(10 ** random.uniform(7, 10)), float(10 ** random.uniform(5, 9)))
+        else Operation(kind, inputs, float(10 ** random.uniform(7, 10)), float(10 ** random.uniform(5, 9)))
         for kind, inputs in shapes
     )
 
@@ -173,7 +173,7 @@ def test_the_search_finds_the_cheapest_of_all_programs_of_six_operations(seed):
     ops = graph(seed)
     devices = Machine((1, 3), ((100e12, 30e12),), dict(zip(COLLECTIVES, (3e9, 5e9, 4e9, 2e9), strict=True)))
     shares = [(0.25, 0.25), (0.55, 0.15), devices.proportional([1.0])][seed % 3]
-    space = Space(sequence=seed == 2, contracting=seed != 4)
+    space = ProgramSpace(sequence=seed == 2, contracting=seed != 4)
     found = Synthesizer(ops, devices, shares, space).best()
     cost = found.bill(devices).seconds(devices, shares)
     assert cost == pytest.approx(cheapest(ops, devices, shares, space), rel=1e-9)
@@ -188,7 +188,7 @@ def test_shares_are_as_good_as_any_on_a_fine_grid_and_never_raise_the_cost(seed)
         dict.fromkeys(COLLECTIVES, 5e9),
         memory_bytes=(40e9, 16e9) if seed % 2 else (),
     )
-    bill = Bill(
+    bill = DeviceLoad(
         list(random.uniform(1e14, 1e15, 2)),
         list(random.uniform(0, 1e13, 2)),
         {GATHER: float(random.uniform(0, 5e9))},
@@ -210,19 +210,19 @@ def test_shares_are_as_good_as_any_on_a_fine_grid_and_never_raise_the_cost(seed)
 
 def test_shares_that_memory_does_not_allow_are_none():
     devices = machine(memory_bytes=(10e9, 10e9))
-    full = Bill([1e15] * 3, [0.0] * 3, fixed_state=11e9)
+    full = DeviceLoad([1e15] * 3, [0.0] * 3, fixed_state=11e9)
     assert best_shares(full, devices) is None
-    crowded = Bill([1e15] * 3, [0.0] * 3, fixed_state=1e9, shared_stored=200e9)
+    crowded = DeviceLoad([1e15] * 3, [0.0] * 3, fixed_state=1e9, shared_stored=200e9)
     assert best_shares(crowded, devices) is None
 
 
 def test_programs_and_shares_in_turn_end_no_worse_than_they_begin():
     ops = graph_of(model_of(3, 2048), Job(64, 512, "fp16"), 64)
     devices = machine(rate=20e9)
-    first = Synthesizer(ops, devices, devices.even(), Space()).best()
+    first = Synthesizer(ops, devices, devices.even(), ProgramSpace()).best()
     start = first.bill(devices).seconds(devices, devices.even())
     assert balanced(first, devices).seconds <= start
-    assert in_turn(ops, devices, Space()).seconds <= start
+    assert in_turn(ops, devices, ProgramSpace()).seconds <= start
 
 
 def test_whole_sequences_end_as_early_as_any_that_hold_them():

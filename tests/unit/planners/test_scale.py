@@ -23,12 +23,12 @@ from tangram_sim.planners.peers.sailor import Sailor
 from tangram_sim.planners.tangram.composition.compose import Composed
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
-from tangram_sim.planners.tangram.fleets.fleet import Group, apportion, master, whole
+from tangram_sim.planners.tangram.fleets.fleet import PipelineCopies, apportion, master, whole
 from tangram_sim.planners.tangram.fleets.patterns import (
     SEQUENCES,
     FleetProblem,
-    Pattern,
-    Shape,
+    PatternLimits,
+    PipelinePattern,
     patterns_of,
     shapes,
 )
@@ -45,9 +45,9 @@ FEW_SECONDS = SearchOptions(time_limit_s=0.0)
 
 def pattern(
     nodes: tuple[float, ...], first: float, pace: float, sequences: int = 1, granule: int = 1
-) -> Pattern:
+) -> PipelinePattern:
     places = Composed(first + pace, (), hash((nodes, first, pace)), sequences)
-    return Pattern(nodes, 4, granule, sequences, first, pace, places)
+    return PipelinePattern(nodes, 4, granule, sequences, first, pace, places)
 
 
 POOL = [
@@ -78,7 +78,7 @@ def test_the_master_problem_is_no_worse_than_any_whole_mix() -> None:
     assert (answer.prices >= -1e-9).all()
 
 
-def ends_s(groups: list[Group]) -> float:
+def ends_s(groups: list[PipelineCopies]) -> float:
     return max(one.pattern.first_s + (one.microbatches - 1) * one.pattern.pace_s for one in groups)
 
 
@@ -146,12 +146,12 @@ def test_shapes_cut_all_islands_alike_and_never_take_more_nodes_than_there_are()
 
 def test_stages_on_parts_of_nodes_are_no_worse_than_whole_nodes() -> None:
     """Every pipeline on whole nodes is one on parts; its dp splits over the copies."""
-    known, shape = ground(), Shape((1, 1), 8)
+    known, shape = ground(), PatternLimits((1, 1), 8)
     finer = shape.finer()
-    assert finer == Shape((1, 1), 8, 8)
+    assert finer == PatternLimits((1, 1), 8, 8)
     coarse, coarse_s, usual, _ = patterns_of(known, shape, 1, "yes", 0.2, float("inf"), Deadline())
     assert usual in SEQUENCES
-    fine, fine_s = list[Pattern](), float("inf")
+    fine, fine_s = list[PipelinePattern](), float("inf")
     for size in SEQUENCES:  # as the planner does
         found, best_s, _, _ = patterns_of(known, finer, size, "no", 0.2, coarse_s, Deadline())
         fine, fine_s = fine + found, min(fine_s, best_s)

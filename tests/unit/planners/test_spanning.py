@@ -20,7 +20,7 @@ from tangram_sim.planners.api import Found, SearchOptions
 from tangram_sim.planners.tangram.composition.compose import compose_table
 from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.engine import tangram
-from tangram_sim.planners.tangram.enumeration.enumerate import Beside, Table, slice_classes
+from tangram_sim.planners.tangram.enumeration.enumerate import Beside, PartialPlanTable, slice_classes
 from tangram_sim.planners.tangram.spanning.joint import UNEVEN, joint_islands, shares
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.sim import contention
@@ -96,7 +96,7 @@ def test_a_plan_with_parts_is_written_and_simulated_again(tmp_path: Path) -> Non
     assert json.loads(again.stdout)["step_s"] == pytest.approx(result.document.step_s, rel=1e-9)
 
 
-def joint_table(workshop: Workshop, microbatch: int) -> tuple[Table, np.ndarray]:
+def joint_table(workshop: Workshop, microbatch: int) -> tuple[PartialPlanTable, np.ndarray]:
     """A table with partial plans on joint islands, three at most for each class of slices, and its hops."""
     enumeration, instance = workshop.enumeration(), workshop.instance
     prices = MixedPrices(enumeration, workshop.referee.lowering)

@@ -21,7 +21,7 @@ from tangram_sim.purchasing.fleets import Fleet, parse_purchases, parse_retired
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import load_prices
 from tangram_sim.purchasing.purchase import purchase
-from tangram_sim.purchasing.search import Simulated, Work, front_of, rate_of, work_bound
+from tangram_sim.purchasing.search import ModelToTrain, Simulated, front_of, rate_of, work_bound
 from tangram_sim.purchasing.sensitivity import sensitivity, with_figure
 from tangram_sim.purchasing.whatif import row_of, what_if
 from tangram_sim.purchasing.words import hourly, outlay
@@ -214,7 +214,7 @@ class TestMixes:
 class TestPurchase:
     def ask(self, shop: Path, kept: Path, *, growth: bool, limits: Limits = TWO, **more):
         return purchase(
-            [Work(load_model(str(shop / "tiny.yaml")), JOB)],
+            [ModelToTrain(load_model(str(shop / "tiny.yaml")), JOB)],
             fleet_of(shop),
             load_catalogue(shop / "catalogue.yaml", HWDB),
             limits,
@@ -275,7 +275,7 @@ class TestPurchase:
                 )
 
     def test_a_repeated_search_asks_nothing_and_a_changed_row_asks_again(self, shop, kept, tmp_path):
-        works = [Work(load_model(str(shop / "tiny.yaml")), JOB)]
+        works = [ModelToTrain(load_model(str(shop / "tiny.yaml")), JOB)]
         catalogue = load_catalogue(shop / "catalogue.yaml", HWDB)
         prices = load_prices(shop / "prices.yaml", HWDB)
         asked = (works, fleet_of(shop), catalogue, Limits(nodes=1), prices)
@@ -331,7 +331,7 @@ class TestPurchase:
         model = load_model(str(shop / "tiny.yaml"))
         alone = self.ask(shop, kept, growth=True, limits=Limits(nodes=1))
         both = purchase(
-            [Work(model, JOB, 3.0), Work(model, Job(8, 512), 1.0)],
+            [ModelToTrain(model, JOB, 3.0), ModelToTrain(model, Job(8, 512), 1.0)],
             fleet_of(shop),
             load_catalogue(shop / "catalogue.yaml", HWDB),
             Limits(nodes=1),
@@ -383,12 +383,14 @@ def test_work_bounds_grow_with_the_fleet():
     model, fleet = load_model("gpt3-1.3b"), Fleet.of(load_cluster("azure-c1-t4x4-v100x4", HWDB))
     rates = [
         work_bound(
-            Work(model, JOB), fleet.with_purchases(parse_purchases(f"p3dn.24xlarge:{n}", HWDB)).cluster, HWDB
+            ModelToTrain(model, JOB),
+            fleet.with_purchases(parse_purchases(f"p3dn.24xlarge:{n}", HWDB)).cluster,
+            HWDB,
         )
         for n in (1, 2, 3)
     ]
     assert rates == sorted(rates)
-    assert work_bound(Work(model, Job(16, 1024, "nvfp4")), fleet.cluster, HWDB) == 0.0
+    assert work_bound(ModelToTrain(model, Job(16, 1024, "nvfp4")), fleet.cluster, HWDB) == 0.0
 
 
 class TestWhatIf:

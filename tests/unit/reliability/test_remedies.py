@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.stragglers.escalation import (
-    Choice,
+    RemedyOption,
     escalate,
     lost_in_hindsight_s,
     lost_s,
@@ -151,12 +151,18 @@ def test_impossible_sorts_are_refused(lengths: list[int], bins: int) -> None:
 def test_two_levels_never_lose_more_than_twice_the_best(
     price: float, rate: float, kept: float, phase: float
 ) -> None:
-    choices = [Choice("nothing", 0.0, rate), Choice("swap", price, rate * kept)]
+    choices = [RemedyOption("nothing", 0.0, rate), RemedyOption("swap", price, rate * kept)]
     assert lost_s(escalate(choices), phase) <= 2 * lost_in_hindsight_s(choices, phase) + 1e-6
 
 
 def test_remedies_are_taken_when_the_time_lost_equals_their_price() -> None:
-    taken = escalate([Choice("restart", 600.0, 0.0), Choice("nothing", 0.0, 0.5), Choice("swap", 60.0, 0.2)])
+    taken = escalate(
+        [
+            RemedyOption("restart", 600.0, 0.0),
+            RemedyOption("nothing", 0.0, 0.5),
+            RemedyOption("swap", 60.0, 0.2),
+        ]
+    )
     assert [(step.choice.name, step.after_s) for step in taken] == [
         ("nothing", 0.0),
         ("swap", 120.0),

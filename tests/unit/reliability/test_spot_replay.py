@@ -20,7 +20,7 @@ from tangram_sim.reliability.spot.policies import Free, Replan, Restart, perfect
 from tangram_sim.reliability.spot.speeds import LayoutTable
 from tangram_sim.reliability.spot.tracefile import read_trace
 from tangram_sim.reliability.spot.transitions import FixedTransitions, free_transitions
-from tangram_sim.studies.replaying import POLICIES, Question, outcomes
+from tangram_sim.studies.replaying import POLICIES, ReplayQuestion, outcomes
 from tests.commands import tangram
 from tests.places import SHARED
 
@@ -72,7 +72,7 @@ COSTS = st.builds(
 )
 
 
-def played(question: Question) -> dict[str, Outcome]:
+def played(question: ReplayQuestion) -> dict[str, Outcome]:
     return outcomes(question, tuple(POLICIES))[0]
 
 
@@ -82,7 +82,7 @@ def test_accounts_sum_to_wall_time_and_nothing_beats_the_bound(
     history: Availability, costs: FixedTransitions, join: str | float
 ) -> None:
     bound = replay(history, Free(TABLE), free_transitions())
-    for outcome in played(Question(history, TABLE, costs, join)).values():
+    for outcome in played(ReplayQuestion(history, TABLE, costs, join)).values():
         assert sum(outcome.accounts.values()) == pytest.approx(history.until_s, rel=1e-9, abs=1e-6)
         assert min(outcome.accounts.values()) >= -1e-6
         assert -1e-6 <= outcome.samples <= bound.samples * (1 + 1e-9) + 1e-6
@@ -91,7 +91,7 @@ def test_accounts_sum_to_wall_time_and_nothing_beats_the_bound(
 @pytest.mark.parametrize("name", ["wait", "restart", "shrink", "reroute", "templates", "replan", "hold"])
 def test_without_events_and_checkpoints_samples_are_speed_times_time(name: str) -> None:
     quiet = history([(0.0, 24)], 5000.0)
-    found = played(Question(quiet, TABLE, free_transitions()))[name]
+    found = played(ReplayQuestion(quiet, TABLE, free_transitions()))[name]
     best = TABLE.best((("", 24),))
     assert best is not None
     assert found.samples == pytest.approx(best.samples_per_s * 5000.0)
@@ -147,8 +147,8 @@ def test_names_of_equal_nodes_change_nothing() -> None:
         tuple(replace(event, node=f"other-{event.node}") for event in some.events), some.until_s
     )
     costs = FixedTransitions(restart_s=30, block_s=5, every_steps=7, keeps_all=False)
-    for name, outcome in played(Question(some, TABLE, costs)).items():
-        assert played(Question(other, TABLE, costs))[name].samples == outcome.samples
+    for name, outcome in played(ReplayQuestion(some, TABLE, costs)).items():
+        assert played(ReplayQuestion(other, TABLE, costs))[name].samples == outcome.samples
 
 
 def test_work_since_the_checkpoint_is_lost_with_a_node() -> None:

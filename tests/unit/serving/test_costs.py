@@ -11,7 +11,7 @@ from tangram_sim.serving.closed_form import Load, closed_loop, greatest_throughp
 from tangram_sim.serving.costs import LayerStepCost
 from tangram_sim.serving.deployment import Speculation
 from tangram_sim.serving.engines import engine_defaults
-from tangram_sim.serving.forward import Work
+from tangram_sim.serving.forward import IterationWork
 from tangram_sim.serving.kv import kv_capacity, stage_memory
 from tangram_sim.serving.transfer import kv_transfer_s, prompt_kv_bytes
 
@@ -61,7 +61,7 @@ def test_weights_are_read_once_an_iteration() -> None:
 
 def test_caches_of_other_kinds_of_attention() -> None:
     """What 1,000 more tokens of context cost: all heads, one latent, a window, a state."""
-    work = Work(np.zeros(2), np.zeros(2), np.full(2, 16.0), np.array([16e3, 32e3]))
+    work = IterationWork(np.zeros(2), np.zeros(2), np.full(2, 16.0), np.array([16e3, 32e3]))
 
     def slope(model: str) -> float:
         first, second = cost(model, tp=1).passes(work)[0].cache
@@ -78,7 +78,7 @@ def test_experts_touched_grow_with_the_batch() -> None:
     where = cost("qwen3-30b-a3b")
     batches = np.array([1.0, 8.0, 64.0, 512.0])
     zero = np.zeros(4)
-    passes = where.passes(Work(zero, zero, batches, zero))[0]
+    passes = where.passes(IterationWork(zero, zero, batches, zero))[0]
     grown = passes.experts / passes.experts[0]
     assert grown[1] == pytest.approx((1 - (1 - 8 / 128) ** 8) / (8 / 128), rel=0.02)
     assert grown[2] < 16.2  # all 128 experts, where one token meets 8

@@ -172,7 +172,7 @@ def measured() -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def cases(measured) -> memory.Cases:
+def cases(measured) -> memory.MeasuredPeaks:
     return memory.cases(measured)
 
 
@@ -207,7 +207,7 @@ def test_a_fit_finds_the_overhead_that_made_the_peaks():
     rng = np.random.default_rng(1)
     n = 20
     truth = memory.Overhead(3e9, 0.25)
-    made = memory.Cases(
+    made = memory.MeasuredPeaks(
         name=tuple(map(str, range(n))),
         measured=np.ones(n),
         kind=np.full(n, 2),

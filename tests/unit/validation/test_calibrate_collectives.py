@@ -92,7 +92,7 @@ def test_rows_fit_the_log_that_they_were_fitted_to(tmp_path, slow):
     ]
     path = tmp_path / "log.txt"
     path.write_text(log_text(times, 8))
-    points = ownfabric.points_of(logs.read_log(path, ""), ownfabric.Parts(), "log", HWDB)
+    points = ownfabric.points_of(logs.read_log(path, ""), ownfabric.FabricParts(), "log", HWDB)
     sets = ownfabric.fit_own(points, HWDB, path)
     assert {one.pattern for one in sets} == ({"ring", "in_switch"} if slow > 1.0 else {"in_switch"})
     assert ownfabric.missed(points, sets, HWDB) < 0.06
@@ -148,7 +148,7 @@ def test_a_torch_sweep_is_read(tmp_path):
     path.write_text("\n".join(lines) + "\n")
     log = logs.read_log(path)
     assert (log.library, log.gpu, len(log.measurements)) == ("NCCL", "H100-SXM5-80GB", 2 * len(SIZES))
-    points = ownfabric.points_of(log, ownfabric.Parts(), "sweep", HWDB)
+    points = ownfabric.points_of(log, ownfabric.FabricParts(), "sweep", HWDB)
     (fitted,) = ownfabric.fit_own(points, HWDB, path)
     known = HWDB.collective("ring", HWDB.link("NVLink4"))
     assert fitted.fitted.values["base_s"] == pytest.approx(known.base_s, rel=0.05)
@@ -197,7 +197,7 @@ def test_older_logs_without_inplace_names_or_versions(tmp_path):
     log = logs.read_log(path)
     assert (log.library, log.version) == ("RCCL", "")
     assert {one.op for one in log.measurements} == {"all_gather"}
-    points = ownfabric.points_of(log, ownfabric.Parts(gpu="MI300X"), "log", HWDB)
+    points = ownfabric.points_of(log, ownfabric.FabricParts(gpu="MI300X"), "log", HWDB)
     assert {point.fabric.intra.name for point in points} == {"xGMI-MI300X"}
 
 
@@ -206,8 +206,8 @@ def test_too_few_sizes_make_no_row(tmp_path):
     path = tmp_path / "sweep.csv"
     rows = [f"all_reduce,{size},4,1,1e-4,nccl" for size in (1024, 2048, 4096)]
     path.write_text("\n".join(["op,bytes,ranks,nodes,seconds,backend", *rows]))
-    points = ownfabric.points_of(logs.read_log(path), ownfabric.Parts(gpu="H100"), "s", HWDB)
+    points = ownfabric.points_of(logs.read_log(path), ownfabric.FabricParts(gpu="H100"), "s", HWDB)
     with pytest.raises(BadInputError, match="3 sizes"):
         ownfabric.fit_own(points, HWDB, path)
     with pytest.raises(BadInputError, match="names no GPU"):
-        ownfabric.points_of(logs.read_log(path), ownfabric.Parts(), "s", HWDB)
+        ownfabric.points_of(logs.read_log(path), ownfabric.FabricParts(), "s", HWDB)

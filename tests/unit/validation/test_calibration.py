@@ -27,7 +27,7 @@ from tangram_sim.validation.calibration.attention import (
 from tangram_sim.validation.calibration.gemm import (
     PRECISIONS,
     Device,
-    Parameters,
+    GemmParameters,
     fit_gemm,
     gemm_seconds,
     transfer_errors,
@@ -36,11 +36,11 @@ from tangram_sim.validation.calibration.tables import AttentionTable, GemmTable
 from tests.places import ROOT
 
 DEVICE = Device(1e15, 3e12)
-TRUE = Parameters(0.7, 0.8, 3e-6)
+TRUE = GemmParameters(0.7, 0.8, 3e-6)
 BF16, FP8 = PRECISIONS["bfloat16"], PRECISIONS["fp8"]
 
 
-def rates(parameters: Parameters = TRUE, attention: float = 0.5) -> Rates:
+def rates(parameters: GemmParameters = TRUE, attention: float = 0.5) -> Rates:
     """The product's rates for these constants, of a device with flash attention."""
     database = Hwdb.load()
     return replace(

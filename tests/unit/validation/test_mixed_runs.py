@@ -19,7 +19,7 @@ from tangram_sim.validation.mixed_runs.lockstep import lockstep_graph, pass_of
 from tangram_sim.validation.mixed_runs.predict import MixedPrediction, predict_row
 from tangram_sim.validation.mixed_runs.reading import MixedRun, read_run
 from tangram_sim.validation.mixed_runs.report import kendall_tau, regret
-from tangram_sim.validation.mixed_runs.seats import Replica, block_bounds, replicas_of
+from tangram_sim.validation.mixed_runs.seats import StageReplica, block_bounds, replicas_of
 from tangram_sim.validation.published.cells import CellError
 from tangram_sim.validation.published.table import Problem
 from tests.commands import tangram
@@ -100,7 +100,10 @@ def test_stage_layers_that_mean_nothing_are_a_reason(text: str) -> None:
 def test_placements_are_understood(text: str) -> None:
     """Stages and replicas in words and in JSON; counts, aliases and degrees of their own."""
     found = replicas_of(text, KINDS, 2, 2, 2, HWDB)
-    assert found == [[Replica("RTX-3090", 2)] * 2, [Replica("RTX-2080", 2), Replica("Titan-RTX", 2)]]
+    assert found == [
+        [StageReplica("RTX-3090", 2)] * 2,
+        [StageReplica("RTX-2080", 2), StageReplica("Titan-RTX", 2)],
+    ]
 
 
 @pytest.mark.parametrize(

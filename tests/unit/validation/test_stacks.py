@@ -17,13 +17,13 @@ from tangram_sim.training.stacks import STACKS
 from tangram_sim.validation.calibration import baselines, folds, kept, stackfit, stacks, surfaces
 from tangram_sim.validation.calibration.novelty import novelty
 from tangram_sim.validation.calibration.ranking import kendall, ranking
-from tangram_sim.validation.calibration.stackfit import Cases, Fit
+from tangram_sim.validation.calibration.stackfit import Fit, MeasuredRuns
 from tangram_sim.validation.calibration.surfaces import (
     DISPATCH,
     EXPOSED,
     KNOTS,
     Mixtures,
-    Parameters,
+    StackParameters,
     Surface,
 )
 from tangram_sim.validation.published.defaults import software
@@ -82,11 +82,11 @@ def synthetic(n: int, seed: int) -> Surface:
     return Surface(base, change(attention), change(tensor), change(data), nothing)
 
 
-def cases(surface: Surface, measured: FloatArray, source: list[str], stack: list[str]) -> Cases:
+def cases(surface: Surface, measured: FloatArray, source: list[str], stack: list[str]) -> MeasuredRuns:
     n = len(measured)
     generation = np.array(["Ampere"] * n, dtype="U16")
     mixed = Mixtures.single(surface)
-    return Cases(measured, np.array(source), np.array(stack), generation, np.arange(n) % 5, mixed)
+    return MeasuredRuns(measured, np.array(source), np.array(stack), generation, np.arange(n) % 5, mixed)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_run_is_priced_under_its_stack() -> None:
 
 def test_rows_of_a_stack_change_its_predictions_and_no_other() -> None:
     plain, slow = (
-        surfaces.with_stacks([], ["megatron-lm"], Parameters(time_scale=scale)) for scale in (1.0, 2.0)
+        surfaces.with_stacks([], ["megatron-lm"], StackParameters(time_scale=scale)) for scale in (1.0, 2.0)
     )
     for framework, differs in (("Megatron-LM", True), ("made up", False)):
         run = run_of(framework=framework)
@@ -134,14 +134,14 @@ def test_rows_of_a_stack_change_its_predictions_and_no_other() -> None:
 
 def test_no_stack_has_more_than_five_parameters() -> None:
     """The issue's bound: more would let a stack describe its rows instead of its software."""
-    assert len(Parameters._fields) == len(surfaces.KEYS) <= 5
+    assert len(StackParameters._fields) == len(surfaces.KEYS) <= 5
 
 
 def test_a_surface_agrees_with_predictions_between_its_points() -> None:
     """The fit works on interpolated tables; off the grid they must still be what is predicted."""
     runs = [replace(run_of(mbs=mbs, gbs=str(16 * int(mbs))), recompute="none") for mbs in ("1", "4")]
     found = surfaces.surface(runs)
-    for at in (Parameters(1.2, 1.1, 7e-6, 0.8, 1.4), Parameters(0.9, 0.8, 45e-6, 1.3, 0.7)):
+    for at in (StackParameters(1.2, 1.1, 7e-6, 0.8, 1.4), StackParameters(0.9, 0.8, 45e-6, 1.3, 0.7)):
         predictor = Predictor(surfaces.with_stacks([], ["megatron-lm"], at))
         exact = [predictor.predict(run) for run in runs]
         seconds = [one.step_s for one in exact if isinstance(one, Prediction)]
@@ -149,11 +149,11 @@ def test_a_surface_agrees_with_predictions_between_its_points() -> None:
 
 
 def test_a_fit_finds_known_parameters_among_outliers() -> None:
-    true = Parameters(1.25, 1.3, 30e-6, 0.7, 1.5)
+    true = StackParameters(1.25, 1.3, 30e-6, 0.7, 1.5)
     surface = synthetic(200, 1)
     measured = surface.seconds(true) * np.exp(np.random.default_rng(2).normal(0, 0.02, 200))
     measured[::10] *= 3.0  # a tenth of the rows are plainly wrong
-    wide = Parameters(3.0, 3.0, 3.0, 3.0, 3.0)
+    wide = StackParameters(3.0, 3.0, 3.0, 3.0, 3.0)
     runs = cases(surface, measured, ["a", "b"] * 100, ["nemo"] * 200)
     found = stackfit.fit(runs, Fit(stackfit.ASSUMED), wide, 1e-6)
     np.testing.assert_allclose(found.parameters, true, rtol=0.12)
@@ -162,8 +162,8 @@ def test_a_fit_finds_known_parameters_among_outliers() -> None:
 def test_what_no_run_determines_stays_at_the_prior() -> None:
     surface = synthetic(40, 3)
     alone = Surface(surface.base, *(0 * surface.tensor for _ in range(4)))
-    prior = Parameters(1.1, 0.9, 6e-6, 0.8, 1.3)
-    measured = alone.seconds(Parameters(1.3, 1.0, 20e-6))
+    prior = StackParameters(1.1, 0.9, 6e-6, 0.8, 1.3)
+    measured = alone.seconds(StackParameters(1.3, 1.0, 20e-6))
     runs = cases(alone, measured, ["a"] * 40, ["nemo"] * 40)
     found = stackfit.fit(runs, Fit(prior)).parameters
     assert found.attention_scale == pytest.approx(prior.attention_scale, rel=0.01)
@@ -177,7 +177,7 @@ def test_what_is_special_to_one_machine_stays_with_its_generation() -> None:
     """A stack seen on one generation only is not that far from its lineage on another."""
     surface = synthetic(80, 6)
     stack, source = ["nemo"] * 40 + ["megatron"] * 40, ["a"] * 20 + ["b"] * 20 + ["c"] * 40
-    measured = surface.seconds(Parameters(1.2))
+    measured = surface.seconds(StackParameters(1.2))
     measured[40:] *= 1.4
     runs = cases(surface, measured, source, stack)
     runs.generation[40:] = "Blackwell"
@@ -191,7 +191,7 @@ def test_what_is_special_to_one_machine_stays_with_its_generation() -> None:
 
 
 def test_a_mixture_is_the_weighted_mean_of_logarithms() -> None:
-    surface, at = synthetic(3, 7), Parameters(1.2)
+    surface, at = synthetic(3, 7), StackParameters(1.2)
     mixed = Mixtures(surface, np.array([0, 0, 1]), np.array([0.25, 0.75, 1.0]))
     first, second, third = surface.seconds(at)
     np.testing.assert_allclose(mixed.seconds(at), [first**0.25 * second**0.75, third])
@@ -203,7 +203,7 @@ def test_a_mixture_is_the_weighted_mean_of_logarithms() -> None:
 def test_a_source_left_out_never_touches_its_own_prediction() -> None:
     surface = synthetic(60, 4)
     source, stack = ["a"] * 20 + ["b"] * 20 + ["c"] * 20, ["nemo"] * 40 + ["fsdp"] * 20
-    measured = surface.seconds(Parameters(1.3, 1.0, 20e-6))
+    measured = surface.seconds(StackParameters(1.3, 1.0, 20e-6))
     absurd = measured.copy()
     absurd[40:] *= 5.0
     honest, changed = (cases(surface, times, source, stack) for times in (measured, absurd))

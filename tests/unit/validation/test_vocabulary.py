@@ -9,7 +9,7 @@ from tangram_sim.validation.mixed_runs.hardware import cluster_of
 from tangram_sim.validation.published import defaults, workload
 from tangram_sim.validation.published.cells import CellError, Cells
 from tangram_sim.validation.published.machines import intra_link
-from tangram_sim.validation.published.networks import Network, network_of
+from tangram_sim.validation.published.networks import NodeNetwork, network_of
 from tangram_sim.validation.published.reading import read_run, read_table
 from tangram_sim.validation.published.table import Problem
 from tangram_sim.validation.published.vocabulary import dtype_of, recompute_of, zero_stage_of
@@ -86,7 +86,7 @@ def test_sharding_is_read_in_the_words_of_its_source(text: str, stage: int | Non
     assert zero_stage_of(text) == stage
 
 
-def network(text: str, gpu: str = "H100", gpus_per_node: int = 8) -> Network:
+def network(text: str, gpu: str = "H100", gpus_per_node: int = 8) -> NodeNetwork:
     """What a cell says of nodes of that GPU."""
     kind = HWDB.gpu(gpu)
     return network_of(text, kind, intra_link("", kind, HWDB)[0], gpus_per_node, 10e-6, HWDB)

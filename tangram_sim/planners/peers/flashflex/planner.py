@@ -10,7 +10,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.coarse.profile import SimulatedProfile
 from tangram_sim.planners.peers.flashflex.ensemble import plan_of
 from tangram_sim.planners.peers.flashflex.savings import savings
-from tangram_sim.planners.peers.flashflex.search import Search
+from tangram_sim.planners.peers.flashflex.search import PartitionSearch
 from tangram_sim.planners.whole_cluster import TRIED, CannotAnswerError, Price, WholeClusterPlanner, no_answer
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -32,7 +32,7 @@ class FlashFlex(WholeClusterPlanner):
         profile = price.profile
         if not isinstance(profile, SimulatedProfile):
             raise CannotAnswerError(f"{self.name}: it needs prices of recomputed layers; {self.limits}")
-        found = Search(profile, job.global_batch, savings(profile), deadline=price.deadline).ranked()
+        found = PartitionSearch(profile, job.global_batch, savings(profile), deadline=price.deadline).ranked()
         best_s, best, looked, played = float("inf"), None, 0, 0
         for _, ensemble in found[:TRIED]:
             if looked and price.deadline.over():

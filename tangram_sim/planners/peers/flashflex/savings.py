@@ -18,7 +18,7 @@ class Saving:
     def among(self, copies: int) -> Profile:
         """The profile of pipelines side by side, so many copies of every layer."""
         left = 1.0 - self.sharded * (1.0 - 1.0 / copies)
-        return self.profile if left == 1.0 else Sharded(self.profile, left)
+        return self.profile if left == 1.0 else ShardedProfile(self.profile, left)
 
 
 def savings(profile: SimulatedProfile) -> tuple[Saving, ...]:
@@ -39,7 +39,7 @@ def _sharded(job: Job, zero: int) -> float:
 
 
 @dataclass
-class Sharded(Profile):
+class ShardedProfile(Profile):
     """A profile of which only a share of the state is left on each GPU."""
 
     base: Profile

@@ -23,7 +23,7 @@ KEPT = 1.5  # what cannot come this close to the best closed form so far is not 
 
 
 @dataclass
-class Search:
+class PartitionSearch:
     """Partitions one after the other, each as the best pipelines that its parts make.
 
     `start` "graph": for every number of pipelines the partition whose cut is least, edges weighing the

@@ -10,7 +10,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, head_counts
 from tangram_sim.planners.coarse.profile import LayerTable, Profile
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.peers.hap.graph import Op, by_class, graph_of
+from tangram_sim.planners.peers.hap.graph import Operation, by_class, graph_of
 from tangram_sim.planners.peers.hap.machine import Machine
 from tangram_sim.planners.peers.hap.ratios import Balanced, balanced, in_turn
 from tangram_sim.planners.peers.hap.rules import (
@@ -21,15 +21,15 @@ from tangram_sim.planners.peers.hap.rules import (
     GATHERED,
     REDUCE,
     SCATTER,
-    Space,
+    ProgramSpace,
 )
-from tangram_sim.planners.peers.hap.synthesis import Program, Synthesizer, spliced
+from tangram_sim.planners.peers.hap.synthesis import SynthesizedProgram, Synthesizer, spliced
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Pipeline, Share, pipeline_of_shares
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ProgramCandidate:
     """A program that a plan can hold: a family for every block, sequences of a microbatch for every kind.
 
     `sequences` is empty where all devices have equal shares, because features are cut.
@@ -54,7 +54,7 @@ class Candidate:
 
 def candidates(
     model: Model, job: Job, profile: Profile, deadline: Deadline | None = None
-) -> Iterator[Candidate]:
+) -> Iterator[ProgramCandidate]:
     """The cheapest programs for every number of microbatches, of data alone and with features cut.
 
     No more of them when the deadline is over.
@@ -62,7 +62,7 @@ def candidates(
     deadline = deadline or Deadline()
     devices = sum(kind.gpus for kind in profile.kinds)
     wide = devices > 1 and all(heads % devices == 0 for heads in head_counts(model))
-    programs: list[Program] | None = None
+    programs: list[SynthesizedProgram] | None = None
     for microbatches in divisors(job.global_batch):
         if deadline.over():
             return
@@ -79,13 +79,13 @@ def candidates(
             if programs is None:  # what they cost per step hardly depends on the number of microbatches
                 programs = _of_features(ops, machine)
             for program in programs:
-                found = _in_equal(Program(ops, program.choices), machine, microbatch)
+                found = _in_equal(SynthesizedProgram(ops, program.choices), machine, microbatch)
                 if found is not None:
                     yield found
 
 
 def machine_of(
-    ops: Sequence[Op], model: Model, job: Job, profile: Profile, microbatches: int
+    ops: Sequence[Operation], model: Model, job: Job, profile: Profile, microbatches: int
 ) -> Machine | None:
     """The cluster as HAP sees it, from a profile of layers; None where that has no row for some kind."""
     devices = sum(kind.gpus for kind in profile.kinds)
@@ -110,7 +110,7 @@ def machine_of(
 
 
 def _speeds(
-    ops: Sequence[Op], model: Model, rows: Sequence[LayerTable], part: float
+    ops: Sequence[Operation], model: Model, rows: Sequence[LayerTable], part: float
 ) -> tuple[tuple[float, ...], ...]:
     """FLOP/s by (kind of atom, kind of GPU), as the profile has it for a part of the microbatch."""
     kinds, work = atom_kinds(model), dict(by_class(ops))
@@ -122,7 +122,7 @@ def _speeds(
     return tuple(found)
 
 
-def _rates(ops: Sequence[Op], profile: Profile) -> dict[str, float]:
+def _rates(ops: Sequence[Operation], profile: Profile) -> dict[str, float]:
     """Bytes/s of one ring over all devices, node after node; of an exchange, a device's share of its node."""
     kinds = range(len(profile.kinds))
     size = max(op.output_bytes for op in ops)
@@ -135,11 +135,11 @@ def _rates(ops: Sequence[Op], profile: Profile) -> dict[str, float]:
     return {GATHER: ring, SCATTER: ring, REDUCE: ring, EXCHANGE: exchange}
 
 
-def _space(*families: str) -> Space:
-    return Space(families=families, sequence=False, by_block=True)
+def _space(*families: str) -> ProgramSpace:
+    return ProgramSpace(families=families, sequence=False, by_block=True)
 
 
-def _of_data(ops: Sequence[Op], machine: Machine) -> list[Balanced]:
+def _of_data(ops: Sequence[Operation], machine: Machine) -> list[Balanced]:
     """Weights on every device; where they do not fit, those of as many blocks as do, and of none."""
     whole = in_turn(ops, machine, _space(DATA))
     gathered = in_turn(ops, machine, _space(GATHERED))
@@ -157,7 +157,7 @@ def _of_data(ops: Sequence[Op], machine: Machine) -> list[Balanced]:
     return [gathered] if best is gathered else [best, gathered]
 
 
-def _of_features(ops: Sequence[Op], machine: Machine) -> list[Program]:
+def _of_features(ops: Sequence[Operation], machine: Machine) -> list[SynthesizedProgram]:
     """Programs that cut the features of all blocks, or of some, for equal shares."""
     shares = machine.even()
     everywhere = Synthesizer(ops, machine, shares, _space(FEATURE)).best()
@@ -169,15 +169,15 @@ def _of_features(ops: Sequence[Op], machine: Machine) -> list[Program]:
     return [everywhere, mixed] if mixed is not None and some else [everywhere]
 
 
-def _in_equal(program: Program, machine: Machine, microbatch: int) -> Candidate | None:
+def _in_equal(program: SynthesizedProgram, machine: Machine, microbatch: int) -> ProgramCandidate | None:
     """A program with equal shares, as plans hold features; None where memory or whole sequences forbid it."""
     bill, shares, families = program.bill(machine), machine.even(), program.families()
     if not bill.fits(machine, shares) or (DATA in families and microbatch % machine.devices):
         return None
-    return Candidate(bill.seconds(machine, shares), machine.microbatches, microbatch, families, ())
+    return ProgramCandidate(bill.seconds(machine, shares), machine.microbatches, microbatch, families, ())
 
 
-def _in_whole(one: Balanced, machine: Machine, microbatch: int) -> Candidate | None:
+def _in_whole(one: Balanced, machine: Machine, microbatch: int) -> ProgramCandidate | None:
     """Shares rounded to whole sequences per kind; the fullest device of a kind sets its time and memory."""
     kinds = range(len(machine.counts))
     pace = [
@@ -193,7 +193,7 @@ def _in_whole(one: Balanced, machine: Machine, microbatch: int) -> Candidate | N
         return None
     shares = [-(-count // n) / microbatch for count, n in zip(taken, machine.counts, strict=True)]
     seconds = one.bill.seconds(machine, shares)
-    return Candidate(seconds, machine.microbatches, microbatch, one.program.families(), taken)
+    return ProgramCandidate(seconds, machine.microbatches, microbatch, one.program.families(), taken)
 
 
 def whole_sequences(
@@ -222,7 +222,7 @@ def whole_sequences(
     return tuple(taken)
 
 
-def pipeline_of(one: Candidate, profile: Profile) -> Pipeline:
+def pipeline_of(one: ProgramCandidate, profile: Profile) -> Pipeline:
     """The candidate as a pipeline of one stage; devices without a sequence stay idle."""
     parts = []
     if one.sequences:
@@ -237,7 +237,7 @@ def pipeline_of(one: Candidate, profile: Profile) -> Pipeline:
     return pipeline_of_shares(one.microbatches, (0, len(one.families)), [parts])
 
 
-def _runs(one: Candidate, ranks: int) -> tuple[tuple[int, Layout], ...]:
+def _runs(one: ProgramCandidate, ranks: int) -> tuple[tuple[int, Layout], ...]:
     """(stop, layout) of runs of blocks of one family."""
     layouts = {
         DATA: Layout(dp=ranks),

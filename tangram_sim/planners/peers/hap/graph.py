@@ -11,7 +11,7 @@ FORWARD_AND_BACKWARD = 3.0  # of the forward FLOP: the backward has twice as man
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class Operation:
     """One operation; sizes are of the whole tensor of one microbatch.
 
     `inputs` are positions of the operations whose outputs it reads, none for the batch itself.
@@ -27,11 +27,11 @@ class Op:
     block: int = 0  # operations that a plan lays out alike
 
 
-class _Builder:
+class _GraphBuilder:
     """Appends operations, each knowing its place."""
 
     def __init__(self, tokens: float, job: Job) -> None:
-        self.ops: list[Op] = []
+        self.ops: list[Operation] = []
         self.tokens, self.bytes = tokens, job.recipe.activation_bytes
         self.weight, self.gradient = job.recipe.weight_bytes, job.recipe.gradient_bytes * job.trainable
 
@@ -46,7 +46,7 @@ class _Builder:
     ) -> int:
         """Append one; `per_token` counts forward FLOP, `width` elements of the output per token."""
         self.ops.append(
-            Op(
+            Operation(
                 kind,
                 inputs,
                 per_token * self.tokens,
@@ -59,14 +59,14 @@ class _Builder:
         return len(self.ops) - 1
 
 
-def graph_of(model: Model, job: Job, sequences: float) -> tuple[Op, ...]:
+def graph_of(model: Model, job: Job, sequences: float) -> tuple[Operation, ...]:
     """Embedding, blocks, head and loss for a microbatch of so many sequences.
 
     Speed classes are the kinds of atoms, so that speeds can be read from a profile of layers; embedding and
     head are laid out with the first and the last block.
     """
     kinds, hidden = atom_kinds(model), model.hidden
-    made = _Builder(sequences * job.seq, job)
+    made = _GraphBuilder(sequences * job.seq, job)
     x = made.add("embedding", (), hidden, (kinds[0], 0), model.embedding_parameters, hidden)
     for number, block in enumerate(model.blocks):
         x = _block(made, block, x, job.seq, hidden, (kinds[number + 1], number))
@@ -78,7 +78,7 @@ def graph_of(model: Model, job: Job, sequences: float) -> tuple[Op, ...]:
     return tuple(made.ops)
 
 
-def _block(made: _Builder, block: Block, x: int, seq: int, hidden: int, place: tuple[int, int]) -> int:
+def _block(made: _GraphBuilder, block: Block, x: int, seq: int, hidden: int, place: tuple[int, int]) -> int:
     attention, ffn = block.attention, block.feed_forward
     values = attention.heads * attention.value_dim
     out = float(values * hidden)
@@ -105,7 +105,7 @@ def _block(made: _Builder, block: Block, x: int, seq: int, hidden: int, place: t
     return made.add("add", (between, down), hidden, place, per_token=hidden)
 
 
-def last_uses(ops: Sequence[Op]) -> list[int]:
+def last_uses(ops: Sequence[Operation]) -> list[int]:
     """For every tensor the last operation that reads it; its own place where none does."""
     last = list(range(len(ops)))
     for place, op in enumerate(ops):
@@ -114,7 +114,7 @@ def last_uses(ops: Sequence[Op]) -> list[int]:
     return last
 
 
-def by_class(ops: Sequence[Op]) -> Iterator[tuple[int, float]]:
+def by_class(ops: Sequence[Operation]) -> Iterator[tuple[int, float]]:
     """(class, forward and backward FLOP) of every class of speeds, of all its operations together."""
     totals: dict[int, float] = {}
     for op in ops:

@@ -6,7 +6,7 @@ A program's cost is linear in what it bills, so a bill is all that choosing shar
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tangram_sim.planners.peers.hap.graph import FORWARD_AND_BACKWARD, Op
+from tangram_sim.planners.peers.hap.graph import FORWARD_AND_BACKWARD, Operation
 from tangram_sim.planners.peers.hap.rules import CUTS, DATA, EXCHANGE, GATHER, REDUCE, SCATTER, Rule
 
 
@@ -44,7 +44,7 @@ class Machine:
 
 
 @dataclass
-class Bill:
+class DeviceLoad:
     """What a program asks of every device: FLOP and bytes that follow the shares, and such that do not."""
 
     shared_flop: list[float]  # by class; a device does its share
@@ -57,7 +57,7 @@ class Bill:
     fixed_stored: float = 0.0  # bytes that operations read, on every device
     shared_stored: float = 0.0  # x its share
 
-    def add(self, other: "Bill") -> None:
+    def add(self, other: "DeviceLoad") -> None:
         """This and the other program's."""
         for one, flop in enumerate(other.shared_flop):
             self.shared_flop[one] += flop
@@ -115,10 +115,10 @@ class Bill:
         return True
 
 
-def bill_of_rule(op: Op, rule: Rule, inputs: Sequence[Op], machine: Machine) -> Bill:
+def bill_of_rule(op: Operation, rule: Rule, inputs: Sequence[Operation], machine: Machine) -> DeviceLoad:
     """An operation under a rule: its FLOP, the reduction of its gradients, its state and what it stores."""
     classes = len(machine.speeds)
-    bill = Bill([0.0] * classes, [0.0] * classes)
+    bill = DeviceLoad([0.0] * classes, [0.0] * classes)
     flop = FORWARD_AND_BACKWARD * op.flop * machine.microbatches
     (bill.shared_flop if rule.shared else bill.whole_flop)[op.speed] += flop
     devices = machine.devices
@@ -143,10 +143,10 @@ def bill_of_rule(op: Op, rule: Rule, inputs: Sequence[Op], machine: Machine) -> 
     return bill
 
 
-def bill_of_conversion(tensor: Op, collectives: Sequence[str], machine: Machine) -> Bill:
+def bill_of_conversion(tensor: Operation, collectives: Sequence[str], machine: Machine) -> DeviceLoad:
     """Collectives over a tensor, once per microbatch each; uneven shards are padded to the largest."""
     classes = len(machine.speeds)
-    bill = Bill([0.0] * classes, [0.0] * classes)
+    bill = DeviceLoad([0.0] * classes, [0.0] * classes)
     size = tensor.output_bytes * machine.microbatches
     turns = (machine.devices - 1) / machine.devices
     for name in collectives:

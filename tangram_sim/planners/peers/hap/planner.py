@@ -7,7 +7,7 @@ Zhang et al., "HAP: SPMD DNN Training on Heterogeneous GPU Clusters with Automat
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import TangramError
 from tangram_sim.models import Model
-from tangram_sim.planners.peers.hap.candidates import Candidate, candidates, pipeline_of
+from tangram_sim.planners.peers.hap.candidates import ProgramCandidate, candidates, pipeline_of
 from tangram_sim.planners.whole_cluster import TRIED, CannotAnswerError, Price, WholeClusterPlanner, no_answer
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -24,7 +24,7 @@ class Hap(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The cheapest program by HAP's own cost that fits memory when simulated."""
-        found = sorted(candidates(model, job, price.profile, price.deadline), key=Candidate.rank)
+        found = sorted(candidates(model, job, price.profile, price.deadline), key=ProgramCandidate.rank)
         for looked, one in enumerate(found[:TRIED]):
             if looked and price.deadline.over():
                 break

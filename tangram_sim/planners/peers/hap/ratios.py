@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tangram_sim.planners.peers.hap.graph import Op, by_class
-from tangram_sim.planners.peers.hap.machine import Bill, Machine
-from tangram_sim.planners.peers.hap.rules import Space
-from tangram_sim.planners.peers.hap.synthesis import Program, Synthesizer
+from tangram_sim.planners.peers.hap.graph import Operation, by_class
+from tangram_sim.planners.peers.hap.machine import DeviceLoad, Machine
+from tangram_sim.planners.peers.hap.rules import ProgramSpace
+from tangram_sim.planners.peers.hap.synthesis import SynthesizedProgram, Synthesizer
 
 _ROUNDS = 10
 _FALLS = 1.0 - 1e-9  # what counts as falling
 
 
-def best_shares(bill: Bill, machine: Machine) -> tuple[float, ...] | None:
+def best_shares(bill: DeviceLoad, machine: Machine) -> tuple[float, ...] | None:
     """The share of one device of every kind that makes a step shortest; None where memory allows none."""
     from scipy.optimize import linprog  # half a second to import: only where a program is balanced
 
@@ -62,13 +62,13 @@ def _row(width: int, entries: dict[int, float]) -> list[float]:
 class Balanced:
     """A program with its shares."""
 
-    program: Program
-    bill: Bill
+    program: SynthesizedProgram
+    bill: DeviceLoad
     shares: tuple[float, ...]
     seconds: float
 
 
-def in_turn(ops: Sequence[Op], machine: Machine, space: Space) -> Balanced | None:
+def in_turn(ops: Sequence[Operation], machine: Machine, space: ProgramSpace) -> Balanced | None:
     """The best program for shares in proportion to speed, the best shares for it, and so on while that helps.
 
     None where the first program fits memory under no shares.
@@ -85,7 +85,7 @@ def in_turn(ops: Sequence[Op], machine: Machine, space: Space) -> Balanced | Non
     return best
 
 
-def balanced(program: Program, machine: Machine) -> Balanced | None:
+def balanced(program: SynthesizedProgram, machine: Machine) -> Balanced | None:
     """A program with the shares that are best for it; None where it fits memory under none."""
     bill = program.bill(machine)
     shares = best_shares(bill, machine)

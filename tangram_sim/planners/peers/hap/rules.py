@@ -34,7 +34,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class ProgramSpace:
     """Which programs are looked at.
 
     The published code has neither `contracting` (row-parallel linears) nor `heads` (attention on some of the
@@ -49,11 +49,11 @@ class Space:
     by_block: bool = False
 
 
-PUBLISHED = Space(families=(DATA, FEATURE, REPLICATED), contracting=False, heads=False)
+PUBLISHED = ProgramSpace(families=(DATA, FEATURE, REPLICATED), contracting=False, heads=False)
 
 
 @lru_cache(maxsize=256)
-def rules_of(kind: str, inputs: int, space: Space) -> tuple[Rule, ...]:
+def rules_of(kind: str, inputs: int, space: ProgramSpace) -> tuple[Rule, ...]:
     """Rules for an operation of a kind with so many inputs."""
     rows = (BATCH, SEQUENCE) if space.sequence else (BATCH,)
     found: list[Rule] = []

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise, product
 
-from tangram_sim.planners.peers.hap.graph import Op, last_uses
-from tangram_sim.planners.peers.hap.machine import Bill, Machine, bill_of_conversion, bill_of_rule
+from tangram_sim.planners.peers.hap.graph import Operation, last_uses
+from tangram_sim.planners.peers.hap.machine import DeviceLoad, Machine, bill_of_conversion, bill_of_rule
 from tangram_sim.planners.peers.hap.rules import (
     BATCH,
     FEATURES,
     SEQUENCE,
     WHOLE,
+    ProgramSpace,
     Rule,
-    Space,
     conversion,
     rules_of,
 )
@@ -32,7 +32,7 @@ _BETWEEN = (WHOLE, BATCH, SEQUENCE, FEATURES)
 
 
 @dataclass(frozen=True)
-class Choice:
+class OperationChoice:
     """How one operation is computed, and how its inputs get where they are needed."""
 
     rule: Rule
@@ -40,16 +40,16 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Program:
+class SynthesizedProgram:
     """A choice per operation."""
 
-    ops: tuple[Op, ...]
-    choices: tuple[Choice, ...]
+    ops: tuple[Operation, ...]
+    choices: tuple[OperationChoice, ...]
 
-    def bill(self, machine: Machine) -> Bill:
+    def bill(self, machine: Machine) -> DeviceLoad:
         """What it asks of the devices."""
         classes = len(machine.speeds)
-        total = Bill([0.0] * classes, [0.0] * classes)
+        total = DeviceLoad([0.0] * classes, [0.0] * classes)
         for op, choice in zip(self.ops, self.choices, strict=True):
             total.add(bill_of_rule(op, choice.rule, [self.ops[one] for one in op.inputs], machine))
             for tensor, route in choice.routes:
@@ -65,38 +65,40 @@ class Program:
         return tuple(found[block] for block in sorted(found))
 
 
-def spliced(first: Program, second: Program, block: int) -> Program:
+def spliced(first: SynthesizedProgram, second: SynthesizedProgram, block: int) -> SynthesizedProgram:
     """The first program up to a block, the second one from there on.
 
     Both have to leave what passes from block to block in the same relation.
     """
     pairs = zip(first.ops, first.choices, second.choices, strict=True)
-    return Program(first.ops, tuple(b if op.block >= block else a for op, a, b in pairs))
+    return SynthesizedProgram(first.ops, tuple(b if op.block >= block else a for op, a, b in pairs))
 
 
 def _collectives(route: Route) -> list[str]:
     return [name for a, b in pairwise(route) for name in conversion(a, b) or ()]
 
 
-Expansion = tuple[float, frozenset[Property], str, Choice]  # tensors relative to the operation
+Expansion = tuple[float, frozenset[Property], str, OperationChoice]  # tensors relative to the operation
 
 
 class Synthesizer:
     """Searches one graph on one machine; what an operation may become is remembered for its equals."""
 
-    def __init__(self, ops: Sequence[Op], machine: Machine, shares: Sequence[float], space: Space) -> None:
+    def __init__(
+        self, ops: Sequence[Operation], machine: Machine, shares: Sequence[float], space: ProgramSpace
+    ) -> None:
         self.ops, self.machine, self.shares, self.space = tuple(ops), machine, tuple(shares), space
         self._last = last_uses(ops)
         self._known: dict[tuple[object, ...], list[Expansion]] = {}
         self._costs: dict[tuple[object, ...], float] = {}
 
-    def best(self, limit: float = float("inf")) -> Program | None:
+    def best(self, limit: float = float("inf")) -> SynthesizedProgram | None:
         """The cheapest program; None where the rules allow none, or none that costs at most `limit`."""
         ops, ahead = self.ops, self._ahead()
         start: tuple[int, frozenset[Property], str] = (0, frozenset(), "")
         reached = {start: 0.0}
         came: dict[
-            tuple[int, frozenset[Property], str], tuple[tuple[int, frozenset[Property], str], Choice]
+            tuple[int, frozenset[Property], str], tuple[tuple[int, frozenset[Property], str], OperationChoice]
         ] = {}
         heap: list[tuple[float, int, tuple[int, frozenset[Property], str]]] = [(ahead[0], 0, start)]
         pushed = 0
@@ -123,14 +125,16 @@ class Synthesizer:
     def _program(
         self,
         state: tuple[int, frozenset[Property], str],
-        came: dict[tuple[int, frozenset[Property], str], tuple[tuple[int, frozenset[Property], str], Choice]],
-    ) -> Program:
-        choices = list[Choice]()
+        came: dict[
+            tuple[int, frozenset[Property], str], tuple[tuple[int, frozenset[Property], str], OperationChoice]
+        ],
+    ) -> SynthesizedProgram:
+        choices = list[OperationChoice]()
         while state in came:
             state, choice = came[state]
             routes = tuple((state[0] + tensor, route) for tensor, route in choice.routes)
-            choices.append(Choice(choice.rule, routes))
-        return Program(self.ops, tuple(reversed(choices)))
+            choices.append(OperationChoice(choice.rule, routes))
+        return SynthesizedProgram(self.ops, tuple(reversed(choices)))
 
     def _ahead(self) -> list[float]:
         """The least that all operations from each place on cost, collectives between them left out."""
@@ -181,7 +185,7 @@ class Synthesizer:
                 if last[place] > place:
                     kept.add((place, rule.gives))
                 left = frozenset((t - place, r) for t, r in kept if last[t] > place)
-                yield cost, left, chosen, Choice(rule, tuple(conversions))
+                yield cost, left, chosen, OperationChoice(rule, tuple(conversions))
 
     def _routes(self, tensor: int, need: str, live: frozenset[Property], again: bool) -> list[Route]:
         """Ways to a relation: it is there, or one conversion, or two by way of another.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.planners.tangram.enumeration.enumerate import Table
+from tangram_sim.planners.tangram.enumeration.enumerate import PartialPlanTable
 from tangram_sim.training.plan import PartialPlan
 
 
@@ -35,7 +35,7 @@ class Composed:
 
 
 def compose_table(
-    table: Table,
+    table: PartialPlanTable,
     counts: Sequence[int],
     hop_s: NDArray[np.float64],
     work: NDArray[np.float64],
@@ -81,7 +81,7 @@ def compose_table(
     return [_composed(table, float(values[position]), int(complete[position]), ints) for position in order]
 
 
-def _composed(table: Table, value: float, label: int, ints: NDArray[np.int64]) -> Composed:
+def _composed(table: PartialPlanTable, value: float, label: int, ints: NDArray[np.int64]) -> Composed:
     """Follow a label from the front of the pipeline to its back."""
     start = 0
     places: list[Placed] = []

@@ -9,8 +9,8 @@ from tangram_sim.models import Model
 from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.compose import Composed
-from tangram_sim.planners.tangram.composition.labels import Labels, Look, PipelineTable, Roads
-from tangram_sim.planners.tangram.enumeration.enumerate import Table
+from tangram_sim.planners.tangram.composition.labels import Labels, LinkBounds, Look, PipelineTable
+from tangram_sim.planners.tangram.enumeration.enumerate import PartialPlanTable
 from tangram_sim.training.job import Job
 
 
@@ -44,9 +44,9 @@ class _Known:
 
 
 def find(
-    table: Table,
+    table: PartialPlanTable,
     counts: Sequence[int],
-    ways: Roads,
+    ways: LinkBounds,
     model: Model,
     job: Job,
     limit_s: float,

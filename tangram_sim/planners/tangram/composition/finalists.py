@@ -18,7 +18,7 @@ from tangram_sim.training.step.lowered import LoweredStep, Lowering
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class StageAssignment:
     """One stage to be: atoms [start, stop) on some ranks under one layout, or under one for each run.
 
     Runs may reach beyond the stage when its ends have moved; an end that has none takes the nearest.
@@ -32,9 +32,9 @@ class Seat:
     stop: int
     runs: tuple[LayoutRun, ...] = ()
     sequences: int = 0  # 0: the whole microbatch
-    beside: tuple["Seat", ...] = ()
+    beside: tuple["StageAssignment", ...] = ()
 
-    def between(self, start: int, stop: int) -> "Seat":
+    def between(self, start: int, stop: int) -> "StageAssignment":
         """The same stage with other atoms."""
         return replace(
             self, start=start, stop=stop, beside=tuple(one.between(start, stop) for one in self.beside)
@@ -64,10 +64,12 @@ def _blocks(start: int, stop: int, layers: int) -> tuple[int, int]:
     return min(max(start - 1, 0), layers), min(max(stop - 1, 0), layers)
 
 
-def seats_of(composed: Composed, islands: Sequence[Island], placement: Placement) -> tuple[Seat, ...]:
+def seats_of(
+    composed: Composed, islands: Sequence[Island], placement: Placement
+) -> tuple[StageAssignment, ...]:
     """Give every place of a composed pipeline its ranks: nodes of an island in order, front to back."""
     next_node = [0] * len(islands)
-    seats: list[Seat] = []
+    seats: list[StageAssignment] = []
     first = placement.first_rank
     for place in composed.places:
         partial = place.partial
@@ -93,16 +95,18 @@ def seats_of(composed: Composed, islands: Sequence[Island], placement: Placement
             elif runs:
                 layout = runs[0].layout
             ranks_here = tuple(ranks[inner * share : (inner + 1) * share])
-            seats.append(Seat(island.name, ranks_here, layout, start + shift, stop + shift, runs))
+            seats.append(StageAssignment(island.name, ranks_here, layout, start + shift, stop + shift, runs))
     return tuple(seats)
 
 
-def _joint_seat(place: Placed, islands: Sequence[Island], next_node: list[int], placement: Placement) -> Seat:
+def _joint_seat(
+    place: Placed, islands: Sequence[Island], next_node: list[int], placement: Placement
+) -> StageAssignment:
     """A place on several islands: the next nodes of each, as parts of their own or as one."""
     partial, first = place.partial, placement.first_rank
     kind_of = {island.name: kind for kind, island in enumerate(islands)}
     shift = place.start - partial.start
-    parts: list[Seat] = []
+    parts: list[StageAssignment] = []
     for portion in partial.portions:
         kind = kind_of[portion.island]
         taken = islands[kind].node_indices[next_node[kind] : next_node[kind] + portion.nodes]
@@ -110,7 +114,9 @@ def _joint_seat(place: Placed, islands: Sequence[Island], next_node: list[int], 
         ranks = tuple(rank for node in taken for rank in range(first[node], first[node + 1]))
         runs = tuple(LayoutRun(run.start + shift, run.stop + shift, run.layout) for run in portion.runs)
         parts.append(
-            Seat(portion.island, ranks, portion.layout, place.start, place.stop, runs, portion.sequences)
+            StageAssignment(
+                portion.island, ranks, portion.layout, place.start, place.stop, runs, portion.sequences
+            )
         )
     if all(part.sequences for part in parts):
         return replace(parts[0], beside=tuple(parts[1:]))
@@ -118,7 +124,9 @@ def _joint_seat(place: Placed, islands: Sequence[Island], next_node: list[int], 
     return replace(parts[0], island="+".join(part.island for part in parts), ranks=ranks)
 
 
-def pipeline_of(seats: Iterable[Seat], layers: int, microbatch: int, microbatches: int) -> Pipeline:
+def pipeline_of(
+    seats: Iterable[StageAssignment], layers: int, microbatch: int, microbatches: int
+) -> Pipeline:
     """The pipeline noun for stages that hold one chunk each."""
     stages = []
     for seat in seats:
@@ -147,10 +155,12 @@ class PlanEvaluator:
         self.deadline = deadline or Deadline()
         self.model, self.cluster, self.job = model, cluster, job
         self.lowering, self.counts = lowering, counts
-        self._shared: dict[tuple[tuple[Seat, ...], int], float] = {}
-        self._played: dict[tuple[tuple[Seat, ...], int], tuple[float, Pipeline, LoweredStep]] = {}
+        self._shared: dict[tuple[tuple[StageAssignment, ...], int], float] = {}
+        self._played: dict[tuple[tuple[StageAssignment, ...], int], tuple[float, Pipeline, LoweredStep]] = {}
 
-    def play(self, seats: tuple[Seat, ...], microbatch: int) -> tuple[float, Pipeline, LoweredStep]:
+    def play(
+        self, seats: tuple[StageAssignment, ...], microbatch: int
+    ) -> tuple[float, Pipeline, LoweredStep]:
         """Simulated seconds of the step (inf where it does not fit), and what was played."""
         from tangram_sim.training.schedules.step import play_steps
 
@@ -165,7 +175,7 @@ class PlanEvaluator:
             self._played[key] = (seconds, pipeline, step)
         return self._played[key]
 
-    def shared(self, seats: tuple[Seat, ...], microbatch: int) -> float:
+    def shared(self, seats: tuple[StageAssignment, ...], microbatch: int) -> float:
         """Simulated seconds of a step whose transfers share network links, as `forecast` plays it."""
         key = (seats, microbatch)
         if key not in self._shared:
@@ -174,10 +184,10 @@ class PlanEvaluator:
         return self._shared[key]
 
     def in_time(
-        self, contenders: Sequence[tuple[tuple[Seat, ...], int]]
-    ) -> list[tuple[tuple[Seat, ...], int]]:
+        self, contenders: Sequence[tuple[tuple[StageAssignment, ...], int]]
+    ) -> list[tuple[tuple[StageAssignment, ...], int]]:
         """Contenders by their step with links shared: as many as there is time to play so, one at least."""
-        told: list[tuple[tuple[Seat, ...], int]] = []
+        told: list[tuple[tuple[StageAssignment, ...], int]] = []
         for one in contenders:
             if told and self.deadline.over():
                 break
@@ -185,7 +195,7 @@ class PlanEvaluator:
             told.append(one)
         return sorted(told, key=lambda one: self.shared(*one))
 
-    def scored(self, seats: tuple[Seat, ...], microbatch: int) -> Scored:
+    def scored(self, seats: tuple[StageAssignment, ...], microbatch: int) -> Scored:
         """The plan with its simulated step, links shared. Raises TangramError when it does not fit."""
         seconds, pipeline, step = self.play(seats, microbatch)
         if seconds == float("inf"):
@@ -193,7 +203,9 @@ class PlanEvaluator:
         plan = Plan(self.model, self.cluster, self.job, (pipeline,))
         return Scored(plan, step, self.shared(seats, microbatch))
 
-    def refine(self, seats: tuple[Seat, ...], microbatch: int, rounds: int = 40) -> tuple[Seat, ...]:
+    def refine(
+        self, seats: tuple[StageAssignment, ...], microbatch: int, rounds: int = 40
+    ) -> tuple[StageAssignment, ...]:
         """Move single atoms over stage boundaries while that shortens the played step."""
         best = self.play(seats, microbatch)[0]
         for _ in range(rounds):
@@ -213,7 +225,7 @@ class PlanEvaluator:
         return seats
 
 
-def _moved(seats: tuple[Seat, ...], index: int, move: int) -> tuple[Seat, ...] | None:
+def _moved(seats: tuple[StageAssignment, ...], index: int, move: int) -> tuple[StageAssignment, ...] | None:
     """The boundary behind stage `index` moved by one atom; None when a stage would be empty."""
     before, after = seats[index], seats[index + 1]
     boundary = before.stop + move

@@ -13,7 +13,7 @@ from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
-from tangram_sim.planners.tangram.enumeration.enumerate import Table
+from tangram_sim.planners.tangram.enumeration.enumerate import PartialPlanTable
 from tangram_sim.training.job import Job
 
 # slice classes, options of a class, option floats and ints, nodes held in a state, nodes and moves of a kind.
@@ -26,7 +26,7 @@ PASSES_OF_TURN = 5_000_000  # microbatches through stages played in one call
 
 
 @dataclass(frozen=True, slots=True)
-class Roads:
+class LinkBounds:
     """What bounds transfers between stages of two kinds of island from below; exact but on stated graphs."""
 
     size: float  # bytes of one microbatch at a boundary
@@ -43,7 +43,7 @@ def roads(
     hwdb: Hwdb,
     size: float,
     estimate_s: NDArray[np.float64],
-) -> Roads:
+) -> LinkBounds:
     """Roads between stages as `Placement.road` prices them; `estimate_s` also says what is forbidden."""
     cluster, kinds = placement.cluster, len(islands)
     latency, rate = np.zeros((kinds, kinds)), np.full((kinds, kinds), np.inf)
@@ -58,7 +58,7 @@ def roads(
                 rate[a, b] = max(limit for limit, _ in limits) * efficiency
                 latency[a, b] = min(lag for _, lag in limits)
     latency[np.isinf(estimate_s)] = np.inf
-    return Roads(size, latency, rate, nodes, estimate_s, rough)
+    return LinkBounds(size, latency, rate, nodes, estimate_s, rough)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,9 @@ class Labels:
 class PipelineTable:
     """Partial plans, nodes and roads in the arrays of the kernels; answers looks and plays what they find."""
 
-    def __init__(self, table: Table, counts: Sequence[int], ways: Roads, model: Model, job: Job) -> None:
+    def __init__(
+        self, table: PartialPlanTable, counts: Sequence[int], ways: LinkBounds, model: Model, job: Job
+    ) -> None:
         self.table, self.ways = table, ways
         self.counts = np.asarray(counts, dtype=np.int64)
         joint = np.array(table.joint, dtype=np.int64).reshape(-1, len(self.counts))

@@ -16,7 +16,7 @@ from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.compose import Composed
 from tangram_sim.planners.tangram.composition.exact import Proof, find
-from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat, seats_of
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment, seats_of
 from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.training.job import Job
@@ -100,9 +100,9 @@ class Search:
         )
         estimated = holds_whole_depth(enumeration.job.schedule)
         self.slack = ROUGH_SLACK if estimated else SLACK
-        self.played: dict[tuple[tuple[Seat, ...], int], float] = {}
+        self.played: dict[tuple[tuple[StageAssignment, ...], int], float] = {}
 
-    def run(self, progress: Progress | None) -> list[tuple[float, tuple[Seat, ...], int]]:
+    def run(self, progress: Progress | None) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
         """Everything that was played and fits."""
         sizes = microbatch_sizes(self.enumeration.job)
         halves = [
@@ -200,18 +200,22 @@ def microbatch_sizes(job: Job) -> list[int]:
 
 def _distinct(
     composed: list[Composed], islands: Sequence[Island], placement: Placement, most: int
-) -> list[tuple[Seat, ...]]:
+) -> list[tuple[StageAssignment, ...]]:
     """The best different pipelines, `most` at most."""
     seen = dict.fromkeys(seats_of(one, islands, placement) for one in composed[: 4 * most])
     return list(seen)[:most]
 
 
-def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: PlanEvaluator, top: int) -> list[Scored]:
+def rank(
+    played: list[tuple[float, tuple[StageAssignment, ...], int]], referee: PlanEvaluator, top: int
+) -> list[Scored]:
     """Refine the best finalists of different kinds; the `top` different plans, links shared, fastest first.
 
     The search plays transfers as if each had its links to itself; here they share them.
     """
-    kinds: dict[object, tuple[tuple[Seat, ...], int]] = {}  # the best of each kind: others would refine to it
+    kinds: dict[
+        object, tuple[tuple[StageAssignment, ...], int]
+    ] = {}  # the best of each kind: others would refine to it
     for _, seats, microbatch in sorted(played, key=lambda entry: (entry[0], len(entry[1]))):
         kinds.setdefault(_kind(seats, microbatch), (seats, microbatch))
     contenders = list(kinds.values())[: max(SHARED, top)]
@@ -232,7 +236,7 @@ def rank(played: list[tuple[float, tuple[Seat, ...], int]], referee: PlanEvaluat
     return list(chosen.values())[:top]
 
 
-def _kind(seats: tuple[Seat, ...], microbatch: int) -> object:
+def _kind(seats: tuple[StageAssignment, ...], microbatch: int) -> object:
     """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
     return microbatch, tuple(
         (one.island, len(one.ranks), one.layout, tuple(run.layout for run in one.runs), one.sequences)

@@ -15,14 +15,14 @@ from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer
 from tangram_sim.planners.api import POLICIES, Candidate, Counts
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Question, Subject, answered
+from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, SliceQuestion, Subject, answered
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import UNLIMITED, PartialPlan, passage
 from tangram_sim.training.schedules import holds_whole_depth
 
 
 @dataclass(frozen=True)
-class Table:
+class PartialPlanTable:
     """Partial plans for one microbatch, as the composition reads them."""
 
     microbatch: int
@@ -98,7 +98,7 @@ class Enumeration:
 
     def table(
         self, microbatch: int, limit_s: float, units: Sequence[int], beside: Beside | None = None
-    ) -> Table:
+    ) -> PartialPlanTable:
         """Partial plans for one microbatch size; pairs that cannot beat `limit_s` are not asked about.
 
         Islands are taken `units[kind]` nodes at a time. What joint islands offer `beside` goes in, too.
@@ -143,19 +143,19 @@ class Enumeration:
         firsts, _ = slice_classes(self.model)
         pace_s, work_s = self._pace_s(microbatch, limit_s), self._work_s(microbatch, limit_s)
         self.ahead(
-            Question(part, microbatch, start, stop, pace_s)
+            SliceQuestion(part, microbatch, start, stop, pace_s)
             for kind, _, part in parts
             for start, stop in firsts
             if not self._reason(kind, part, start, stop, work_s)
         )
 
-    def ahead(self, questions: Iterable[Question]) -> None:
+    def ahead(self, questions: Iterable[SliceQuestion]) -> None:
         """Have these questions answered in other processes, if there are any, but for what is known."""
         if self.asking is None:
             return
         _, classes = slice_classes(self.model)
 
-        def known(one: Question) -> bool:
+        def known(one: SliceQuestion) -> bool:
             key = self._parts.get(one.part, -1), classes[one.start][one.stop], one.microbatch
             return key in self._answers and self._answers[key][0] >= one.pace_s
 
@@ -251,7 +251,7 @@ class Enumeration:
         self.counts.windowed += reasons.count("windowed")
 
     def _ask(self, name: str, part: Island, start: int, stop: int, microbatch: int, pace_s: float) -> Answer:
-        question = Question(part, microbatch, start, stop, pace_s)
+        question = SliceQuestion(part, microbatch, start, stop, pace_s)
         answer = self.asking.ready.pop(question, None) if self.asking is not None else None
         if answer is None:
             subject = Subject(self.model, self.job, self.hwdb, self.constraints)
@@ -287,7 +287,7 @@ class Enumeration:
         classes: tuple[tuple[int, ...], ...],
         options: list[list[tuple[int, PartialPlan]]],
         units: Sequence[int],
-    ) -> Table:
+    ) -> PartialPlanTable:
         flat = [pair for group in options for pair in group]
         floats = np.array([_quantities(partial, self._extra_tail(partial)) for _, partial in flat]).reshape(
             -1, 4
@@ -306,7 +306,7 @@ class Enumeration:
         kept = np.ones(len(floats), dtype=bool)
         if "incompatibility" in self.policies:
             kept = _undominated(pointers, floats, ints, most)
-        return Table(
+        return PartialPlanTable(
             microbatch,
             self.job.global_batch // microbatch,
             of_slice,

@@ -35,7 +35,7 @@ class Subject:
     constraints: Constraints
 
 
-class Question(NamedTuple):
+class SliceQuestion(NamedTuple):
     """Atoms [start, stop) on a part of an island; see `Request`."""
 
     part: Island
@@ -58,7 +58,7 @@ class Question(NamedTuple):
         )
 
 
-def answered(parallelizer: Parallelizer, subject: Subject, question: Question) -> Answer:
+def answered(parallelizer: Parallelizer, subject: Subject, question: SliceQuestion) -> Answer:
     """The answer without its rejections, which keep all prices of their island alive."""
     return replace(parallelizer.parallelize(question.request(subject)), rejected=())
 
@@ -70,7 +70,7 @@ def _opened(sealed: bytes) -> tuple[Parallelizer, Subject]:
     return parallelizer_named(name)(), subject
 
 
-def answer_piece(sealed: bytes, questions: Sequence[Question], deadline: Deadline) -> list[Answer]:
+def answer_piece(sealed: bytes, questions: Sequence[SliceQuestion], deadline: Deadline) -> list[Answer]:
     """Answers in order, until the deadline is over: one piece of work, also on another machine."""
     parallelizer, subject = _opened(sealed)
     found: list[Answer] = []
@@ -85,12 +85,12 @@ def answer_piece(sealed: bytes, questions: Sequence[Question], deadline: Deadlin
     return found
 
 
-def pieces_of(questions: Sequence[Question], least: int) -> list[list[Question]]:
+def pieces_of(questions: Sequence[SliceQuestion], least: int) -> list[list[SliceQuestion]]:
     """Questions about one part with one microbatch together: what is worked out for one serves the next.
 
     Cut only where there would be fewer than `least` pieces; the longest first, so that no process ends late.
     """
-    together: dict[tuple[Island, int], list[Question]] = {}
+    together: dict[tuple[Island, int], list[SliceQuestion]] = {}
     for question in questions:
         together.setdefault((question.part, question.microbatch), []).append(question)
     cuts = -(-least // max(len(together), 1))
@@ -109,10 +109,10 @@ class PrefetchQueue:
     name: str
     subject: Subject
     deadline: Deadline = field(default_factory=Deadline)
-    ready: dict[Question, Answer] = field(default_factory=dict)
+    ready: dict[SliceQuestion, Answer] = field(default_factory=dict)
     _sealed: bytes = b""
 
-    def ahead(self, questions: Sequence[Question]) -> None:
+    def ahead(self, questions: Sequence[SliceQuestion]) -> None:
         """Answers to all questions, kept until they are taken; neighbours go to one process."""
         self._sealed = self._sealed or pickle.dumps((self.name, self.subject))
         open_ones = [one for one in dict.fromkeys(questions) if one not in self.ready]

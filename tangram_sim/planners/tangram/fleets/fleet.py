@@ -16,7 +16,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seats_of
-from tangram_sim.planners.tangram.fleets.patterns import Pattern
+from tangram_sim.planners.tangram.fleets.patterns import PipelinePattern
 from tangram_sim.training.plan import Pipeline
 
 LEAST_SHARE = 0.01  # of all nodes: fewer are not worth a pipeline of another pattern
@@ -34,15 +34,15 @@ class Master:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PipelineCopies:
     """Equal copies side by side: one pipeline of the plan."""
 
-    pattern: Pattern
+    pattern: PipelinePattern
     copies: int
     microbatches: int
 
 
-def master(patterns: Sequence[Pattern], nodes: Sequence[int], batch: int) -> Master | None:
+def master(patterns: Sequence[PipelinePattern], nodes: Sequence[int], batch: int) -> Master | None:
     """The least step in which some mix of patterns finishes `batch` sequences; None without patterns."""
     if not patterns:
         return None
@@ -62,7 +62,7 @@ def master(patterns: Sequence[Pattern], nodes: Sequence[int], batch: int) -> Mas
 
 
 def _most(
-    patterns: Sequence[Pattern], used: NDArray[np.float64], nodes: Sequence[int], step_s: float
+    patterns: Sequence[PipelinePattern], used: NDArray[np.float64], nodes: Sequence[int], step_s: float
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     from scipy.optimize import linprog
 
@@ -73,12 +73,14 @@ def _most(
     return -float(answer.fun), np.asarray(answer.x), -np.asarray(answer.ineqlin.marginals)
 
 
-def whole(patterns: Sequence[Pattern], answer: Master, nodes: Sequence[int]) -> dict[Pattern, int]:
+def whole(
+    patterns: Sequence[PipelinePattern], answer: Master, nodes: Sequence[int]
+) -> dict[PipelinePattern, int]:
     """Whole copies, in granules: the program's rounded, then what is left filled with the best."""
     left = [float(count) for count in nodes]
-    chosen: dict[Pattern, int] = {}
+    chosen: dict[PipelinePattern, int] = {}
 
-    def take(pattern: Pattern, copies: int) -> None:
+    def take(pattern: PipelinePattern, copies: int) -> None:
         copies -= copies % pattern.granule
         if copies > 0:
             chosen[pattern] = chosen.get(pattern, 0) + copies
@@ -102,7 +104,7 @@ def whole(patterns: Sequence[Pattern], answer: Master, nodes: Sequence[int]) -> 
     return chosen
 
 
-def apportion(chosen: dict[Pattern, int], batch: int) -> list[Group] | None:
+def apportion(chosen: dict[PipelinePattern, int], batch: int) -> list[PipelineCopies] | None:
     """Microbatches of every copy so that the last one ends first, and all sequences are done exactly.
 
     None where the patterns' microbatches cannot add up to the batch.
@@ -125,23 +127,23 @@ def apportion(chosen: dict[Pattern, int], batch: int) -> list[Group] | None:
             (extra * pattern.granule, count - rounds - 1),
         ):
             if copies and microbatches > 0:
-                groups.append(Group(pattern, copies, microbatches))
+                groups.append(PipelineCopies(pattern, copies, microbatches))
             elif copies and microbatches < 0:
                 return None
     return groups
 
 
-def _microbatches(pattern: Pattern, step_s: float) -> int:
+def _microbatches(pattern: PipelinePattern, step_s: float) -> int:
     return max(0, int(1 + (step_s - pattern.first_s) / pattern.pace_s + 1e-9))
 
 
-def _capacity(chosen: dict[Pattern, int], step_s: float) -> int:
+def _capacity(chosen: dict[PipelinePattern, int], step_s: float) -> int:
     return sum(copies * one.sequences * _microbatches(one, step_s) for one, copies in chosen.items())
 
 
 def _hand_back(
-    chosen: dict[Pattern, int], turns: dict[Pattern, int], excess: int
-) -> dict[Pattern, int] | None:
+    chosen: dict[PipelinePattern, int], turns: dict[PipelinePattern, int], excess: int
+) -> dict[PipelinePattern, int] | None:
     """Granules of every pattern that do one microbatch less, so that `excess` sequences are not done.
 
     The slowest patterns give back first; what whole granules leave over is found by counting coins.
@@ -158,7 +160,7 @@ def _hand_back(
     if excess > _MOST_EXCESS:
         return None
     # by[rest]: the coin that reaches it, and from where
-    by: dict[int, tuple[Pattern | None, int]] = {0: (None, 0)}
+    by: dict[int, tuple[PipelinePattern | None, int]] = {0: (None, 0)}
     frontier = [0]
     while frontier and excess not in by:
         following = []
@@ -180,7 +182,7 @@ def _hand_back(
 
 
 def pipelines_of(
-    groups: Sequence[Group], islands: Sequence[Island], placement: Placement, layers: int
+    groups: Sequence[PipelineCopies], islands: Sequence[Island], placement: Placement, layers: int
 ) -> tuple[Pipeline, ...]:
     """Every group with ranks of its own: nodes of an island in order, group by group."""
     taken = [0] * len(islands)

@@ -51,7 +51,7 @@ Climb: TypeAlias = Literal["no", "yes", "anyway"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class PipelinePattern:
     """One pipeline on few nodes, priced as `copies` side by side; seconds of the objective."""
 
     nodes: tuple[float, ...]  # of one copy, by island; whole for a granule of copies
@@ -86,7 +86,7 @@ def shares(bound: WorkBound) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PatternLimits:
     """What a search of patterns may use: at most so many nodes of every island in each of `copies`.
 
     A stage of a copy takes whole nodes, or multiples of 1 / `parts` of a node: `parts` copies share one.
@@ -101,7 +101,7 @@ class Shape:
         """Counts of nodes (or parts of them) that a copy may have used."""
         return float(np.prod([count * self.parts + 1.0 for count in self.nodes]))
 
-    def finer(self) -> "Shape | None":
+    def finer(self) -> "PatternLimits | None":
         """The same on the smallest parts of nodes that can be searched, for as many copies as share them."""
         for parts in PARTS:
             fewer = replace(self, copies=self.copies - self.copies % parts, parts=parts)
@@ -110,7 +110,7 @@ class Shape:
         return None
 
 
-def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[Shape]:
+def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
     """Copies over some islands, the likeliest first: those that hold weights and gradients once.
 
     As many copies as cut one of the islands into `WIDTHS` nodes, each with its share of every island.
@@ -125,7 +125,7 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[Shape]:
         for kind in kinds:
             nodes[kind] = ground.islands[kind].nodes // copies
         used = [count for count in nodes if count]
-        several, states = len(used) > 1, Shape(tuple(nodes), copies).states
+        several, states = len(used) > 1, PatternLimits(tuple(nodes), copies).states
         if sum(used) > WIDEST * (model.layers + 2) or (several and states > MOST_STATES):
             continue
         if len(kinds) == 1 or several:
@@ -142,25 +142,25 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[Shape]:
     most = max(map(taken, found), default=0.0)
     found = {nodes: copies for nodes, copies in found.items() if taken(nodes) >= (1 - IDLE) * most}
     ordered = sorted(found, key=lambda nodes: (abs(np.log2(min(room(nodes), 2 * sum(nodes))) - 0.2), nodes))
-    return [Shape(nodes, found[nodes]) for nodes in ordered]
+    return [PatternLimits(nodes, found[nodes]) for nodes in ordered]
 
 
 def patterns_of(
     ground: FleetProblem,
-    shape: Shape,
+    shape: PatternLimits,
     start: int,
     climb: Climb,
     share: float,
     best_s: float,
     deadline: Deadline,
-) -> tuple[list[Pattern], float, int, Counts]:
+) -> tuple[list[PipelinePattern], float, int, Counts]:
     """Patterns of one shape that do `share` of the batch in less than (1 + SLACK) x `best_s`.
 
     Also the seconds of the best one (inf: none found), its sequences, and what was asked. Microbatches of one
     copy have `start` sequences; then more, or else fewer, until it gets worse, if `climb` says so. One piece
     of work, also on another machine; no question is begun after the deadline.
     """
-    counts, patterns, reached = Counts(), list[Pattern](), (float("inf"), start)
+    counts, patterns, reached = Counts(), list[PipelinePattern](), (float("inf"), start)
 
     at = SEQUENCES.index(start)
     for sizes in [(start,)] if climb == "no" else [SEQUENCES[at:], SEQUENCES[:at][::-1]]:
@@ -190,13 +190,13 @@ def _copies(model: Model, most: int) -> int:
 
 def _search(
     ground: FleetProblem,
-    shape: Shape,
+    shape: PatternLimits,
     sequences: int,
     share: float,
     best_s: float,
     counts: Counts,
     deadline: Deadline,
-) -> list[tuple[float, Pattern]]:
+) -> list[tuple[float, PipelinePattern]]:
     """(seconds of the share's work, pattern), best first, below (1 + SLACK) x `best_s`."""
     kinds, copies = [kind for kind, count in enumerate(shape.nodes) if count], shape.copies
     unit, counts_of = copies // shape.parts, [shape.nodes[kind] * shape.parts for kind in kinds]
@@ -314,16 +314,16 @@ def _pattern(
     composed: Composed,
     ground: FleetProblem,
     kinds: Sequence[int],
-    shape: Shape,
+    shape: PatternLimits,
     sequences: int,
     microbatches: int,
-) -> Pattern:
+) -> PipelinePattern:
     nodes, copies = [0.0] * len(ground.islands), shape.copies
     places = tuple(replace(place, kind=kinds[place.kind]) for place in composed.places)
     for place in places:
         nodes[place.kind] += place.partial.nodes / copies
     pace_s = max(place.partial.slowest_s for place in places)
-    return Pattern(
+    return PipelinePattern(
         tuple(nodes),
         copies,
         _granule(composed, copies, shape.parts),

@@ -11,9 +11,16 @@ from tangram_sim.clusters import Island
 from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
-from tangram_sim.planners.tangram.fleets.fleet import Group, Master, apportion, master, pipelines_of, whole
+from tangram_sim.planners.tangram.fleets.fleet import (
+    Master,
+    PipelineCopies,
+    apportion,
+    master,
+    pipelines_of,
+    whole,
+)
 from tangram_sim.planners.tangram.fleets.patterns import (
     SEQUENCES,
     SLACK,
@@ -21,8 +28,8 @@ from tangram_sim.planners.tangram.fleets.patterns import (
     WIDTHS,
     Climb,
     FleetProblem,
-    Pattern,
-    Shape,
+    PatternLimits,
+    PipelinePattern,
     patterns_of,
     shapes,
     shares,
@@ -62,14 +69,16 @@ class Family:
 
     like: list[tuple[int, ...]]  # sets of islands that are equal but for their names: searched as the first
     share: float  # of the batch
-    shapes: list[Shape]
+    shapes: list[PatternLimits]
     best_s: float
     finer: int  # how many of the best are searched again with stages on parts of nodes
-    near: list[tuple[float, Shape]] = field(default_factory=list)  # searched, by the seconds of their best
+    near: list[tuple[float, PatternLimits]] = field(
+        default_factory=list
+    )  # searched, by the seconds of their best
     worse: int = 0
     usual: int = SEQUENCES[0]  # sequences per microbatch of the best pattern, here or of others before
 
-    def next(self, most: int) -> list[tuple[Shape, int, Climb]]:
+    def next(self, most: int) -> list[tuple[PatternLimits, int, Climb]]:
         """At most so many shapes to search now, from what sequences per microbatch, and what others."""
         if self.worse <= 2 and self.shapes:
             taken, self.shapes = self.shapes[:most], self.shapes[most:]
@@ -85,7 +94,7 @@ class Family:
             for sequences in SEQUENCES
         ]
 
-    def reached(self, shape: Shape, best_s: float, sequences: int) -> None:
+    def reached(self, shape: PatternLimits, best_s: float, sequences: int) -> None:
         """One more shape was searched, with this best pattern."""
         if best_s < self.best_s:
             self.usual = sequences  # of the next shapes', too
@@ -110,7 +119,7 @@ class Fleets:
         self.counts, self.pieces = counts, pieces
         self.nodes = [island.nodes for island in ground.islands]
         self.master_s = float("inf")  # the linear program's step, over the patterns found
-        self.patterns: list[Pattern] = []
+        self.patterns: list[PipelinePattern] = []
         self._plays: dict[tuple[object, ...], tuple[Scored | None, LoweredPlan]] = {}
         self.passes = 0  # of microbatches through stages, in fleets played
 
@@ -147,7 +156,7 @@ class Fleets:
             "synchronised within each pattern only"
         ]
 
-    def _best_of(self, pools: list[list[Pattern]], best: Scored | None = None) -> Scored | None:
+    def _best_of(self, pools: list[list[PipelinePattern]], best: Scored | None = None) -> Scored | None:
         for pool in pools:
             if best and self.passes > MOST_PASSES:
                 break
@@ -156,7 +165,7 @@ class Fleets:
                 best = found
         return best
 
-    def _pools(self) -> list[list[Pattern]]:
+    def _pools(self) -> list[list[PipelinePattern]]:
         """All patterns, and those whose stages all shard their state alike: their rings span pipelines."""
         pools = [[one for one in self.patterns if _zero(one) == {stage}] for stage in range(4)]
         return [self.patterns] + [pool for pool in pools if pool and len(pool) < len(self.patterns)]
@@ -208,7 +217,7 @@ class Fleets:
 
     def _one_kind_of_copy(self, best: Scored | None) -> Scored | None:
         """Fleets of copies of one pattern whose objective is close to the best step are played, too."""
-        batch, found = self.ground.job.global_batch, list[tuple[float, int, list[Group]]]()
+        batch, found = self.ground.job.global_batch, list[tuple[float, int, list[PipelineCopies]]]()
         for number, pattern in enumerate(self.patterns):
             pairs = zip(self.nodes, pattern.nodes, strict=True)
             copies = min(int(count // width) for count, width in pairs if width)
@@ -234,14 +243,14 @@ class Fleets:
             return best
         tools = self.lowering, self.counts, self.deadline
         referee = PlanEvaluator(ground.model, ground.cluster, ground.job, *tools)
-        seats, start = list[Seat](), 0
+        seats, start = list[StageAssignment](), 0
         for stage in pipeline.stages:
             blocks = sum(last - first for first, last in stage.chunks)
             stop = start + blocks + stage.embedding + stage.head
             (part,) = stage.parts
             if len(part.layouts) > 1:
                 return best
-            seats.append(Seat(part.island, part.ranks, part.layouts[0].layout, start, stop))
+            seats.append(StageAssignment(part.island, part.ranks, part.layouts[0].layout, start, stop))
             start = stop
         moved = referee.refine(tuple(seats), pipeline.microbatch, MOVES)
         step_s, pipeline, step = referee.play(moved, pipeline.microbatch)
@@ -249,7 +258,7 @@ class Fleets:
             return best
         return Scored(replace(best.plan, pipelines=(pipeline,)), step, step_s)
 
-    def _mix(self, pool: list[Pattern], limit_s: float) -> Scored | None:
+    def _mix(self, pool: list[PipelinePattern], limit_s: float) -> Scored | None:
         """Solve, play, correct the patterns by what was played, solve again; the best plan played."""
         best: Scored | None = None
         seen: set[tuple[object, ...]] = set()
@@ -277,7 +286,7 @@ class Fleets:
             pool = _corrected(pool, groups, lowered)
         return best
 
-    def _groups(self, pool: list[Pattern], answer: Master) -> list[Group] | None:
+    def _groups(self, pool: list[PipelinePattern], answer: Master) -> list[PipelineCopies] | None:
         chosen = whole(pool, answer, self.nodes)
         while chosen:
             groups = apportion(chosen, self.ground.job.global_batch)
@@ -287,7 +296,7 @@ class Fleets:
             chosen.pop(max(chosen, key=lambda one: one.granule * one.sequences))
         return None
 
-    def _played(self, groups: list[Group]) -> tuple[Scored | None, LoweredPlan]:
+    def _played(self, groups: list[PipelineCopies]) -> tuple[Scored | None, LoweredPlan]:
         """The fleet played whole, links not shared, once; None where it does not fit."""
         key = tuple((group.pattern.composed, group.copies, group.microbatches) for group in groups)
         if key in self._plays:
@@ -308,7 +317,7 @@ def _anonymous(island: Island) -> Island:
     return replace(island, name="", groups=(), node_indices=(), reason="")
 
 
-def _moved(pattern: Pattern, source: tuple[int, ...], target: tuple[int, ...]) -> Pattern:
+def _moved(pattern: PipelinePattern, source: tuple[int, ...], target: tuple[int, ...]) -> PipelinePattern:
     """The same pattern on equal islands."""
     if source == target:
         return pattern
@@ -320,23 +329,25 @@ def _moved(pattern: Pattern, source: tuple[int, ...], target: tuple[int, ...]) -
     return replace(pattern, nodes=tuple(nodes), composed=replace(pattern.composed, places=places))
 
 
-def _only(pattern: Pattern) -> int:
+def _only(pattern: PipelinePattern) -> int:
     """The island of a pattern on one; -1 for several."""
     used = [kind for kind, width in enumerate(pattern.nodes) if width]
     return used[0] if len(used) == 1 else -1
 
 
-def _zero(pattern: Pattern) -> set[int]:
+def _zero(pattern: PipelinePattern) -> set[int]:
     return {place.partial.layout.zero_stage for place in pattern.composed.places}
 
 
-def _family(pattern: Pattern) -> tuple[object, ...]:
+def _family(pattern: PipelinePattern) -> tuple[object, ...]:
     """What the synchronisation of a pattern depends on: its errors are taken as alike."""
     layouts = [place.partial.layout for place in pattern.composed.places]
     return pattern.nodes, tuple((one.tp, one.ep, one.zero_stage) for one in layouts)
 
 
-def _corrected(pool: list[Pattern], groups: list[Group], lowered: LoweredPlan) -> list[Pattern]:
+def _corrected(
+    pool: list[PipelinePattern], groups: list[PipelineCopies], lowered: LoweredPlan
+) -> list[PipelinePattern]:
     """The pool with first microbatches as long as the played pipelines say, synchronisation included."""
     late: dict[tuple[object, ...], float] = {}
     for group, step in zip(groups, lowered.steps, strict=True):

@@ -14,7 +14,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seats_of
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, anonymous
-from tangram_sim.planners.tangram.enumeration.prefetch import Question
+from tangram_sim.planners.tangram.enumeration.prefetch import SliceQuestion
 from tangram_sim.planners.tangram.spanning.joint import Nodes, shares
 from tangram_sim.training.plan import UNLIMITED, PartialPlan, Portion, StagePrice
 from tangram_sim.training.schedules import in_flight
@@ -55,13 +55,13 @@ class MixedPrices:
 
     def questions(
         self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
-    ) -> Iterator[Question]:
+    ) -> Iterator[SliceQuestion]:
         """What `partials` is going to ask."""
-        yield Question(anonymous(self.island(nodes)), microbatch, start, stop, pace_s)
+        yield SliceQuestion(anonymous(self.island(nodes)), microbatch, start, stop, pace_s)
         for sequences in self._shares(nodes, start, stop, microbatch):
             for (kind, count), share in zip(self._members(nodes), sequences, strict=True):
                 part = anonymous(self.enumeration.islands[kind].part(count))
-                yield Question(part, share, start, stop, float("inf"))
+                yield SliceQuestion(part, share, start, stop, float("inf"))
 
     def _shares(self, nodes: Nodes, start: int, stop: int, microbatch: int) -> Iterator[tuple[int, ...]]:
         """Shares of a microbatch by the ideal speeds of the members."""

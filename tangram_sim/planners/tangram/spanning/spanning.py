@@ -20,10 +20,15 @@ from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.planners.tangram.composition.exact import find
-from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, Seat, seats_of
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment, seats_of
 from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.composition.search import hop_seconds
-from tangram_sim.planners.tangram.enumeration.enumerate import Beside, Enumeration, Table, slice_classes
+from tangram_sim.planners.tangram.enumeration.enumerate import (
+    Beside,
+    Enumeration,
+    PartialPlanTable,
+    slice_classes,
+)
 from tangram_sim.planners.tangram.fleets.scale import is_large
 from tangram_sim.planners.tangram.spanning.joint import joint_islands
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
@@ -36,7 +41,7 @@ REFINED = 4  # of those played; twice as many are played with shared links
 SLACK = 0.03  # pipelines this close to the best plan are played: links shared, they may change places
 WORTH = 0.01  # distance to the least work below which nothing is looked for
 
-Pipelines = dict[tuple[tuple[Seat, ...], int], float]
+Pipelines = dict[tuple[tuple[StageAssignment, ...], int], float]
 
 
 class Prospect(NamedTuple):
@@ -48,7 +53,7 @@ class Prospect(NamedTuple):
     group: int  # slice class
 
 
-def node_rates(table: Table, work: NDArray[np.float64], kinds: int) -> NDArray[np.float64]:
+def node_rates(table: PartialPlanTable, work: NDArray[np.float64], kinds: int) -> NDArray[np.float64]:
     """Work per second and node that the fastest partial plan of a table does on each kind of island."""
     rates = np.zeros(kinds)
     for (kind, nodes, _, _), slowest, partial in zip(
@@ -152,10 +157,10 @@ class Spanning:
         divided = divisors(self.enumeration.job.global_batch)
         return sorted(divided, key=lambda size: (abs(np.log2(size / usual) - 0.1), size))[:SIZES]
 
-    def _table(self, microbatch: int, limit_s: float, beside: Beside | None = None) -> Table:
+    def _table(self, microbatch: int, limit_s: float, beside: Beside | None = None) -> PartialPlanTable:
         return self.enumeration.table(microbatch, limit_s, [1] * len(self.counts), beside)
 
-    def _prospects(self, table: Table, limit_s: float) -> Iterator[Prospect]:
+    def _prospects(self, table: PartialPlanTable, limit_s: float) -> Iterator[Prospect]:
         """Slices on joint islands that could be part of a pipeline below the limit.
 
         At the pace of the fastest partial plans on each island, per node: the slice on the nodes it takes,
@@ -179,7 +184,7 @@ class Spanning:
 
     def _played(
         self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]
-    ) -> Iterator[tuple[tuple[tuple[Seat, ...], int], float]]:
+    ) -> Iterator[tuple[tuple[tuple[StageAssignment, ...], int], float]]:
         """Pipelines of one microbatch size that hold a stage on several islands and fit, with their steps."""
         enumeration, job = self.enumeration, self.enumeration.job
         islands, placement = enumeration.islands, self.referee.lowering.placement
@@ -204,7 +209,7 @@ class Spanning:
                 self.best_s = min(self.best_s, seconds)
                 yield (seats, microbatch), seconds
 
-    def _undivided(self, limit_s: float) -> Iterator[tuple[tuple[tuple[Seat, ...], int], float]]:
+    def _undivided(self, limit_s: float) -> Iterator[tuple[tuple[tuple[StageAssignment, ...], int], float]]:
         """The whole model as one stage on all nodes of some islands, at any microbatch, with its step.
 
         Data parallelism with uneven shares wants microbatches far from those of pipelines, and few questions.
@@ -252,7 +257,7 @@ class Spanning:
             for partial in self._prices.partials(*given):
                 yield prospect.group, prospect.joint, partial
 
-    def _refined(self, seats: tuple[Seat, ...], microbatch: int) -> tuple[Seat, ...]:
+    def _refined(self, seats: tuple[StageAssignment, ...], microbatch: int) -> tuple[StageAssignment, ...]:
         """Atoms moved over boundaries and sequences between parts while the played step gets shorter."""
         best = self.referee.play(seats, microbatch)[0]
         while True:
@@ -267,7 +272,7 @@ class Spanning:
                 return seats
             best, seats = seconds, moved
 
-    def _reshared(self, seats: tuple[Seat, ...]) -> Iterator[tuple[Seat, ...]]:
+    def _reshared(self, seats: tuple[StageAssignment, ...]) -> Iterator[tuple[StageAssignment, ...]]:
         """One sequence, or one for each replica, given by one part of a stage to another."""
         allows = self.enumeration.constraints.allows
         for index, seat in enumerate(seats):
