@@ -1,6 +1,6 @@
 """Number formats of a model in use: types of weights, activations, products and KV cache. No I/O."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Bytes per stored number, scales included: mxfp8 has a byte of scale for 32 numbers (OCP MX specification
 # 1.0), nvfp4 one for 16 (NVIDIA cuBLAS documentation, 1D block scaling), mxfp4 one for 32; int4 a 2-byte
@@ -20,13 +20,23 @@ STORED_BYTES = {
 
 
 @dataclass(frozen=True, slots=True)
+class NumberTypes:
+    """What kernels run in: columns of gpus.csv for products and for all else, and a name for messages."""
+
+    name: str
+    gemm: str
+    vector: str
+
+
+@dataclass(frozen=True, slots=True)
 class Precision:
     """Types of one model as it is run; names are keys of `STORED_BYTES`, `compute` a peak column of gpus.csv.
 
     `weights` are those of the large products of the blocks (routed experts apart, where `experts` names
     their own type), `attention` those of the attention's projections, `ends` embedding and head: these
     two often stay in 16 bits when a checkpoint is quantised. `compute` is the type that products of
-    quantised weights run in, `vector` everything else, `activations` what lies between kernels.
+    quantised weights run in, `vector` everything else, `activations` what lies between kernels. Training
+    keeps weights in 16 bits and hands products `operands`, converted copies (Transformer Engine).
     """
 
     name: str
@@ -39,6 +49,22 @@ class Precision:
     activations: str
     kv: str
     experts: str = ""  # "": as `weights`
+    operands: str = ""  # what large products read, where it is not `weights`: copies in a narrower type
+
+    @property
+    def types(self) -> NumberTypes:
+        """What rates of a device depend on."""
+        return NumberTypes(self.name, self.compute, self.vector)
+
+    @property
+    def operand_bytes(self) -> float:
+        """Bytes per operand of the large products."""
+        return STORED_BYTES[self.operands or self.weights]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether products run in a narrower type than what lies between them, so that it is converted."""
+        return self.operand_bytes < self.activation_bytes / 1.5
 
     @property
     def weight_bytes(self) -> float:
@@ -71,8 +97,14 @@ class Precision:
         return STORED_BYTES[self.kv]
 
 
-def _plain(name: str) -> Precision:
+def plain(name: str) -> Precision:
+    """Everything in one type."""
     return Precision(name, name, name, name, name, name, name, name, name)
+
+
+def converted(name: str, compute: str) -> Precision:
+    """16-bit weights and activations whose large products read copies stored as `name`, run in `compute`."""
+    return replace(plain("bf16"), name=name, compute=compute, attention_compute=compute, operands=name)
 
 
 def _quantised(name: str, compute: str, kv: str = "bf16", attention: str = "") -> Precision:
@@ -84,9 +116,9 @@ def _quantised(name: str, compute: str, kv: str = "bf16", attention: str = "") -
 
 # What serving engines run, by the name users give. int4 weights are unpacked to 16 bits inside the kernel.
 PRECISIONS = {
-    "bf16": _plain("bf16"),
-    "fp16": _plain("fp16"),
-    "fp32": _plain("fp32"),
+    "bf16": plain("bf16"),
+    "fp16": plain("fp16"),
+    "fp32": plain("fp32"),
     "fp8": _quantised("fp8", "fp8"),
     "int8": _quantised("int8", "int8"),
     "nvfp4": _quantised("nvfp4", "fp4", attention="bf16"),

@@ -110,7 +110,7 @@ class Workshop:
 
     def hops(self, microbatch: int) -> np.ndarray:
         model, job = self.instance.model, self.instance.job
-        size = microbatch * job.seq * model.hidden * job.recipe.activation_bytes
+        size = job.boundary_bytes(model, microbatch)
         return hop_seconds(self.islands, self.instance.cluster, HWDB, size, ())
 
     def played(self, composed: Composed) -> float:

@@ -204,16 +204,16 @@ def islands(
 
     database = shared.load_hwdb(hwdb)
     found = load_cluster(cluster, database)
-    recipe = resolve(Job(dtype=dtype), found).recipe
+    precision = resolve(Job(dtype=dtype), found).precision
     tolerances = Tolerances(compute_tolerance, memory_tolerance, link_tolerance)
-    cut = find_islands(found, recipe.gemm_dtype, tolerances, hwdb=database)
+    cut = find_islands(found, precision.compute, tolerances, hwdb=database)
     memory = [
-        capacities(island.gpu, database.efficiency(island.gpu, recipe.gemm_dtype, Job().stack))
+        capacities(island.gpu, database.efficiency(island.gpu, precision.compute, Job().stack))
         for island in cut
     ]
     document = IslandsDocument(
         cluster=found.name,
-        dtype=recipe.name,
+        dtype=precision.name,
         islands=[
             IslandDocument(
                 name=island.name,
@@ -221,7 +221,7 @@ def islands(
                 nodes=island.nodes,
                 gpus=island.gpus,
                 reason=island.reason,
-                compute_flop_per_s=island.gpu.peak_flop_per_s(recipe.gemm_dtype),
+                compute_flop_per_s=island.gpu.peak_flop_per_s(precision.compute),
                 memory_bytes=island.gpu.memory_bytes,
                 usable_memory_bytes=usable,
                 planned_memory_bytes=planned,

@@ -1,27 +1,11 @@
 """What one GPU delivers for one set of number types: effective rates, from the database's efficiency rows."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from tangram_sim.clusters import Gpu
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Efficiency, Hwdb
-
-
-class NumberTypes(Protocol):
-    """What rates depend on of a precision: a training recipe and a serving precision both have it."""
-
-    @property
-    def name(self) -> str:
-        """As users give it."""
-
-    @property
-    def gemm_dtype(self) -> str:
-        """The column of hwdb/gpus.csv that GEMMs run at."""
-
-    @property
-    def vector_dtype(self) -> str:
-        """The column that everything else runs at."""
+from tangram_sim.precision import NumberTypes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +44,13 @@ def device_rates(gpu: Gpu, types: NumberTypes, hwdb: Hwdb, stack: str = "generic
     Raises InfeasibleError when the device has no units for the GEMM dtype: a missing dtype
     is never replaced by another one.
     """
-    peak = gpu.peak_flop_per_s(types.gemm_dtype)
-    vector_peak = gpu.peak_flop_per_s(types.vector_dtype)
+    peak = gpu.peak_flop_per_s(types.gemm)
+    vector_peak = gpu.peak_flop_per_s(types.vector)
     if peak <= 0 or vector_peak <= 0:
         have = ", ".join(dtype for dtype, _ in gpu.peaks)
         raise InfeasibleError(f"{gpu.name} has no {types.name} units (it has {have}); choose another --dtype")
-    efficiency = hwdb.efficiency(gpu, types.gemm_dtype, stack)
-    attention = hwdb.efficiency(gpu, types.vector_dtype, stack)
+    efficiency = hwdb.efficiency(gpu, types.gemm, stack)
+    attention = hwdb.efficiency(gpu, types.vector, stack)
     scale = efficiency.time_scale.value
     return Rates(
         gemm_flop_per_s=peak * efficiency.gemm_efficiency.value / scale,

@@ -65,6 +65,11 @@ class Request:
     constraints: Constraints = Constraints()
     pace_s: float = float("inf")
 
+    @property
+    def boundary_bytes(self) -> float:
+        """Activations of one microbatch that pass each end of the slice."""
+        return self.job.boundary_bytes(self.slice.model, self.microbatch)
+
 
 @dataclass(frozen=True, slots=True)
 class Rejection:

@@ -47,7 +47,7 @@ def menu_of(request: Request, depth: int, layouts: Iterable[Layout]) -> Menu:
             admitted.append(layout)
     setting = Setting(model, part, job, request.microbatch, tuple(admitted), request.hwdb)
     rate = island.intra.bytes_per_s * request.hwdb.link_efficiency(island.intra).value * part.gpus
-    hop = transfer_s(boundary_bytes(request), rate, island.intra.latency_s) if depth > 1 else 0.0
+    hop = transfer_s(request.boundary_bytes, rate, island.intra.latency_s) if depth > 1 else 0.0
     return Menu(setting, hop, depth, tuple(objections))
 
 
@@ -79,7 +79,7 @@ def partial_of(
         stages=priced,
         hop_s=menu.hop_s,
         stages_behind=behind,
-        boundary_bytes=boundary_bytes(request),
+        boundary_bytes=request.boundary_bytes,
         measured=request.island.gpu.measured,
         runs=tuple(LayoutRun(low, high, layout) for (low, high, _), layout in named),
     )
@@ -106,12 +106,6 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
         else:
             joined.append((start, stop, index))
     return joined
-
-
-def boundary_bytes(request: Request) -> float:
-    """Activations of one microbatch between two stages, each element sent once."""
-    job = request.job
-    return request.microbatch * job.seq * request.slice.model.hidden * job.recipe.activation_bytes
 
 
 def _most_behind(request: Request, limit: int, inner_behind: int) -> int:

@@ -242,13 +242,13 @@ def _fitting(price: Callable[[], PartialPlan]) -> PartialPlan | None:
 
 def _check_missing_dtype(parallelizer: Parallelizer, request: Request) -> None:
     gpu = request.island.gpu
-    for recipe in RECIPES.values():
-        if gpu.peak_flop_per_s(recipe.gemm_dtype) and gpu.peak_flop_per_s(recipe.vector_dtype):
+    for dtype, recipe in RECIPES.items():
+        if all(gpu.peak_flop_per_s(column) for column in (recipe.precision.compute, recipe.precision.vector)):
             continue
-        answer = parallelizer.parallelize(replace(request, job=replace(request.job, dtype=recipe.name)))
+        answer = parallelizer.parallelize(replace(request, job=replace(request.job, dtype=dtype)))
         _require(
             not answer.partials and len(answer.rejected) > 0,
-            f"{gpu.name} has no {recipe.name} units: the answer must be empty, with a reason",
+            f"{gpu.name} has no {dtype} units: the answer must be empty, with a reason",
         )
         return
 

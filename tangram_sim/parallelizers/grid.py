@@ -149,7 +149,7 @@ class Grid(Parallelizer):
             setting = Setting(model, part, job, request.microbatch, single, request.hwdb)
             ranks = island.gpus // depth
             rate = island.intra.bytes_per_s * request.hwdb.link_efficiency(island.intra).value * ranks
-            hop = transfer_s(_boundary_bytes(request), rate, island.intra.latency_s) if depth > 1 else 0.0
+            hop = transfer_s(request.boundary_bytes, rate, island.intra.latency_s) if depth > 1 else 0.0
             block = _lightest_block_bytes(setting)
             for able in (True, False):
                 chosen = np.flatnonzero((block <= menu.capacity_bytes) == able).tolist()
@@ -239,7 +239,7 @@ class Grid(Parallelizer):
             stages=tuple(stage_price(stage, column, menu.rates) for stage in inner),
             hop_s=family.hop_s,
             stages_behind=int(priced.behind[index]),
-            boundary_bytes=_boundary_bytes(request),
+            boundary_bytes=request.boundary_bytes,
             measured=request.island.gpu.measured,
         )
 
@@ -299,16 +299,6 @@ def _without_pipeline(layout: Layout) -> Layout:
         layout.zero_stage,
         layout.recompute,
         layout.sequence_parallel,
-    )
-
-
-def _boundary_bytes(request: Request) -> float:
-    """Activations of one microbatch between two stages, each element sent once (scatter/gather over tp)."""
-    return (
-        request.microbatch
-        * request.job.seq
-        * request.slice.model.hidden
-        * request.job.recipe.activation_bytes
     )
 
 

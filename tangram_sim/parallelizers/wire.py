@@ -23,7 +23,7 @@ def question_of(request: Request) -> dict[str, Any]:
     Raises InfeasibleError where the GPU has no units for the dtype.
     """
     part, job, island, fixed = request.slice, request.job, request.island, request.constraints
-    model, recipe = part.model, job.recipe
+    model, precision = part.model, job.precision
     rates = Setting(model, island, job, request.microbatch, (), request.hwdb).rates
     return {
         "version": VERSION,
@@ -38,7 +38,7 @@ def question_of(request: Request) -> dict[str, Any]:
             "nodes": island.nodes,
             "gpus_per_node": island.gpus_per_node,
             "memory_bytes": rates.usable_memory_bytes,
-            "peak_flop_per_s": island.gpu.peak_flop_per_s(recipe.gemm_dtype),
+            "peak_flop_per_s": island.gpu.peak_flop_per_s(precision.compute),
             "intra_bytes_per_s": island.intra.bytes_per_s,
             "intra_latency_s": island.intra.latency_s,
             "nic_bytes_per_s": island.nic_bytes_per_s,
@@ -50,10 +50,10 @@ def question_of(request: Request) -> dict[str, Any]:
             "dtype": job.dtype,
             "optimizer": job.optimizer,
             "schedule": job.schedule,
-            "weight_bytes": recipe.weight_bytes,
-            "gradient_bytes": recipe.gradient_bytes,
+            "weight_bytes": precision.weight_bytes,
+            "gradient_bytes": job.recipe.gradient_bytes,
             "optimizer_bytes": job.optimizer_bytes,
-            "activation_bytes": recipe.activation_bytes,
+            "activation_bytes": precision.activation_bytes,
         },
         "microbatch": request.microbatch,
         "microbatches": request.microbatches,

@@ -17,7 +17,7 @@ def usable_islands(
     are no island.
     """
     islands = find_islands(
-        cluster, job.recipe.gemm_dtype, wishes.tolerances or DEFAULT_TOLERANCES, hwdb, job.stack
+        cluster, job.precision.compute, wishes.tolerances or DEFAULT_TOLERANCES, hwdb, job.stack
     )
     names = [island.name for island in islands]
     for option, given in (("--order", wishes.order), ("--exclude", wishes.exclude)):
@@ -35,7 +35,7 @@ def usable_islands(
     for island in islands:
         if island.name in wishes.exclude or (wishes.order and island.name not in wishes.order):
             notes.append(f"{island.name} ({island.gpu.name}) left out as asked")
-        elif not island.gpu.peak_flop_per_s(job.recipe.gemm_dtype):
+        elif not island.gpu.peak_flop_per_s(job.precision.compute):
             notes.append(f"{island.name} ({island.gpu.name}) left out: no {job.dtype} units")
         else:
             usable.append(island)

@@ -86,7 +86,7 @@ def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb) -> float:
     kinds: list[Island] = []
     for group in cluster.groups:
         node = group.node
-        if node.gpu.peak_flop_per_s(job.recipe.gemm_dtype):
+        if node.gpu.peak_flop_per_s(job.precision.compute):
             kinds.append(
                 Island(group.name, node.gpu, group.count, node.gpus, node.intra, node.nic_bytes_per_s, 0.0)
             )

@@ -167,7 +167,7 @@ def state_of(plan: Plan, node_of: Sequence[int]) -> StateMap:
 
 def atom_bytes(model: Model, job: Job) -> dict[Section, tuple[float, ...]]:
     """Bytes of weights, and of optimizer state with the master copy, of every atom, held once."""
-    weights = job.recipe.weight_bytes
+    weights = job.precision.weight_bytes
     optimizer = job.optimizer_bytes * job.trainable
     dense, expert = [], []
     for atom in atoms_of(model):

@@ -18,7 +18,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.layers import products
 from tangram_sim.layers.products import IMBALANCE, KERNELS_FORWARD, NORM_PASSES, Gemm
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
-from tangram_sim.precision import STORED_BYTES, Precision
+from tangram_sim.precision import STORED_BYTES, NumberTypes, Precision
 
 # Kernels of a mixture of experts beside those of a dense block: router, top-k, sort, gather, two grouped
 # products with an activation between, scatter.
@@ -115,15 +115,6 @@ class _Products:
     tp: float
 
 
-@dataclass(frozen=True)
-class _Types:
-    """What rates depend on of a precision (`cost.device.NumberTypes`)."""
-
-    name: str
-    gemm_dtype: str
-    vector_dtype: str
-
-
 def vector_type(gpu: Gpu, wanted: str) -> str:
     """The type of everything but quantised products: fp16 where the GPU has no bf16 units."""
     return "fp16" if wanted == "bf16" and not gpu.peak_flop_per_s("bf16") else wanted
@@ -136,7 +127,7 @@ def compute_type(gpu: Gpu, compute: str, vector: str) -> str:
 
 @lru_cache(maxsize=512)
 def _rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:
-    return replace(device_rates(gpu, _Types(compute, compute, vector), hwdb), launch_s=0.0)
+    return replace(device_rates(gpu, NumberTypes(compute, compute, vector), hwdb), launch_s=0.0)
 
 
 def kernel_rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:

@@ -137,7 +137,7 @@ def plan(
     require_margin(wishes.memory_margin)
     require_simple_within(wishes.simple_within)
     tolerances = wishes.tolerances or DEFAULT_TOLERANCES
-    cut = find_islands(cluster, job.recipe.gemm_dtype, tolerances, hwdb, job.stack)
+    cut = find_islands(cluster, job.precision.compute, tolerances, hwdb, job.stack)
     wishes = named_islands(wishes, cut)
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
@@ -310,7 +310,7 @@ def _too_full(played: Forecast) -> list[str]:
 
 def _require_units(made: Plan) -> None:
     """Raise InfeasibleError when a GPU that the plan uses has no units for the job's dtype."""
-    dtype = made.job.recipe.gemm_dtype
+    dtype = made.job.precision.compute
     kinds = [group.node.gpu for group in made.cluster.groups for _ in range(group.count * group.node.gpus)]
     stages = [stage for pipeline in made.pipelines for stage in pipeline.stages]
     used = {kinds[rank] for stage in stages for rank in stage.ranks}
@@ -319,7 +319,7 @@ def _require_units(made: Plan) -> None:
         has = [
             name
             for name, recipe in RECIPES.items()
-            if all(gpu.peak_flop_per_s(recipe.gemm_dtype) for gpu in used)
+            if all(gpu.peak_flop_per_s(recipe.precision.compute) for gpu in used)
         ]
         raise InfeasibleError(
             f"{', '.join(lacking)}: no {made.job.dtype} units; "

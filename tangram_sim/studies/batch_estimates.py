@@ -195,7 +195,7 @@ class Estimator:
         )
         fullest = np.argmax(peaks / capacity, axis=1)
         gpus = [rank for ranks in batch.stages for rank in ranks]
-        peak_flop = sum(self._kinds[rank].peak_flop_per_s(job.recipe.gemm_dtype) for rank in gpus)
+        peak_flop = sum(self._kinds[rank].peak_flop_per_s(job.precision.compute) for rank in gpus)
         flop = model_flop(self.model, job, stages[0].pricer.setting.island.gpu, self.hwdb)
         kinds = [stage.pricer.setting.island.gpu for stage in stages]
         residual = worst_residual(kinds, job, self.hwdb, has_experts(self.model))
@@ -230,9 +230,7 @@ class Estimator:
             np.stack([stage.column(name).sum(axis=1) for stage in stages], axis=1)
             for name in ("gradient_sync_s", "optimizer_s")
         )
-        size = np.array([one.microbatch for one in batch.settled]) * (
-            job.seq * model.hidden * job.recipe.activation_bytes
-        )
+        size = np.array([one.microbatch for one in batch.settled]) * job.boundary_bytes(model, 1)
         sends = np.zeros((len(size), depth))
         for boundary in range(depth if wraps else depth - 1):
             rate, latency = self.placement.road(batch.stages[boundary], batch.stages[(boundary + 1) % depth])

@@ -231,7 +231,7 @@ def document(
     sizes = np.array([stage.gpus for stage in stages], dtype=np.float64)
     idle = np.array([stage.idle_fraction for stage in stages])
     flop = model_flop(plan.model, plan.job, result.islands[0].gpu, hwdb)
-    dtype = plan.job.recipe.gemm_dtype
+    dtype = plan.job.precision.compute
     peaks_of = _rank_peaks(plan, dtype)
     used_peak = sum(peaks_of[rank] for seat in result.seats for rank in result.part_of(seat).ranks)
     all_peak = sum(peaks_of)
@@ -284,7 +284,7 @@ def gpu_kinds(result: Forecast, hwdb: Hwdb) -> list[GpuKind]:
         GpuKind(
             gpu=name,
             measured=kinds[name].measured,
-            rests_on=hwdb.rests_on(kinds[name], job.recipe.gemm_dtype, job.stack),
+            rests_on=hwdb.rests_on(kinds[name], job.precision.compute, job.stack),
         )
         for name in used
     ]

@@ -130,7 +130,7 @@ def orders(cluster: Cluster, job: Job, options: SearchOptions) -> list[tuple[str
 
     Groups whose GPUs lack the dtype, and those excluded, are left out. An order asked for is the only one.
     """
-    dtype = job.recipe.gemm_dtype
+    dtype = job.precision.compute
     out = {part for name in options.exclude for part in name.split("+")}
     usable = [
         group for group in cluster.groups if group.node.gpu.peak_flop_per_s(dtype) and group.name not in out

@@ -20,7 +20,7 @@ def auto_margin(cluster: Cluster, job: Job, hwdb: Hwdb) -> float:
     GPU kind: 1 - exp(-1.645 r) is left free.
     """
     known = [
-        group.node.gpu for group in cluster.groups if group.node.gpu.peak_flop_per_s(job.recipe.gemm_dtype)
+        group.node.gpu for group in cluster.groups if group.node.gpu.peak_flop_per_s(job.precision.compute)
     ]
     gpus = known or [group.node.gpu for group in cluster.groups]
     return 1.0 - math.exp(-Z90 * worst_residual(gpus, job, hwdb).memory)

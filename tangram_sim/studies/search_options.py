@@ -55,7 +55,7 @@ def require_possible(
     zero = fixed.get("zero_stage", 0)
     if zero and fixed.get("dp") == 1 and fixed.get("cp") == 1:
         raise BadInputError(f"--fix zero={zero}: with dp=1 and cp=1 there are no replicas to shard over")
-    fused = [hwdb.efficiency(island.gpu, job.recipe.gemm_dtype).fused_attention.value for island in islands]
+    fused = [hwdb.efficiency(island.gpu, job.precision.compute).fused_attention.value for island in islands]
     if wishes.constraints.recompute == ("selective",) and job.flash_attention and all(fused):
         kinds = ", ".join(dict.fromkeys(island.gpu.name for island in islands))
         raise BadInputError(

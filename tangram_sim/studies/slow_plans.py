@@ -57,7 +57,7 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
     healthy_s, now = healthy.document.step_s, anew.forecast.plan.cluster
     section.healthy_step_s = healthy_s
     section.slowdown = (best.document.step_s + section.pause_step_s) / healthy_s
-    section.lossless_bound_step_s = lossless_bound_s(healthy_s, now, plan.job.recipe.gemm_dtype)
+    section.lossless_bound_step_s = lossless_bound_s(healthy_s, now, plan.job.precision.compute)
     section.unchanged_step_s = unchanged.document.step_s
     best.document.notes = [note for note in best.document.notes if not note.startswith("slow:")]
     best.document.notes += tell(best.document)

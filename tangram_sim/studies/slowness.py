@@ -143,7 +143,7 @@ def slow_section(
         healthy_step_s=healthy_step_s,
         slowdown=(step_s + pause_s) / healthy_step_s,
         lossless_bound_step_s=lossless_bound_s(
-            healthy_step_s, played.plan.cluster, plan.job.recipe.gemm_dtype
+            healthy_step_s, played.plan.cluster, plan.job.precision.compute
         ),
         pause_step_s=pause_s,
         sequences=[list(held) for held in slow.sequences],

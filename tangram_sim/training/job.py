@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from tangram_sim.models import Model
+from tangram_sim.precision import Precision, converted, plain
 from tangram_sim.training.stacks import (
     EARLY_STOPPING,
     EXCHANGING_HEADS,
@@ -14,36 +16,26 @@ from tangram_sim.training.stacks import (
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Bytes per number of one precision recipe.
+    """A precision, and what training keeps beside the weights in it: gradients and a master copy.
 
     `bf16` keeps fp32 gradients (Megatron-LM forces fp32 accumulation for bf16), `fp16` keeps 2-byte
     gradients under loss scaling; both keep an fp32 master copy. fp8, mxfp8 and nvfp4 compute their
     GEMMs in that type and everything else in bf16.
     """
 
-    name: str
-    gemm_dtype: str  # column of hwdb/gpus.csv that GEMMs run at
-    vector_dtype: str  # of everything else
-    weight_bytes: float
-    gradient_bytes: float
+    precision: Precision
+    gradient_bytes: float  # per parameter
     master_bytes: float
-    activation_bytes: float
-    gemm_bytes: float  # bytes of a GEMM operand
-
-    @property
-    def narrow(self) -> bool:
-        """Whether products run in a narrower type than what lies between them, so that it is converted."""
-        return self.gemm_bytes < self.activation_bytes / 1.5
 
 
 RECIPES = {
-    "bf16": Recipe("bf16", "bf16", "bf16", 2, 4, 4, 2, 2),
-    "fp16": Recipe("fp16", "fp16", "fp16", 2, 2, 4, 2, 2),
-    "fp32": Recipe("fp32", "fp32", "fp32", 4, 4, 0, 4, 4),
-    "tf32": Recipe("tf32", "tf32", "tf32", 4, 4, 0, 4, 4),
-    "fp8": Recipe("fp8", "fp8", "bf16", 2, 4, 4, 2, 1),
-    "mxfp8": Recipe("mxfp8", "fp8", "bf16", 2, 4, 4, 2, 1.03125),
-    "nvfp4": Recipe("nvfp4", "fp4", "bf16", 2, 4, 4, 2, 0.5625),
+    "bf16": Recipe(plain("bf16"), gradient_bytes=4, master_bytes=4),
+    "fp16": Recipe(plain("fp16"), gradient_bytes=2, master_bytes=4),
+    "fp32": Recipe(plain("fp32"), gradient_bytes=4, master_bytes=0),
+    "tf32": Recipe(plain("tf32"), gradient_bytes=4, master_bytes=0),
+    "fp8": Recipe(converted("fp8", "fp8"), gradient_bytes=4, master_bytes=4),
+    "mxfp8": Recipe(converted("mxfp8", "fp8"), gradient_bytes=4, master_bytes=4),
+    "nvfp4": Recipe(converted("nvfp4", "fp4"), gradient_bytes=4, master_bytes=4),
 }
 
 # Bytes of optimizer state per parameter, master copy apart: fp32 moments.
@@ -77,8 +69,13 @@ class Job:
     dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
 
     @property
+    def precision(self) -> Precision:
+        """The number formats; `auto` must have been resolved before."""
+        return RECIPES[self.dtype].precision
+
+    @property
     def recipe(self) -> Recipe:
-        """The precision recipe; `auto` must have been resolved before."""
+        """The precision and what is kept beside it; `auto` must have been resolved before."""
         recipe = RECIPES[self.dtype]
         return replace(recipe, gradient_bytes=self.gradient_bytes) if self.gradient_bytes else recipe
 
@@ -90,7 +87,7 @@ class Job:
     @property
     def fused_softmax(self) -> bool:
         """Whether attention without a flash kernel scales, masks and normalises scores in one kernel."""
-        return self.stack in FUSED_SOFTMAX and self.recipe.activation_bytes < 4
+        return self.stack in FUSED_SOFTMAX and self.precision.activation_bytes < 4
 
     @property
     def exchanges_heads(self) -> bool:
@@ -120,12 +117,16 @@ class Job:
     @property
     def bytes_per_parameter(self) -> float:
         """Least weights, gradients and optimizer state, bytes per parameter held once."""
-        recipe = self.recipe
-        trained = recipe.weight_bytes + recipe.gradient_bytes + self.optimizer_bytes
-        frozen = min(recipe.weight_bytes, recipe.gemm_bytes)
+        precision = self.precision
+        trained = precision.weight_bytes + self.recipe.gradient_bytes + self.optimizer_bytes
+        frozen = min(precision.weight_bytes, precision.operand_bytes)
         return self.trainable * trained + (1.0 - self.trainable) * frozen
 
     @property
     def tokens(self) -> int:
         """Tokens of one step."""
         return self.global_batch * self.seq
+
+    def boundary_bytes(self, model: Model, sequences: float) -> float:
+        """Activations of `sequences` between two stages, each element sent once."""
+        return sequences * self.seq * model.hidden * self.precision.activation_bytes

@@ -78,7 +78,7 @@ class DataParallel(Parallelizer):
             stages=(stage,),
             hop_s=0.0,
             stages_behind=behind,
-            boundary_bytes=request.microbatch * job.seq * part.model.hidden * job.recipe.activation_bytes,
+            boundary_bytes=job.boundary_bytes(part.model, request.microbatch),
         )
 '''
 

@@ -38,7 +38,7 @@ def _axis(setting: Setting, ranks: int, stride: int) -> Axis:
     """Latency and bandwidth of an axis: two all-reduces of the simulator, of nothing and of activations."""
     over = group(setting.island, np.array([ranks]), np.array([stride]), setting.hwdb)
     job = setting.job
-    size = float(job.seq * setting.model.hidden * job.recipe.activation_bytes)
+    size = job.boundary_bytes(setting.model, 1)
     start, whole = float(all_reduce_s(1.0, over)[0]), float(all_reduce_s(size, over)[0])
     return Axis(ranks, start, 2 * size * (ranks - 1) / ranks / max(whole - start, 1e-12))
 
@@ -51,7 +51,7 @@ def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple
     """
     model, job, rates = setting.model, setting.job, setting.rates
     tokens = int(np.max(setting.microbatch)) * job.seq
-    passes = _NORM_PASSES * tokens * model.hidden * job.recipe.activation_bytes
+    passes = _NORM_PASSES * tokens * model.hidden * job.precision.activation_bytes
     for mesh, bound in meshes(setting):
         if tensor and mesh[-1].ranks not in (tensor, setting.island.gpus):
             continue
@@ -63,7 +63,7 @@ def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple
             builder = Builder(
                 mesh,
                 tokens,
-                job.recipe.activation_bytes,
+                job.precision.activation_bytes,
                 max(1, job.global_batch // int(np.max(setting.microbatch))),
                 job.bytes_per_parameter,
                 held,

@@ -147,14 +147,13 @@ class SimulatedProfile(Profile):
             for island in self.islands
         )
         self.atoms = self.model.layers + 2
-        recipe = self.job.recipe
-        self.boundary_bytes = self.job.seq * self.model.hidden * recipe.activation_bytes
+        self.boundary_bytes = self.job.boundary_bytes(self.model, 1)
         parameters = [
             atom.parameters(self.model.hidden) if isinstance(atom, Block) else atom.parameters
             for atom in atoms_of(self.model)
         ]
         self.gradient_bytes = tuple(
-            float(count) * self.job.trainable * recipe.gradient_bytes for count in parameters
+            float(count) * self.job.trainable * self.job.recipe.gradient_bytes for count in parameters
         )
 
     def tps(self, kind: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ def why_not(
     """The words of an infeasible request: what is needed at least, what there is, what was tried."""
     needed = model.parameters * job.bytes_per_parameter
     there = sum(
-        device_rates(island.gpu, job.recipe, hwdb, job.stack).usable_memory_bytes * island.gpus
+        device_rates(island.gpu, job.precision.types, hwdb, job.stack).usable_memory_bytes * island.gpus
         for island in islands
     )
     text = (

@@ -18,7 +18,7 @@ class BestUniform(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The fastest layout of those that fit."""
-        short = [kind for kind in cluster.groups if not kind.node.gpu.peak_flop_per_s(job.recipe.gemm_dtype)]
+        short = [kind for kind in cluster.groups if not kind.node.gpu.peak_flop_per_s(job.precision.compute)]
         if short:
             raise CannotAnswerError(
                 f"uniform: {', '.join(group.node.gpu.name for group in short)}: no {job.dtype} units; "

@@ -128,7 +128,7 @@ def _keys(setting: Setting, attention: Attention) -> float:
 def _alone_s(setting: Setting, block: Block, pieces: Number = 1.0) -> Floats:
     """Seconds forward of one of so many equal pieces of a rank's core, each a kernel of its own."""
     attention, rates = block.attention, setting.rates
-    heads, width = attention.heads / setting.tp, setting.job.recipe.activation_bytes
+    heads, width = attention.heads / setting.tp, setting.job.precision.activation_bytes
     dims = attention.head_dim, attention.value_dim
     scores = setting.tokens * _keys(setting, attention) * heads / pieces
     if not rates.fused_attention:
@@ -145,7 +145,7 @@ def _ring(setting: Setting, block: Block, alone: Floats, backward: float = 0.0) 
     Backward the gradients of keys and values travel with them.
     """
     attention, rates, cp = block.attention, setting.rates, setting.cp
-    width, columns = setting.job.recipe.activation_bytes, attention.head_dim + attention.value_dim
+    width, columns = setting.job.precision.activation_bytes, attention.head_dim + attention.value_dim
     heads = attention.heads / setting.tp
     ringed, steps = cp > 1, cp - 1.0
     streamed = setting.job.streamed_ring
@@ -183,7 +183,7 @@ def _exchanges_s(setting: Setting, attention: Attention) -> tuple[Floats, Floats
     Each number is also read and written once to sort it by rank. Where there are fewer key heads than ranks
     they are sent to several.
     """
-    rates, width = setting.rates, setting.job.recipe.activation_bytes
+    rates, width = setting.rates, setting.job.precision.activation_bytes
     queries = setting.tokens * attention.heads / setting.tp * width
     columns = attention.head_dim + attention.value_dim
     keys = setting.tokens * np.maximum(kv_heads(setting, attention), setting.cp) * columns * width

@@ -60,8 +60,8 @@ class Times(NamedTuple):
 def block_times(setting: Setting, block: Block) -> Times:
     """Price every part of `block` once; forward and backward programs arrange them."""
     attention, part = block.attention, block.feed_forward
-    model, recipe, rates = setting.model, setting.job.recipe, setting.rates
-    tokens, width = setting.tokens, recipe.activation_bytes
+    model, rates = setting.model, setting.rates
+    tokens, width = setting.tokens, setting.job.precision.activation_bytes
     residual_bytes = tokens * model.hidden * width
     sharded = setting.sequence_shards > 1
     zero = np.zeros(len(setting.layouts))
@@ -128,7 +128,7 @@ def _cast_bytes(setting: Setting, inner: float) -> Floats:
     Inputs of attention and feed-forward and what lies between its products are read, scaled, and written
     for this pass and, transposed, for the weight gradients.
     """
-    if not setting.job.recipe.narrow:
+    if not setting.job.precision.narrow:
         return np.zeros(len(setting.layouts))
     return CAST_BYTES * setting.tokens * (2.0 * setting.model.hidden + inner / setting.tp)
 

@@ -32,7 +32,7 @@ def expert_kernels(setting: Setting, block: Block, backward: bool) -> float | Fl
         else (ROUTER_KERNELS_FORWARD, EXPERT_KERNELS_FORWARD)
     )
     each = 0.0 if setting.job.groups_experts else own * (local - 1.0)
-    return router + each + (CAST_KERNELS * local if setting.job.recipe.narrow else 0.0)
+    return router + each + (CAST_KERNELS * local if setting.job.precision.narrow else 0.0)
 
 
 def apart(setting: Setting, part: Experts, grouped: gemms.Passes) -> gemms.Passes:
@@ -51,9 +51,9 @@ def narrow_bytes(setting: Setting, part: Experts) -> Floats:
     layer that 16-bit rows of the same layouts do not have, 0.7 ms of it for each local expert of 151 M
     parameters.
     """
-    if not setting.job.recipe.narrow:
+    if not setting.job.precision.narrow:
         return np.zeros(len(setting.layouts))
-    hidden, width = setting.model.hidden, setting.job.recipe.activation_bytes
+    hidden, width = setting.model.hidden, setting.job.precision.activation_bytes
     weights = part.expert_parameters(hidden) / (setting.tp * setting.ep)
     copies = setting.tokens * part.active * gemms.imbalance(setting) * hidden
     return np.asarray(WEIGHT_CAST_BYTES * weights + PADDING_PASSES * width * copies)
@@ -68,7 +68,7 @@ def dispatch_s(setting: Setting, part: Experts) -> Floats:
     section 3.2.2).
     """
     senders = np.where(setting.sequence_shards > 1, setting.tp, 1)
-    residual_bytes = setting.tokens * setting.model.hidden * setting.job.recipe.activation_bytes
+    residual_bytes = setting.tokens * setting.model.hidden * setting.job.precision.activation_bytes
     sent = residual_bytes * part.active * gemms.imbalance(setting) / senders
     plain = all_to_all_s(sent, setting.ep_group)
     if not setting.job.sends_once:

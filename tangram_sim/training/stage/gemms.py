@@ -30,12 +30,18 @@ def passes(setting: Setting, gemms: Iterable[Gemm]) -> Passes:
     Weight gradients are added to those of the microbatches before inside the product (read and written
     once, as with Megatron's fused accumulation); frozen weights (adapters) have none.
     """
-    recipe, rates = setting.job.recipe, setting.rates
+    precision, rates = setting.job.precision, setting.rates
     activations = partial(
-        gemm_s, rates=rates, operand_bytes=recipe.gemm_bytes, output_bytes=recipe.activation_bytes
+        gemm_s,
+        rates=rates,
+        operand_bytes=precision.operand_bytes,
+        output_bytes=precision.activation_bytes,
     )
     gradients = partial(
-        gemm_s, rates=rates, operand_bytes=recipe.gemm_bytes, output_bytes=2.0 * recipe.gradient_bytes
+        gemm_s,
+        rates=rates,
+        operand_bytes=precision.operand_bytes,
+        output_bytes=2.0 * setting.job.recipe.gradient_bytes,
     )
     zero = np.zeros(len(setting.layouts))
     forward, inputs, weights = zero, zero, zero

@@ -18,7 +18,7 @@ LOSS_PASSES = 6.0
 
 
 def _residual_bytes(setting: Setting) -> Floats:
-    return setting.tokens * setting.model.hidden * setting.job.recipe.activation_bytes
+    return setting.tokens * setting.model.hidden * setting.job.precision.activation_bytes
 
 
 def _reduce_s(setting: Setting) -> Floats:

@@ -109,7 +109,7 @@ class Handovers:
         if share == 0.0:
             return 0.0
         setting, job = self.setting, self.setting.job
-        total = int(np.max(setting.microbatch)) * job.seq * setting.model.hidden * job.recipe.activation_bytes
+        total = job.boundary_bytes(setting.model, int(np.max(setting.microbatch)))
         block = min(lcm(before.tp * before.cp, after.tp * after.cp), after.gpus)
         if block not in self._links:
             over = group(setting.island, np.array([block]), np.array([1]), setting.hwdb)

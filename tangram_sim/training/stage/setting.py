@@ -114,7 +114,7 @@ class Setting:
     @cached_property
     def rates(self) -> Rates:
         """What the island's (worst) GPU delivers."""
-        rates = device_rates(self.island.gpu, self.job.recipe, self.hwdb, self.job.stack)
+        rates = device_rates(self.island.gpu, self.job.precision.types, self.hwdb, self.job.stack)
         return rates if self.job.flash_attention else replace(rates, fused_attention=False)
 
     @cached_property

@@ -55,9 +55,9 @@ def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
 
 def _weight_bytes(job: Job) -> float:
     """Bytes of one weight: frozen ones (adapters) need no more than the type that GEMMs read."""
-    recipe = job.recipe
-    frozen = min(recipe.weight_bytes, recipe.gemm_bytes)
-    return job.trainable * recipe.weight_bytes + (1.0 - job.trainable) * frozen
+    precision = job.precision
+    frozen = min(precision.weight_bytes, precision.operand_bytes)
+    return job.trainable * precision.weight_bytes + (1.0 - job.trainable) * frozen
 
 
 def static_bytes(setting: Setting, atom: Atom) -> Floats:
@@ -76,9 +76,9 @@ def static_bytes(setting: Setting, atom: Atom) -> Floats:
 
 def optimizer_s(setting: Setting, atom: Atom) -> Floats:
     """Seconds of the optimizer update: every state read and written once, bound by memory."""
-    recipe = setting.job.recipe
-    moved = 2 * setting.job.optimizer_bytes + recipe.gradient_bytes + recipe.weight_bytes
-    return streaming_s(_sharded(setting, atom, 1) * moved * setting.job.trainable, setting.rates)
+    job = setting.job
+    moved = 2 * job.optimizer_bytes + job.recipe.gradient_bytes + job.precision.weight_bytes
+    return streaming_s(_sharded(setting, atom, 1) * moved * job.trainable, setting.rates)
 
 
 def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
@@ -130,7 +130,7 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
 
 def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     """ZeRO-1 and -2: seconds to gather the updated weights behind the optimizer; 0 otherwise."""
-    updated = setting.job.recipe.weight_bytes * setting.job.trainable
+    updated = setting.job.precision.weight_bytes * setting.job.trainable
     gathered = _over_replicas(setting, atom, updated, False)
     return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
 
@@ -138,7 +138,7 @@ def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
 def kv_bytes(setting: Setting, attention: Attention) -> Floats:
     """Bytes of a rank's keys and values for one microbatch."""
     columns = attention.head_dim + attention.value_dim
-    return setting.tokens * kv_heads(setting, attention) * columns * setting.job.recipe.activation_bytes
+    return setting.tokens * kv_heads(setting, attention) * columns * setting.job.precision.activation_bytes
 
 
 def _ring_bytes(setting: Setting, block: Block) -> Floats:
@@ -158,11 +158,11 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     Inputs of products are kept for the weight gradients, in the type that products read (fp8 recipes keep
     the converted copy); of frozen weights only those that adapters on the attention's inputs need.
     """
-    attention, part, recipe = block.attention, block.feed_forward, setting.job.recipe
-    hidden, tokens, width = setting.model.hidden, setting.tokens, recipe.activation_bytes
+    attention, part, precision = block.attention, block.feed_forward, setting.job.precision
+    hidden, tokens, width = setting.model.hidden, setting.tokens, precision.activation_bytes
     shards = setting.sequence_shards
     trained = setting.job.trainable >= 1.0
-    read = min(recipe.gemm_bytes, width)  # of an input kept for a weight gradient
+    read = min(precision.operand_bytes, width)  # of an input kept for a weight gradient
     copied = read if read < width else 0.0  # beside the one that the attention core or the norm keeps
     masks = 2 * MASK_BYTES if drops(setting, block) else 0.0
     # Latent attention also keeps its bottlenecks, before and behind their norms.
@@ -195,19 +195,19 @@ def _gradient_scratch(setting: Setting, atom: Atom) -> Floats:
     Autograd wants a gradient of the weight's own type for every matrix. Fused kernels that add to fp32
     gradients hand it a placeholder per shape and keep it.
     """
-    recipe, job = setting.job.recipe, setting.job
+    job, precision = setting.job, setting.job.precision
     dense, expert = parameters_per_rank(setting, atom)
-    if recipe.gradient_bytes <= recipe.weight_bytes:
+    if job.recipe.gradient_bytes <= precision.weight_bytes:
         return np.zeros_like(dense)
     if isinstance(atom, Block) and isinstance(atom.feed_forward, Experts):
         expert = expert * setting.ep / atom.feed_forward.experts
-    return np.where(setting.zero < 2, (dense + expert) * recipe.weight_bytes * job.trainable, 0.0)
+    return np.where(setting.zero < 2, (dense + expert) * precision.weight_bytes * job.trainable, 0.0)
 
 
 def held(setting: Setting, atom: Atom) -> Held:
     """Memory of one atom on one rank for every layout."""
     static = static_bytes(setting, atom)
-    width, hidden, tokens = setting.job.recipe.activation_bytes, setting.model.hidden, setting.tokens
+    width, hidden, tokens = setting.job.precision.activation_bytes, setting.model.hidden, setting.tokens
     dense, expert = parameters_per_rank(setting, atom)
     # The gathered weights of the atom running and of the one prefetched, and its unsharded gradient.
     job, recipe = setting.job, setting.job.recipe

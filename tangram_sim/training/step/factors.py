@@ -64,11 +64,11 @@ class Totals:
         """Count seconds per class of ops, (K, CLASSES), of a stage priced under `setting`."""
         job, gpu = setting.job, setting.island.gpu
         by_class = dict(zip(CLASSES, seconds.T, strict=True))
-        at = setting.hwdb.efficiency(gpu, job.recipe.gemm_dtype, job.stack)
-        vector = setting.hwdb.efficiency(gpu, job.recipe.vector_dtype, job.stack)
+        at = setting.hwdb.efficiency(gpu, job.precision.compute, job.stack)
+        vector = setting.hwdb.efficiency(gpu, job.precision.vector, job.stack)
         for name, dtype, estimate in (
-            ("gemm", job.recipe.gemm_dtype, at.gemm_efficiency),
-            ("attention", job.recipe.vector_dtype, vector.attention_efficiency),
+            ("gemm", job.precision.compute, at.gemm_efficiency),
+            ("attention", job.precision.vector, vector.attention_efficiency),
             ("memory", "any", at.memory_efficiency),
         ):
             self.add(f"{name} {gpu.name} {dtype}", log_sigma(estimate), by_class[name])

@@ -162,7 +162,7 @@ def worst_residual(gpus: Sequence[Gpu], job: Job, hwdb: Hwdb, mixture: bool = Fa
     `mixture`: the model is one of experts, whose steps are less certain; peaks are not.
     """
     kinds = dict.fromkeys(gpus)
-    found = [hwdb.residuals(gpu, job.recipe.gemm_dtype, job.stack).of(mixture) for gpu in kinds]
+    found = [hwdb.residuals(gpu, job.precision.compute, job.stack).of(mixture) for gpu in kinds]
     return max(found, key=lambda one: (one.step, one.memory))
 
 

@@ -120,7 +120,7 @@ class Lowering:
             prices = tuple(self._stage(stage, pipeline.microbatch, model.layers) for stage in stages)
         if any(len(row) != chunks for row in prices):
             raise BadInputError(f"stages of one pipeline need the same number of chunks, up to {chunks} here")
-        size = pipeline.microbatch * job.seq * model.hidden * job.recipe.activation_bytes
+        size = job.boundary_bytes(model, pipeline.microbatch)
         sends = np.zeros(depth)
         for boundary in range(depth if template.order.places.wraps else depth - 1):
             after = stages[(boundary + 1) % depth]

@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 def ideal_s(run: Run, hwdb: Hwdb) -> float:
     """Seconds of the model's FLOPs at the dense peak of all GPUs."""
     gpu = run.cluster.groups[0].node.gpu
-    peak = gpu.peak_flop_per_s(run.job.recipe.gemm_dtype) or gpu.peak_flop_per_s("bf16")
+    peak = gpu.peak_flop_per_s(run.job.precision.compute) or gpu.peak_flop_per_s("bf16")
     return model_flop(run.model, run.job, gpu, hwdb) / (peak * run.cluster.gpus)
 
 
@@ -43,7 +43,7 @@ def features(run: Run) -> list[float]:
         has_experts(run.model),
         run.recompute == "full",
         layout.zero_stage == 3,
-        run.job.recipe.gemm_bytes < 2,
+        run.job.precision.operand_bytes < 2,
         run.job.flash_attention,
         run.cluster.gpus > node.gpus,
         layout.tp > node.gpus,

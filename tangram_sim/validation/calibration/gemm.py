@@ -26,7 +26,7 @@ class OperandBytes(NamedTuple):
 
 # fp8 tables start from bf16 inputs: a scale is found (2 bytes read) and applied (2 read, 1 written).
 # The nvfp4 ones know the outer scale: 2 bytes read, half a byte and a share of a block scale written.
-PRECISIONS = {
+OPERANDS = {
     "bfloat16": OperandBytes(2.0, 2.0, 0.0),
     "fp8": OperandBytes(1.0, 2.0, 5.0),
     "fp8_block": OperandBytes(1.0, 2.0, 5.0),

@@ -47,7 +47,7 @@ def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
     """The facts of some predictions."""
     runs = [one.run for one in predictions]
     gpus = [run.cluster.groups[0].node.gpu.name for run in runs]
-    kinds = [f"{gpu} {run.job.recipe.gemm_dtype}" for gpu, run in zip(gpus, runs, strict=True)]
+    kinds = [f"{gpu} {run.job.precision.compute}" for gpu, run in zip(gpus, runs, strict=True)]
     return Facts(
         name=tuple(run.id for run in runs),
         gpu=np.array(gpus),
@@ -56,7 +56,7 @@ def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
         mixture=np.array([has_experts(run.model) for run in runs]),
         measured=np.array(
             [
-                hwdb.residuals(run.cluster.groups[0].node.gpu, run.job.recipe.gemm_dtype).gpu_measured
+                hwdb.residuals(run.cluster.groups[0].node.gpu, run.job.precision.compute).gpu_measured
                 for run in runs
             ]
         ),

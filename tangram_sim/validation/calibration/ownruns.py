@@ -51,7 +51,7 @@ class Key(NamedTuple):
 def key_of(run: Run) -> Key:
     """The calibration that a run belongs to."""
     gpu = run.cluster.groups[0].node.gpu.name
-    return Key(run.job.stack, gpu, run.job.recipe.gemm_dtype)
+    return Key(run.job.stack, gpu, run.job.precision.compute)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,9 @@ def read_profiles(path: Path, gpu: str) -> list[BlockTime]:
 
 
 def columns(dtype: str) -> tuple[tuple[str, str], ...]:
-    """(kernel, dtype) of the two rows that one constant fills; attention runs in the recipe's vector type."""
-    recipe = RECIPES[dtype]
-    return ("gemm", recipe.gemm_dtype), ("attention", recipe.vector_dtype)
+    """(kernel, dtype) of the two rows that one constant fills; attention runs in the vector type."""
+    precision = RECIPES[dtype].precision
+    return ("gemm", precision.compute), ("attention", precision.vector)
 
 
 def block_seconds(blocks: Sequence[BlockTime], gpu: str, dtype: str, efficiency: float) -> Floats:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.validation.calibration import tables
-from tangram_sim.validation.calibration.gemm import PRECISIONS, transfer_errors
+from tangram_sim.validation.calibration.gemm import OPERANDS, transfer_errors
 from tangram_sim.validation.calibration.rows import FITTED_DTYPES, KindFits, device
 
 
@@ -37,7 +37,7 @@ def transfer_text(database: Hwdb, fits: Sequence[KindFits], donor: str) -> str:
         if kind.gpu != donor:
             table = tables.gemm_table(kind.system, "bfloat16")
             big, everything = transfer_errors(
-                table, PRECISIONS["bfloat16"], device(database, kind.gpu, "bf16"), borrowed
+                table, OPERANDS["bfloat16"], device(database, kind.gpu, "bf16"), borrowed
             )
             lines.append(f"{kind.gpu:30} {100 * big:5.1f} % {100 * everything:5.1f} %")
     return "\n".join(lines) + "\n"

@@ -12,7 +12,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import INHERITED
 from tangram_sim.validation.calibration import kinds, profiles, tables
 from tangram_sim.validation.calibration.attention import AttentionFit, fit_attention
-from tangram_sim.validation.calibration.gemm import PRECISIONS, Device, GemmFit, fit_gemm
+from tangram_sim.validation.calibration.gemm import OPERANDS, Device, GemmFit, fit_gemm
 
 FITTED = "2026-11-21"  # the day of the fit; rows must not depend on the day they are written again
 HEADER = "gpu,dtype,kernel,stack,version,parameter,value,sigma,n,source,date,note"
@@ -71,13 +71,13 @@ def fit_kind(database: Hwdb, system: str) -> KindFits:
     """Fit GEMM and attention of one measured kind; a dtype without tables or without a peak is left out."""
     gpu = kinds.SYSTEMS[system]
     sixteen = device(database, gpu, "bf16")
-    base = fit_gemm(tables.gemm_table(system, "bfloat16"), PRECISIONS["bfloat16"], sixteen)
+    base = fit_gemm(tables.gemm_table(system, "bfloat16"), OPERANDS["bfloat16"], sixteen)
     fits = {"bfloat16": base}
     for dtype, (column, frameworks) in FITTED_DTYPES.items():
         rates = device(database, gpu, column)
         table = tables.gemm_table(system, dtype, *frameworks)
         if rates.peak_flop_per_s > 0 and len(table.m):
-            fits[dtype] = fit_gemm(table, PRECISIONS[dtype], rates, base.parameters.memory_efficiency)
+            fits[dtype] = fit_gemm(table, OPERANDS[dtype], rates, base.parameters.memory_efficiency)
     attention = fit_attention(
         tables.attention_table(system, *ATTENTION_FRAMEWORKS),
         sixteen,

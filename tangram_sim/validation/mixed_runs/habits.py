@@ -152,6 +152,6 @@ def _tied_s(step: LoweredStep, lowering: Lowering) -> float:
         sum(part.layouts[0].layout.dp * part.layouts[0].layout.cp for part in stages[end].parts)
         for end in (0, -1)
     )
-    size = replicas * model.vocabulary_parameters * job.recipe.activation_bytes
+    size = replicas * model.vocabulary_parameters * job.precision.activation_bytes
     rate, latency = lowering.placement.road(stages[0].ranks, stages[-1].ranks)
     return transfer_s(size, rate, 2 * latency)

@@ -172,7 +172,7 @@ class Predictor:
             name = f"full x{run.full_layers}" if run.full_layers else run.recompute
             return [Variant(run, self._stated(run, lowering), 1.0, name)]
         gpu = run.cluster.groups[0].node.gpu
-        fused = self.hwdb.efficiency(gpu, run.job.recipe.gemm_dtype).fused_attention.value > 0.5
+        fused = self.hwdb.efficiency(gpu, run.job.precision.compute).fused_attention.value > 0.5
         unfused = not (run.job.flash_attention and fused)
         return variants(run, lambda one: self._stated(one, lowering), unfused)
 

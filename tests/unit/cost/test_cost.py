@@ -27,7 +27,7 @@ from tangram_sim.cost.kernels import (
     visible_keys,
 )
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.training.job import RECIPES
+from tangram_sim.precision import PRECISIONS
 from tests.neutral import neutral_hwdb
 
 HWDB = neutral_hwdb()
@@ -157,13 +157,13 @@ def test_unfused_heads_off_the_alignment_miss_the_matrix_units():
 def test_a_dtype_the_gpu_lacks_is_refused():
     """V100 has no bf16 units: never another dtype's peak instead."""
     with pytest.raises(InfeasibleError, match=r"bf16.*fp16"):
-        device_rates(HWDB.gpu("V100-SXM2-16GB"), RECIPES["bf16"], HWDB)
+        device_rates(HWDB.gpu("V100-SXM2-16GB"), PRECISIONS["bf16"].types, HWDB)
 
 
 def test_rates_are_datasheet_times_efficiency():
     """No hidden factor between the tables and the kernels."""
     found = HWDB.efficiency(A100, "bf16")
-    rates = device_rates(A100, RECIPES["bf16"], HWDB)
+    rates = device_rates(A100, PRECISIONS["bf16"].types, HWDB)
     assert rates.gemm_flop_per_s == A100.peak_flop_per_s("bf16") * found.gemm_efficiency.value
     assert rates.memory_bytes_per_s == A100.memory_bytes_per_s * found.memory_efficiency.value
     assert rates.usable_memory_bytes < 1.08 * A100.memory_bytes

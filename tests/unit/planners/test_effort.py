@@ -28,7 +28,7 @@ def problem(seed: int, microbatch: int) -> tuple[PipelineTable, list[float], dic
         workshop.played(composed_of(table, one, objective_s(table, one, hops)))
         for one in pipelines(table, workshop.counts)
     ]
-    size = microbatch * instance.job.seq * instance.model.hidden * instance.job.recipe.activation_bytes
+    size = instance.job.boundary_bytes(instance.model, microbatch)
     ways = roads(workshop.islands, workshop.referee.lowering.placement, HWDB, size, hops)
     asked = {"table": table, "counts": workshop.counts, "ways": ways, "model": instance.model}
     asked |= {"job": instance.job, "limit_s": float("inf"), "best_s": float("inf")}

@@ -45,7 +45,7 @@ def everything(seed: int, microbatch: int, schedule: str, limit: float) -> tuple
         workshop.played(composed_of(table, one, objective_s(table, one, hops)))
         for one in pipelines(table, workshop.counts)
     ]
-    size = microbatch * instance.job.seq * instance.model.hidden * instance.job.recipe.activation_bytes
+    size = instance.job.boundary_bytes(instance.model, microbatch)
     ways = roads(workshop.islands, workshop.referee.lowering.placement, HWDB, size, hops)
     limit_s = limit * min(played, default=1.0)
     proof = find(table, workshop.counts, ways, instance.model, instance.job, limit_s, float("inf"))

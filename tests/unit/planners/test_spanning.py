@@ -109,7 +109,7 @@ def joint_table(workshop: Workshop, microbatch: int) -> tuple[PartialPlanTable, 
     ]
     table = enumeration.table(microbatch, float("inf"), [1] * len(nodes[0]), Beside(nodes, tuple(partials)))
     kinds = [*workshop.islands, *(prices.island(taken) for taken in nodes)]
-    size = microbatch * instance.job.seq * instance.model.hidden * instance.job.recipe.activation_bytes
+    size = instance.job.boundary_bytes(instance.model, microbatch)
     return table, hop_seconds(kinds, instance.cluster, HWDB, size, ())
 
 

@@ -15,7 +15,7 @@ from tangram_sim.datafiles import shipped
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import INHERITED
-from tangram_sim.training.job import RECIPES
+from tangram_sim.precision import PRECISIONS
 from tangram_sim.validation.calibration import kinds, profiles, robust, rows, tables
 from tangram_sim.validation.calibration.__main__ import main
 from tangram_sim.validation.calibration.attention import (
@@ -25,7 +25,7 @@ from tangram_sim.validation.calibration.attention import (
     training_like,
 )
 from tangram_sim.validation.calibration.gemm import (
-    PRECISIONS,
+    OPERANDS,
     Device,
     GemmParameters,
     fit_gemm,
@@ -37,14 +37,14 @@ from tests.places import ROOT
 
 DEVICE = Device(1e15, 3e12)
 TRUE = GemmParameters(0.7, 0.8, 3e-6)
-BF16, FP8 = PRECISIONS["bfloat16"], PRECISIONS["fp8"]
+BF16, FP8 = OPERANDS["bfloat16"], OPERANDS["fp8"]
 
 
 def rates(parameters: GemmParameters = TRUE, attention: float = 0.5) -> Rates:
     """The product's rates for these constants, of a device with flash attention."""
     database = Hwdb.load()
     return replace(
-        device_rates(database.gpu("H100-SXM5-80GB"), RECIPES["bf16"], database),
+        device_rates(database.gpu("H100-SXM5-80GB"), PRECISIONS["bf16"].types, database),
         gemm_flop_per_s=DEVICE.peak_flop_per_s * parameters.efficiency,
         attention_flop_per_s=DEVICE.peak_flop_per_s * attention,
         memory_bytes_per_s=DEVICE.memory_bytes_per_s * parameters.memory_efficiency,

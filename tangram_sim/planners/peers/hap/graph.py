@@ -32,8 +32,8 @@ class _GraphBuilder:
 
     def __init__(self, tokens: float, job: Job) -> None:
         self.ops: list[Operation] = []
-        self.tokens, self.bytes = tokens, job.recipe.activation_bytes
-        self.weight, self.gradient = job.recipe.weight_bytes, job.recipe.gradient_bytes * job.trainable
+        self.tokens, self.bytes = tokens, job.precision.activation_bytes
+        self.weight, self.gradient = job.precision.weight_bytes, job.recipe.gradient_bytes * job.trainable
 
     def add(
         self,

@@ -146,7 +146,7 @@ class Search:
         enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
         table = enumeration.table(microbatch, limit_s, units)
         placement = self.referee.lowering.placement
-        size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
+        size = job.boundary_bytes(enumeration.model, microbatch)
         hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
         counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
         ways = roads(islands, placement, enumeration.hwdb, size, hops)

@@ -115,8 +115,8 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
 
     As many copies as cut one of the islands into `WIDTHS` nodes, each with its share of every island.
     """
-    model, recipe = ground.model, ground.job.recipe
-    needed = model.parameters * (recipe.weight_bytes + recipe.gradient_bytes) / HELD
+    model, job = ground.model, ground.job
+    needed = model.parameters * (job.precision.weight_bytes + job.recipe.gradient_bytes) / HELD
     found: dict[tuple[int, ...], int] = {}
     for copies in {_copies(model, ground.islands[kind].nodes // width) for kind in kinds for width in WIDTHS}:
         if not copies:
@@ -232,7 +232,7 @@ def _search(
     )
     work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
     microbatch, units = copies * sequences, [unit] * len(islands)
-    size = microbatch * job.seq * ground.model.hidden * job.recipe.activation_bytes
+    size = job.boundary_bytes(ground.model, microbatch)
     hops = hop_seconds(islands, ground.cluster, ground.hwdb, size, ()) / copies
     one_by_one = shape.states > STATES
     found: list[Composed] = []

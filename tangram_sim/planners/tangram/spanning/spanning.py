@@ -70,7 +70,7 @@ def spanning_over(
     job, hwdb, model = enumeration.job, enumeration.hwdb, enumeration.model
     finer = tuple(enumeration.islands)
     if free:
-        finer = finer_islands(referee.cluster, job.recipe.gemm_dtype, enumeration.islands, hwdb, job.stack)
+        finer = finer_islands(referee.cluster, job.precision.compute, enumeration.islands, hwdb, job.stack)
     if finer == tuple(enumeration.islands) or is_large([island.nodes for island in finer]):
         return Spanning(enumeration, referee, budget)
     # Both cuts share what was answered; which pairs were visited goes by the number of an island.
@@ -192,7 +192,7 @@ class Spanning:
         if not beside.partials and not self.finer:
             return
         table = self._table(microbatch, limit_s, beside)
-        size = microbatch * job.seq * enumeration.model.hidden * job.recipe.activation_bytes
+        size = job.boundary_bytes(enumeration.model, microbatch)
         kinds = [*islands, *(self._prices.island(nodes) for nodes in self.joint)]
         hops = hop_seconds(kinds, placement.cluster, enumeration.hwdb, size, ())
         ways = roads(kinds, placement, enumeration.hwdb, size, hops)
