@@ -1,7 +1,8 @@
-"""Discovery of plug-ins by entry point: which parallelizers and planners there are, and loading one by name.
+"""Discovery of plug-ins by entry point: what is installed, and loading one by name.
 
-The library finds its own the same way as everybody else's: groups `tangram_sim.parallelizers` and
-`tangram_sim.planners`.
+The library finds its own parallelizers and planners the same way as everybody else's: groups
+`tangram_sim.parallelizers` and `tangram_sim.planners`. Schedules of other packages stand beside the built-in
+ones: group `tangram_sim.schedules`.
 """
 
 from importlib.metadata import EntryPoint, entry_points
@@ -12,6 +13,7 @@ from tangram_sim.errors import TangramError, unknown_name
 PARALLELIZERS = "tangram_sim.parallelizers"
 PLANNERS = "tangram_sim.planners"  # of whole clusters
 VERBS = "tangram_sim.verbs"  # names are GROUP.VERB, as in `calibrate.kernels`
+SCHEDULES = "tangram_sim.schedules"  # of pipelines, beside the built-in ones
 COLLECTIVES = "tangram_sim.collectives"  # algorithms beside the built-in ones; private so far
 
 
@@ -37,6 +39,16 @@ def planner_names() -> tuple[str, ...]:
 def planner(name: str) -> Any:
     """The whole-cluster planner registered as `name` (the class). Raises as `parallelizer` does."""
     return _load(PLANNERS, "planner", name)
+
+
+def schedule_names() -> tuple[str, ...]:
+    """Names of the pipeline schedules that installed packages add, sorted; nothing is imported."""
+    return tuple(sorted(_entries(SCHEDULES)))
+
+
+def schedule(name: str) -> Any:
+    """The pipeline schedule registered as `name` (the class). Raises as `parallelizer` does."""
+    return _load(SCHEDULES, "schedule", name)
 
 
 def verb_names(group: str) -> tuple[str, ...]:

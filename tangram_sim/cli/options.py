@@ -37,7 +37,8 @@ Stack: TypeAlias = Annotated[
     ),
 ]
 Schedule: TypeAlias = Annotated[
-    str, typer.Option("--schedule", help="1f1b, gpipe, zb-h1, interleaved, zb-v or dualpipe-v.")
+    str,
+    typer.Option("--schedule", help="1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v, or an added one."),
 ]
 HwdbFolders: TypeAlias = Annotated[
     list[Path] | None,

@@ -24,7 +24,7 @@ PlanSchedule = Annotated[
     str,
     typer.Option(
         "--schedule",
-        help="1f1b, gpipe, zb-h1, interleaved, zb-v or dualpipe-v; auto: try those that are fast.",
+        help="1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v, or an added one; auto: try the fast ones.",
     ),
 ]
 Planner = Annotated[

@@ -11,8 +11,8 @@ from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.layouts import divisors, objection
 from tangram_sim.parallelizers.menu import Menu, Run
-from tangram_sim.training.plan import UNLIMITED, LayoutRun, PartialPlan, passage
-from tangram_sim.training.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.plan import LayoutRun, PartialPlan, passage
+from tangram_sim.training.schedules import counted_beside, holding, in_flight
 from tangram_sim.training.stage.setting import Setting
 
 
@@ -56,10 +56,10 @@ def partial_of(
 ) -> PartialPlan:
     """The priced noun for inner stages cut at `cuts`, each of them consecutive runs."""
     priced = tuple(menu.stage(runs) for runs in stages)
-    last, whole = menu.depth - 1, holds_whole_depth(request.job.schedule)
+    held = holding(request.job.schedule, request.microbatches)
     behind = min(
-        _most_behind(request, stage.in_flight_limit(), last if whole else last - place)
-        for place, stage in enumerate(priced)
+        held.most_behind(stage.in_flight_limit(), beside)
+        for stage, beside in zip(priced, counted_beside(request.job.schedule, menu.depth), strict=True)
     )
     runs = _joined([run for stage in stages for run in stage])
     layouts = [deep(menu.layouts[index], menu.depth) for _, _, index in runs]
@@ -87,8 +87,7 @@ def partial_of(
 
 def held_in(request: Request, depth: int, behind: int) -> list[int]:
     """Microbatches that each inner stage holds when `behind` stages follow the slice."""
-    last, whole = depth - 1, holds_whole_depth(request.job.schedule)
-    others = [behind + (last if whole else last - place) for place in range(depth)]
+    others = [behind + beside for beside in counted_beside(request.job.schedule, depth)]
     return [in_flight(request.job.schedule, other, other + 1, 1, request.microbatches) for other in others]
 
 
@@ -106,15 +105,6 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
         else:
             joined.append((start, stop, index))
     return joined
-
-
-def _most_behind(request: Request, limit: int, inner_behind: int) -> int:
-    """The most stages behind the slice if an inner stage can hold `limit` microbatches; -1: it never fits."""
-    schedule, microbatches = request.job.schedule, request.microbatches
-    if limit >= in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches):
-        return UNLIMITED
-    least = in_flight(schedule, inner_behind, inner_behind + 1, 1, microbatches)
-    return limit - 1 - inner_behind if limit >= least else -1
 
 
 def undominated(partials: Sequence[PartialPlan]) -> list[PartialPlan]:

@@ -21,7 +21,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
 from tangram_sim.parallelizers.layouts import divisors, layouts, objection
 from tangram_sim.training.plan import UNLIMITED, PartialPlan, passage
-from tangram_sim.training.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.schedules import counted_beside, holding, in_flight
 from tangram_sim.training.stage import state
 from tangram_sim.training.stage.prices import stage_price
 from tangram_sim.training.stage.pricing import Pricer, SlicePrices
@@ -199,9 +199,7 @@ class Grid(Parallelizer):
             rows.append(own)
             columns.append(_criteria(stages, family.hop_s))
             # Inner stages that count beside each: those behind it, or all others where the schedule says so.
-            last = family.depth - 1
-            whole = holds_whole_depth(request.job.schedule)
-            inner_others = [last if whole else last - place for place in range(family.depth)]
+            inner_others = counted_beside(request.job.schedule, family.depth)
             fits = [
                 _most_behind(request, stage, menu.capacity_bytes, menu.rates.fragmentation, inner)
                 for inner, stage in zip(inner_others, stages, strict=True)
@@ -321,11 +319,7 @@ def _most_behind(
     free = (capacity - stage.static_bytes) / (1.0 + fragmentation) - stage.transient_bytes
     limit = np.floor(np.where(free > 0, free, 0.0) / np.maximum(stage.activation_bytes, 1.0))
     limit = np.minimum(limit, UNLIMITED).astype(np.int64)
-    schedule, microbatches = request.job.schedule, request.microbatches
-    everywhere = in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches)
-    at_back = in_flight(schedule, inner_behind, inner_behind + 1, 1, microbatches)
-    # One more microbatch is held per stage behind (or per other stage), until all are in flight.
-    return np.where(limit >= everywhere, UNLIMITED, np.where(limit >= at_back, limit - 1 - inner_behind, -1))
+    return holding(request.job.schedule, request.microbatches).most_behind_each(limit, inner_behind)
 
 
 def _least_bytes(

@@ -22,8 +22,8 @@ from tangram_sim.parallelizers.grid import balanced_cuts
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees
 from tangram_sim.parallelizers.menu import Menu, Run
-from tangram_sim.training.plan import UNLIMITED, PartialPlan
-from tangram_sim.training.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.plan import PartialPlan
+from tangram_sim.training.schedules import holding, holds_whole_depth
 from tangram_sim.training.stage.setting import Setting
 
 MOST_POLICIES = 30  # kept for one stage
@@ -89,7 +89,7 @@ class Mist(LayerWise):
     def _best(self, request: Request, menu: Menu) -> Iterator[PartialPlan]:
         """Every Pareto point of a single stage; of inner pipelines the best for each number behind."""
         start, stop = request.slice.start, request.slice.stop
-        most = in_flight(request.job.schedule, UNLIMITED - 1, UNLIMITED, 1, request.microbatches)
+        most = holding(request.job.schedule, request.microbatches).everywhere
         if menu.depth == 1:
             found = self.policies(menu, start, stop, most)
             for index in range(len(found.seconds)):

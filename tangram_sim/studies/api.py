@@ -39,9 +39,10 @@ from tangram_sim.studies.margin import kept, require_margin
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.results import Result
 from tangram_sim.studies.search_options import left_out, named_islands, require_possible
-from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked as has_chunks
+from tangram_sim.training.schedules import schedule_named
 from tangram_sim.training.stacks import STACKS
 from tangram_sim.training.step.intervals import compare
 from tangram_sim.training.step.lowered import Lowering
@@ -63,8 +64,7 @@ def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> 
             raise BadInputError(f"{option} {value}: give a whole number, 1 to {most}")
     if job.optimizer not in OPTIMIZER_STATE_BYTES:
         raise unknown_name("optimizer", job.optimizer, OPTIMIZER_STATE_BYTES)
-    if job.schedule not in SCHEDULES:
-        raise unknown_name("schedule", job.schedule, SCHEDULES)
+    schedule_named(job.schedule)
     if not 0 < job.trainable <= 1:
         raise BadInputError(
             f"--trainable {job.trainable:g}: give a share above 0, at most 1, e.g. 0.001 for adapters"

@@ -23,7 +23,7 @@ from tangram_sim.studies.documents import (
     StageDocument,
 )
 from tangram_sim.studies.replay import check_pipelines, overlaid
-from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, Job
 from tangram_sim.training.plan import (
     LayerLayout,
     Part,
@@ -33,6 +33,7 @@ from tangram_sim.training.plan import (
     holds_batch,
     sequences_processed,
 )
+from tangram_sim.training.schedules import schedule_names
 
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 _MODEL: TypeAdapter[Model] = TypeAdapter(Model)
@@ -201,7 +202,7 @@ def plan_from_document(document: PlanDocument, hwdb: Hwdb, where: str) -> Plan:
     for kind, given, known in (
         ("dtype", job.dtype, RECIPES),
         ("optimizer", job.optimizer, OPTIMIZER_STATE_BYTES),
-        ("schedule", job.schedule, SCHEDULES),
+        ("schedule", job.schedule, schedule_names()),
     ):
         if given not in known:
             raise unknown_name(f"{kind} in {where}", given, known)

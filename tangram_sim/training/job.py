@@ -50,8 +50,6 @@ OPTIMIZER_STATE_BYTES = {
     "adafactor": 0.1,  # row and column sums only (Shazeer & Stern, arXiv:1804.04235)
 }
 
-SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe-v")
-
 
 @dataclass(frozen=True, slots=True)
 class Job:

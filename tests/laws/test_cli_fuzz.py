@@ -17,7 +17,8 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies import api
 from tangram_sim.studies.results import Result
-from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES, Job
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, Job
+from tangram_sim.training.schedules import SCHEDULES
 from tests.commands import files, tangram
 
 HWDB = Hwdb.load()

@@ -1,12 +1,15 @@
 """Pipeline schedules by name: the order of microbatches on each stage, and the template of a whole step."""
 
 from tangram_sim.training.schedules.base import Pass, Schedule, ScheduleOrder, check_order
+from tangram_sim.training.schedules.contract import check_schedule
+from tangram_sim.training.schedules.holding import counted_beside, holding
 from tangram_sim.training.schedules.named import (
     SCHEDULES,
     chunked,
     holds_whole_depth,
     in_flight,
     schedule_named,
+    schedule_names,
 )
 from tangram_sim.training.schedules.step import (
     StageTimes,
@@ -24,11 +27,15 @@ __all__ = [
     "StageTimes",
     "StepTemplate",
     "check_order",
+    "check_schedule",
     "chunked",
+    "counted_beside",
+    "holding",
     "holds_whole_depth",
     "in_flight",
     "lower_order",
     "play_steps",
     "schedule_named",
+    "schedule_names",
     "step_template",
 ]

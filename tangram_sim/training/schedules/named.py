@@ -1,6 +1,9 @@
-"""The schedules by name."""
+"""The schedules by name: the built-in ones, and those that installed packages register."""
 
-from tangram_sim.errors import unknown_name
+from functools import lru_cache
+
+from tangram_sim import registry
+from tangram_sim.errors import TangramError, unknown_name
 from tangram_sim.training.schedules.base import Schedule
 from tangram_sim.training.schedules.dualpipe_v import DualPipeV
 from tangram_sim.training.schedules.gpipe import GPipe
@@ -14,11 +17,29 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
+def schedule_names() -> tuple[str, ...]:
+    """Every schedule a job may name: the built-in ones first, then those of other packages, sorted."""
+    return (*SCHEDULES, *(name for name in registry.schedule_names() if name not in SCHEDULES))
+
+
+@lru_cache(maxsize=128)  # asked for with every layout that is priced
 def schedule_named(name: str) -> Schedule:
-    """The schedule called `name`; raises `UnknownNameError` with the nearest names."""
-    if name not in SCHEDULES:
-        raise unknown_name("schedule", name, SCHEDULES)
-    return SCHEDULES[name]
+    """The schedule called `name`.
+
+    Raises `UnknownNameError` with the nearest names, and `TangramError` where a package's schedule cannot be
+    loaded, is no `Schedule`, or bears another name than it is registered as.
+    """
+    if name in SCHEDULES:
+        return SCHEDULES[name]
+    if name not in schedule_names():
+        raise unknown_name("schedule", name, schedule_names())
+    kind = registry.schedule(name)
+    if not (isinstance(kind, type) and issubclass(kind, Schedule)):
+        raise TangramError(f"schedule {name!r} is {kind!r}: register a subclass of {Schedule.__name__}")
+    found = kind()
+    if found.name != name:
+        raise TangramError(f"schedule {name!r} calls itself {found.name!r}: register it by its own name")
+    return found
 
 
 def holds_whole_depth(schedule: str) -> bool:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tangram_sim.opgraph import column
 from tangram_sim.sim import fast, peak_memory, play, reference
-from tangram_sim.training.job import SCHEDULES as JOB_SCHEDULES
 from tangram_sim.training.schedules import (
     SCHEDULES,
     ScheduleOrder,
@@ -356,7 +355,3 @@ def test_stage_times_of_another_shape_are_refused() -> None:
         template.durations(StageTimes.equal(2, forward_s=1.0, backward_input_s=1.0, backward_weight_s=1.0))
     with pytest.raises(BadInputError, match=r"give static as \[3\]"):
         template.with_memory([1.0], [1.0, 1.0, 1.0])
-
-
-def test_every_schedule_a_job_may_name_exists() -> None:
-    assert set(SCHEDULES) == set(JOB_SCHEDULES)

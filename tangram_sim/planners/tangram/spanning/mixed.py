@@ -16,8 +16,8 @@ from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seat
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, anonymous
 from tangram_sim.planners.tangram.enumeration.prefetch import SliceQuestion
 from tangram_sim.planners.tangram.spanning.joint import Nodes, shares
-from tangram_sim.training.plan import UNLIMITED, PartialPlan, Portion, StagePrice
-from tangram_sim.training.schedules import in_flight
+from tangram_sim.training.plan import PartialPlan, Portion, StagePrice
+from tangram_sim.training.schedules import holding
 from tangram_sim.training.step.lowered import Lowering
 
 
@@ -159,10 +159,8 @@ class MixedPrices:
 
     def _behind(self, price: StagePrice, microbatches: int) -> int:
         """The most stages behind at which a part fits; -1 never."""
-        schedule, limit = self.enumeration.job.schedule, price.in_flight_limit()
-        if limit >= in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches):
-            return UNLIMITED
-        return limit - 1 if limit >= in_flight(schedule, 0, 1, 1, microbatches) else -1
+        held = holding(self.enumeration.job.schedule, microbatches)
+        return held.most_behind(price.in_flight_limit(), 0)
 
 
 def _portion(island: str, nodes: int, sequences: int, partial: PartialPlan, zero: int) -> Portion:

@@ -1,0 +1,59 @@
+"""From what a stage can hold to how many stages may stand behind it: the turned-round `in_flight`."""
+
+from bisect import bisect_right
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tangram_sim.training.plan import UNLIMITED
+from tangram_sim.training.schedules.named import holds_whole_depth, in_flight
+
+Counts = npt.NDArray[np.int64]
+
+
+class Holding:
+    """Activation sets that a stage of one chunk holds at peak, by the number of stages behind it.
+
+    A schedule never holds fewer with more stages behind, so the greatest number that fits is looked up in
+    a table which grows as far as it is asked.
+    """
+
+    def __init__(self, schedule: str, microbatches: int) -> None:
+        self.schedule, self.microbatches = schedule, microbatches
+        self.everywhere = in_flight(schedule, UNLIMITED - 1, UNLIMITED, 1, microbatches)
+        self._sets = [in_flight(schedule, 0, 1, 1, microbatches)]
+
+    def most_behind(self, limit: int, beside: int) -> int:
+        """The most stages behind `beside` others at which `limit` sets suffice.
+
+        UNLIMITED: however many; -1: not even with the others alone.
+        """
+        if limit >= self.everywhere:
+            return UNLIMITED
+        self._reach(limit)
+        return max(bisect_right(self._sets, limit) - 1 - beside, -1)
+
+    def most_behind_each(self, limits: Counts, beside: int) -> Counts:
+        """`most_behind` of several limits."""
+        bounded = limits < self.everywhere
+        self._reach(int(limits[bounded].max(initial=0)))
+        behind = np.searchsorted(self._sets, limits, side="right") - 1 - beside
+        return np.where(bounded, np.maximum(behind, -1), UNLIMITED)
+
+    def _reach(self, limit: int) -> None:
+        while self._sets[-1] <= limit:
+            behind = len(self._sets)
+            self._sets.append(in_flight(self.schedule, behind, behind + 1, 1, self.microbatches))
+
+
+@lru_cache(maxsize=256)
+def holding(schedule: str, microbatches: int) -> Holding:
+    """What stages hold under a schedule with so many microbatches."""
+    return Holding(schedule, microbatches)
+
+
+def counted_beside(schedule: str, depth: int) -> tuple[int, ...]:
+    """For each of `depth` inner stages: how many of the others count as behind it."""
+    last, whole = depth - 1, holds_whole_depth(schedule)
+    return tuple(last if whole else last - place for place in range(depth))
