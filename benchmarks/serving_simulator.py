@@ -11,8 +11,8 @@ import numpy as np
 
 from tangram_sim.serving.batching import BatchingRules
 from tangram_sim.serving.fleet import FAST, REFERENCE, FleetReplica, play
-from tangram_sim.serving.fleet_file import linear_table
 from tangram_sim.serving.outcome import Slo
+from tangram_sim.serving.plain_tables import linear_table
 from tangram_sim.serving.router import RoundRobin
 from tangram_sim.serving.synthetic import LengthMix, arrivals, synthetic
 from tangram_sim.serving.trace_file import read_trace

@@ -57,6 +57,8 @@ def play_disaggregated(
         np.zeros(len(onward), dtype=np.int64),
         np.zeros(len(onward), dtype=np.bool_),
         np.zeros(len(onward), dtype=np.int64),
+        models=workload.models,
+        model=workload.model[onward] if workload.models else workload.model,
     )
     book = begun.ledger.of(onward)
     book.finish_s[:] = np.nan

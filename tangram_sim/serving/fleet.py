@@ -43,6 +43,7 @@ class FleetReplica:
     usd_per_hour: float = 0.0
     presences: tuple[Presence, ...] = ALWAYS
     notice_s: float = 0.0  # before it goes the router hears of it and sends nothing more
+    model: str = ""  # what it serves; empty: whatever is asked
 
 
 @dataclass
@@ -141,7 +142,7 @@ class _FleetRun:
 
     def play(self) -> None:
         """Requests and departures in the order of time, then every instance to its end."""
-        steady = all(one.presence == Presence() for one in self.instances)
+        steady = all(one.presence == Presence() and not one.given.model for one in self.instances)
         longest = int(self.tokens.max(initial=1)) - 1
         if steady and not self.router.sees_load and all(one.holds(longest) for one in self.instances):
             self._route_beforehand()
@@ -184,7 +185,12 @@ class _FleetRun:
     def _route(self, request: int) -> None:
         """Send a request to an instance, or keep it until one is there, or give it up."""
         tokens = int(self.tokens[request])
-        fitting = [place for place, one in enumerate(self.instances) if one.holds(tokens - 1)]
+        asked = self.workload.model_of(request)
+        fitting = [
+            place
+            for place, one in enumerate(self.instances)
+            if one.given.model in ("", asked) and one.holds(tokens - 1)
+        ]
         able = [place for place in fitting if self.instances[place].takes(self.now_s)]
         if not able:
             coming = [self.instances[place].presence for place in fitting]

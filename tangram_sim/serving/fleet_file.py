@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError
@@ -24,85 +23,24 @@ from tangram_sim.serving.deployment import Deployment, ReplicaStage, Speculation
 from tangram_sim.serving.disaggregated import KvLink
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.fleet import FleetReplica, Presence
+from tangram_sim.serving.fleet_schema import FleetIn, ReplicaIn, StageIn
 from tangram_sim.serving.kv import kv_capacity
+from tangram_sim.serving.plain_tables import linear_table, speculative
 from tangram_sim.serving.spot import Steps, under_availability
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.transfer import prompt_kv_bytes
 from tangram_sim.units import GIGA
 
-MOST_REPLICAS = 10_000
 _LINK_LATENCY_S = 1e-3
 
-Count = Annotated[int, Field(ge=1, le=10**9)]
-Degree = Annotated[int, Field(ge=1, le=4096)]
-Seconds = Annotated[float, Field(ge=0, le=1e12)]
-Usd = Annotated[float, Field(ge=0, le=1e9)]
 
+@dataclass(frozen=True, slots=True)
+class ServedType:
+    """Requests alike: prompt and output tokens, and the model asked for (empty: the only one)."""
 
-class _FleetPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class OwnCostsIn(_FleetPart):
-    """Coefficients a user measured, of n prompt rows and b decoding requests in an iteration.
-
-    It takes step_s + prompt_s n + decode_s b + context_s x their contexts + score_s x query-key pairs.
-    """
-
-    step_s: Annotated[float, Field(gt=0, le=1e6)]
-    decode_s: Seconds = 0.0
-    context_s: Seconds = 0.0
-    prompt_s: Seconds = 0.0
-    score_s: Seconds = 0.0
-    request_s: Seconds = 0.0
-    kv_blocks: Count
-    block_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
-
-
-class StageIn(_FleetPart):
-    """One stage of a pipeline over unequal GPUs."""
-
-    gpu: str
-    tp: Degree = 1
-    layers: Annotated[int, Field(ge=1, le=100_000)]
-
-
-class ReplicaIn(_FleetPart):
-    """Equal replicas."""
-
-    name: str | None = None
-    count: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 1
-    gpu: str | None = None
-    stages: Annotated[list[StageIn], Field(min_length=1, max_length=1000)] | None = None
-    tp: Degree = 1
-    pp: Degree = 1
-    ep: Degree = 1
-    attention_dp: Degree = 1
-    drafts: Annotated[int, Field(ge=0, le=64)] = 0
-    acceptance: Annotated[float, Field(ge=0, le=1)] = 0.0
-    costs: OwnCostsIn | None = None
-    usd_per_hour: Usd = 0.0
-    role: Literal["both", "prefill", "decode"] = "both"
-    up: list[tuple[Seconds, Seconds | None]] = [(0.0, None)]
-    boot_s: Seconds = 0.0
-    notice_s: Seconds = 0.0
-    shares: list[Annotated[float, Field(ge=0)]] | None = None
-    max_batched_tokens: Count | None = None
-    max_sequences: Annotated[int, Field(ge=1, le=65536)] | None = None
-    kv_blocks: Count | None = None
-
-
-class FleetIn(_FleetPart):
-    """The whole file."""
-
-    model: str | None = None
-    engine: str = "vllm"
-    engine_version: str = ""
-    precision: str = "bf16"
-    kv_precision: str = "auto"
-    link_gb_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    types: list[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]] = []
-    replicas: Annotated[list[ReplicaIn], Field(min_length=1, max_length=MOST_REPLICAS)]
+    input_tokens: float
+    output_tokens: float
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,10 +52,15 @@ class ServiceFleet:
     decode: tuple[FleetReplica, ...]
     link: KvLink | None
     shares: Mapping[str, tuple[float, ...]]  # of a replica by its name, by type of request
-    gpus: Mapping[str, tuple[str, int]]  # kind and number of GPUs of a replica by its name
-    types: tuple[tuple[float, float], ...]  # prompt and output tokens of the types that the shares speak of
+    gpus: Mapping[str, Mapping[str, int]]  # GPUs by kind of a replica by its name
+    types: tuple[ServedType, ...]  # of requests, that the shares speak of
     assumptions: Mapping[str, Any]
-    context_tokens: int = 0  # the longest context of the model; 0: not known
+    contexts: Mapping[str, int]  # the longest context of every model, in tokens
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models served, where replicas say one of their own."""
+        return tuple(dict.fromkeys(one.model for one in self.everyone if one.model))
 
     @property
     def everyone(self) -> tuple[FleetReplica, ...]:
@@ -161,7 +104,7 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
         for number in range(one.count):
             name = f"{place}: {label}" if one.count == 1 else f"{place}.{number}: {label}"
             by_role[one.role].append(build.replica(one, name))
-            gpus[name] = (one.gpu or label, one.tp * one.pp * one.attention_dp)
+            gpus[name] = _gpus(one, label)
             if one.shares is not None and len(one.shares) != max(1, len(given.types)):
                 raise BadInputError(
                     f"{source}: {name} has {len(one.shares)} shares, `types` has {len(given.types)}; "
@@ -175,6 +118,11 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
         raise BadInputError(
             f"{source}: replicas for both beside some for prefill and decode; use one or the other"
         )
+    own = [one.model is not None for one in given.replicas]
+    if any(own) and not all(own):
+        raise BadInputError(
+            f"{source}: some replicas have a `model` of their own and others do not; give it to all or none"
+        )
     link = build.link() if by_role["prefill"] else None
     return ServiceFleet(
         tuple(by_role["both"]),
@@ -183,10 +131,18 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
         link,
         shares,
         gpus,
-        tuple(given.types),
+        tuple(ServedType(*one) for one in given.types),
         build.assumptions,
-        build.context_tokens,
+        build.contexts,
     )
+
+
+def _gpus(one: ReplicaIn, label: str) -> dict[str, int]:
+    """GPUs of a replica by kind; one with costs of its own is a kind by itself."""
+    found: dict[str, int] = {}
+    for stage in one.stages or ():
+        found[stage.gpu] = found.get(stage.gpu, 0) + stage.tp
+    return found or {one.gpu or label: one.tp * one.pp * one.attention_dp}
 
 
 def _label(one: ReplicaIn) -> str:
@@ -204,7 +160,7 @@ class _FleetBuilder:
     def __init__(self, given: FleetIn, hwdb: Hwdb, source: str) -> None:
         self.given, self.hwdb, self.source = given, hwdb, source
         self.assumptions: dict[str, Any] = {}
-        self.context_tokens = 0
+        self.contexts: dict[str, int] = {}
         self.deployments: list[tuple[str, Deployment]] = []
         self.priced = cache(self._priced)
         self.calibration = CalibrationTable.load(hwdb)
@@ -221,7 +177,9 @@ class _FleetBuilder:
                     f"{self.source}: {name}: up from {begin:g} s to {end:g} s; it must go after it came"
                 )
             presences.append(Presence(begin, inf if end is None else end, one.boot_s))
-        return FleetReplica(name, rules, table, one.usd_per_hour, tuple(presences), one.notice_s)
+        return FleetReplica(
+            name, rules, table, one.usd_per_hour, tuple(presences), one.notice_s, one.model or ""
+        )
 
     def _priced(self, text: str) -> tuple[BatchingRules, StepTable]:
         one = ReplicaIn.model_validate_json(text)
@@ -259,10 +217,11 @@ class _FleetBuilder:
 
     def _by_gpu(self, one: ReplicaIn) -> tuple[BatchingRules, StepTable]:
         given = self.given
-        if given.model is None:
+        name = one.model or given.model
+        if name is None:
             raise BadInputError(f"{self.source}: `model` is missing; replicas on GPUs need one")
-        model = load_model(given.model)
-        self.context_tokens = model.max_seq
+        model = load_model(name)
+        self.contexts[name] = model.max_seq
         gpu = self.hwdb.gpu(one.stages[0].gpu if one.stages else one.gpu or "")
         engine = engine_defaults(self.hwdb, given.engine, gpu, given.engine_version)
         engine = replace(
@@ -347,43 +306,3 @@ class _FleetBuilder:
             "kv_bytes_per_token": token,
         }
         return KvLink(rate, _LINK_LATENCY_S, token)
-
-
-def linear_table(
-    seats: int,
-    *,
-    step_s: float,
-    decode_s: float = 0.0,
-    context_s: float = 0.0,
-    prompt_s: float = 0.0,
-    score_s: float = 0.0,
-    request_s: float = 0.0,
-) -> StepTable:
-    """A step table with the same slopes everywhere: `W + H n` of simple simulators, and prompts."""
-    batch = np.arange(seats + 1.0)
-    some = batch > 0
-    most = 1e9  # prompt rows and decoding requests of an iteration
-    return StepTable(
-        decode_s=np.where(some, step_s + decode_s * batch, 0.0),
-        context_s=np.where(some, context_s, 0.0),
-        window_s=np.zeros(seats + 1),
-        window_tokens=0,
-        row_knots=np.array([0.0, most]),
-        rows_s=np.array([step_s, step_s + prompt_s * most]),
-        score_s=score_s,
-        mixed_context_s=context_s,
-        request_s=request_s,
-    )
-
-
-def speculative(table: StepTable, tokens: float) -> StepTable:
-    """The table of an engine whose iterations of pure decode yield `tokens` for each request on average.
-
-    PlayedService as iterations of one token that take the `tokens`-th part of the time.
-    """
-    return replace(
-        table,
-        decode_s=table.decode_s / tokens,
-        context_s=table.context_s / tokens,
-        window_s=table.window_s / tokens,
-    )

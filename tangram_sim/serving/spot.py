@@ -39,7 +39,7 @@ def read_availability(path: Path, gpus: Sequence[str]) -> dict[str, Steps]:
 
 
 def under_availability(
-    fleet: Sequence[FleetReplica], gpus: Mapping[str, tuple[str, int]], available: Mapping[str, Steps]
+    fleet: Sequence[FleetReplica], gpus: Mapping[str, Mapping[str, int]], available: Mapping[str, Steps]
 ) -> list[FleetReplica]:
     """Replicas present only while there are GPUs for them and for those of their kind before them.
 
@@ -48,18 +48,26 @@ def under_availability(
     taken: dict[str, int] = {}
     placed = []
     for one in fleet:
-        kind, count = gpus[one.name]
-        if kind not in available:
+        scarce = [kind for kind in gpus[one.name] if kind in available]
+        if not scarce:
             placed.append(one)
             continue
-        taken[kind] = taken.get(kind, 0) + count
+        for kind in scarce:
+            taken[kind] = taken.get(kind, 0) + gpus[one.name][kind]
+        boot_s = one.presences[0].boot_s if one.presences else 0.0
         presences: list[Presence] = []
         since: float | None = None
-        for time_s, there in [*available[kind], (inf, 0)]:
-            if there >= taken[kind] and since is None and time_s < inf:
+        for time_s in [*sorted({at for kind in scarce for at, _ in available[kind]}), inf]:
+            there = time_s < inf and all(_there(available[kind], time_s) >= taken[kind] for kind in scarce)
+            if there and since is None:
                 since = time_s
-            elif there < taken[kind] and since is not None:
-                presences.append(Presence(since, time_s, one.presences[0].boot_s if one.presences else 0.0))
+            elif not there and since is not None:
+                presences.append(Presence(since, time_s, boot_s))
                 since = None
         placed.append(replace(one, presences=tuple(presences)))
     return placed
+
+
+def _there(steps: Steps, time_s: float) -> int:
+    """GPUs at a time; none before the first row."""
+    return next((count for at, count in reversed(steps) if at <= time_s), 0)

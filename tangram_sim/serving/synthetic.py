@@ -13,12 +13,16 @@ MOST_REQUESTS = 10**7
 
 @dataclass(frozen=True, slots=True)
 class LengthMix:
-    """Part of a mix: tokens in and out, and `cv`, their coefficient of variation (lognormal; 0: fixed)."""
+    """Part of a mix: tokens in and out, and `cv`, their coefficient of variation (lognormal; 0: fixed).
+
+    `model` is what these requests ask for; empty: nothing is said.
+    """
 
     input_tokens: float
     output_tokens: float
     share: float = 1.0
     cv: float = 0.0
+    model: str = ""
 
 
 def arrivals(count: int, rate_rps: float, seed: int, burstiness_cv: float = 1.0) -> Floats:
@@ -59,4 +63,8 @@ def synthetic(
     for means in ([part.input_tokens for part in mix], [part.output_tokens for part in mix]):
         drawn = np.exp(spread * random.standard_normal(count) - 0.5 * spread**2)
         columns.append(np.maximum(1, np.rint(np.array(means)[which] * drawn)).astype(np.int64))
-    return plain(arrivals(count, rate_rps, seed, burstiness_cv), columns[0], columns[1])
+    made = plain(arrivals(count, rate_rps, seed, burstiness_cv), columns[0], columns[1])
+    models = tuple(dict.fromkeys(part.model for part in mix))
+    if models == ("",):
+        return made
+    return made.of_models(models, np.array([models.index(part.model) for part in mix])[which])

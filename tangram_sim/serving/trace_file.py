@@ -1,8 +1,8 @@
 """Reading request traces: a user's CSV, and the columns of the published traces that were tried.
 
 Columns: `arrival_s, input_tokens, output_tokens`, and as far as they are there `prefix_id, prefix_tokens,
-session_id`, or `prefix_hit_blocks_infinite_cache` (Mooncake's traces: prompt tokens in blocks of 512 that a
-cache of any size would hold). Azure's own `TIMESTAMP, ContextTokens, GeneratedTokens` are understood, too.
+session_id, model`, or `prefix_hit_blocks_infinite_cache` (Mooncake's traces: prompt tokens in blocks of 512
+that a cache of any size would hold). Azure's own `TIMESTAMP, ContextTokens, GeneratedTokens` are understood.
 """
 
 import csv
@@ -67,6 +67,7 @@ def read_trace(
     if hits >= 0:
         cached = np.minimum(_whole(path, header, rows, hits, least=0) * MOONCAKE_BLOCK, inputs)
         notes.append("cached tokens are those of an infinite cache, as the trace tells them")
+    models, model = _models(header, rows)
     order = np.argsort(arrival_s, kind="stable")
     return Workload(
         arrival_s[order],
@@ -77,6 +78,8 @@ def read_trace(
         keeps[order],
         cached[order],
         tuple(notes),
+        models,
+        model[order],
     )
 
 
@@ -156,6 +159,15 @@ def _seconds(path: Path, header: Sequence[str], rows: Sequence[tuple[int, list[s
         line, cells = rows[int(np.flatnonzero(found < 0)[0])]
         raise BadInputError(f"{path}, line {line}, {header[column]}: {cells[column]} is before time 0")
     return found
+
+
+def _models(header: Sequence[str], rows: Sequence[tuple[int, list[str]]]) -> tuple[tuple[str, ...], Ints]:
+    """(models asked for, the number of every row's)."""
+    column = _column(header, ("model",))
+    if column < 0:
+        return (), np.zeros(len(rows), dtype=np.int64)
+    names = {name: place for place, name in enumerate(dict.fromkeys(cells[column] for _, cells in rows))}
+    return tuple(names), np.array([names[cells[column]] for _, cells in rows], dtype=np.int64)
 
 
 def _prefixes(

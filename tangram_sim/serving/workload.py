@@ -1,12 +1,14 @@
 """What comes in: requests as columns, in the order of arrival. No I/O."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_NOBODY: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Workload:
     `prefix` is the number of a text that several requests begin with (-1: none), `prefix_tokens` how much of
     the prompt it is. `keeps`: what the request adds belongs to that text from then on (a conversation).
     `cached_tokens` of the prompt are taken as cached wherever it runs (traces that tell hits, not texts).
+    `models` are the models asked for, `model` the number of each request's; both empty where none are named.
     """
 
     arrival_s: Floats
@@ -26,6 +29,8 @@ class Workload:
     keeps: NDArray[np.bool_]
     cached_tokens: Ints
     notes: tuple[str, ...] = field(default=())
+    models: tuple[str, ...] = ()
+    model: Ints = field(default_factory=lambda: _NOBODY)
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -44,6 +49,14 @@ class Workload:
     def rate_rps(self) -> float:
         """Requests a second between the first arrival and the last; 0 where all come at once."""
         return (len(self) - 1) / self.span_s if self.span_s > 0 else 0.0
+
+    def model_of(self, request: int) -> str:
+        """The model that a request asks for; empty where none are named."""
+        return self.models[self.model[request]] if self.models else ""
+
+    def of_models(self, models: Sequence[str], model: Ints) -> "Workload":
+        """The same requests, each for the model of that number."""
+        return replace(self, models=tuple(models), model=np.asarray(model, dtype=np.int64))
 
 
 def plain(

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from tangram_sim.serving_planners.flow_enumeration import placements_above
 from tangram_sim.serving_planners.flow_network import TokenPath, largest_flow, paths
 from tangram_sim.serving_planners.flow_problem import FlowProblem, Placement, relaxed_bound
-from tangram_sim.serving_planners.flow_search import search
+from tangram_sim.serving_planners.flow_search import annealed, search
 from tangram_sim.serving_planners.milp import PROVEN
 
 _ROUNDS, _SEED = 12, 0  # of the search
+_MANY, _RUNS = 9, 4  # nodes from which on the search is compiled annealing, so many times
 _SEARCHED = 0.4  # of the time limit, at most
 _MOST_STATES, _MOST_FLOWS = 500_000, 4000  # of an enumeration: about a second
 _DOWN = (1.0, 0.25, 0.5, 0.75)  # how far below the bound an enumeration begins; all the way first
@@ -56,7 +57,10 @@ def place(problem: FlowProblem, time_limit_s: float, seed: int = _SEED) -> Place
     ceiling = relaxed_bound(problem)
     if sum(len(node.tokens_per_s) for node in problem.nodes) < problem.layers or ceiling <= 0:
         return None
-    placement, rate = search(problem, seed, _ROUNDS, _SEARCHED * time_limit_s)
+    if problem.host < _MANY:
+        placement, rate = search(problem, seed, _ROUNDS, _SEARCHED * time_limit_s)
+    else:
+        placement, rate = annealed(problem, seed, _RUNS, _SEARCHED * time_limit_s)
     placement, rate, bound = _proven(
         problem, placement, rate, ceiling, time.monotonic() + (1 - _SEARCHED) * time_limit_s
     )

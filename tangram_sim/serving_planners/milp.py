@@ -77,13 +77,13 @@ def solve(
 ) -> Rental | Unanswered:
     """The best plan of the problem.
 
-    `allowed`: of these configurations only; `capped`: within what is available. `common_shares`: every type
-    is spread over the replicas in the same way (a router that does not look at the type). A time limit gives
-    the best plan found, with its gap.
+    `allowed`: of these configurations only; `capped`: within what is available. `common_shares`: the types of
+    a model are spread over replicas in the same way (a router that does not look at the type). A time limit
+    gives the best plan found, with its gap.
     """
     chosen = allowed if allowed is not None else frozenset(range(len(problem.configurations)))
     if common_shares:
-        chosen = frozenset(c for c in chosen if _serves_all(problem, problem.configurations[c].rps))
+        chosen = frozenset(c for c in chosen if _serves_some_group(problem, problem.configurations[c].rps))
     first = sorted(chosen)
     kept = problem.keeping(chosen, capped=capped)
     if first and not common_shares:
@@ -115,8 +115,17 @@ def _solve(
     return _Program(problem, common_shares, scale_s).best(relative_gap, time_limit_s)
 
 
-def _serves_all(problem: RentalProblem, rps: tuple[float, ...]) -> bool:
-    return all(rate > 0 for rate, one in zip(rps, problem.types, strict=True) if one.amount > 0)
+def _alike_groups(problem: RentalProblem) -> list[tuple[int, ...]]:
+    """Types that a router which looks at the model alone cannot tell apart, as far as there are requests."""
+    groups: dict[str, list[int]] = {}
+    for w, one in enumerate(problem.types):
+        if one.amount > 0:
+            groups.setdefault(one.model, []).append(w)
+    return [tuple(group) for group in groups.values()]
+
+
+def _serves_some_group(problem: RentalProblem, rps: tuple[float, ...]) -> bool:
+    return any(all(rps[w] > 0 for w in group) for group in _alike_groups(problem))
 
 
 class _Program:
@@ -188,7 +197,7 @@ class _Program:
         """Rows of one scenario: everything it must cover is spread, and no replica has too much to do."""
         given, asked = self.problem, scenario.coverage * scenario.rate_factor
         live = [w for w, one in enumerate(given.types) if one.amount > 0]
-        groups = [tuple(live)] if self.common else [(w,) for w in live]
+        groups = _alike_groups(given) if self.common else [(w,) for w in live]
         unit = given.utilisation * self.scale_s
         mixes: list[_Mix] = []
         for c, one in enumerate(given.configurations):

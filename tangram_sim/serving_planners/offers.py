@@ -48,6 +48,7 @@ class PricedConfiguration:
     gpus: dict[str, int]
     rps: tuple[float, ...]
     most: int | None = None  # replicas of it; None: any number
+    model: str = ""  # which it serves, by the name it was asked for
 
 
 @dataclass

@@ -1,28 +1,21 @@
-"""Plans of a service for a model on GPUs on offer: priced by the cost layer, replayed before shown."""
+"""Plans of a service for models on GPUs on offer: priced by the cost layer, replayed before shown."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import exp
 from typing import Any
 
 import numpy as np
 
-from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.serving.calibration import CalibrationTable
-from tangram_sim.serving.closed_form import Load
 from tangram_sim.serving.fleet_file import read_fleet
 from tangram_sim.serving.outcome import Slo
-from tangram_sim.serving.workload import Floats, Ints, Workload
+from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.offer_file import Offers
-from tangram_sim.serving_planners.offers import (
-    OfferPricer,
-    PricedConfiguration,
-    offer_document,
-)
-from tangram_sim.serving_planners.peers import candidates
+from tangram_sim.serving_planners.offers import PricedConfiguration
 from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.studies.serving_plan import (
     PlannedTypeDocument,
@@ -30,164 +23,144 @@ from tangram_sim.studies.serving_plan import (
     ServePlanDocument,
     plan_problem,
 )
+from tangram_sim.studies.serving_question import COST, GOODPUT, MAKESPAN, ServiceGoal, ServiceQuestion
 from tangram_sim.studies.serving_simulation import simulate_service
-from tangram_sim.studies.serving_workload import request_types
 
-OBJECTIVES = ("makespan", "cost", "goodput")
 _Z90 = 1.6449  # of a 90 % interval
 _ATTEMPTS = 4  # plans of a batch, each after a replay of the last
 _NEARER = 0.02  # error of a replay that needs no other plan
+_DERATED = 0.88  # of their throughput replicas are planned with after a replay that broke the objective
 
 
 def plan_service(
-    model: Model,
-    model_name: str,
+    models: Mapping[str, Model],
     offers: Offers,
     workload: Workload,
     hwdb: Hwdb,
+    goal: ServiceGoal,
     *,
-    objective: str = "makespan",
-    budget_usd_per_hour: float | None = None,
-    slo: Slo | None = None,
-    engine: str = "vllm",
-    precision: str = "bf16",
-    utilisation: float = 0.8,
     time_limit_s: float | None = None,
     planner: str = "milp",
 ) -> ServePlanDocument:
     """GPUs, replicas and shares for a workload, and what the simulator makes of them.
 
-    `makespan`: all requests at once, as soon as possible. `cost`: the workload's rate, as cheaply as
-    possible. `goodput`: as many requests a second of the workload's mix as the budget carries. In both
-    replicas are busy at most `utilisation` of the time. Throughputs keep the objective on latency on average.
-    `model_name` is what the fleet of the answer calls the model, `planner` one of `planner_names`.
+    `models` by the names that the fleet of the answer calls them; of several, requests name theirs or are
+    dealt to all in turn. `planner` is one of `planner_names`. Throughputs keep the objective on latency on
+    average; of a rate the plan is derated until 99 % of the replayed requests keep it.
+    Raises InfeasibleError.
     """
     begun = time.process_time()
-    engine, precision = offers.engine or engine, offers.precision or precision
-    place, shapes = request_types(workload)
-    amounts = np.bincount(place, minlength=len(shapes)).astype(np.float64)
-    rated = objective != "makespan"
-    if rated:
-        if workload.rate_rps <= 0:
-            raise BadInputError(
-                f"objective {objective}: all requests come at once; a rate is wanted: --rate R"
-            )
-        amounts *= workload.rate_rps / len(workload)
-    loads = Load.of(np.array([isl for isl, _ in shapes]), np.array([osl for _, osl in shapes]))
-    pricer = OfferPricer(model, hwdb, engine, precision, loads, slo or Slo())
-    priced = candidates(planner, pricer, offers.gpus, amounts / amounts.sum(), budget_usd_per_hour)
-    if not priced:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(pricer.refused.items())[:3])
-        raise InfeasibleError(
-            f"no replica of {model.name} on these GPUs serves any type of request: {reasons}"
-        )
-    question = _Question(
-        offers, workload, place, amounts, shapes, objective, budget_usd_per_hour, utilisation
-    )
+    question = ServiceQuestion.of(models, offers, workload, goal)
+    priced, refused = question.priced(planner, hwdb)
     found = _planned(question, priced, time_limit_s)
     found.types = [
-        PlannedTypeDocument(input_tokens=isl, output_tokens=osl, amount=amount)
-        for amount, (isl, osl) in zip(amounts.tolist(), shapes, strict=True)
+        PlannedTypeDocument(
+            input_tokens=one.input_tokens,
+            output_tokens=one.output_tokens,
+            amount=one.amount,
+            model=one.model if question.several else "",
+        )
+        for one in question.types
     ]
+    goal = question.goal
     if found.status != "infeasible":
-        served = {"model": model_name, "engine": engine, "precision": precision}
-        found = _corrected(found, question, priced, served, hwdb, slo or Slo(), time_limit_s)
-        fit = CalibrationTable.load(hwdb).fit(engine, "", model.name, precision)
-        _add_interval(found, exp(_Z90 * fit.residuals["residual_output_tok_s"]))
+        found = _replayed_until_kept(found, question, priced, hwdb, time_limit_s)
+        fits = [
+            CalibrationTable.load(hwdb).fit(goal.engine, "", model.name, goal.precision)
+            for model in models.values()
+        ]
+        _add_interval(found, exp(_Z90 * max(fit.residuals["residual_output_tok_s"] for fit in fits)))
+    found.notes += [note for note in question.workload.notes if note not in found.notes]
     found.assumptions |= {
         "planner": planner,
-        "engine": engine,
-        "precision": precision,
+        "engine": goal.engine,
+        "precision": goal.precision,
         "throughputs": "of the cost layer, each type alone, as many at once as seats and --slo allow",
         "configurations": len(priced),
-        "configurations_refused": pricer.refused,
+        "configurations_refused": refused,
     }
-    if objective == "goodput":
-        _as_goodput(found, float(amounts.sum()), utilisation)
+    if goal.objective == GOODPUT:
+        _as_goodput(found, float(question.amounts.sum()), goal.utilisation)
     found.planning_cpu_s = time.process_time() - begun
     return found
 
 
-@dataclass(frozen=True)
-class _Question:
-    """What is to be planned: the requests by type, and the limits."""
-
-    offers: Offers
-    workload: Workload
-    place: Ints  # type of every request
-    amounts: Floats  # of every type
-    shapes: list[tuple[float, float]]
-    objective: str
-    budget_usd_per_hour: float | None
-    utilisation: float
-
-    def problem(self, priced: Sequence[PricedConfiguration]) -> dict[str, Any]:
-        """The question as a problem with given throughputs."""
-        # Of goodput the replicas stay below their throughput, too: so much less each.
-        share = self.utilisation if self.objective == "goodput" else 1.0
-        data: dict[str, Any] = {
-            "kind": "cost" if self.objective == "cost" else "makespan",
-            "gpus": offer_document(self.offers.gpus),
-            "configurations": [
-                {
-                    "name": one.name,
-                    "gpus": one.gpus,
-                    "throughput": [share * rps for rps in one.rps],
-                    "most": one.most,
-                }
-                for one in priced
-            ],
-            "workload": [
-                {"rate" if self.objective == "cost" else "requests": amount, "isl": isl, "osl": osl}
-                for amount, (isl, osl) in zip(self.amounts.tolist(), self.shapes, strict=True)
-            ],
-        }
-        if self.budget_usd_per_hour is not None:
-            data["budget_per_hour"] = self.budget_usd_per_hour
-        if self.objective == "cost":
-            data["utilisation"] = self.utilisation
-        return data
-
-
 def _planned(
-    question: _Question, priced: Sequence[PricedConfiguration], time_limit_s: float | None
+    question: ServiceQuestion, priced: Sequence[PricedConfiguration], time_limit_s: float | None
 ) -> ServePlanDocument:
     problem, _ = read_problem(question.problem(priced), "the offers")
     return plan_problem(problem, time_limit_s)
 
 
-def _corrected(
+def _replayed_until_kept(
     found: ServePlanDocument,
-    question: _Question,
+    question: ServiceQuestion,
     priced: list[PricedConfiguration],
-    served: dict[str, str],
     hwdb: Hwdb,
-    slo: Slo,
     time_limit_s: float | None,
 ) -> ServePlanDocument:
-    """The plan with its replay; of a batch, planned again with the throughputs that the replay showed.
+    """The plan with its replay, planned again with the throughputs that the replay showed.
 
     A batch ends with replicas that run empty, which steady throughputs do not know: a configuration's are
     scaled by promised over played time. Of the plans tried the one with the least played makespan is taken.
+    Of a rate, a mean that keeps the objective leaves a tail that does not: all throughputs are derated until
+    the tail does, too; of plans that never do, the one with the most good requests is taken.
     """
     best: ServePlanDocument | None = None
-    rates, types = list(priced), found.types
+    rates, types, slo = list(priced), found.types, question.goal.slo
+    batch = question.goal.objective == MAKESPAN
     for attempt in range(_ATTEMPTS):
         found.types = types
-        found.fleet = _fleet(found, rates, served)
-        found.replay, ends = _replayed(found, question, hwdb, slo)
-        if question.objective != "makespan":
-            return found
-        if attempt:
+        found.fleet = fleet_document(found, rates, question)
+        found.replay, ends = _replayed(found, question, hwdb)
+        if attempt and batch:
             found.assumptions["corrected"] = f"throughputs scaled by {attempt} replays of the batch"
-        if best is None or _better(found.replay, best.replay):
+        elif attempt:
+            found.assumptions["derated"] = (
+                f"throughputs times {_DERATED**attempt:.3g}, for the latencies' tail"
+            )
+        if best is None or _better(found.replay, best.replay, batch):
             best = found
-        if abs(found.replay.error) < _NEARER:
+        kept = abs(found.replay.error) < _NEARER if batch else _keeps(found.replay, slo)
+        if kept or attempt == _ATTEMPTS - 1:
             break
         factor = {name: found.replay.promised / end for name, end in ends.items() if end > 0}
-        rates = [replace(one, rps=tuple(rps * factor.get(one.name, 1.0) for rps in one.rps)) for one in rates]
+        rates = [
+            replace(
+                one,
+                rps=tuple(rps * (factor.get(one.name, 1.0) if batch else _DERATED) for rps in one.rps),
+            )
+            for one in rates
+        ]
         found = _planned(question, rates, time_limit_s)
-    return best or found
+        if found.status == "infeasible":
+            break
+    assert best is not None
+    if not batch and best.replay is not None and not _keeps(best.replay, slo):
+        best.notes.append(
+            f"{best.replay.good_share:.1%} of the replayed requests keep the objective, no plan tried "
+            f"reaches 99 %; p99: TTFT {best.replay.ttft_p99_s:.3g} s, TPOT {best.replay.tpot_p99_s:.3g} s"
+        )
+    return best
+
+
+def _keeps(replay: PlayedPlanDocument, slo: Slo) -> bool:
+    """Whether the 99th percentiles of the replay are within the objective."""
+    return replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
+
+
+def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, batch: bool) -> bool:
+    """Whether a plan is played better.
+
+    A batch clearly sooner, or as soon and nearer to its promise; a rate with more good requests.
+    """
+    if other is None:
+        return True
+    if not batch:
+        return one.good_share > other.good_share
+    if one.played < other.played * (1 - _NEARER):
+        return True
+    return one.played <= other.played * (1 + _NEARER) and abs(one.error) < abs(other.error)
 
 
 def _add_interval(found: ServePlanDocument, factor: float) -> None:
@@ -196,24 +169,24 @@ def _add_interval(found: ServePlanDocument, factor: float) -> None:
         found.interval = (found.makespan_s / factor, found.makespan_s * factor)
 
 
-def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None) -> bool:
-    """Whether a plan is played clearly sooner, or as soon and nearer to its promise."""
-    if other is None or one.played < other.played * (1 - _NEARER):
-        return True
-    return one.played <= other.played * (1 + _NEARER) and abs(one.error) < abs(other.error)
-
-
-def _fleet(
-    found: ServePlanDocument, priced: Sequence[PricedConfiguration], served: dict[str, str]
+def fleet_document(
+    found: ServePlanDocument, priced: Sequence[PricedConfiguration], question: ServiceQuestion
 ) -> dict[str, Any]:
-    """The plan as a fleet file; `served`: its model, engine and precision."""
+    """The plan as a fleet file."""
     known = {one.name: one for one in priced}
+    only = {} if question.several else {"model": next(iter(question.models))}
     return {
-        **served,
-        "types": [[one.input_tokens, one.output_tokens] for one in found.types],
+        **only,
+        "engine": question.goal.engine,
+        "precision": question.goal.precision,
+        "types": [
+            [one.input_tokens, one.output_tokens, *([one.model] if question.several else [])]
+            for one in question.types
+        ],
         "replicas": [
             {
                 "name": used.configuration,
+                **({"model": known[used.configuration].model} if question.several else {}),
                 "count": used.count,
                 "stages": [
                     {"gpu": kind, "tp": tp, "layers": layers}
@@ -228,23 +201,26 @@ def _fleet(
 
 
 def _replayed(
-    found: ServePlanDocument, question: _Question, hwdb: Hwdb, slo: Slo
+    found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb
 ) -> tuple[PlayedPlanDocument, dict[str, float]]:
     """(the plan under the simulator, when the last replica of each configuration was through).
 
     A batch comes all at once, other workloads arrive at the promised rate.
     """
     fleet, workload = read_fleet(found.fleet, hwdb), question.workload
-    if question.objective == "makespan":
+    objective = question.goal.objective
+    if objective == MAKESPAN:
         played = replace(workload, arrival_s=np.zeros(len(workload)))
         promised = float(found.makespan_s or 0.0)
-    elif question.objective == "cost":
+    elif objective == COST:
         played, promised = workload, workload.rate_rps
     else:
         promised = float(found.throughput_rps or 0.0)
         played = replace(workload, arrival_s=workload.arrival_s * (workload.rate_rps / promised))
-    run, after = simulate_service(fleet, played, router="weighted", slo=slo, types=question.place)
-    value = run.duration_s if question.objective == "makespan" else run.throughput_rps
+    run, after = simulate_service(
+        fleet, played, router="weighted", slo=question.goal.slo, types=question.place
+    )
+    value = run.duration_s if objective == MAKESPAN else run.throughput_rps
     if run.overloaded:
         found.notes.append(f"replayed: {run.notes[-1]}")
     ends: dict[str, float] = {}

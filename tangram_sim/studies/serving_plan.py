@@ -15,7 +15,8 @@ from tangram_sim.serving_planners.rental import RentalAnswer, rent
 from tangram_sim.serving_planners.rivals import value_of
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
 
-_FLOW_S = 3.0  # seconds to place layers unless somebody asks for others
+_FLOW_S, _LARGE_FLOW_S = 3.0, 12.0  # seconds to place layers unless somebody asks for others
+_MANY_NODES = 9  # that take the longer
 _FOUND = 1e-9  # replicas busy for less are idle
 
 
@@ -57,6 +58,7 @@ class PlannedTypeDocument(Document):
     input_tokens: float
     output_tokens: float
     amount: float = Field(description="requests, or requests a second")
+    model: str = Field("", description="which it asks for, where there are several")
 
 
 class PlayedPlanDocument(Document):
@@ -115,7 +117,8 @@ def plan_problem(
     """
     begun = time.process_time()
     if isinstance(problem, FlowProblem):
-        found = _flow_document(problem, _FLOW_S if time_limit_s is None else time_limit_s)
+        usual_s = _FLOW_S if problem.host < _MANY_NODES else _LARGE_FLOW_S
+        found = _flow_document(problem, usual_s if time_limit_s is None else time_limit_s)
     else:
         found = _rental_document(problem, rent(problem, time_limit_s))
     if ignored:

@@ -92,23 +92,25 @@ def _lengths(tokens: Ints) -> LengthsDocument:
     )
 
 
-def request_types(workload: Workload, parts: int = 3) -> tuple[Ints, list[tuple[float, float]]]:
-    """(type of every request, mean prompt and output tokens of every type).
+def request_types(
+    workload: Workload, chosen: Ints | None = None, parts: int = 3
+) -> tuple[Ints, list[tuple[float, float]]]:
+    """(type of every request, or of every `chosen` one; mean prompt and output tokens of every type).
 
     Types are cells of a grid of `parts` x `parts`: prompts cut where their tokens, summed from the shortest,
     reach equal parts, then outputs likewise within each. Empty cells are left out.
     """
-    rows = _cut(workload.input_tokens, parts)
-    cell = np.zeros(len(workload), dtype=np.int64)
+    inputs, outputs = workload.input_tokens, workload.output_tokens
+    if chosen is not None:
+        inputs, outputs = inputs[chosen], outputs[chosen]
+    rows = _cut(inputs, parts)
+    cell = np.zeros(len(inputs), dtype=np.int64)
     for row in range(parts):
         mine = np.flatnonzero(rows == row)
         if len(mine):
-            cell[mine] = row * parts + _cut(workload.output_tokens[mine], parts)
+            cell[mine] = row * parts + _cut(outputs[mine], parts)
     kept, place = np.unique(cell, return_inverse=True)
-    means = [
-        (float(workload.input_tokens[cell == one].mean()), float(workload.output_tokens[cell == one].mean()))
-        for one in kept
-    ]
+    means = [(float(inputs[cell == one].mean()), float(outputs[cell == one].mean())) for one in kept]
     return place.astype(np.int64), means
 
 

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from tangram_sim.cli import options as shared
+from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serving import plan as single
-from tangram_sim.cli.serving import workload_options as asked
+from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests, plan_of_models
 
 OffersFile = Annotated[
     Path, typer.Option("--fleet", help="YAML: `gpus`, each with price_per_hour, available and gpus_per_node.")
@@ -20,27 +21,19 @@ Planners = Annotated[
 ]
 
 
+@grouped
 def command(
-    model: shared.ModelArgument,
+    model: single.Models,
     fleet: OffersFile,
-    workload: single.WorkloadGiven = None,
-    rate: asked.Rate = None,
-    requests: asked.Requests = 1000,
-    where: asked.Where = None,
-    seed: asked.Seed = 0,
-    budget: single.Budget = None,
-    slo: asked.SloOption = None,
-    objective: single.Objective = "makespan",
-    engine: single.EngineName = "vllm",
-    precision: single.PrecisionName = "bf16",
-    utilisation: single.Utilisation = 0.8,
+    requests: PlannedRequests,
+    goal: GoalOptions,
     planners: Planners = None,
     time_limit: single.TimeLimit = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Ask several planners for a service of MODEL, and play all plans with the same simulator."""
-    time_limit_s = shared.time_limit_s(time_limit)
+    time_limit_s = None if time_limit is None else shared.time_limit_s(time_limit)
 
     from tangram_sim.cli.console import print_json, print_line, print_table
     from tangram_sim.errors import unknown_name
@@ -48,30 +41,22 @@ def command(
     from tangram_sim.serving_planners.peers import planner_names
     from tangram_sim.studies.serving_comparison import compare_services
 
-    known = planner_names(load_offers(fleet, shared.load_hwdb(hwdb)).gpus)
+    database = shared.load_hwdb(hwdb)
+    known = planner_names(load_offers(fleet, database).gpus)
     chosen = tuple(name.strip() for name in planners.split(",")) if planners else known
     for name in chosen:
         if name not in known:
             raise unknown_name("planner", name, known)
 
     found = compare_services(
-        lambda planner: single.plan_model(
-            model,
-            fleet,
-            workload,
-            (rate, requests, where, seed),
-            (budget, slo, objective, engine, precision, utilisation),
-            time_limit_s,
-            hwdb,
-            planner,
-        ),
+        lambda planner: plan_of_models(model, fleet, requests, goal, time_limit_s, database, planner),
         chosen,
-        objective,
+        goal.objective,
     )
     if as_json:
         print_json(found.model_dump())
         return
-    unit = "s" if objective == "makespan" else "/s"
+    unit = "s" if goal.objective == "makespan" else "/s"
     rows = [
         (
             name,

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.serving import workload_options as asked
-from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests, plan_of_models
+from tangram_sim.errors import BadInputError, InfeasibleError
 
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_plan import ServePlanDocument
@@ -15,25 +16,16 @@ if TYPE_CHECKING:
 Question = Annotated[
     str,
     typer.Argument(
-        metavar="PROBLEM.json|MODEL", help="A problem with given throughputs; or a model, with --fleet."
+        metavar="PROBLEM.json|MODEL[,MODEL]",
+        help="A problem with given throughputs; or models, with --fleet.",
     ),
+]
+Models = Annotated[
+    str, typer.Argument(metavar="MODEL[,MODEL]", help="Shipped names (`tangram models list`) or files.")
 ]
 FleetOffers = Annotated[
     Path | None,
     typer.Option("--fleet", help="YAML: `gpus`, each with price_per_hour, available and gpus_per_node."),
-]
-WorkloadGiven = Annotated[
-    str | None,
-    typer.Option("--workload", help="Of a model: a trace (CSV), or a mix like 2455:510:0.3,496:18:0.7."),
-]
-Budget = Annotated[float | None, typer.Option("--budget", help="Of a model: USD an hour at most.")]
-Objective = Annotated[
-    str, typer.Option("--objective", help="Of a model: makespan, cost (of the rate) or goodput.")
-]
-EngineName = Annotated[str, typer.Option("--engine", help="Of a model: vllm, sglang or trtllm.")]
-PrecisionName = Annotated[str, typer.Option("--precision", help="Of a model: bf16, fp8, int4, ...")]
-Utilisation = Annotated[
-    float, typer.Option("--utilisation", help="Of a model at least cost: how busy replicas may be.")
 ]
 Identity = Annotated[
     str | None, typer.Option("--id", help="Of a file with several problems, the one with this `id`.")
@@ -48,21 +40,13 @@ TimeLimit = Annotated[
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write the JSON answer to this file.")]
 
 
+@grouped
 def command(
     question: Question,
+    requests: PlannedRequests,
+    goal: GoalOptions,
     identity: Identity = None,
     fleet: FleetOffers = None,
-    workload: WorkloadGiven = None,
-    rate: asked.Rate = None,
-    requests: asked.Requests = 1000,
-    where: asked.Where = None,
-    seed: asked.Seed = 0,
-    budget: Budget = None,
-    slo: asked.SloOption = None,
-    objective: Objective = "makespan",
-    engine: EngineName = "vllm",
-    precision: PrecisionName = "bf16",
-    utilisation: Utilisation = 0.8,
     time_limit: TimeLimit = None,
     output: Output = None,
     as_json: shared.AsJson = False,
@@ -70,10 +54,10 @@ def command(
 ) -> None:
     """Choose GPUs, replicas and shares of requests, with a bound and the rivals.
 
-    Of PROBLEM.json with the throughputs it gives; of MODEL with those of the cost layer, on the GPUs of
+    Of PROBLEM.json with the throughputs it gives; of models with those of the cost layer, on the GPUs of
     --fleet for the requests of --workload, replayed by the simulator.
     """
-    time_limit_s = shared.time_limit_s(time_limit)
+    time_limit_s = None if time_limit is None else shared.time_limit_s(time_limit)
 
     import json
 
@@ -83,7 +67,7 @@ def command(
 
     writing.require_writable(output=output)
     if fleet is None:
-        if workload is not None:
+        if requests.workload is not None:
             raise BadInputError(
                 "--workload belongs to a plan of a model; give its GPUs with --fleet FILE.yaml"
             )
@@ -97,15 +81,7 @@ def command(
         given, ignored = load_problem(Path(question), identity)
         found = plan_problem(given, time_limit_s, ignored)
     else:
-        found = plan_model(
-            question,
-            fleet,
-            workload,
-            (rate, requests, where, seed),
-            (budget, slo, objective, engine, precision, utilisation),
-            time_limit_s,
-            hwdb,
-        )
+        found = plan_of_models(question, fleet, requests, goal, time_limit_s, shared.load_hwdb(hwdb))
     if output is not None:
         write_whole(output, json.dumps(found.model_dump(exclude={"planning_cpu_s"}), indent=1) + "\n")
     if as_json:
@@ -116,55 +92,6 @@ def command(
         print_plan(found)
         if output is not None:
             print_line(f"answer written to {output}")
-
-
-def plan_model(
-    model: str,
-    fleet: Path,
-    workload: str | None,
-    drawn: tuple[float | None, int, list[str] | None, int],
-    wanted: tuple[float | None, str | None, str, str, str, float],
-    time_limit_s: float | None,
-    hwdb: list[Path] | None,
-    planner: str = "milp",
-) -> "ServePlanDocument":
-    """The plan of a model: its options checked, its files read."""
-    from tangram_sim.hwdb import load_model
-    from tangram_sim.serving_planners.offer_file import load_offers
-    from tangram_sim.studies.serving_model_plan import OBJECTIVES, plan_service
-
-    budget, slo, objective, engine, precision, utilisation = wanted
-    if objective not in OBJECTIVES:
-        raise unknown_name("--objective", objective, OBJECTIVES)
-    if budget is not None and not 0 < budget < float("inf"):
-        raise BadInputError(f"--budget {budget}: USD an hour, above 0, are wanted")
-    if not 0 < utilisation <= 1:
-        raise BadInputError(f"--utilisation {utilisation}: above 0 and at most 1 is wanted")
-    if workload is None:
-        raise BadInputError("no requests: give --workload TRACE.csv, or a mix like 2455:510:0.3,496:18:0.7")
-    rate, requests, where, seed = drawn
-    trace = Path(workload) if workload.lower().endswith(".csv") else None
-    if trace is None and rate is None and objective != "makespan":
-        raise BadInputError(f"--objective {objective} is of a rate: give --rate R, requests a second")
-    # Of a batch the arrivals do not matter.
-    rate = 1.0 if trace is None and rate is None else rate
-    work = asked.workload_of(trace, where, rate, 1, 1, None if trace else workload, 0.0, requests, 1.0, seed)
-    database = shared.load_hwdb(hwdb)
-    return plan_service(
-        load_model(model),
-        model,
-        load_offers(fleet, database),
-        work,
-        database,
-        objective=objective,
-        budget_usd_per_hour=budget,
-        slo=asked.slo_of(slo),
-        engine=engine,
-        precision=precision,
-        utilisation=utilisation,
-        time_limit_s=time_limit_s,
-        planner=planner,
-    )
 
 
 def print_plan(found: "ServePlanDocument") -> None:
@@ -232,7 +159,9 @@ def print_plan(found: "ServePlanDocument") -> None:
                 f"({(lever.worth or 0.0) * 100:+.1f} %)"
             )
     for kind, one in enumerate(found.types):
-        print_line(f"type {kind}: {one.input_tokens:,.0f} in, {one.output_tokens:,.0f} out: {one.amount:.4g}")
+        owner = f" of {one.model}" if one.model else ""
+        lengths = f"{one.input_tokens:,.0f} in, {one.output_tokens:,.0f} out"
+        print_line(f"type {kind}{owner}: {lengths}: {one.amount:.4g}")
     if found.interval is not None:
         print_line(f"90 % of the time between {found.interval[0]:.4g} and {found.interval[1]:.4g}")
     if found.replay is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tangram_sim.cli import options as shared
+from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serving import workload_options as asked
 from tangram_sim.errors import BadInputError, unknown_name
 
@@ -37,18 +38,10 @@ RequestsOut = Annotated[
 ]
 
 
+@grouped
 def command(
     fleet: FleetFile,
-    trace: asked.Trace = None,
-    where: asked.Where = None,
-    rate: asked.Rate = None,
-    isl: asked.Isl = 1024,
-    osl: asked.Osl = 256,
-    mix: asked.Mix = None,
-    length_cv: asked.LengthCv = 0.0,
-    requests: asked.Requests = 1000,
-    burstiness: asked.Burstiness = 1.0,
-    seed: asked.Seed = 0,
+    requests: asked.RequestOptions,
     router: RouterName = None,
     lag: Lag = 0.0,
     spot: Spot = None,
@@ -75,9 +68,9 @@ def command(
     writing.require_writable(**{"requests-out": requests_out})
     objective = asked.slo_of(slo)
     given = load_fleet(fleet, shared.load_hwdb(hwdb))
-    work = asked.workload_of(trace, where, rate, isl, osl, mix, length_cv, requests, burstiness, seed)
+    work = requests.made()
     if spot is not None:
-        given = given.under(read_availability(spot, [kind for kind, _ in given.gpus.values()]))
+        given = given.under(read_availability(spot, [kind for mine in given.gpus.values() for kind in mine]))
     found, played = simulate_service(
         given,
         work,
@@ -86,7 +79,7 @@ def command(
         on_loss=on_loss,
         lag_s=lag,
         slo=objective,
-        seed=seed,
+        seed=requests.seed,
     )
     if requests_out is not None:
         write_whole(requests_out, requests_text(played))

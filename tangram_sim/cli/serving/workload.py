@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tangram_sim.cli import options as shared
+from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serving import workload_options as asked
 
 app = typer.Typer(help="Workloads: what requests ask of a service.", no_args_is_help=True)
@@ -16,19 +17,17 @@ File = Annotated[
 
 
 @app.command("describe")
+@grouped
 def describe(
     file: File,
-    where: asked.Where = None,
-    rate: asked.Rate = None,
-    burstiness: asked.Burstiness = 1.0,
-    seed: asked.Seed = 0,
+    requests: asked.TraceRequests,
     as_json: shared.AsJson = False,
 ) -> None:
     """Show rate, burstiness, lengths and shared prefixes of the requests in FILE.csv."""
     from tangram_sim.cli.console import print_json, print_line, print_table
     from tangram_sim.studies.serving_workload import describe_workload
 
-    work = asked.workload_of(file, where, rate, 1, 1, None, 0.0, 1, burstiness, seed)
+    work = requests.read(file)
     found = describe_workload(work)
     if as_json:
         print_json(found.model_dump())

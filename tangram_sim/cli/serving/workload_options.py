@@ -1,7 +1,8 @@
 """Options that say what requests come in, shared by the verbs that need them."""
 
 from collections.abc import Mapping
-from math import inf
+from dataclasses import dataclass
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -31,7 +32,11 @@ Isl: TypeAlias = Annotated[float, typer.Option("--isl", help="Prompt tokens of a
 Osl: TypeAlias = Annotated[float, typer.Option("--osl", help="Output tokens of a request.")]
 Mix: TypeAlias = Annotated[
     str | None,
-    typer.Option("--mix", help="Lengths by share in place of --isl and --osl, like 2455:510:0.3,496:18:0.7."),
+    typer.Option(
+        "--mix",
+        help="Lengths by share in place of --isl and --osl, like 2455:510:0.3,496:18:0.7; "
+        "for a fleet of several models with names: NAME=in:out:share.",
+    ),
 ]
 LengthCv: TypeAlias = Annotated[
     float, typer.Option("--length-cv", help="Coefficient of variation of lengths (lognormal).")
@@ -47,48 +52,76 @@ SloOption: TypeAlias = Annotated[
 ]
 
 
-def workload_of(
-    trace: Path | None,
-    where: list[str] | None,
-    rate: float | None,
-    isl: float,
-    osl: float,
-    mix: str | None,
-    length_cv: float,
-    requests: int,
-    burstiness: float,
-    seed: int,
-) -> "Workload":
-    """The requests that the options speak of. Raises BadInputError."""
-    from tangram_sim.serving.synthetic import LengthMix, arrivals, synthetic
-    from tangram_sim.serving.trace_file import count_rows, read_trace
+@dataclass(frozen=True, slots=True)
+class TraceRequests:
+    """Rows of a trace, with arrivals of their own or at a rate."""
 
-    if trace is not None:
-        chosen = dict(_pair(text) for text in where or ())
-        times = None if rate is None else arrivals(count_rows(trace, chosen), rate, seed, burstiness)
+    where: Where = None
+    rate: Rate = None
+    burstiness: Burstiness = 1.0
+    seed: Seed = 0
+
+    def read(self, trace: Path) -> "Workload":
+        """The requests in a file. Raises BadInputError."""
+        from tangram_sim.serving.synthetic import arrivals
+        from tangram_sim.serving.trace_file import count_rows, read_trace
+
+        chosen = dict(_pair(text) for text in self.where or ())
+        times = None
+        if self.rate is not None:
+            times = arrivals(count_rows(trace, chosen), self.rate, self.seed, self.burstiness)
         return read_trace(trace, arrivals_from=times, where=chosen)
-    if rate is None:
-        raise BadInputError("no requests: give --trace FILE.csv, or --rate R with --isl and --osl")
-    parts = [LengthMix(isl, osl, 1.0, length_cv)] if mix is None else parse_mix(mix, length_cv)
-    return synthetic(requests, rate, parts, seed, burstiness)
 
 
-def parse_mix(text: str, length_cv: float) -> "list[LengthMix]":
-    """`in:out[:share],...` as parts of a mix."""
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """What comes in: a trace, or requests that are made."""
+
+    trace: Trace = None
+    where: Where = None
+    rate: Rate = None
+    isl: Isl = 1024
+    osl: Osl = 256
+    mix: Mix = None
+    length_cv: LengthCv = 0.0
+    requests: Requests = 1000
+    burstiness: Burstiness = 1.0
+    seed: Seed = 0
+
+    def made(self, mix_option: str = "--mix") -> "Workload":
+        """The requests that the options speak of. Raises BadInputError."""
+        from tangram_sim.serving.synthetic import LengthMix, synthetic
+
+        if self.trace is not None:
+            return TraceRequests(self.where, self.rate, self.burstiness, self.seed).read(self.trace)
+        if self.rate is None:
+            raise BadInputError("no requests: give --trace FILE.csv, or --rate R with --isl and --osl")
+        parts = [LengthMix(self.isl, self.osl, 1.0, self.length_cv)]
+        if self.mix is not None:
+            parts = parse_mix(self.mix, self.length_cv, mix_option)
+        return synthetic(self.requests, self.rate, parts, self.seed, self.burstiness)
+
+
+def parse_mix(text: str, length_cv: float, option: str) -> "list[LengthMix]":
+    """`[model=]in:out[:share],...` as parts of a mix; all parts name a model, or none."""
     from tangram_sim.serving.synthetic import LengthMix
 
     parts = []
     for part in text.split(","):
+        model, _, lengths = part.rpartition("=")
         try:
-            numbers = [float(word) for word in part.split(":")]
+            numbers = [float(word) for word in lengths.split(":")]
         except ValueError:
             numbers = []
-        if len(numbers) not in (2, 3):
+        if len(numbers) not in (2, 3) or not all(map(isfinite, numbers)):
             raise BadInputError(
-                f"--mix {text}: {part!r} given; a part is in:out or in:out:share, like 496:18:0.7"
+                f"{option} {text}: {part!r} given; a part is in:out or in:out:share, like 496:18:0.7, "
+                "or MODEL=in:out:share"
             )
         share = numbers[2] if len(numbers) == 3 else 1.0
-        parts.append(LengthMix(numbers[0], numbers[1], share, length_cv))
+        parts.append(LengthMix(numbers[0], numbers[1], share, length_cv, model.strip()))
+    if len({bool(part.model) for part in parts}) > 1:
+        raise BadInputError(f"{option} {text}: some parts name a model and others do not; name it in all")
     return parts
 
 

@@ -23,7 +23,7 @@ from tangram_sim.serving.fleet import (
     Presence,
     play,
 )
-from tangram_sim.serving.fleet_file import linear_table
+from tangram_sim.serving.plain_tables import linear_table
 from tangram_sim.serving.router import ROUTERS, RoundRobin, Weighted, named_router
 from tangram_sim.serving.shared_link import arrivals_over
 from tangram_sim.serving.synthetic import arrivals

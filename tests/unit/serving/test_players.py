@@ -7,8 +7,8 @@ import pytest
 
 from tangram_sim.serving.batching import BatchingRules
 from tangram_sim.serving.fleet import FAST, REFERENCE, FleetReplica, PlayedService, play
-from tangram_sim.serving.fleet_file import linear_table
 from tangram_sim.serving.outcome import ServiceOutcome, Slo
+from tangram_sim.serving.plain_tables import linear_table
 from tangram_sim.serving.router import RoundRobin
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.synthetic import arrivals

@@ -92,6 +92,32 @@ def test_goodput_is_in_requests_a_second(offers: Path) -> None:
     )
 
 
+def test_two_models_share_the_gpus_and_the_plan_serves_both(offers: Path, tmp_path: Path) -> None:
+    plan, mix = tmp_path / "plan.json", "llama3-8b=800:200:0.6,qwen3-8b=300:40:0.4"
+    asked = ("serve", "plan", "llama3-8b,qwen3-8b", "--fleet", offers, "--workload", mix)
+    told = tangram(*asked, "--requests", 600, "--budget", 6, "--json", "-o", plan).json
+    assert [one["model"] for one in told["types"]] == ["llama3-8b", "qwen3-8b"]
+    assert abs(told["replay"]["error"]) < 0.1
+    for name, shares in told["shares"].items():
+        other = 1 if name.startswith("llama3-8b") else 0
+        assert shares[other] == 0
+    play = ("serve", "simulate", plan, "--rate", 5, "--requests", 200)
+    again = tangram(*play, "--mix", mix, "--router", "least_outstanding", "--json").json
+    assert again["requests"]["completed"] == 200
+    for mix, words in (("800:200", "must say which"), ("llama2-7b=800:200", "unknown model")):
+        refused = tangram(*play, "--mix", mix)
+        assert (refused.code, words in refused.err) == (2, True)
+
+
+def test_the_tail_of_latencies_keeps_the_objective(offers: Path) -> None:
+    """Replicas that keep it on average do not at the 99th percentile: the plan is derated until they do."""
+    asked = ("serve", "plan", "llama3-8b", "--fleet", offers, "--workload", MIX, "--rate", 8)
+    told = tangram(*asked, "--objective", "cost", "--slo", "tpot=0.035", "--json").json
+    kept = told["replay"]["tpot_p99_s"] <= 0.035
+    assert kept or "no plan tried reaches 99 %" in told["notes"][0]
+    assert told["replay"]["good_share"] > 0.95
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -100,6 +126,7 @@ def test_goodput_is_in_requests_a_second(offers: Path) -> None:
         (("--workload", "800"), "in:out"),
         ((), "no requests"),
         (("--workload", MIX, "--budget", "0"), "--budget"),
+        (("--workload", "llama3-8b=800:200,300:40"), "name it in all"),
         (("--workload", MIX, "--slo", "tpot=fast"), "seconds above 0"),
         (("--workload", MIX, "--slo", "tpot=0.000001"), "no replica of"),
     ],

@@ -10,8 +10,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.errors import TangramError
-from tangram_sim.serving_planners.flow_network import throughput
-from tangram_sim.serving_planners.flow_problem import FlowProblem
 from tangram_sim.serving_planners.milp import PROVEN, Rental, Unanswered, solve
 from tangram_sim.serving_planners.problem import RentalProblem
 from tangram_sim.serving_planners.problem_file import read_problem
@@ -292,58 +290,6 @@ def test_two_models_share_a_fleet() -> None:
     found = planned(data)
     assert found.makespan_s == pytest.approx(80.0)
     assert found.shares == {"small": [1.0, 0.0], "large": [0.0, 1.0]}
-
-
-# flow
-
-
-def flow(layers: int, rates: list[list[float]], link: float) -> dict[str, Any]:
-    size = len(rates) + 1
-    return {
-        "kind": "flow",
-        "layers": layers,
-        "nodes": [{"name": f"n{i}", "tokens_per_s": one} for i, one in enumerate(rates)],
-        "link_tokens_per_s": [[0 if i == j else link for j in range(size)] for i in range(size)],
-    }
-
-
-def brute_flow(problem: FlowProblem) -> float:
-    choices = []
-    for node in problem.nodes:
-        ranges = [
-            (first, first + k)
-            for k in range(1, len(node.tokens_per_s) + 1)
-            for first in range(problem.layers - k + 1)
-        ]
-        choices.append(ranges)
-    return max(throughput(problem, placement) for placement in product(*choices))
-
-
-@settings(max_examples=12, deadline=None, derandomize=True)
-@given(
-    st.integers(2, 3),
-    st.lists(st.lists(st.floats(10, 100), min_size=1, max_size=3), min_size=2, max_size=3),
-    st.sampled_from([15.0, 40.0, 500.0]),
-)
-def test_placements_are_the_best_of_all(layers: int, rates: list[list[float]], link: float) -> None:
-    data = flow(layers, [sorted(one, reverse=True) for one in rates], link)
-    problem, _ = read_problem(data)
-    assert isinstance(problem, FlowProblem)
-    best, found = brute_flow(problem), planned(data)
-    if found.status == "infeasible":
-        assert best == 0
-        return
-    assert found.status == "optimal"
-    assert found.tokens_per_s == pytest.approx(best, rel=1e-6)
-    assert sum(path.share for path in found.paths) == pytest.approx(1.0)
-    for path in found.paths:
-        done = 0
-        for node in path.nodes:
-            held = found.placement[node]
-            assert held is not None
-            assert held[0] <= done < held[1]
-            done = held[1]
-        assert done == layers
 
 
 # what is said

@@ -1,0 +1,83 @@
+"""What a fleet file may say, key by key."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_REPLICAS = 10_000
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Degree = Annotated[int, Field(ge=1, le=4096)]
+Seconds = Annotated[float, Field(ge=0, le=1e12)]
+Usd = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class _FleetPart(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class OwnCostsIn(_FleetPart):
+    """Coefficients a user measured, of n prompt rows and b decoding requests in an iteration.
+
+    It takes step_s + prompt_s n + decode_s b + context_s x their contexts + score_s x query-key pairs.
+    """
+
+    step_s: Annotated[float, Field(gt=0, le=1e6)]
+    decode_s: Seconds = 0.0
+    context_s: Seconds = 0.0
+    prompt_s: Seconds = 0.0
+    score_s: Seconds = 0.0
+    request_s: Seconds = 0.0
+    kv_blocks: Count
+    block_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
+
+
+class StageIn(_FleetPart):
+    """One stage of a pipeline over unequal GPUs."""
+
+    gpu: str
+    tp: Degree = 1
+    layers: Annotated[int, Field(ge=1, le=100_000)]
+
+
+class ReplicaIn(_FleetPart):
+    """Equal replicas; of a model of their own where the fleet serves several."""
+
+    name: str | None = None
+    model: str | None = None
+    count: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 1
+    gpu: str | None = None
+    stages: Annotated[list[StageIn], Field(min_length=1, max_length=1000)] | None = None
+    tp: Degree = 1
+    pp: Degree = 1
+    ep: Degree = 1
+    attention_dp: Degree = 1
+    drafts: Annotated[int, Field(ge=0, le=64)] = 0
+    acceptance: Annotated[float, Field(ge=0, le=1)] = 0.0
+    costs: OwnCostsIn | None = None
+    usd_per_hour: Usd = 0.0
+    role: Literal["both", "prefill", "decode"] = "both"
+    up: list[tuple[Seconds, Seconds | None]] = [(0.0, None)]
+    boot_s: Seconds = 0.0
+    notice_s: Seconds = 0.0
+    shares: list[Annotated[float, Field(ge=0)]] | None = None
+    max_batched_tokens: Count | None = None
+    max_sequences: Annotated[int, Field(ge=1, le=65536)] | None = None
+    kv_blocks: Count | None = None
+
+
+Tokens = Annotated[float, Field(gt=0)]
+TypeIn = tuple[Tokens, Tokens] | tuple[Tokens, Tokens, str]  # prompt, output, model where there are several
+
+
+class FleetIn(_FleetPart):
+    """The whole file."""
+
+    model: str | None = None
+    engine: str = "vllm"
+    engine_version: str = ""
+    precision: str = "bf16"
+    kv_precision: str = "auto"
+    link_gb_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    types: list[TypeIn] = []
+    replicas: Annotated[list[ReplicaIn], Field(min_length=1, max_length=MOST_REPLICAS)]

@@ -1,0 +1,47 @@
+"""Step tables from a few numbers: the same slopes everywhere, or with speculative tokens."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tangram_sim.serving.stepcost import StepTable
+
+
+def linear_table(
+    seats: int,
+    *,
+    step_s: float,
+    decode_s: float = 0.0,
+    context_s: float = 0.0,
+    prompt_s: float = 0.0,
+    score_s: float = 0.0,
+    request_s: float = 0.0,
+) -> StepTable:
+    """A step table with the same slopes everywhere: `W + H n` of simple simulators, and prompts."""
+    batch = np.arange(seats + 1.0)
+    some = batch > 0
+    most = 1e9  # prompt rows and decoding requests of an iteration
+    return StepTable(
+        decode_s=np.where(some, step_s + decode_s * batch, 0.0),
+        context_s=np.where(some, context_s, 0.0),
+        window_s=np.zeros(seats + 1),
+        window_tokens=0,
+        row_knots=np.array([0.0, most]),
+        rows_s=np.array([step_s, step_s + prompt_s * most]),
+        score_s=score_s,
+        mixed_context_s=context_s,
+        request_s=request_s,
+    )
+
+
+def speculative(table: StepTable, tokens: float) -> StepTable:
+    """The table of an engine whose iterations of pure decode yield `tokens` for each request on average.
+
+    PlayedService as iterations of one token that take the `tokens`-th part of the time.
+    """
+    return replace(
+        table,
+        decode_s=table.decode_s / tokens,
+        context_s=table.context_s / tokens,
+        window_s=table.window_s / tokens,
+    )

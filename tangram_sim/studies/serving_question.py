@@ -1,0 +1,180 @@
+"""What is asked of a planner of models: the offers, the requests by model and type, the limits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.serving.closed_form import Load
+from tangram_sim.serving.outcome import Slo
+from tangram_sim.serving.workload import Floats, Ints, Workload
+from tangram_sim.serving_planners.offer_file import Offers
+from tangram_sim.serving_planners.offers import OfferPricer, PricedConfiguration, offer_document
+from tangram_sim.serving_planners.peers import candidates
+from tangram_sim.studies.serving_workload import request_types
+
+MAKESPAN, COST, GOODPUT = OBJECTIVES = ("makespan", "cost", "goodput")
+
+
+@dataclass(frozen=True)
+class ServiceGoal:
+    """What the plan is for.
+
+    `makespan`: all requests at once, as soon as possible. `cost`: the workload's rate, as cheaply as can be.
+    `goodput`: as many requests a second of the workload's mix as the budget carries. In the last two replicas
+    are busy at most `utilisation` of the time.
+    """
+
+    objective: str = MAKESPAN
+    budget_usd_per_hour: float | None = None
+    slo: Slo = field(default_factory=Slo)
+    engine: str = "vllm"
+    precision: str = "bf16"
+    utilisation: float = 0.8
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise unknown_name("objective", self.objective, OBJECTIVES)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedType:
+    """Requests alike: mean tokens, the model, how many of them (or how many a second)."""
+
+    input_tokens: float
+    output_tokens: float
+    model: str
+    amount: float
+
+
+@dataclass(frozen=True)
+class ServiceQuestion:
+    """The requests sorted into types, for models on offers."""
+
+    models: Mapping[str, Model]
+    offers: Offers
+    workload: Workload
+    goal: ServiceGoal
+    place: Ints  # type of every request
+    types: tuple[AskedType, ...]
+
+    @classmethod
+    def of(
+        cls, models: Mapping[str, Model], offers: Offers, workload: Workload, goal: ServiceGoal
+    ) -> "ServiceQuestion":
+        """The question; requests that name no model are dealt to all in turn. Raises BadInputError."""
+        goal = replace(
+            goal, engine=offers.engine or goal.engine, precision=offers.precision or goal.precision
+        )
+        if goal.objective != MAKESPAN and workload.rate_rps <= 0:
+            raise BadInputError(f"objective {goal.objective}: all requests come at once; a rate is wanted")
+        workload = _owned(workload, tuple(models))
+        place = np.zeros(len(workload), dtype=np.int64)
+        types: list[AskedType] = []
+        unit = workload.rate_rps / len(workload) if goal.objective != MAKESPAN else 1.0
+        for number, name in enumerate(workload.models or tuple(models)):
+            mine = np.flatnonzero(workload.model == number) if workload.models else np.arange(len(workload))
+            cells, shapes = request_types(workload, mine)
+            place[mine] = len(types) + cells
+            counts = np.bincount(cells, minlength=len(shapes)).tolist()
+            types += [
+                AskedType(isl, osl, name, unit * count)
+                for count, (isl, osl) in zip(counts, shapes, strict=True)
+            ]
+        return cls(models, offers, workload, goal, place, tuple(types))
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one model."""
+        return len(self.models) > 1
+
+    @property
+    def amounts(self) -> Floats:
+        """Requests, or requests a second, of every type."""
+        return np.array([one.amount for one in self.types])
+
+    def priced(self, planner: str, hwdb: Hwdb) -> tuple[list[PricedConfiguration], dict[str, str]]:
+        """(configurations that a planner may use, those refused and why). Raises InfeasibleError for none."""
+        found: list[PricedConfiguration] = []
+        refused: dict[str, str] = {}
+        if self.several and planner == "hexgen":
+            raise BadInputError(
+                "planner hexgen cuts a pool into groups for one model; ask it for one at a time"
+            )
+        for name, model in self.models.items():
+            mine = [w for w, one in enumerate(self.types) if one.model == name]
+            loads = Load.of(
+                np.array([self.types[w].input_tokens for w in mine]),
+                np.array([self.types[w].output_tokens for w in mine]),
+            )
+            goal = self.goal
+            pricer = OfferPricer(model, hwdb, goal.engine, goal.precision, loads, goal.slo)
+            shares = self.amounts[mine] / self.amounts[mine].sum()
+            own = candidates(planner, pricer, self.offers.gpus, shares, goal.budget_usd_per_hour)
+            head = f"{name} on " if self.several else ""
+            refused |= {head + one: reason for one, reason in pricer.refused.items()}
+            if not own:
+                reasons = "; ".join(f"{one}: {reason}" for one, reason in list(pricer.refused.items())[:3])
+                raise InfeasibleError(
+                    f"no replica of {model.name} on these GPUs serves any type of request: {reasons}"
+                )
+            for one in own:
+                rps = np.zeros(len(self.types))
+                rps[mine] = one.rps
+                found.append(replace(one, name=head + one.name, rps=tuple(rps.tolist()), model=name))
+        return found, refused
+
+    def problem(self, priced: Sequence[PricedConfiguration]) -> dict[str, Any]:
+        """The question as a problem with given throughputs."""
+        goal = self.goal
+        # Of goodput the replicas stay below their throughput, too: so much less each.
+        share = goal.utilisation if goal.objective == GOODPUT else 1.0
+        data: dict[str, Any] = {
+            "kind": COST if goal.objective == COST else MAKESPAN,
+            "gpus": offer_document(self.offers.gpus),
+            "configurations": [
+                {
+                    "name": one.name,
+                    "model": one.model,
+                    "gpus": one.gpus,
+                    "throughput": [share * rps for rps in one.rps],
+                    "most": one.most,
+                }
+                for one in priced
+            ],
+            "workload": [
+                {
+                    "rate" if goal.objective == COST else "requests": one.amount,
+                    "isl": one.input_tokens,
+                    "osl": one.output_tokens,
+                    "model": one.model,
+                }
+                for one in self.types
+            ],
+        }
+        if goal.budget_usd_per_hour is not None:
+            data["budget_per_hour"] = goal.budget_usd_per_hour
+        if goal.objective == COST:
+            data["utilisation"] = goal.utilisation
+        return data
+
+
+def _owned(workload: Workload, models: tuple[str, ...]) -> Workload:
+    """The workload in these models: all of it for a single one, dealt in turn where it names none."""
+    if len(models) == 1:
+        return replace(workload, models=())
+    if not workload.models:
+        dealt = workload.of_models(models, np.arange(len(workload)) % len(models))
+        words = f"the requests name no model: each of the {len(models)} gets its turn, equal parts of the mix"
+        return replace(dealt, notes=(*dealt.notes, words))
+    for name in workload.models:
+        if name not in models:
+            raise unknown_name("model of a request", name, models)
+    for name in models:
+        if name not in workload.models:
+            raise BadInputError(f"no request is for {name}; requests are for {', '.join(workload.models)}")
+    return workload
