@@ -17,7 +17,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     Raises TypeError, when the program is written and not when it runs, if two options have one name.
     """
     given = inspect.signature(command).parameters.values()
-    groups = {one.name: one.annotation for one in given if dataclasses.is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in given if dataclasses.is_dataclass(one.annotation)
+    }
     parameters: list[inspect.Parameter] = []
     for one in given:
         if one.name in groups:

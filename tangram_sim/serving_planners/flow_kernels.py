@@ -9,7 +9,7 @@ from numba import njit
 _CRUMB = 1e-9  # of the largest capacity: less is no way through
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def placed_flow(first, end, rates, links, layers, left):  # type: ignore[no-untyped-def]
     """Tokens/s of a placement; `left` is room for a square matrix of 2 (nodes + 1) vertices.
 
@@ -83,7 +83,7 @@ def placed_flow(first, end, rates, links, layers, left):  # type: ignore[no-unty
                     following[path[depth]] += 1
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def anneal(first, end, rates, most, links, layers, ceiling, steps, hot, cold, seed):  # type: ignore[no-untyped-def]
     """The best placement met, in `first` and `end`; its tokens/s.
 
@@ -146,7 +146,7 @@ def anneal(first, end, rates, most, links, layers, ceiling, steps, hot, cold, se
     return best
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _cover(first, end, rates, layers, ceiling):  # type: ignore[no-untyped-def]
     """The mean over layers of the tokens/s that nodes process there, no more than the ceiling each."""
     covered = np.zeros(layers)
