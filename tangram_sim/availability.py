@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 EVENTS = ("add", "remove", "notice", "price", "slow", "recover")
+PACES = ("slow", "recover")
 SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """One event of a trace. `value`: USD/h for `price`, a speed factor for `slow`, seconds for `notice`."""
+    """One event of a trace. `value`: USD/h for `price`, times slower for `slow`, seconds for `notice`."""
 
     time_s: float
     event: str
@@ -22,11 +23,14 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
-    """All that happens at one time: nodes that came, nodes that went."""
+    """All that happens at one time: nodes that came, went, or run so many times slower from now on (1: no
+    more).
+    """
 
     time_s: float
     added: tuple[str, ...]
     removed: tuple[str, ...]
+    paced: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Availability:
 
     @cached_property
     def changes(self) -> tuple[FleetChange, ...]:
-        """Comings and goings, those of one time as one; a node that comes and goes at once is in neither."""
+        """What happens to nodes, that of one time as one; a node that comes and goes at once is left out."""
         found: list[FleetChange] = []
         for time_s, events in _by_time(self.events):
             added = [event.node for event in events if event.event == "add"]
@@ -57,8 +61,10 @@ class Availability:
             passing = set(added) & set(removed)
             come = tuple(node for node in added if node not in passing)
             gone = tuple(node for node in removed if node not in passing)
-            if come or gone:
-                found.append(FleetChange(time_s, come, gone))
+            paced = {e.node: e.value if e.event == "slow" else 1.0 for e in events if e.event in PACES}
+            left = tuple((node, factor) for node, factor in paced.items() if node not in removed)
+            if come or gone or left:
+                found.append(FleetChange(time_s, come, gone, left))
         return tuple(found)
 
     @cached_property
@@ -67,9 +73,11 @@ class Availability:
         return sum(len(change.removed) for change in self.changes)
 
     def counts(self) -> list[tuple[float, int]]:
-        """(time, nodes from then on) at every change."""
+        """(time, nodes from then on) at every coming and going."""
         found, count = [], 0
         for change in self.changes:
+            if not (change.added or change.removed):
+                continue
             count += len(change.added) - len(change.removed)
             found.append((change.time_s, count))
         return found
@@ -87,6 +95,7 @@ class Availability:
         """What lies between two times, from 0; nodes that are there at its start come at 0."""
         there: dict[str, NodeEvent] = {}
         prices: dict[str, NodeEvent] = {}
+        slow: dict[str, NodeEvent] = {}
         inside: list[NodeEvent] = []
         for event in self.events:
             if event.time_s > start_s:
@@ -96,9 +105,12 @@ class Availability:
                 there[event.node] = event
             elif event.event == "remove":
                 there.pop(event.node)
+                slow.pop(event.node, None)
+            elif event.event in PACES:
+                slow[event.node] = event
             elif event.event == "price":
                 prices[event.kind] = event
-        standing = [_at(event, 0.0) for event in (*prices.values(), *there.values())]
+        standing = [_at(event, 0.0) for event in (*prices.values(), *there.values(), *slow.values())]
         stop = min(stop_s, self.until_s)
         return Availability((*standing, *inside), max(0.0, stop - start_s), self.name)
 

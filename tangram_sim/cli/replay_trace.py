@@ -12,6 +12,7 @@ from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
     from tangram_sim.reliability.spot.engine import Outcome
+    from tangram_sim.reliability.spot.speeds import Speeds
     from tangram_sim.studies.replaying import ReplayDocument
 
 Model = Annotated[
@@ -69,6 +70,10 @@ Search = Annotated[
 LoadRate = Annotated[
     float, typer.Option("--load-bytes-per-s", help="What a node reads from a checkpoint (with a cluster).")
 ]
+Batch = Annotated[
+    str,
+    typer.Option("--batch", help="keep the global batch, or scale it with the fleet (a pipeline's stays)."),
+]
 Timeline = Annotated[
     Path | None, typer.Option("--timeline", help="Write what each policy did when to this CSV file.")
 ]
@@ -104,6 +109,7 @@ def command(
     kinds: Kinds = "mixed",
     search: Search = "auto",
     load_bytes_per_s: LoadRate = 1.25e9,
+    batch: Batch = "keep",
     timeline: Timeline = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
@@ -113,16 +119,20 @@ def command(
     from tangram_sim.reliability.spot.tracefile import read_trace
     from tangram_sim.reliability.spot.transitions import FixedTransitions, read_transitions
     from tangram_sim.studies.replaying import (
+        BATCHES,
         FORECASTS,
         ReplayQuestion,
         policy_names,
         replay_document,
         with_notice,
+        with_scaled_batch,
     )
 
     names = policy_names(shared.names("--policy", policy))
     if forecast not in FORECASTS:
         raise unknown_name("forecast", forecast, FORECASTS)
+    if batch not in BATCHES:
+        raise unknown_name("--batch", batch, BATCHES)
     if look_ahead < 1:
         raise BadInputError(f"--look-ahead {look_ahead}: give 1 interval or more, e.g. 12")
     _require_seconds(
@@ -181,6 +191,7 @@ def command(
                 checkpoint_s=checkpoint_s,
                 every_steps=checkpoint_every,
                 detect_s=detect_s,
+                scale_batch=batch == "scale",
             )
             return replace(
                 planned,
@@ -211,9 +222,10 @@ def command(
             every_steps=checkpoint_every or 0,
             keeps_all=not checkpoint_every,
         )
+    table: Speeds = read_speeds(speeds or Path(), model, samples)
     question = ReplayQuestion(
         history,
-        read_speeds(speeds or Path(), model, samples),
+        with_scaled_batch(table, history) if batch == "scale" else table,
         with_notice(transitions, notice_s),
         _join(join),
         forecast,

@@ -12,7 +12,7 @@ from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.reliability.moves import assign, moves, transfer_seconds
-from tangram_sim.reliability.spot.rerouting import rerouted_slots
+from tangram_sim.reliability.spot.rerouting import rerouted_step_s
 from tangram_sim.reliability.spot.speeds import Fleet, Option
 from tangram_sim.reliability.spot.transitions import Stall, Stalls
 from tangram_sim.reliability.state import StateMap, atom_bytes, copies, state_of
@@ -38,11 +38,6 @@ class FleetPlan:
     state: StateMap
     kinds: tuple[str, ...]  # of every node number
 
-    @property
-    def microbatches(self) -> int:
-        """Of one pipeline."""
-        return self.document.pipelines[0].microbatches
-
 
 @dataclass
 class PlannedSpeeds:
@@ -54,6 +49,7 @@ class PlannedSpeeds:
     hwdb: Hwdb
     search: str = "auto"
     kinds: str = "mixed"
+    whole_fleet: int = 0  # nodes that take the job's batch, others in proportion; 0: all take it
     plans: dict[Fleet, FleetPlan | None] = field(default_factory=dict)
     by_label: dict[str, FleetPlan] = field(default_factory=dict)
     reasons: dict[Fleet, str] = field(default_factory=dict)
@@ -126,13 +122,24 @@ class PlannedSpeeds:
         return found
 
     def rerouted(self, option: Option, dead: Sequence[int]) -> float:
-        """As slots of its schedule, without use of bubbles."""
-        plan = self.by_label[option.label]
-        replicas = self._replicas(option)
-        if replicas < 2:
-            return option.samples_per_s if not any(dead) else 0.0
-        slots = rerouted_slots(replicas, option.stages, plan.microbatches, dead)
-        return option.samples_per_s * (plan.microbatches + option.stages - 1) / slots if slots else 0.0
+        """Its schedule rerouted and played: passes of its first pipeline, what surrounds them as it is."""
+        document = self.by_label[option.label].document
+        stages = sorted(
+            (stage for stage in document.stages if stage.pipeline == 0 and stage.part == 0),
+            key=lambda stage: stage.stage,
+        )
+        forward, backward = ([getattr(s, name) for s in stages] for name in ("forward_s", "backward_s"))
+        replicas, count = self._replicas(option), document.pipelines[0].microbatches
+        whole = rerouted_step_s(forward, backward, replicas, count, ())
+        now = rerouted_step_s(forward, backward, replicas, count, dead)
+        around = max(0.0, document.step_s - whole)
+        return option.samples_per_s * (whole + around) / (now + around) if now else 0.0
+
+    def short_of_nodes(self, fleet: Fleet) -> Option | None:
+        """The fastest plan of any larger fleet: peers that take over are no faster than the whole."""
+        plans = [plan.option for plan in self.plans.values() if plan and not plan.option.fits(dict(fleet))]
+        fastest = max(plans, key=lambda option: option.samples_per_s, default=None)
+        return replace(fastest, nodes=fleet) if fastest else None
 
     def _replicas(self, option: Option) -> int:
         return max(1, option.pipelines)
@@ -166,13 +173,11 @@ class PlannedSpeeds:
 
     def _asked(self, fleet: Fleet) -> FleetPlan | None:
         """Ask the planner about a fleet; None, with its reason kept, where nothing fits."""
-        cluster = self.sub_cluster(fleet)
+        cluster, job = self.sub_cluster(fleet), self._job_of(fleet)
         mixed = len(fleet) > 1 and self.kinds != "ignored"
         uniform = self.search == "uniform" or (self.search == "auto" and not mixed) or self.kinds == "ignored"
         try:
-            result = api.plan(
-                self.model, cluster, self.job, wishes=_UNIFORM if uniform else _FULL, hwdb=self.hwdb
-            )
+            result = api.plan(self.model, cluster, job, wishes=_UNIFORM if uniform else _FULL, hwdb=self.hwdb)
         except InfeasibleError as error:
             self.reasons[fleet] = str(error)
             return None
@@ -184,8 +189,8 @@ class PlannedSpeeds:
         label = f"{' + '.join(f'{count} {kind}'.strip() for kind, count in fleet)}: {_words(document)}"
         option = Option(
             label,
-            self.job.global_batch / document.step_s,
-            float(self.job.global_batch),
+            job.global_batch / document.step_s,
+            float(job.global_batch),
             tuple(sorted(used.items())),
             replicas_of(plan),
             depth,
@@ -194,6 +199,13 @@ class PlannedSpeeds:
         found = FleetPlan(option, document, state, kinds)
         self.by_label[label] = found
         return found
+
+    def _job_of(self, fleet: Fleet) -> Job:
+        """The job, its batch in proportion to the nodes where it goes with the fleet."""
+        if not self.whole_fleet:
+            return self.job
+        nodes = sum(count for _, count in fleet)
+        return replace(self.job, global_batch=max(1, round(self.job.global_batch * nodes / self.whole_fleet)))
 
     def sub_cluster(self, fleet: Fleet) -> Cluster:
         """The cluster's groups with as many nodes as the fleet has."""
@@ -345,6 +357,7 @@ def planned_question(
     checkpoint_s: float | None = None,
     every_steps: int | None = None,
     detect_s: float = 0.0,
+    scale_batch: bool = False,
 ) -> ReplayQuestion:
     """A replay whose speeds, state and moves come from our planner.
 
@@ -352,7 +365,8 @@ def planned_question(
     every 50 steps, unless stated. Raises BadInputError and UnknownNameError for kinds that do not match.
     """
     job = api.resolve(job, cluster)
-    speeds = PlannedSpeeds(model, cluster, job, hwdb, search, kinds)
+    whole = max(count for _, count in history.counts()) if scale_batch else 0
+    speeds = PlannedSpeeds(model, cluster, job, hwdb, search, kinds, whole)
     speeds.require_kinds(history)
     if kinds not in KINDS:
         history = history.of_kind(kinds)

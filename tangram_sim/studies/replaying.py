@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from tangram_sim.availability import Availability
-from tangram_sim.errors import InfeasibleError, unknown_name
+from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.reliability.spot.engine import Outcome, Policy, replay
+from tangram_sim.reliability.spot.living import expected_gap, perfect_gap
 from tangram_sim.reliability.spot.lookahead import Hold, PerfectForecast, RecentForecast
 from tangram_sim.reliability.spot.policies import (
     Free,
@@ -18,14 +19,13 @@ from tangram_sim.reliability.spot.policies import (
     Shrink,
     Templates,
     Wait,
-    expected_gap,
-    perfect_gap,
 )
-from tangram_sim.reliability.spot.speeds import Speeds
+from tangram_sim.reliability.spot.speeds import LayoutTable, Speeds
 from tangram_sim.reliability.spot.transitions import Transitions, free_transitions
 from tangram_sim.studies.documents import Document
 
 FORECASTS = ("recent", "perfect")
+BATCHES = ("keep", "scale")
 
 
 class PolicyDocument(Document):
@@ -158,9 +158,12 @@ def outcomes(question: ReplayQuestion, names: Sequence[str]) -> tuple[dict[str, 
     return found, left_out
 
 
-def bound(question: ReplayQuestion) -> Outcome:
-    """What no policy can beat: free changes, every node used as soon as it comes."""
-    return replay(question.availability, Free(question.speeds), free_transitions())
+def bound(question: ReplayQuestion, short: bool = False) -> Outcome:
+    """What no policy can beat: free changes, every node used as soon as it comes.
+
+    `short`: nor plans that run short of nodes.
+    """
+    return replay(question.availability, Free(question.speeds, short), free_transitions())
 
 
 def replay_document(
@@ -184,6 +187,8 @@ def replay_document(
     for words, other in (others or {}).items():
         for name, outcome in outcomes(other, [n for n in names if n in ("restart", "replan")])[0].items():
             found[f"{name}, {words}"] = outcome
+    if any(outcome.samples > ideal.samples for outcome in found.values()):
+        ideal = bound(question, short=True)
     usd = history.usd(question.prices or {}) if question.prices is not None or _priced(history) else None
     ordered = dict(sorted(found.items(), key=lambda item: -item[1].samples))
     scale = question.tokens_per_sample or 1.0
@@ -233,3 +238,17 @@ def with_notice(transitions: Transitions, notice_s: float) -> Transitions:
     if notice_s <= 0 or notice_s < transitions.block_s:
         return transitions
     return replace(transitions, keeps_all=True)  # type: ignore[type-var]
+
+
+def with_scaled_batch(speeds: Speeds, history: Availability) -> Speeds:
+    """Every pipeline keeps the sequences that it has in the best layout of the largest fleet.
+
+    Raises BadInputError for tables by number of nodes, which do not say what a pipeline is.
+    """
+    if not isinstance(speeds, LayoutTable):
+        raise BadInputError(
+            "a batch that goes with the fleet needs speeds by pipelines and stages; this table has them by "
+            "nodes: keep the batch, or give a table by layout"
+        )
+    first = speeds.best(((history.kinds[0], max(count for _, count in history.counts())),))
+    return speeds.with_batch_per_pipeline(first.samples_per_step / first.pipelines) if first else speeds

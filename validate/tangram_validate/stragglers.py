@@ -8,6 +8,7 @@ over the group's own healthy run, predicted over predicted and measured over mea
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -176,17 +177,22 @@ def _replicas(scenario: Scenario, model: Model, cluster: Cluster, job: Job, hwdb
     """
     ranks = tuple(range(cluster.gpus))
     even = (job.global_batch // len(ranks),) * len(ranks)
-    priced = api.estimate(model, cluster, job, Uniform(dp=len(ranks)), hwdb=hwdb).document
-    stage, one = priced.stages[0], np.ones((len(ranks), 1))
-    healthy = MeasuredPipeline(
-        stage.forward_s * one, stage.backward_s * one, 0.0, 0.0, even[0], priced.step_s
-    )
+    one = np.ones((len(ranks), 1))
+
+    @cache
+    def healthy(replicas: int) -> MeasuredPipeline:
+        """So many replicas with the even share: their passes, and what surrounds these."""
+        some = replace(job, global_batch=even[0] * replicas)
+        priced = api.estimate(model, cluster, some, Uniform(dp=replicas), hwdb=hwdb).document
+        passes = priced.stages[0].forward_s * one, priced.stages[0].backward_s * one
+        return MeasuredPipeline(*passes, 0.0, 0.0, even[0], priced.step_s)
 
     def case(name: str, factor: float, used: Sequence[int], counts: Sequence[int]) -> Case:
         by_rank = dict(zip(used, counts, strict=True))
         slow = np.array([[factor if rank == SLOW_RANK else 1.0] for rank in ranks])
         shares = [by_rank.get(rank, 0) for rank in ranks]
-        seconds = healthy.changed_step_s(healthy.forward_s * slow, healthy.backward_s * slow, shares)
+        base = healthy(len(used))
+        seconds = base.changed_step_s(base.forward_s * slow, base.backward_s * slow, shares)
         requests = _by_share(scenario, model, cluster, job, used, counts, factor)
         return Case("replicas", f"{name} {'-'.join(map(str, counts))}", factor, seconds, requests)
 

@@ -109,7 +109,11 @@ class Description:
 
 def describe(history: Availability) -> Description:
     """Counts, rates and bursts of a history."""
-    changes = [change for change in history.changes if change.time_s < history.until_s]
+    changes = [
+        change
+        for change in history.changes
+        if change.time_s < history.until_s and (change.added or change.removed)
+    ]
     counts = [count for time_s, count in history.counts() if time_s < history.until_s]
     node_s = history.node_seconds()
     sizes = [len(change.removed) for change in changes if change.removed]

@@ -1,10 +1,22 @@
-"""Rerouting the microbatches of dead workers to their peers (ReCycle, Gandhi et al., SOSP 2024): slots.
+"""Rerouting the microbatches of dead workers to their peers (ReCycle, Gandhi et al., SOSP 2024).
 
-Stage s has D workers, one in each pipeline, k_s of them dead; each live one does m D / (D - k_s) microbatches
-instead of m.
+D pipelines of P stages; of stage s k_s workers are dead, and its live ones do the microbatches of all D. The
+step is scheduled worker by worker (a backward pass before a forward pass) and then played by an engine as any
+other op graph. Where workers are dead, the live ones may hold as many microbatches more than 1F1B does as the
+pipeline is deep: with no more than 1F1B's they would starve each other. That memory is taken to be there.
 """
 
+import heapq
 from collections.abc import Sequence
+from functools import lru_cache
+
+from tangram_sim.graph_builder import GraphBuilder
+from tangram_sim.opgraph import OpGraph
+from tangram_sim.sim.fast import makespan
+
+Worker = tuple[int, int]  # (pipeline, stage)
+_FORWARD, _BACKWARD = 0, 1
+Pass = tuple[int, int, int, int]  # (direction, microbatch, pipeline it came from, stage)
 
 
 def busiest(pipelines: int, microbatches: int, dead: Sequence[int]) -> list[int]:
@@ -14,7 +26,139 @@ def busiest(pipelines: int, microbatches: int, dead: Sequence[int]) -> list[int]
     return [-(-microbatches * pipelines // (pipelines - count)) for count in dead]
 
 
-def rerouted_slots(pipelines: int, stages: int, microbatches: int, dead: Sequence[int]) -> int:
-    """Slots of forward and backward of a step without use of bubbles; 0: a stage has no worker left."""
-    counts = busiest(pipelines, microbatches, [*dead, *[0] * (stages - len(dead))])
-    return max(counts) + stages - 1 if counts else 0
+def rerouted_step_s(
+    forward_s: Sequence[float],
+    backward_s: Sequence[float],
+    pipelines: int,
+    microbatches: int,
+    dead: Sequence[int],
+) -> float:
+    """Seconds of the passes of a step, played; passes by stage [P], dead workers by stage (others: none).
+
+    0 where a stage has no worker left.
+    """
+    missing = tuple(dead) + (0,) * (len(forward_s) - len(dead))
+    if not busiest(pipelines, microbatches, missing):
+        return 0.0
+    return _played_s(tuple(forward_s), tuple(backward_s), pipelines, microbatches, missing)
+
+
+@lru_cache(maxsize=4096)
+def _played_s(
+    forward_s: tuple[float, ...],
+    backward_s: tuple[float, ...],
+    pipelines: int,
+    microbatches: int,
+    dead: tuple[int, ...],
+) -> float:
+    return makespan(rerouted_graph(forward_s, backward_s, pipelines, microbatches, dead))
+
+
+def rerouted_graph(
+    forward_s: Sequence[float],
+    backward_s: Sequence[float],
+    pipelines: int,
+    microbatches: int,
+    dead: Sequence[int],
+) -> OpGraph:
+    """The passes of a step in which every stage has a live worker, each live worker one resource."""
+    worker_of = _Routes(pipelines, dead).worker_of
+    builder, made = GraphBuilder(), dict[Pass, int]()
+    last = len(forward_s) - 1
+    for done in _scheduled(forward_s, backward_s, pipelines, microbatches, dead):
+        direction, number, pipeline, stage = done
+        pipe, _ = worker_of(done)
+        needs = _before(done, last)
+        made[done] = builder.op(
+            "FB"[direction],
+            f"pipeline {pipe}, stage {stage}/compute",
+            (forward_s, backward_s)[direction][stage],
+            [made[needs]] if needs else [],
+            label=f"{'FB'[direction]}{number} of {pipeline}",
+        )
+    return builder.freeze()
+
+
+def _before(one: Pass, last: int) -> Pass | None:
+    """The pass of the same microbatch that this one waits for."""
+    direction, number, pipeline, stage = one
+    if direction == _FORWARD:
+        return (_FORWARD, number, pipeline, stage - 1) if stage else None
+    return (_FORWARD, number, pipeline, stage) if stage == last else (_BACKWARD, number, pipeline, stage + 1)
+
+
+class _Routes:
+    """Who runs a microbatch at a stage: its own pipeline, or of the live ones each in turn."""
+
+    def __init__(self, pipelines: int, dead: Sequence[int]) -> None:
+        self.dead, self.live = dead, [pipelines - count for count in dead]
+
+    def worker_of(self, one: Pass) -> Worker:
+        """The first pipelines' workers are the dead ones; forward and backward meet at one worker."""
+        _, number, pipeline, stage = one
+        gone = self.dead[stage]
+        if pipeline >= gone:
+            return pipeline, stage
+        return gone + (number * gone + pipeline) % self.live[stage], stage
+
+
+def _scheduled(
+    forward_s: Sequence[float],
+    backward_s: Sequence[float],
+    pipelines: int,
+    microbatches: int,
+    dead: Sequence[int],
+) -> list[Pass]:
+    """Passes in the order of their start; every worker takes what is ready, backward passes first."""
+    last = len(forward_s) - 1
+    worker_of = _Routes(pipelines, dead).worker_of
+    most = (last + 1) * (2 if any(dead) else 1)  # in flight on the first stage; one less on each one after
+    ready: dict[Worker, tuple[list[Pass], list[Pass]]] = {
+        (pipeline, stage): ([], []) for stage in range(last + 1) for pipeline in range(dead[stage], pipelines)
+    }
+    flying, busy = dict.fromkeys(ready, 0), dict.fromkeys(ready, False)
+    for number in range(microbatches):
+        for pipeline in range(pipelines):
+            one = (_FORWARD, number, pipeline, 0)
+            heapq.heappush(ready[worker_of(one)][_FORWARD], one)
+    ends: list[tuple[float, int, Pass]] = []
+    order: list[Pass] = []
+
+    def start(worker: Worker, now_s: float) -> None:
+        forward, backward = ready[worker]
+        if busy[worker] or not (backward or (forward and flying[worker] < most - worker[1])):
+            return
+        one = heapq.heappop(backward or forward)
+        flying[worker] += 1 if one[0] == _FORWARD else -1
+        busy[worker] = True
+        seconds = (forward_s, backward_s)[one[0]][worker[1]]
+        heapq.heappush(ends, (now_s + seconds, len(order), one))
+        order.append(one)
+
+    for worker in ready:
+        start(worker, 0.0)
+    while ends:
+        now_s, _, one = heapq.heappop(ends)
+        done = [one]
+        while ends and ends[0][0] == now_s:
+            done.append(heapq.heappop(ends)[2])
+        touched: dict[Worker, None] = {}
+        for one in done:
+            busy[worker_of(one)] = False
+            touched[worker_of(one)] = None
+            for after in _after(one, last):
+                heapq.heappush(ready[worker_of(after)][after[0]], after)
+                touched[worker_of(after)] = None
+        for worker in touched:
+            start(worker, now_s)
+    return order
+
+
+def _after(one: Pass, last: int) -> list[Pass]:
+    """The pass that one frees."""
+    direction, number, pipeline, stage = one
+    if direction == _FORWARD:
+        return [
+            (_FORWARD, number, pipeline, stage + 1) if stage < last else (_BACKWARD, number, pipeline, stage)
+        ]
+    return [(_BACKWARD, number, pipeline, stage - 1)] if stage else []

@@ -1,17 +1,19 @@
 """How fast which layout runs on which nodes: the interface, and tables that a user gives."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from tangram_sim.datafiles import read_csv
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.reliability.spot.rerouting import busiest, rerouted_step_s
 
 # Whose column of a table by node count a policy reads: the system that it stands for.
 SYSTEMS = {"restart": "varuna", "templates": "oobleck", "redundancy": "bamboo"}
-REDUNDANT_STEP = 4.0 / 3.0  # a stage that also runs its neighbour's forward pass, backward twice the forward
+FORWARD, BACKWARD = 1.0, 2.0  # passes of a table's stages, next to each other
+REDUNDANT_STEP = (2 * FORWARD + BACKWARD) / (FORWARD + BACKWARD)  # also runs its neighbour's forward pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ class Speeds(Protocol):
     def rerouted(self, option: Option, dead: Sequence[int]) -> float:
         """Its samples/s when stage s has lost dead[s] of its workers and their peers take over; 0: cannot."""
 
+    def short_of_nodes(self, fleet: Fleet) -> Option | None:
+        """Faster than any larger layout that lacks nodes and whose peers take over: a bound, not a plan."""
+
 
 def _of(fleet: Fleet) -> int:
     return sum(count for _, count in fleet)
@@ -88,6 +93,7 @@ class LayoutTable:
     samples_per_step: float
     microbatch: float = 1.0
     redundant_step: float = REDUNDANT_STEP
+    sequences_per_pipeline: float = 0.0  # of a step, however many pipelines there are; 0: the batch is kept
 
     @cached_property
     def _ranked(self) -> list[tuple[float, tuple[int, int]]]:
@@ -99,11 +105,25 @@ class LayoutTable:
         return Option(
             f"{pipelines} x {stages}",
             rate,
-            self.samples_per_step,
+            self.sequences_per_pipeline * pipelines or self.samples_per_step,
             _on(fleet, pipelines * stages),
             pipelines,
             stages,
         )
+
+    def with_batch_per_pipeline(self, sequences: float) -> "LayoutTable":
+        """The table were every pipeline given so many sequences a step, in place of its share of one batch.
+
+        Of m microbatches through P stages m + P - 1 slots of a step are passes: a slot stays as it is.
+        """
+        count = max(1, round(sequences / self.microbatch))
+        rates = {}
+        for (pipelines, stages), rate in self.rates.items():
+            was = self.samples_per_step / pipelines / self.microbatch
+            slot_s = self.samples_per_step / rate / (was + stages - 1) if rate else 0.0
+            step_s = slot_s * (count + stages - 1)
+            rates[pipelines, stages] = pipelines * count * self.microbatch / step_s if rate else 0.0
+        return replace(self, rates=rates, sequences_per_pipeline=count * self.microbatch)
 
     def best(self, fleet: Fleet) -> Option | None:
         """The fastest layout that fits; of equal ones that with the fewest pipelines."""
@@ -146,12 +166,26 @@ class LayoutTable:
         return None
 
     def rerouted(self, option: Option, dead: Sequence[int]) -> float:
-        """Slower by max_s ceil(m D / (D - k_s)) + P - 1 slots for m + P - 1: bubbles are not used."""
-        from tangram_sim.reliability.spot.rerouting import rerouted_slots
-
+        """Slower as its schedule, rerouted and played, is: backward passes of twice the forward's time."""
         count = max(1, round(option.samples_per_step / self.microbatch / option.pipelines))
-        slots = rerouted_slots(option.pipelines, option.stages, count, dead)
-        return option.samples_per_s * (count + option.stages - 1) / slots if slots else 0.0
+        passes = [FORWARD] * option.stages, [BACKWARD] * option.stages
+        whole = rerouted_step_s(*passes, option.pipelines, count, ())
+        now = rerouted_step_s(*passes, option.pipelines, count, dead)
+        return option.samples_per_s * whole / now if now else 0.0
+
+    def short_of_nodes(self, fleet: Fleet) -> Option | None:
+        """No step is shorter than the whole layout's, or than the work of its busiest live worker."""
+        nodes, found = _of(fleet), list[Option]()
+        for rate, (pipelines, stages) in self._ranked:
+            gone = -(-(pipelines * stages - nodes) // stages)  # of some stage, at least
+            if 0 < gone < pipelines:
+                option = self.option(fleet, (pipelines, stages), rate)
+                count = max(1, round(option.samples_per_step / self.microbatch / pipelines))
+                slots, work = count + stages - 1, max(busiest(pipelines, count, [gone]))
+                found.append(
+                    replace(option, samples_per_s=rate * slots / max(slots, work), nodes=_on(fleet, nodes))
+                )
+        return max(found, key=lambda option: option.samples_per_s, default=None)
 
 
 @dataclass(frozen=True)
@@ -202,6 +236,11 @@ class CountTable:
         """Not known: such a table does not say what a stage is."""
         del option, dead
         return 0.0
+
+    def short_of_nodes(self, fleet: Fleet) -> Option | None:
+        """Not known, either."""
+        del fleet
+        return None
 
 
 def read_speeds(path: Path, model: str, samples_per_step: float = 0.0) -> LayoutTable | CountTable:
