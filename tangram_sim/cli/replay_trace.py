@@ -333,7 +333,14 @@ def show(document: "ReplayDocument") -> None:
     priced = [f"$/M {unit}"] if rows and len(rows[0]) > 3 + len(accounts) else []
     headings = ("policy", unit, "of bound", *priced, *(name.replace("_", " ") for name in accounts))
     print_table(headings, rows, right=range(1, len(headings)))
-    print_line(f"no policy can beat {document.upper_bound:,.0f} {unit}: changes that cost nothing")
+    bound, short = document.upper_bound, document.upper_bound_short
+    if short is None:
+        print_line(f"no policy can beat {bound:,.0f} {unit}: changes that cost nothing")
+    else:
+        print_line(
+            f"no policy can beat {short:,.0f} {unit}: changes that cost nothing, plans short of nodes included; "
+            f"{bound:,.0f} with whole layouts"
+        )
     for name, reason in document.left_out.items():
         print_line(f"{name} left out: {reason}")
     for note in document.notes:

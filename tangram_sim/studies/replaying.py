@@ -54,6 +54,11 @@ class ReplayDocument(Document):
     policies: dict[str, PolicyDocument] = Field(description="best first")
     left_out: dict[str, str] = Field(description="policies that the speeds given say nothing about, and why")
     upper_bound: float = Field(description="tokens, or samples: changes cost nothing and lose nothing")
+    upper_bound_short: float | None = Field(
+        None,
+        description="where a plan that runs short of nodes did better than every whole layout: what such "
+        "plans cannot beat, either",
+    )
     best: str
     plans_asked: int | None = Field(None, description="fleets for which the planner was asked")
     notes: list[str] = Field([])
@@ -187,8 +192,8 @@ def replay_document(
     for words, other in (others or {}).items():
         for name, outcome in outcomes(other, [n for n in names if n in ("restart", "replan")])[0].items():
             found[f"{name}, {words}"] = outcome
-    if any(outcome.samples > ideal.samples for outcome in found.values()):
-        ideal = bound(question, short=True)
+    passed = any(outcome.samples > ideal.samples for outcome in found.values())
+    short = bound(question, short=True).samples if passed else 0.0
     usd = history.usd(question.prices or {}) if question.prices is not None or _priced(history) else None
     ordered = dict(sorted(found.items(), key=lambda item: -item[1].samples))
     scale = question.tokens_per_sample or 1.0
@@ -205,6 +210,7 @@ def replay_document(
         policies=documents,
         left_out=left_out,
         upper_bound=ideal.samples * scale,
+        upper_bound_short=short * scale if passed else None,
         best=next(iter(documents), ""),
         notes=notes,
     )
