@@ -338,8 +338,8 @@ def show(document: "ReplayDocument") -> None:
         print_line(f"no policy can beat {bound:,.0f} {unit}: changes that cost nothing")
     else:
         print_line(
-            f"no policy can beat {short:,.0f} {unit}: changes that cost nothing, plans short of nodes included; "
-            f"{bound:,.0f} with whole layouts"
+            f"no policy can beat {short:,.0f} {unit}: changes that cost nothing, plans short of nodes "
+            f"included; {bound:,.0f} with whole layouts"
         )
     for name, reason in document.left_out.items():
         print_line(f"{name} left out: {reason}")
