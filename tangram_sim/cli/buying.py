@@ -3,19 +3,27 @@
 import math
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_line, print_table
 from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
     from tangram_sim.cli.progress import SlowProgress
+    from tangram_sim.hwdb import Hwdb
+    from tangram_sim.planners.api import SearchOptions
+    from tangram_sim.planners.deadline import Deadline
+    from tangram_sim.purchasing.billing import Terms
     from tangram_sim.purchasing.pricefile import Prices
     from tangram_sim.purchasing.sensitivity import Sensitivity
     from tangram_sim.studies.sweep import Sweep
+
+FOR_SENSITIVITY = 0.25  # of a time limit
 
 Tokens: TypeAlias = Annotated[float, typer.Option("--tokens", help="Tokens to train on, e.g. 1e12.")]
 PriceFile: TypeAlias = Annotated[
@@ -52,16 +60,76 @@ WithSensitivity: TypeAlias = Annotated[
 ]
 
 
-def make_sweep(
-    folder: Path | None, no_cache: bool, jobs: int, progress: "SlowProgress", dask: str | None = None
-) -> "Sweep":
-    """The sweep that the options ask for."""
-    from tangram_sim.studies.sweep import Cache, Sweep, default_folder
+TimeLimit: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit", help="Seconds after which the best answer so far is shown.  [default: none]"
+    ),
+]
 
-    if no_cache and folder is not None:
-        raise BadInputError("--cache and --no-cache contradict each other; keep one")
-    cache = None if no_cache else Cache(folder or default_folder())
-    return Sweep(cache, jobs, progress.report, dask=dask)
+
+@dataclass(frozen=True, slots=True)
+class MoneyOptions:
+    """What is counted, and at which prices."""
+
+    tokens: Tokens = 1e12
+    prices: PriceFile = None
+    acquire: Acquire = "auto"
+    fleet: FleetHeld = "auto"
+    sensitivity: WithSensitivity = False
+
+    @property
+    def terms(self) -> "Terms":
+        """How nodes are had. Raises UnknownNameError."""
+        from tangram_sim.purchasing.billing import Terms
+
+        return Terms(self.acquire, self.fleet)
+
+    def found_prices(self, database: "Hwdb") -> "Prices":
+        """The price file over the prices that ship. Raises BadInputError."""
+        from tangram_sim.purchasing.pricefile import load_prices
+
+        return load_prices(self.prices, database)
+
+
+@dataclass(frozen=True, slots=True)
+class LookOptions:
+    """How hard to look at every fleet, for how long, in how many processes, and where answers are kept."""
+
+    sub_islands: SubIslands = False
+    effort: shared.Effort = "normal"
+    time_limit: TimeLimit = None
+    cache: CacheFolder = None
+    no_cache: NoCache = False
+    jobs: Jobs = 0
+    dask: DaskAddress = None
+
+    @property
+    def wishes(self) -> "SearchOptions":
+        """What the planner is asked. Raises UnknownNameError for an effort that there is not."""
+        from tangram_sim.planners.api import SearchOptions
+
+        return SearchOptions(sub_islands=self.sub_islands, effort=shared.effort(self.effort))
+
+    def deadline(self) -> "Deadline":
+        """Time runs from now on. Raises BadInputError for a limit below zero."""
+        from tangram_sim.planners.deadline import Deadline
+
+        return Deadline(shared.time_limit_s(self.time_limit))
+
+    def sweep(self, progress: "SlowProgress") -> "Sweep":
+        """The sweep that is asked for. Raises BadInputError for what contradicts itself or is not there."""
+        from tangram_sim.studies.sweep import Cache, Sweep, default_folder
+
+        if self.no_cache and self.cache is not None:
+            raise BadInputError("--cache and --no-cache contradict each other; keep one")
+        cache = None if self.no_cache else Cache(self.cache or default_folder())
+        return Sweep(cache, self.jobs, progress.report, dask=self.dask)
+
+
+def before_sensitivity(deadline: "Deadline") -> "Deadline":
+    """The time for plans where some must be left to say what the answer hangs on."""
+    return deadline.share(deadline.left_s() * (1.0 - FOR_SENSITIVITY))
 
 
 def require_tokens(tokens: float) -> None:
@@ -99,6 +167,8 @@ def print_sensitivity(found: "Sensitivity") -> None:
     """Tornado and flips as tables."""
     what = "USD per million tokens" if found.score == "usd_per_million_tokens" else "tokens/s"
     print_line(f"{what} of {found.best}: {found.value:,.4g}. How far one assumption moves it:")
+    if found.unseen:
+        print_line(f"not looked at for lack of time: {', '.join(found.unseen)}")
     rows = [
         (
             swing.input.name,

@@ -1,11 +1,13 @@
 """`tangram compare`: planners side by side on one model and cluster."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tangram_sim.cli import options as shared
+from tangram_sim.cli.option_groups import grouped
 from tangram_sim.errors import TangramError
 
 if TYPE_CHECKING:
@@ -28,15 +30,13 @@ Plot = Annotated[
 ]
 
 
+@grouped
 def command(
     model: shared.ModelArgument,
     cluster: shared.ClusterArgument,
+    *,
     planners: Planners = None,
-    global_batch: shared.GlobalBatch = 128,
-    seq: shared.Seq = 2048,
-    dtype: shared.Dtype = "auto",
-    optimizer: shared.Optimizer = "adamw",
-    schedule: shared.Schedule = "1f1b",
+    trained: shared.JobOptions,
     stack: shared.Stack = "generic",
     time_limit: TimeLimit = None,
     memory_margin: shared.MemoryMargin = "auto",
@@ -44,7 +44,10 @@ def command(
     plot: Plot = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """Ask several planners for a plan of MODEL on CLUSTER, and play all plans with the same simulator."""
+    """Ask several planners for a plan of MODEL on CLUSTER, and play all plans with the same simulator.
+
+    Leaves with 2 where none of them has a plan.
+    """
     time_limit_s = shared.time_limit_s(time_limit)
     margin = shared.memory_margin(memory_margin)
 
@@ -53,7 +56,6 @@ def command(
     from tangram_sim.datafiles import write_whole
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.studies import comparison
-    from tangram_sim.training.job import Job
 
     writing.require_writable(plot=plot)
     if plot is not None:
@@ -62,7 +64,7 @@ def command(
     answers = comparison.compare_planners(
         load_model(model),
         load_cluster(cluster, database),
-        Job(global_batch, seq, dtype, optimizer, schedule, stack=stack),
+        replace(trained.job, stack=stack),
         shared.names("--planners", planners),
         hwdb=database,
         time_limit_s=time_limit_s,
@@ -72,8 +74,10 @@ def command(
         write_whole(plot, plot_html(answers, f"{model} on {cluster}"))
     if as_json:
         print_json(comparison.comparison(answers).model_dump())
-        return
-    print_answers(answers)
+    else:
+        print_answers(answers)
+    if not any(one.result for one in answers):
+        raise typer.Exit(2)
 
 
 def print_answers(answers: "list[PlannerAnswer]") -> None:

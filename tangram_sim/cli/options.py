@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -12,6 +13,7 @@ from tangram_sim.errors import BadInputError, unknown_name
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.parallelizers.api import Constraints
+    from tangram_sim.training.job import Job
 
 ModelArgument: TypeAlias = Annotated[
     str,
@@ -40,6 +42,26 @@ Schedule: TypeAlias = Annotated[
     str,
     typer.Option("--schedule", help="1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v, or an added one."),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What is trained with: `training.job.Job` on the command line."""
+
+    global_batch: GlobalBatch = 128
+    seq: Seq = 2048
+    dtype: Dtype = "auto"
+    optimizer: Optimizer = "adamw"
+    schedule: Schedule = "1f1b"
+
+    @property
+    def job(self) -> "Job":
+        """The job as a noun."""
+        from tangram_sim.training.job import Job
+
+        return Job(self.global_batch, self.seq, self.dtype, self.optimizer, self.schedule)
+
+
 HwdbFolders: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--hwdb", help="Folder with rows of your own; may be given several times, last wins."),

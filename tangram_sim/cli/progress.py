@@ -38,6 +38,11 @@ class SlowProgress:
         if self._task is not None:
             self._bar.update(self._task, completed=done, total=total, description=f"{self._what}: {what}")
 
+    def say(self, line: str) -> None:
+        """Leave a line above the bar, where one is shown."""
+        if self._bar is not None:
+            self._bar.console.print(f"{self._what}: {line}", highlight=False)
+
     def __enter__(self) -> "SlowProgress":
         return self
 

@@ -13,11 +13,12 @@ import typer
 from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.option_groups import grouped
 from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
-    from tangram_sim.purchasing.purchase import PurchaseStudy
+    from tangram_sim.purchasing.purchase import FrontPoint, PurchaseStudy
     from tangram_sim.purchasing.sensitivity import Sensitivity
 
 Models = Annotated[
@@ -66,9 +67,11 @@ FrontFolder = Annotated[
 ]
 
 
+@grouped
 def command(
     model: Models,
     cluster: shared.ClusterArgument,
+    *,
     catalogue: CatalogueFile,
     budget: Budget = None,
     budget_per_hour: Hourly = None,
@@ -80,22 +83,9 @@ def command(
     weights: Weights = None,
     cost: Cost = "hourly",
     growth_bound: Growth = True,
-    tokens: buying.Tokens = 1e12,
-    prices: buying.PriceFile = None,
-    acquire: buying.Acquire = "auto",
-    fleet: buying.FleetHeld = "auto",
-    sensitivity: buying.WithSensitivity = False,
-    global_batch: shared.GlobalBatch = 128,
-    seq: shared.Seq = 2048,
-    dtype: shared.Dtype = "auto",
-    optimizer: shared.Optimizer = "adamw",
-    schedule: shared.Schedule = "1f1b",
-    sub_islands: buying.SubIslands = False,
-    effort: shared.Effort = "normal",
-    cache: buying.CacheFolder = None,
-    no_cache: buying.NoCache = False,
-    jobs: buying.Jobs = 0,
-    dask: buying.DaskAddress = None,
+    billing: buying.MoneyOptions,
+    trained: shared.JobOptions,
+    look: buying.LookOptions,
     output: FrontFolder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
@@ -104,20 +94,16 @@ def command(
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.planners.api import SearchOptions
-    from tangram_sim.purchasing.billing import Terms
     from tangram_sim.purchasing.catalogue import Limits, load_catalogue
     from tangram_sim.purchasing.documents import purchase_document
     from tangram_sim.purchasing.fleets import Fleet
     from tangram_sim.purchasing.notes import tokens_per_s_means
-    from tangram_sim.purchasing.pricefile import load_prices
     from tangram_sim.purchasing.purchase import as_what_if, purchase
     from tangram_sim.purchasing.search import ModelToTrain
     from tangram_sim.purchasing.sensitivity import sensitivity as find_sensitivity
     from tangram_sim.purchasing.words import count_of, days, money, per_million, uses
-    from tangram_sim.training.job import Job
 
-    buying.require_tokens(tokens)
+    buying.require_tokens(billing.tokens)
     if cost not in ("hourly", "outlay"):
         raise unknown_name("cost", cost, ("hourly", "outlay"))
     limits = Limits(
@@ -131,16 +117,33 @@ def command(
     buying.require_output(output)
     names = shared.names("MODEL", model)
     shares = _weights(weights, len(names))
-    job = Job(global_batch, seq, dtype, optimizer, schedule)
-    works = [ModelToTrain(load_model(name), job, share) for name, share in zip(names, shares, strict=True)]
-    terms, database = Terms(acquire, fleet), shared.load_hwdb(hwdb)
+    works = [
+        ModelToTrain(load_model(name), trained.job, share) for name, share in zip(names, shares, strict=True)
+    ]
+    terms, database, wishes, time_left = billing.terms, shared.load_hwdb(hwdb), look.wishes, look.deadline()
     offers = load_catalogue(catalogue, database)
     standing = Fleet.of(load_cluster(cluster, database))
     known = {member.name for member in standing.members} | {one.name for one, _ in offers}
-    found_prices = load_prices(prices, database)
+    found_prices = billing.found_prices(database)
     unused = buying.unused_prices(found_prices, known | set(database.node_names()))
-    with SlowProgress("purchase") as progress:
-        sweep = buying.make_sweep(cache, no_cache, jobs, progress, dask)
+    basis = "usd_per_hour" if cost == "hourly" else "outlay_usd"
+
+    def told(study: "PurchaseStudy", hangs_on: "Sensitivity | None" = None) -> dict[str, Any]:
+        found = purchase_document(study, hangs_on, unused, cost=basis, growth=growth_bound)
+        return found.model_dump(mode="json")
+
+    asked = billing.sensitivity or (writing.is_report(output) and len(works) == 1)
+    if asked and len(works) > 1:
+        raise BadInputError("--sensitivity takes one model; ask for each model by itself")
+    with SlowProgress("purchase") as progress, time_left.hearing_interrupts():
+
+        def tell(study: "PurchaseStudy") -> None:
+            """Show a front as it comes, and keep it where fronts are kept."""
+            progress.say("; ".join(_in_short(point) for point in study.points))
+            if output is not None and not writing.is_report(output):
+                _write_front(told(study), output)
+
+        sweep = look.sweep(progress)
         study = purchase(
             works,
             standing,
@@ -148,25 +151,22 @@ def command(
             limits,
             found_prices,
             ordered=_day("--order-date", order_date) if order_date else date.today(),
-            tokens=tokens,
+            tokens=billing.tokens,
             terms=terms,
-            wishes=SearchOptions(sub_islands=sub_islands, effort=shared.effort(effort)),
+            wishes=wishes,
             hwdb=database,
             sweep=sweep,
             growth=growth_bound,
             by_outlay=cost == "outlay",
+            deadline=buying.before_sensitivity(time_left) if asked else time_left,
+            tell=tell,
         )
         hangs_on = None
-        if sensitivity or (writing.is_report(output) and len(works) == 1):
-            if len(works) > 1:
-                raise BadInputError("--sensitivity takes one model; ask for each model by itself")
-            hangs_on = find_sensitivity(as_what_if(study, tokens), database)
-    front = study.front
-    basis = "usd_per_hour" if cost == "hourly" else "outlay_usd"
-    document = purchase_document(study, hangs_on, unused, cost=basis, growth=growth_bound)
-    found = document.model_dump(mode="json")
+        if asked:
+            hangs_on = find_sensitivity(as_what_if(study, billing.tokens), database, time_left)
+    front, found = study.front, told(study, hangs_on)
     axis = "USD per hour of what is bought" if cost == "hourly" else "USD of capital"
-    report = partial(_report, study, tokens, hangs_on, database, axis)
+    report = partial(_report, study, billing.tokens, hangs_on, database, axis)
     if as_json:  # shown before anything is written: a full disk loses nothing that was simulated
         print_json(found)
         _write(study, found, output, report)
@@ -208,9 +208,10 @@ def command(
         "its best plan is at most so much faster than the one found"
     )
     print_line(tokens_per_s_means(study.failures))
-    if hangs_on is not None and sensitivity:
+    if hangs_on is not None and billing.sensitivity:
         buying.print_sensitivity(hangs_on)
-    print_line(f"searched: {len(front.simulated)} mixes simulated, {front.left_out} bounded away")
+    unseen = f", {front.waiting} not looked at" if front.waiting else ""
+    print_line(f"searched: {len(front.simulated)} mixes simulated, {front.left_out} bounded away{unseen}")
     buying.print_notes((*unused, *study.notes), sweep)
     written = _write(study, found, output, report)
     if written:
@@ -240,8 +241,18 @@ def _write(
     for point in study.points:
         for path, planned in point.plan_files(output / "plans"):
             write_whole(path, writing.plan_text(planned))
-    write_whole(output / "front.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
+    _write_front(found, output)
     return f"front and plans written to {output} (`tangram simulate` replays a plan)"
+
+
+def _write_front(found: dict[str, Any], folder: Path) -> None:
+    from tangram_sim.datafiles import write_whole
+
+    write_whole(folder / "front.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
+
+
+def _in_short(point: "FrontPoint") -> str:
+    return f"{point.simulated.name} {point.simulated.tokens_per_s:,.0f} tokens/s"
 
 
 def _limit(option: str, value: float | None) -> float:

@@ -8,6 +8,7 @@ import typer
 from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.option_groups import grouped
 from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -34,27 +35,16 @@ PlansFolder = Annotated[
 ]
 
 
+@grouped
 def command(
     model: shared.ModelArgument,
     cluster: shared.ClusterArgument,
+    *,
     add: Add = None,
     remove: Remove = None,
-    tokens: buying.Tokens = 1e12,
-    prices: buying.PriceFile = None,
-    acquire: buying.Acquire = "auto",
-    fleet: buying.FleetHeld = "auto",
-    sensitivity: buying.WithSensitivity = False,
-    global_batch: shared.GlobalBatch = 128,
-    seq: shared.Seq = 2048,
-    dtype: shared.Dtype = "auto",
-    optimizer: shared.Optimizer = "adamw",
-    schedule: shared.Schedule = "1f1b",
-    sub_islands: buying.SubIslands = False,
-    effort: shared.Effort = "normal",
-    cache: buying.CacheFolder = None,
-    no_cache: buying.NoCache = False,
-    jobs: buying.Jobs = 0,
-    dask: buying.DaskAddress = None,
+    billing: buying.MoneyOptions,
+    trained: shared.JobOptions,
+    look: buying.LookOptions,
     output: PlansFolder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
@@ -63,51 +53,49 @@ def command(
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.planners.api import SearchOptions
-    from tangram_sim.purchasing.billing import Terms
     from tangram_sim.purchasing.documents import what_if_document
     from tangram_sim.purchasing.fleets import Fleet, parse_purchases, parse_retired
     from tangram_sim.purchasing.notes import tokens_per_s_means
-    from tangram_sim.purchasing.pricefile import load_prices
     from tangram_sim.purchasing.sensitivity import sensitivity as find_sensitivity
     from tangram_sim.purchasing.whatif import what_if
     from tangram_sim.purchasing.words import count_of, days, hourly, outlay, per_million, rate, uses
-    from tangram_sim.training.job import Job
 
-    buying.require_tokens(tokens)
+    buying.require_tokens(billing.tokens)
     if not add and not remove:
         raise BadInputError(
             "nothing to compare: give --add NODE:COUNT or --remove GROUP, e.g. --add p5.48xlarge:2"
         )
     buying.require_output(output)
-    terms, database = Terms(acquire, fleet), shared.load_hwdb(hwdb)
-    found_prices = load_prices(prices, database)
+    terms, database, wishes, deadline = billing.terms, shared.load_hwdb(hwdb), look.wishes, look.deadline()
+    found_prices = billing.found_prices(database)
     standing = Fleet.of(load_cluster(cluster, database))
     bought = [parse_purchases(item, database) for item in add or []]
     named = {member.name for member in standing.members} | {one.name for each in bought for one in each}
     unused = buying.unused_prices(found_prices, named | set(database.node_names()))
-    with SlowProgress("what-if") as progress:
-        sweep = buying.make_sweep(cache, no_cache, jobs, progress, dask)
+    asked = billing.sensitivity or writing.is_report(output)
+    with SlowProgress("what-if") as progress, deadline.hearing_interrupts():
+        sweep = look.sweep(progress)
         study = what_if(
             load_model(model),
             standing,
             bought,
             retired=parse_retired(remove or [], standing),
-            job=Job(global_batch, seq, dtype, optimizer, schedule),
-            tokens=tokens,
+            job=trained.job,
+            tokens=billing.tokens,
             prices=found_prices,
             terms=terms,
-            wishes=SearchOptions(sub_islands=sub_islands, effort=shared.effort(effort)),
+            wishes=wishes,
             hwdb=database,
             sweep=sweep,
+            deadline=buying.before_sensitivity(deadline) if asked else deadline,
         )
-        hangs_on = find_sensitivity(study, database) if sensitivity or writing.is_report(output) else None
+        hangs_on = find_sensitivity(study, database, deadline) if asked else None
     document = what_if_document(study, hangs_on, unused)
     if as_json:  # shown before anything is written: a full disk loses nothing that was simulated
         print_json(document.model_dump(mode="json"))
         _write(study, hangs_on, database, output)
         return
-    print_line(f"{study.model.name} on {standing.cluster.name}, {tokens:,.4g} tokens")
+    print_line(f"{study.model.name} on {standing.cluster.name}, {billing.tokens:,.4g} tokens")
     print_table(
         (
             *("candidate", "tokens/s", "MFU", "time", "GPUs used, and busy", "kW", "capital $", "$/h"),
@@ -133,11 +121,11 @@ def command(
         right=(1, 2, 3, 5, 6, 7, 8, 9),
     )
     print_line(tokens_per_s_means(study.failures))
-    if hangs_on is not None and sensitivity:
+    if hangs_on is not None and billing.sensitivity:
         buying.print_sensitivity(hangs_on)
     islands = (
         ()
-        if sub_islands
+        if look.sub_islands
         else ("islands were planned whole; `--sub-islands` searches finer and takes longer",)
     )
     buying.print_notes((*islands, *unused, *study.notes), sweep)

@@ -19,6 +19,7 @@ class Deadline:
     limit_s: float = float("inf")
     stopped: bool = field(init=False, default=False)  # somebody asked when it was over, and left off there
     interrupted: bool = field(init=False, default=False)  # by hand
+    _waiting: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._until_s = time.monotonic() + self.limit_s
@@ -39,8 +40,16 @@ class Deadline:
         """What to tell about a plan that was found; nothing where the search came to its end."""
         if self.interrupted:
             return ["stopped by hand: the best plan so far"]
-        told = f"stopped by the time limit of {self.limit_s:g} s: the best plan so far"
+        told = f"stopped by the time limit of {round(self.limit_s, 2):g} s: the best plan so far"
         return [told] if self.stopped else []
+
+    def share(self, limit_s: float) -> "Deadline":
+        """One for a part of the work, at most `limit_s` seconds from now; over, too, when this one is."""
+        return _Share(limit_s, whole=self)
+
+    def why(self) -> str:
+        """What ended it, in words."""
+        return "stopped by hand" if self.interrupted else f"time limit of {round(self.limit_s, 2):g} s"
 
     @contextmanager
     def hearing_interrupts(self) -> Iterator["Deadline"]:
@@ -53,12 +62,42 @@ class Deadline:
             return
 
         def heard(*_: object) -> None:
-            if self.interrupted:
+            again, self.interrupted = self.interrupted, True
+            if again or self._waiting:
                 raise KeyboardInterrupt
-            self.interrupted = True
 
         before = signal.signal(signal.SIGINT, heard)
         try:
             yield self
         finally:
             signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A wait that asks nobody whether to go on: the first Ctrl-C raises KeyboardInterrupt in it, too."""
+        self._waiting = True
+        try:
+            yield
+        finally:
+            self._waiting = False
+
+
+@dataclass
+class _Share(Deadline):
+    """A part of the time that is left."""
+
+    whole: Deadline = field(default_factory=Deadline)
+
+    def left_s(self) -> float:
+        """Seconds that are left."""
+        return min(super().left_s(), self.whole.left_s())
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Interrupts are the whole's."""
+        with self.whole.waiting():
+            yield
+
+    def notes(self) -> list[str]:
+        """What ended the whole where that is over: people know of no share."""
+        return self.whole.notes() if self.stopped and self.whole.over() else super().notes()

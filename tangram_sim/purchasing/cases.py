@@ -3,7 +3,6 @@
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError
@@ -11,11 +10,12 @@ from tangram_sim.hwdb import Hwdb, cluster_to_dict
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.registry import parallelizer
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.planfile import model_to_dict
-from tangram_sim.studies.sweep import Answer, content_key
+from tangram_sim.studies.sweep import STOPPED, Answer, content_key
 from tangram_sim.training.job import Job
 
 
@@ -48,10 +48,11 @@ class Case:
 
 @dataclass(frozen=True)
 class PlanOutcome:
-    """The plan found, or why there is none."""
+    """The plan found, or why there is none; `cut_short`: time was over before the search was."""
 
     document: PlanDocument | None
     reason: str = ""
+    cut_short: bool = False
 
 
 @lru_cache(maxsize=1)
@@ -77,7 +78,7 @@ def overlays_of(hwdb: Hwdb) -> tuple[Path, ...]:
     return tuple(path.absolute() for path in hwdb.folders[1:])
 
 
-def simulate_case(case: Case) -> Answer:
+def simulate_case(case: Case, deadline: Deadline) -> Answer:
     """Plan and simulate one case in whatever process; a case without a plan is an answer too."""
     try:
         found = api.plan(
@@ -87,14 +88,19 @@ def simulate_case(case: Case) -> Answer:
             wishes=replace(case.wishes, beside=False),
             hwdb=_database(case.overlays),
             parallelizer=_parallelizer(case.wishes.parallelizer),
+            deadline=deadline,
         )
     except InfeasibleError as error:
-        return {"infeasible": str(error)}
-    return {"document": found.document.model_dump(mode="json", exclude={"planning_s", "planning_cpu_s"})}
+        answer: Answer = {"infeasible": str(error)}
+    else:
+        dumped = found.document.model_dump(mode="json", exclude={"planning_s", "planning_cpu_s"})
+        answer = {"document": dumped}
+    return answer | {STOPPED: True} if deadline.stopped else answer
 
 
-def outcome(answer: dict[str, Any]) -> PlanOutcome:
+def outcome(answer: Answer) -> PlanOutcome:
     """The outcome that an answer of `simulate_case` holds."""
+    cut_short = bool(answer.get(STOPPED))
     if "infeasible" in answer:
-        return PlanOutcome(None, answer["infeasible"])
-    return PlanOutcome(PlanDocument.model_validate(answer["document"]))
+        return PlanOutcome(None, answer["infeasible"], cut_short)
+    return PlanOutcome(PlanDocument.model_validate(answer["document"]), "", cut_short)

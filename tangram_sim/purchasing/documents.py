@@ -41,6 +41,7 @@ class CandidateDocument(Document):
     name: str
     feasible: bool
     reason: str | None = None
+    cut_short: bool = Field(False, description="time was over before the search was")
     tokens_per_s: float | None = Field(None, description="as simulated, times goodput where that is known")
     tokens_per_s_low: float | None = Field(None, description="90 % interval")
     tokens_per_s_high: float | None = None
@@ -92,6 +93,7 @@ class SensitivityDocument(Document):
     flips: list[FlipDocument]
     steady: list[str] = Field(description="inputs that flip nothing as far as was looked")
     unpriced: list[str] = Field([], description="candidates not ranked: their bills are incomplete")
+    unseen: list[str] = Field([], description="inputs not looked at for lack of time")
 
 
 class BreakEvenDocument(Document):
@@ -144,6 +146,7 @@ class MixDocument(Document):
     bound_tokens_per_s: float
     step_s: list[float]
     reason: str
+    cut_short: bool = Field(False, description="time was over before a search was")
 
 
 class PurchaseDocument(Document):
@@ -153,6 +156,7 @@ class PurchaseDocument(Document):
     cost: str = Field(description="usd_per_hour or outlay_usd")
     mixes: int = Field(description="within the limits")
     bounded_away: int
+    not_looked_at: int = Field(0, description="for lack of time; each may reach the front")
     growth_breach: float | None
     front: list[PointDocument]
     simulated: list[MixDocument]
@@ -165,11 +169,12 @@ class PurchaseDocument(Document):
 def candidate_document(row: WhatIfRow) -> CandidateDocument:
     """One row as a document; its plan is in a file of its own."""
     if row.document is None:
-        return CandidateDocument(name=row.name, feasible=False, reason=row.reason)
+        return CandidateDocument(name=row.name, feasible=False, reason=row.reason, cut_short=row.cut_short)
     marginal, good = row.marginal_tokens_per_usd, row.goodput
     return CandidateDocument(
         name=row.name,
         feasible=True,
+        cut_short=row.cut_short,
         tokens_per_s=row.throughput.tokens_per_s,
         tokens_per_s_low=row.throughput.low,
         tokens_per_s_high=row.throughput.high,
@@ -237,6 +242,7 @@ def sensitivity_document(found: Sensitivity) -> SensitivityDocument:
         ],
         steady=list(found.steady),
         unpriced=list(found.unpriced),
+        unseen=list(found.unseen),
     )
 
 
@@ -272,6 +278,7 @@ def purchase_document(
         cost=cost,
         mixes=front.mixes,
         bounded_away=front.left_out,
+        not_looked_at=front.waiting,
         growth_breach=front.growth_breach if growth else None,
         front=[
             PointDocument(
@@ -296,6 +303,7 @@ def purchase_document(
                 bound_tokens_per_s=one.bound_tokens_per_s,
                 step_s=[document.step_s for document in one.documents],
                 reason=one.reason,
+                cut_short=one.cut_short,
             )
             for one in front.simulated
         ],

@@ -1,6 +1,6 @@
 """The whole question of a purchase: catalogue, limits and works in; the front with its bills out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing import catalogue as offered
 from tangram_sim.purchasing.billing import Terms, failure_lacks
 from tangram_sim.purchasing.catalogue import Limits, Offer
@@ -70,12 +71,16 @@ def purchase(
     sweep: Sweep | None = None,
     growth: bool = True,
     by_outlay: bool = False,
+    deadline: Deadline | None = None,
+    tell: Callable[[PurchaseStudy], None] | None = None,
 ) -> PurchaseStudy:
     """The Pareto front of throughput against cost over all mixes of a catalogue within the limits.
 
     `ordered` is the day deliveries count from. Cost is USD per hour of training of what is bought, or its
-    outlay. Raises BadInputError for missing figures, InfeasibleError when nothing fits.
+    outlay. When the `deadline` is over the front so far is the answer; `tell` hears of every front as it
+    comes. Raises BadInputError for missing figures, InfeasibleError when nothing fits.
     """
+    deadline = deadline or Deadline()
     hwdb, terms, sweep = hwdb or Hwdb.load(), terms or Terms(), sweep or Sweep(jobs=1)
     if not works or any(work.weight <= 0 for work in works):
         raise BadInputError("give at least one model, and weights above zero")
@@ -90,6 +95,32 @@ def purchase(
     wishes = wishes or SearchOptions(sub_islands=False)
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
     failures = not failure_lacks(everything, prices)
+
+    def study(front: Front) -> PurchaseStudy:
+        points = tuple(
+            _point(one, front.points[0], fleet, offers, tokens, prices, terms, failures)
+            for one in front.points
+        )
+        rows = [row for point in points for row in point.rows]
+        told = [
+            *_unfinished(front, deadline),
+            *notes,
+            *notes_of(rows, prices),
+            *_assuming(front, wishes, growth),
+        ]
+        return PurchaseStudy(
+            tuple(works),
+            tuple(offers),
+            limits,
+            front,
+            points,
+            prices,
+            terms,
+            (*told, *front.notes),
+            failures,
+            assumed(prices, rows),
+        )
+
     search = MixSearch(
         works,
         fleet,
@@ -102,13 +133,26 @@ def purchase(
         failures=failures,
         growth=growth,
         by_outlay=by_outlay,
+        deadline=deadline,
+        tell=None if tell is None else lambda front: tell(study(front)),
     )
-    front = search.run()
-    points = tuple(
-        _point(one, front.points[0], fleet, offers, tokens, prices, terms, failures) for one in front.points
-    )
-    rows = [row for point in points for row in point.rows]
-    notes += notes_of(rows, prices)
+    return study(search.run())
+
+
+def _unfinished(front: Front, deadline: Deadline) -> list[str]:
+    """What was not looked at, for lack of time."""
+    cut = sum(one.cut_short for one in front.simulated)
+    if not (front.waiting or cut):
+        return []
+    why = f"{deadline.why()}: " if deadline.left_s() <= 0 else "the search goes on: "
+    found = f"{why}{len(front.simulated)} of {front.mixes:,} mixes simulated"
+    found += f", {cut} of them cut short" if cut else ""
+    return [found + f"; {front.waiting} were not looked at, each of which may reach the front"]
+
+
+def _assuming(front: Front, wishes: SearchOptions, growth: bool) -> list[str]:
+    """What the front rests on."""
+    notes = []
     if not wishes.sub_islands:
         notes.append("islands were planned whole; `--sub-islands` searches finer and takes longer")
     if growth:
@@ -120,18 +164,7 @@ def purchase(
                 else "; no simulated pair breaks it"
             )
         )
-    return PurchaseStudy(
-        tuple(works),
-        tuple(offers),
-        limits,
-        front,
-        points,
-        prices,
-        terms,
-        (*notes, *front.notes),
-        failures,
-        assumed(prices, rows),
-    )
+    return notes
 
 
 def as_what_if(study: PurchaseStudy, tokens: float) -> WhatIf:

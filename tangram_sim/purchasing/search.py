@@ -8,7 +8,8 @@ A mix stays unsimulated only when no plan of it can reach the front, by two boun
 docs/models/costs.md has the argument.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
@@ -32,6 +34,7 @@ from tangram_sim.studies.sweep import Sweep
 from tangram_sim.training.job import Job
 
 _BATCH = 4  # mixes per process and round: fewer waste cores, more waste mixes
+_PART = 0.25  # of the time that is left, for the next mixes: one hard mix does not take all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Simulated:
     bound_tokens_per_s: float  # by work: no plan is faster, failures or not
     documents: tuple[PlanDocument, ...]  # one per model
     reason: str = ""
+    cut_short: bool = False  # time was over before a search was: more may find a faster plan
 
     @property
     def gap(self) -> float:
@@ -63,13 +67,17 @@ class Simulated:
 
 @dataclass
 class Front:
-    """The answer: non-dominated mixes by rising cost, and everything that was simulated."""
+    """The answer: non-dominated mixes by rising cost, and everything that was simulated.
+
+    Of a search that goes on, or that a deadline ended, some mixes are `waiting`: each may reach the front.
+    """
 
     points: list[Simulated]
     simulated: list[Simulated]
     mixes: int  # within the limits
     left_out: int  # not simulated: bounded away
     growth_breach: float  # worst breach of the growth bound among simulated pairs, relative
+    waiting: int = 0  # not simulated, and not bounded away
     notes: list[str] = field(default_factory=list)
 
 
@@ -113,11 +121,14 @@ class MixSearch:
         failures: bool,
         growth: bool = True,
         by_outlay: bool = False,
+        deadline: Deadline | None = None,
+        tell: Callable[[Front], None] | None = None,
     ) -> None:
-        """`failures`: throughput is times goodput. `mixes` as above."""
+        """`failures`: throughput is times goodput. `mixes` as above. `tell` hears of every new front."""
         self.works, self.fleet, self.offers = works, fleet, offers
         self.mixes, self.hwdb, self.sweep, self.wishes, self.growth = list(mixes), hwdb, sweep, wishes, growth
         self.prices, self.failures = prices, failures
+        self.deadline, self.tell, self._begun_s = deadline or Deadline(), tell, time.monotonic()
         each = [offer.outlay_usd if by_outlay else offer.usd_per_hour for offer in offers]
         self.counts: NDArray[np.int64] = np.array(self.mixes, dtype=np.int64).reshape(len(self.mixes), -1)
         self.cost: NDArray[np.float64] = self.counts @ np.array(each)
@@ -132,14 +143,33 @@ class MixSearch:
         return rate_of(rates, [work.weight for work in self.works])
 
     def run(self) -> Front:
-        """Simulate until no other mix can reach the front. Raises InfeasibleError when none has a plan."""
+        """Simulate until no other mix can reach the front, or the deadline is over.
+
+        Raises InfeasibleError when none has a plan.
+        """
+        told: list[tuple[int, ...]] = []
         while True:
             waiting = self._open()
-            if not len(waiting):
+            if not len(waiting) or self.deadline.over():
                 break
             size = self.sweep.jobs * _BATCH if self.sweep.jobs > 1 else 1
             self._simulate(waiting[:size], len(waiting))
-        return self._front()
+            if self.tell is None:
+                continue
+            front = self._front(len(self._open()))
+            if told != [point.mix for point in front.points]:
+                told = [point.mix for point in front.points]
+                self.tell(front)
+        front = self._front(len(waiting))
+        if not front.points:
+            reasons = [one.reason for one in front.simulated]
+            raise InfeasibleError("no mix has a plan: " + (reasons or [self.deadline.why()])[0])
+        return front
+
+    def _share(self, mixes: int) -> Deadline:
+        """The time of the next mixes: a part of what is left, but no less than so many have taken so far."""
+        left_s, passed_s = self.deadline.left_s(), time.monotonic() - self._begun_s
+        return self.deadline.share(max(_PART * left_s, passed_s * mixes / max(len(self.answers), 1)))
 
     def _open(self) -> NDArray[np.int64]:
         """Mixes that may reach the front, most promising first."""
@@ -185,10 +215,13 @@ class MixSearch:
         ]
         keys = [case.key(self.hwdb) for case in cases]
         done, most = len(self.answers) * len(self.works), (len(self.answers) + waiting) * len(self.works)
-        answers = self.sweep.run(simulate_case, cases, keys, "plan", before=done, of=most)
+        time_left = self._share(len(chosen))
+        answers = self.sweep.run(simulate_case, cases, keys, "plan", before=done, of=most, deadline=time_left)
         found: dict[int, list[PlanOutcome]] = {}
         for (index, _), answer in zip(pairs, answers, strict=True):
-            found.setdefault(index, []).append(outcome(answer))
+            if answer is not None:
+                found.setdefault(index, []).append(outcome(answer))
+        found = {index: outcomes for index, outcomes in found.items() if len(outcomes) == len(self.works)}
         for index, outcomes in found.items():
             self.answers[index] = tuple(outcomes)
             rates = [self._tokens_per_s(self.mixes[index], one.document) for one in outcomes]
@@ -218,13 +251,11 @@ class MixSearch:
                     if inside and self.rate[small] > self.rate[large] > 0:
                         self.breach = max(self.breach, float(self.rate[small] / self.rate[large] - 1))
 
-    def _front(self) -> Front:
+    def _front(self, waiting: int) -> Front:
         simulated = [self._simulated(index) for index in sorted(self.answers)]
-        points = front_of(simulated)
-        if not points:
-            raise InfeasibleError("no mix has a plan: " + (simulated[0].reason if simulated else "no mixes"))
-        left = len(self.mixes) - len(simulated)
-        return Front(points, simulated, len(self.mixes), left, self.breach, list(self.sweep.notes))
+        left = len(self.mixes) - len(simulated) - waiting
+        notes = list(self.sweep.notes)
+        return Front(front_of(simulated), simulated, len(self.mixes), left, self.breach, waiting, notes)
 
     def _simulated(self, index: int) -> Simulated:
         outcomes, mix = self.answers[index], self.mixes[index]
@@ -236,6 +267,7 @@ class MixSearch:
             float(self.rate[index]),
             float(self.bound[index]),
             documents,
+            cut_short=any(one.cut_short for one in outcomes),
         )
         reasons = [one.reason for one in outcomes if one.document is None]
         return replace(whole, reason=reasons[0]) if reasons else whole

@@ -13,6 +13,7 @@ from tangram_sim.hwdb import Hwdb, collectives
 from tangram_sim.hwdb import Row as HwdbRow
 from tangram_sim.hwdb.efficiency import PARAMETERS
 from tangram_sim.hwdb.prices import Figure
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import power_w_of, rent_of, way_of
 from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Prices
 from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow, row_of
@@ -77,32 +78,38 @@ class Sensitivity:
     flips: tuple[Flip, ...]  # nearest first
     steady: tuple[str, ...]  # inputs that flip nothing as far as was looked
     unpriced: tuple[str, ...] = ()  # candidates without a whole bill: not in the ranking
+    unseen: tuple[str, ...] = ()  # inputs that time did not suffice for
 
 
-def sensitivity(study: WhatIf, hwdb: Hwdb) -> Sensitivity:
+def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> Sensitivity:
     """The sensitivity of a what-if: of what is bought, where that is more than one candidate.
 
-    The score is USD per million tokens among candidates with complete bills, else tokens/s.
+    The score is USD per million tokens among candidates with complete bills, else tokens/s. Inputs are looked
+    at until the `deadline` is over.
     """
+    deadline = deadline or Deadline()
     rows = study.contenders
     priced = tuple(row for row in rows if row.bill.known and row.bill.usd_per_hour > 0)
     billed = len(priced) > 1 or len(priced) == len(rows)
     rows, unpriced = (priced, [row.name for row in rows if row not in priced]) if billed else (rows, [])
-    measure = _Measure(study, hwdb, billed)
+    measure = _Measure(study, hwdb, billed, deadline)
     ranked = sorted(rows, key=lambda row: measure.score(row) * (1 if billed else -1))
     best, second = ranked[0], ranked[min(1, len(ranked) - 1)]
     inputs = [*_bill_inputs(study, [best, second]), *measure.efficiencies([best, second])]
-    swings = []
+    swings, flips, steady, unseen = [], list[Flip](), list[str](), list[str]()
     for one in inputs:
-        swings.append(Swing(one, measure.at(best, one, one.low), measure.at(best, one, one.high)))
-    flips, steady = [], []
-    if best is not second:
-        for one in inputs:
-            threshold = _threshold(partial(measure.lead, best, second, one), one)
-            if threshold is None:
-                steady.append(one.name)
-            else:
-                flips.append(Flip(one, threshold))
+        try:
+            swings.append(Swing(one, measure.at(best, one, one.low), measure.at(best, one, one.high)))
+            threshold = (
+                _threshold(partial(measure.lead, best, second, one), one) if best is not second else None
+            )
+        except _OutOfTimeError:
+            unseen.append(one.name)
+            continue
+        if threshold is not None:
+            flips.append(Flip(one, threshold))
+        elif best is not second:
+            steady.append(one.name)
     return Sensitivity(
         "usd_per_million_tokens" if billed else "tokens_per_s",
         best.name,
@@ -112,14 +119,22 @@ def sensitivity(study: WhatIf, hwdb: Hwdb) -> Sensitivity:
         tuple(sorted(flips, key=lambda flip: abs(math.log(max(1 + flip.change, 1e-12))))),
         tuple(steady),
         tuple(unpriced),
+        tuple(unseen),
     )
 
 
-class _Measure:
-    """Scores of rows under changed inputs; replays under a changed database are remembered."""
+class _OutOfTimeError(Exception):
+    """No time is left for another replay."""
 
-    def __init__(self, study: WhatIf, hwdb: Hwdb, billed: bool) -> None:
-        self.study, self.hwdb, self.billed = study, hwdb, billed
+
+class _Measure:
+    """Scores of rows under changed inputs; replays under a changed database are remembered.
+
+    A replay that the deadline leaves no time for raises _OutOfTimeError; bills take none.
+    """
+
+    def __init__(self, study: WhatIf, hwdb: Hwdb, billed: bool, deadline: Deadline) -> None:
+        self.study, self.hwdb, self.billed, self.deadline = study, hwdb, billed, deadline
         self._steps: dict[tuple[str, str, float], float] = {}
 
     def score(self, row: WhatIfRow) -> float:
@@ -166,6 +181,8 @@ class _Measure:
         if one.row is None or value == one.base:
             return document.step_s
         if key not in self._steps:
+            if self.deadline.over():
+                raise _OutOfTimeError
             changed = replace(one.row, cells={**one.row.cells, "value": repr(value)})
             database = self.hwdb.with_row(changed)
             self._steps[key] = forecast(plan_from_document(document, database, name), database).step_s

@@ -1,13 +1,14 @@
 """What-if: the fleet plus a purchase, replanned, simulated and billed; one row per candidate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import Bill, Terms, bill, failure_lacks, goodput_of, power_w_of
 from tangram_sim.purchasing.cases import Case, outcome, overlays_of, simulate_case
@@ -61,7 +62,10 @@ NO_BILL = Bill((), None, ())
 
 @dataclass(frozen=True)
 class WhatIfRow:
-    """One candidate. Without a plan `document` is None and `reason` says why."""
+    """One candidate. Without a plan `document` is None and `reason` says why.
+
+    `cut_short`: time was over before its search was; more time may find a faster plan.
+    """
 
     name: str
     fleet: Fleet
@@ -76,6 +80,7 @@ class WhatIfRow:
     usd_to_train: float | None = None
     usd_per_million_tokens: float | None = None
     marginal_tokens_per_usd: float | None = None
+    cut_short: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,12 +117,15 @@ def what_if(
     wishes: SearchOptions | None = None,
     hwdb: Hwdb | None = None,
     sweep: Sweep | None = None,
+    deadline: Deadline | None = None,
 ) -> WhatIf:
     """Every purchase added to the fleet (from which `retired` nodes are taken), planned, simulated, billed.
 
-    The first row is the fleet as it stands; with `retired`, the second is what is left of it. Raises
-    InfeasibleError when no row has a plan.
+    The first row is the fleet as it stands; with `retired`, the second is what is left of it. Each has an
+    even share of the time that the `deadline` leaves; rows that it cuts short say so. Raises InfeasibleError
+    when no row has a plan.
     """
+    deadline = deadline or Deadline()
     hwdb, sweep, prices, terms = (
         hwdb or Hwdb.load(),
         sweep or Sweep(jobs=1),
@@ -134,16 +142,22 @@ def what_if(
         candidates.append((name, rest.with_purchases(bought)))
     wishes, job = wishes or SearchOptions(), job or Job()
     cases = [Case(model, one.cluster, job, wishes, overlays_of(hwdb)) for _, one in candidates]
-    answers = sweep.run(simulate_case, cases, [case.key(hwdb) for case in cases], "candidate")
+    answers = sweep.run(
+        simulate_case, cases, [case.key(hwdb) for case in cases], "candidate", deadline=deadline
+    )
     rows: list[WhatIfRow] = []
     failures = not any(failure_lacks(one.members, prices) for _, one in candidates)
     for (name, member), answer in zip(candidates, answers, strict=True):
+        if answer is None:
+            rows.append(WhatIfRow(name, member, None, f"not looked at: {deadline.why()}", cut_short=True))
+            continue
         found = outcome(answer)
         if found.document is None:
-            rows.append(WhatIfRow(name, member, None, found.reason))
+            rows.append(WhatIfRow(name, member, None, found.reason, cut_short=found.cut_short))
             continue
         base = rows[0] if rows else None
-        rows.append(row_of(name, member, found.document, tokens, prices, terms, base, failures=failures))
+        row = row_of(name, member, found.document, tokens, prices, terms, base, failures=failures)
+        rows.append(replace(row, cut_short=found.cut_short))
     if all(row.document is None for row in rows):
         raise InfeasibleError("no candidate has a plan: " + rows[0].reason)
     return WhatIf(
@@ -152,7 +166,7 @@ def what_if(
         tuple(rows),
         prices,
         terms,
-        (*notes_of(rows, prices), *sweep.notes),
+        (*_cut_short(rows, deadline), *notes_of(rows, prices), *sweep.notes),
         assumed(prices, rows),
         failures,
     )
@@ -213,6 +227,20 @@ def ranks_of(document: PlanDocument) -> list[int]:
         for part in stage.parts
         for rank in part.ranks
     ]
+
+
+def _cut_short(rows: Sequence[WhatIfRow], deadline: Deadline) -> list[str]:
+    """What time did not suffice for."""
+    found = []
+    unseen = [f"`{row.name}`" for row in rows if row.cut_short and row.document is None]
+    cut = [f"`{row.name}`" for row in rows if row.cut_short and row.document is not None]
+    if cut:
+        found.append(
+            f"{deadline.why()}: the best plans so far of {', '.join(cut)}; more time may find faster"
+        )
+    if unseen:
+        found.append(f"{deadline.why()}: no plan was found, or looked for, of {', '.join(unseen)}")
+    return found
 
 
 def _less(retired: dict[str, int]) -> str:

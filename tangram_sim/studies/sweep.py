@@ -13,16 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
+from multiprocessing import TimeoutError as NoAnswerInTime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tangram_sim import __version__
 from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError, TangramError
+from tangram_sim.planners.deadline import Deadline
 
 Item = TypeVar("Item")
 Answer = dict[str, Any]  # what JSON can hold
 Report = Callable[[int, int, str], None]
+STOPPED = "stopped"  # an answer with this key was cut short by a deadline: true of this run only, never kept
+LATE_S = 0.7  # what other processes may take beyond the deadline to send their best so far
 
 
 @cache
@@ -141,19 +145,23 @@ class Sweep:
 
     def run(
         self,
-        work: Callable[[Item], Answer],
+        work: Callable[[Item, Deadline], Answer],
         items: Sequence[Item],
         keys: Sequence[str],
         what: str = "simulating",
         *,
         before: int = 0,
         of: int = 0,
-    ) -> list[Answer]:
+        deadline: Deadline | None = None,
+    ) -> list[Answer | None]:
         """`work` of every item, in order. Equal keys are worked on once.
 
         Of a search in several runs `before` is what earlier ones answered, `of` the most there is to do.
         `work` must be a function of a module (it travels to other processes) and return what JSON can
         hold. An interruption keeps every answer that had arrived.
+
+        Each item has an even share of the time that a `deadline` leaves. Once that is over, by the clock or
+        by Ctrl-C, no other item is begun: what has no answer is None.
         """
         found: dict[str, Answer] = {}
         for key in dict.fromkeys(keys):
@@ -164,34 +172,79 @@ class Sweep:
         waiting = {key: item for key, item in zip(keys, items, strict=True) if key not in found}
         total = max(of, before + len(set(keys)))
         self._say(before + len(found), total, what)
-        for key, answer in self._made(work, waiting):
+        for key, answer in self._made(work, waiting, deadline):
             found[key] = answer
             self.made += 1
-            if self.cache:
+            if self.cache and not answer.get(STOPPED):
                 self.cache.put(key, answer)
             self._say(before + len(found), total, what)
-        return [found[key] for key in keys]
+        return [found.get(key) for key in keys]
 
     def _say(self, done: int, total: int, what: str) -> None:
         if self._report:
             self._report(done, total, f"{what} {done} of {total}")
 
-    def _made(self, work: Callable[[Item], Answer], waiting: dict[str, Item]) -> Iterator[tuple[str, Answer]]:
+    def _made(
+        self,
+        work: Callable[[Item, Deadline], Answer],
+        waiting: dict[str, Item],
+        deadline: Deadline | None,
+    ) -> Iterator[tuple[str, Answer]]:
         if self.jobs == 1 or len(waiting) < 2:
-            for key, item in waiting.items():
-                yield _one(work, key, item)
-            return
-        from joblib import Parallel, delayed, parallel_config
+            yield from _in_turn(work, waiting, deadline)
+        elif self._dask is None:
+            yield from self._spread(work, waiting, deadline or Deadline())
+        else:
+            from joblib import parallel_config
 
-        def spread() -> Iterator[tuple[str, Answer]]:
-            parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")
-            yield from parallel(delayed(_one)(work, key, item) for key, item in waiting.items())
+            with _client(self._dask), parallel_config(backend="dask"):
+                yield from self._spread(work, waiting, deadline or Deadline())
 
-        if self._dask is None:
-            yield from spread()
+    def _spread(
+        self, work: Callable[[Item, Deadline], Answer], waiting: dict[str, Item], deadline: Deadline
+    ) -> Iterator[tuple[str, Answer]]:
+        """Answers of several processes as they come, until the deadline is over."""
+        from joblib import Parallel, delayed
+
+        def tasks() -> Iterator[Any]:
+            for begun, (key, item) in enumerate(waiting.items()):
+                turns = max((len(waiting) - begun) / self.jobs, 1.0)
+                yield delayed(_one)(work, key, item, deadline.share(deadline.left_s() / turns))
+
+        limited = deadline.left_s() < float("inf")
+        parallel = Parallel(
+            n_jobs=self.jobs,
+            return_as="generator_unordered",
+            pre_dispatch="n_jobs" if limited else "2*n_jobs",  # a share runs from when it is handed out
+            timeout=deadline.left_s() + LATE_S if limited else None,
+        )
+        answers = parallel(tasks())
+        while True:
+            try:
+                with deadline.waiting():
+                    found = next(answers, None)
+            except NoAnswerInTime:  # joblib has ended the processes
+                found = None
+            except KeyboardInterrupt:
+                if deadline.left_s():  # nobody waited for it
+                    raise
+                found = None
+            if found is None:
+                deadline.over()
+                return
+            yield found
+            parallel.timeout = deadline.left_s() + LATE_S if limited else None
+
+
+def _in_turn(
+    work: Callable[[Item, Deadline], Answer], waiting: dict[str, Item], deadline: Deadline | None
+) -> Iterator[tuple[str, Answer]]:
+    """One answer after the other."""
+    timed = deadline or Deadline()
+    for begun, (key, item) in enumerate(waiting.items()):
+        if timed.over():
             return
-        with _client(self._dask), parallel_config(backend="dask"):
-            yield from spread()
+        yield _one(work, key, item, timed.share(timed.left_s() / (len(waiting) - begun)))
 
 
 @contextmanager
@@ -207,9 +260,11 @@ def _client(address: str) -> Iterator[Any]:
         yield client
 
 
-def _one(work: Callable[[Item], Answer], key: str, item: Item) -> tuple[str, Answer]:
+def _one(
+    work: Callable[[Item, Deadline], Answer], key: str, item: Item, deadline: Deadline
+) -> tuple[str, Answer]:
     """One answer with its key: answers come back in any order."""
-    answer = work(item)
+    answer = work(item, deadline)
     if not isinstance(answer, dict):
         raise TangramError(f"{work.__name__} answered {type(answer).__name__}; a sweep wants a dict")
     return key, answer

@@ -1,7 +1,7 @@
 """`--schedule auto`, `--parallelizer auto`: the same question under each, the fastest plan shown."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import product
 
 from tangram_sim.clusters import Cluster
@@ -19,21 +19,6 @@ from tangram_sim.units import show_seconds
 AUTO = "auto"
 SCHEDULES = ("1f1b", "zb-h1", "interleaved", "zb-v")  # gpipe holds more and is no faster than 1f1b
 PARALLELIZERS = ("grid", "galvatron")  # one layout per stage, a strategy per layer
-
-
-@dataclass
-class _Share(Deadline):
-    """A part of the time that is left; over, too, when the whole is."""
-
-    whole: Deadline = field(default_factory=Deadline)
-
-    def left_s(self) -> float:
-        """Seconds that are left."""
-        return min(super().left_s(), self.whole.left_s())
-
-    def notes(self) -> list[str]:
-        """What ended the whole where that is over: people know of no share."""
-        return self.whole.notes() if self.stopped and self.whole.over() else super().notes()
 
 
 def plan(
@@ -71,7 +56,7 @@ def plan(
                 wishes=replace(wishes, parallelizer=parallelizer, time_limit_s=share_s),
                 hwdb=hwdb,
                 progress=progress,
-                deadline=_Share(share_s, whole=deadline) if len(asked) > 1 else deadline,
+                deadline=deadline.share(share_s) if len(asked) > 1 else deadline,
             )
         except InfeasibleError as error:
             reasons.append(error)

@@ -2,33 +2,36 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import sweep as sweeps
-from tangram_sim.studies.sweep import Answer, Cache, Sweep, content_key
+from tangram_sim.studies.sweep import STOPPED, Answer, Cache, Sweep, content_key
 from tests.places import ROOT
 
 
-def square(item: int) -> Answer:
+def square(item: int, deadline: Deadline) -> Answer:
     return {"square": item * item}
 
 
-def fragile(item: int) -> Answer:
+def fragile(item: int, deadline: Deadline) -> Answer:
     if item == 3:
         raise KeyboardInterrupt
-    return square(item)
+    return square(item, deadline)
 
 
-def halting(item: int) -> Answer:
+def halting(item: int, deadline: Deadline) -> Answer:
     if item == 3:
         time.sleep(600)
-    return square(item)
+    return square(item, deadline)
 
 
 def keys(items: range) -> list[str]:
@@ -38,9 +41,9 @@ def keys(items: range) -> list[str]:
 def test_answers_come_in_order_and_once_per_key():
     asked = []
 
-    def work(item: int) -> Answer:
+    def work(item: int, deadline: Deadline) -> Answer:
         asked.append(item)
-        return square(item)
+        return square(item, deadline)
 
     found = Sweep(jobs=1).run(work, [3, 1, 3], ["c", "a", "c"])
     assert [answer["square"] for answer in found] == [9, 1, 9]
@@ -87,7 +90,7 @@ def test_a_sweep_that_is_killed_resumes(tmp_path):
     running.kill()
     running.wait()
     again = Sweep(Cache(tmp_path), jobs=1)
-    assert again.run(square, range(6), keys(range(6))) == [square(item) for item in range(6)]
+    assert again.run(square, range(6), keys(range(6))) == [square(item, Deadline()) for item in range(6)]
     assert (again.made, again.kept) == (3, 3)
 
 
@@ -197,3 +200,49 @@ def test_dask_without_its_package_says_what_to_install(monkeypatch):
     monkeypatch.setattr("tangram_sim.studies.sweep.find_spec", lambda name: None)
     with pytest.raises(BadInputError, match=r"sweep-dask"):
         Sweep(dask="tcp://127.0.0.1:9")
+
+
+def hasty(item: int, deadline: Deadline) -> dict[str, int | bool]:
+    """Says of odd items that it had too little time."""
+    return {"item": item, STOPPED: bool(item % 2)}
+
+
+def test_an_answer_that_was_cut_short_is_not_kept(tmp_path):
+    """Asked again without a limit, the search is made anew."""
+    sweep, asked = Sweep(Cache(tmp_path), jobs=1), [content_key({"item": item}) for item in range(2)]
+    assert sweep.run(hasty, [0, 1], asked) == [{"item": 0, STOPPED: False}, {"item": 1, STOPPED: True}]
+    again = Sweep(Cache(tmp_path), jobs=1)
+    again.run(hasty, [0, 1], asked)
+    assert (again.kept, again.made) == (1, 1)
+
+
+def patient(item: float, deadline: Deadline) -> dict[str, float]:
+    """Works for so many seconds, or until time is over."""
+    begun = time.monotonic()
+    while not deadline.over() and time.monotonic() - begun < item:
+        time.sleep(0.01)
+    return {"passed": time.monotonic() - begun}
+
+
+def test_several_processes_end_with_the_limit():
+    """Those at work answer with what they have; those that hear nothing are not waited for."""
+    pytest.importorskip("joblib", reason="joblib comes with the extra `sweep`")
+    Sweep(jobs=2).run(patient, [0.0, 0.0], ["a", "b"])  # the processes are there
+    begun, deadline = time.monotonic(), Deadline(1.0)
+    answers = Sweep(jobs=2).run(patient, [60.0] * 4, ["c", "d", "e", "f"], deadline=deadline)
+    assert time.monotonic() - begun < 3.0
+    assert deadline.over()
+    assert any(answer is not None for answer in answers)
+
+
+def test_ctrl_c_ends_the_wait_for_other_processes():
+    """What had arrived is the answer."""
+    pytest.importorskip("joblib", reason="joblib comes with the extra `sweep`")
+    begun = time.monotonic()
+    with Deadline().hearing_interrupts() as deadline:
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        answers = Sweep(jobs=2).run(patient, [0.0, 60.0, 60.0], ["a", "b", "c"], deadline=deadline)
+    assert time.monotonic() - begun < 10.0
+    assert answers[0] is not None
+    assert answers[1] is answers[2] is None
+    assert deadline.interrupted

@@ -43,7 +43,7 @@ def test_parallelizers_are_tried_alike() -> None:
 def test_time_is_shared_and_an_interrupt_ends_all() -> None:
     """What is over for the whole is over for every share."""
     whole = Deadline(1000.0)
-    share = tried._Share(10.0, whole=whole)
+    share = whole.share(10.0)
     assert 0 < share.left_s() <= 10.0
     whole.interrupted = True
     assert share.over()

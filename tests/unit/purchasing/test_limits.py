@@ -1,0 +1,180 @@
+"""Studies of purchases under a time limit: the best so far is shown, with what was not looked at."""
+
+import json
+import os
+import signal
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.purchasing import cases
+from tangram_sim.purchasing.catalogue import Limits, load_catalogue
+from tangram_sim.purchasing.fleets import Fleet, parse_purchases
+from tangram_sim.purchasing.pricefile import load_prices
+from tangram_sim.purchasing.purchase import purchase
+from tangram_sim.purchasing.search import ModelToTrain
+from tangram_sim.purchasing.whatif import what_if
+from tangram_sim.studies.sweep import Cache, Sweep
+from tangram_sim.training.job import Job
+from tests.commands import files, tangram
+
+HWDB = Hwdb.load()
+JOB = Job(global_batch=8, seq=1024)
+WHOLE = SearchOptions(sub_islands=False)
+PRICES = """\
+nodes:
+  V100x4: {rent_usd_per_hour: 7, date: 2026-11-01, source: quote 2}
+  T4x4: {rent_usd_per_hour: 1.5, date: 2026-11-01, source: quote 1}
+economics: {pue: 1.3, usd_per_kwh: 0.1, date: 2026-11-01, source: finance}
+"""
+NODES = {
+    "V100x4": "{name: V100x4, gpu: V100-SXM2-32GB, gpus: 4, intra_link: NVLink2, nic_gbps: 100}",
+    "T4x4": "{name: T4x4, gpu: T4, gpus: 4, intra_link: PCIe3x16, nic_gbps: 25}",
+}
+
+
+class Answers(Deadline):
+    """Over once so many cases have been begun: the same on every machine."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(1000.0)
+        self.most = most
+
+    def share(self, limit_s: float) -> Deadline:
+        self.most -= 1
+        return super().share(limit_s)
+
+    def left_s(self) -> float:
+        return super().left_s() if self.most > 0 else 0.0
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Cache:
+    """Answers to questions without a limit."""
+    return Cache(tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A folder with a model, a fleet, node files, a catalogue and prices."""
+    files(tmp_path)
+    (tmp_path / "prices.yaml").write_text(PRICES)
+    for name, text in NODES.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    offers = [{"node": f"{name}.yaml", "most": 2} for name in NODES]
+    (tmp_path / "catalogue.yaml").write_text(yaml.safe_dump({"offers": offers}))
+    return tmp_path
+
+
+def rows_of(shop: Path, deadline: Deadline | None = None, cache: Cache | None = None):
+    added = [parse_purchases(f"{shop}/{name}.yaml:1", HWDB) for name in NODES]
+    return what_if(
+        load_model(str(shop / "tiny.yaml")),
+        Fleet.of(load_cluster(str(shop / "lab.yaml"), HWDB)),
+        added,
+        job=JOB,
+        wishes=WHOLE,
+        hwdb=HWDB,
+        sweep=Sweep(cache, jobs=1),
+        deadline=deadline,
+    )
+
+
+def front_under(shop: Path, deadline: Deadline | None = None, cache: Cache | None = None, tell=None):
+    return purchase(
+        [ModelToTrain(load_model(str(shop / "tiny.yaml")), JOB)],
+        Fleet.of(load_cluster(str(shop / "lab.yaml"), HWDB)),
+        load_catalogue(shop / "catalogue.yaml", HWDB),
+        Limits(nodes=3),
+        load_prices(shop / "prices.yaml", HWDB),
+        ordered=date(2026, 11, 1),
+        wishes=WHOLE,
+        hwdb=HWDB,
+        sweep=Sweep(cache, jobs=1),
+        deadline=deadline,
+        tell=tell,
+    )
+
+
+def test_rows_that_time_did_not_suffice_for_say_so(shop, kept):
+    """The first two are planned as ever; of the third there is a uniform plan or none."""
+    whole, some = rows_of(shop, cache=kept), rows_of(shop, Answers(3))
+    assert not any(row.cut_short for row in whole.rows)
+    assert [row.cut_short for row in some.rows] == [False, False, True]
+    for planned, again in zip(whole.rows[:2], some.rows[:2], strict=True):
+        assert planned.document.step_s == again.document.step_s
+    last = some.rows[2]
+    assert "`+ 1 x T4x4`" in some.notes[0]
+    assert "time limit of 1000 s" in some.notes[0]
+    if last.document is not None:
+        assert last.document.step_s >= whole.rows[2].document.step_s * (1 - 1e-9)
+
+
+def test_no_time_at_all_is_an_answer(shop):
+    """Nothing was looked at: the reason names the limit, and the command leaves with 2."""
+    found = tangram(
+        *("what-if", shop / "tiny.yaml", shop / "lab.yaml", "--add", f"{shop}/T4x4.yaml:1"),
+        *("--global-batch", 8, "--seq", 1024, "--time-limit", 0, "--no-cache", "--jobs", 1),
+    )
+    assert found.code == 2
+    assert "not looked at: time limit of 0 s" in found.err
+
+
+def test_the_front_so_far_is_one_of_what_was_looked_at(shop, kept):
+    """Its points are among those simulated; what is left is counted, and may reach the front."""
+    whole, some = front_under(shop, cache=kept), front_under(shop, Answers(2))
+    front = some.front
+    assert len(front.simulated) < len(whole.front.simulated)
+    assert front.waiting > 0
+    assert len(front.simulated) + front.left_out + front.waiting == front.mixes == whole.front.mixes
+    assert {point.simulated.mix for point in some.points} <= {one.mix for one in front.simulated}
+    assert f"{front.waiting} were not looked at" in some.notes[0]
+    assert whole.front.waiting == 0
+
+
+def test_fronts_are_told_as_they_come(shop, kept):
+    """Each has a point that the one before had not, and the last one is the answer."""
+    told = []
+    whole = front_under(shop, cache=kept, tell=told.append)
+    mixes = [tuple(point.simulated.mix for point in one.points) for one in told]
+    assert len(mixes) > 1
+    assert all(before != after for before, after in pairwise(mixes))
+    assert mixes[-1] == tuple(point.simulated.mix for point in whole.points)
+    assert "the search goes on" in told[0].notes[0]
+
+
+def test_the_command_keeps_the_front_so_far(shop, kept):
+    """front.json is there with what was not looked at, and the table says so, too."""
+    found = tangram(
+        *("purchase", shop / "tiny.yaml", shop / "lab.yaml", "--catalogue", shop / "catalogue.yaml"),
+        *("--prices", shop / "prices.yaml", "--global-batch", 8, "--seq", 1024, "--max-nodes", 3),
+        *("--cache", kept.folder, "--jobs", 1, "--time-limit", 1000, "-o", shop / "bought"),
+    )
+    assert found.code == 0, found.err
+    front = json.loads((shop / "bought" / "front.json").read_text())
+    assert front["not_looked_at"] == 0
+    assert "not looked at" not in found.out
+
+
+def interrupting(case, deadline):
+    """The answer of a case after which somebody presses Ctrl-C."""
+    answer = cases.simulate_case(case, deadline)
+    os.kill(os.getpid(), signal.SIGINT)
+    return answer
+
+
+def test_ctrl_c_shows_what_there_is(shop, monkeypatch):
+    """One press: the rows so far, and 0; two would end the program."""
+    monkeypatch.setattr("tangram_sim.purchasing.whatif.simulate_case", interrupting)
+    found = tangram(
+        *("what-if", shop / "tiny.yaml", shop / "lab.yaml", "--add", f"{shop}/T4x4.yaml:1"),
+        *("--global-batch", 8, "--seq", 1024, "--no-cache", "--jobs", 1),
+    )
+    assert found.code == 0, found.err
+    assert "stopped by hand" in found.out
