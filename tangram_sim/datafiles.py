@@ -8,7 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tangram_sim.errors import BadInputError
+from tangram_sim.errors import BadInputError, shown
+
+_MOST_YAML = 2_000_000  # entries of one document; a graph stated in full for 10^5 nodes has fewer
+# What constructors of `!!int`, `!!bool`, `!!timestamp` and their kin raise for values that are none.
+_TOKENS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @cache
@@ -72,8 +76,18 @@ def read_yaml(path: Path) -> Any:
     class Unique(yaml.SafeLoader):
         """Safe YAML in which a key given twice is an error, not a silent overwrite."""
 
+        def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except _TOKENS:
+                kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
+                place = f"{path}, line {node.start_mark.line + 1}"
+                raise BadInputError(f"{place}: {shown(node.value)} is no {kind}") from None
+
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
+        if not isinstance(node, yaml.MappingNode):  # `!!map` before something that is none
+            raise BadInputError(f"{path}, line {node.start_mark.line + 1}: !!map wants keys with values")
         for key_node, _ in node.value:
             key = loader.construct_object(key_node, deep=True)
             if not isinstance(key, str | int | float | bool):
@@ -88,14 +102,32 @@ def read_yaml(path: Path) -> Any:
     Unique.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     text = read_text(path)
     try:
-        return yaml.load(text, Loader=Unique)  # a SafeLoader
+        loader = Unique(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _written_out(node, {}) > _MOST_YAML:
+            raise BadInputError(f"{path}: aliases make it longer than {_MOST_YAML:,} entries, or endless")
+        return loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise BadInputError(f"{path}{where}: not YAML: {problem}") from None
-    except (ValueError, RecursionError) as error:
-        raise BadInputError(f"{path}: not YAML: {error}") from None
+    except RecursionError:
+        raise BadInputError(f"{path}: not YAML: nested too deeply") from None
+
+
+def _written_out(node: Any, known: dict[int, float]) -> float:
+    """Entries of a YAML node were every alias written out; infinite where one holds itself."""
+    if id(node) in known:
+        return known[id(node)]
+    if isinstance(node.value, str):
+        return 1
+    known[id(node)] = float("inf")  # met again before it is done: it holds itself
+    inner = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
+    known[id(node)] = 1 + sum(_written_out(part, known) for part in inner)
+    return known[id(node)]
 
 
 def write_whole(path: Path, text: str) -> None:

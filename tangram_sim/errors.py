@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_SHOWN = 12
+_SHOWN = 12  # names listed
+_LONGEST = 80  # characters of a value that is shown
 
 
 class TangramError(Exception):
@@ -22,6 +23,12 @@ class InfeasibleError(TangramError):
     """The request is well-formed and has no answer; the message says why, with numbers."""
 
 
+def shown(value: object) -> str:
+    """A value as it was given, shortened in the middle where it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 4 :]}"
+
+
 def unknown_name(kind: str, given: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
     """The error for a name nobody knows: nearest names first, then the others.
 
@@ -29,9 +36,9 @@ def unknown_name(kind: str, given: str, known: Iterable[str], hint: str = "") ->
     """
     names = sorted(set(known))
     folded = {name.lower(): name for name in names}
-    near = [folded[match] for match in get_close_matches(given.lower(), folded, n=5, cutoff=0.5)]
+    near = [folded[match] for match in get_close_matches(given[:_LONGEST].lower(), folded, n=5, cutoff=0.5)]
     near += [name for name in names if given and given.lower() in name.lower() and name not in near][:5]
-    words = [f"unknown {kind} {given!r}."]
+    words = [f"unknown {kind} {shown(given)}."]
     if near:
         words.append(f"Nearest: {', '.join(near)}.")
     rest = [name for name in names if name not in near]

@@ -58,18 +58,16 @@ def run(
     require_writable(output=target)
     kept = [name.strip() for name in keep.split(",") if name.strip()]
     found = calibrate(read_table(runs), shared.load_hwdb(hwdb), kept)
-    if target is not None and found.shifts:
+    if not found.shifts:
+        reasons = "\n".join(f"{one.id}: {one.reason}" for one in found.problems)
+        raise BadInputError(f"{runs}: no row can be used, nothing is calibrated\n{reasons}")
+    if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, found.overlay)
     if as_json:
         print_json(document(found, target))
     else:
         _print(found)
-    if target is not None and not found.shifts:
-        raise BadInputError(
-            f"{runs}: no row can be used, {target} is not written; {found.problems[0].id}: "
-            f"{found.problems[0].reason}"
-        )
     if target is not None and not as_json:
         print_line(f"rows written to {target} (use them with --hwdb {output})")
 
@@ -104,7 +102,7 @@ def document(found: "Calibrated", target: Path | None) -> dict[str, Any]:
         "used": len(pairs),
         "unused": [{"id": one.id, "reason": one.reason} for one in found.problems],
         "notes": _notes(found),
-        "overlay": str(target) if target is not None and found.shifts else None,
+        "overlay": None if target is None else str(target),
     }
 
 
@@ -157,10 +155,7 @@ def _print(found: "Calibrated") -> None:
         print_table(columns, lines, right=(1, 2, 4, 5, 7))
     if found.problems:
         print_table(("row", "why not used"), [(one.id, one.reason) for one in found.problems])
-    print_line(
-        f"{len(lines)} rows used, {len(found.problems)} not."
-        + ("" if lines else " Nothing was calibrated and nothing written.")
-    )
+    print_line(f"{len(lines)} rows used, {len(found.problems)} not.")
     for note in _notes(found):
         print_line(f"{note['rows']} rows: {note['note']}")
 

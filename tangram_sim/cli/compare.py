@@ -8,7 +8,7 @@ import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.option_groups import grouped
-from tangram_sim.errors import TangramError
+from tangram_sim.errors import InfeasibleError, TangramError
 
 if TYPE_CHECKING:
     from tangram_sim.studies.comparison import PlannerAnswer
@@ -70,14 +70,15 @@ def command(
         time_limit_s=time_limit_s,
         memory_margin=margin,
     )
+    if all(one.result is None for one in answers):
+        reasons = "\n".join(f"{one.planner}: {one.status}: {one.reason}" for one in answers)
+        raise InfeasibleError(f"no planner has a plan of {model} on {cluster}\n{reasons}")
     if plot is not None:
         write_whole(plot, plot_html(answers, f"{model} on {cluster}"))
     if as_json:
         print_json(comparison.comparison(answers).model_dump())
     else:
         print_answers(answers)
-    if not any(one.result for one in answers):
-        raise typer.Exit(2)
 
 
 def print_answers(answers: "list[PlannerAnswer]") -> None:

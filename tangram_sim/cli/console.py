@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tangram_sim.cli.printable import shortened
+
 PIPE_WIDTH = 200  # of a pipe or file when COLUMNS does not say otherwise: nobody's window wraps it
 _NARROWEST, _GAP = 40, 3  # characters; between two columns
 _PHRASE = "   "  # between phrases of one line
@@ -22,7 +24,7 @@ def print_json(data: Any) -> None:
 def print_line(text: str = "") -> None:
     """Prose, wrapped to the width of the output: between phrases (three blanks) first, then at words."""
     room, lines = width(), [""]
-    for phrase in text.split(_PHRASE):
+    for phrase in shortened(text).split(_PHRASE):
         joined = f"{lines[-1]}{_PHRASE}{phrase}" if lines[-1] else phrase
         if len(joined) <= room or not lines[-1]:
             lines[-1] = joined

@@ -3,6 +3,8 @@
 import errno
 import os
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import TextIO, cast
 
 import typer
 
@@ -25,6 +27,7 @@ from tangram_sim.cli import (
     validate,
     what_if,
 )
+from tangram_sim.cli.printable import LONGEST, PrintableStream
 from tangram_sim.cli.serving import app as serving
 from tangram_sim.errors import TangramError
 
@@ -72,14 +75,17 @@ def root(
 
 def main() -> None:
     """Run a command. Exit 2 with one message for requests that cannot be met; `| head` ends quietly."""
-    try:
-        code = _run()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        code = _reader_left()
-    except OSError as error:  # standard output is a full disk
-        sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
-        code = _reader_left() or 2
+    # Names out of files reach both streams: neither passes on what would steer a terminal.
+    out, err = (cast(TextIO, PrintableStream(*of)) for of in ((sys.stdout, 0), (sys.stderr, LONGEST)))
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = _run()
+            sys.stdout.flush()
+        except BrokenPipeError:
+            code = _reader_left()
+        except OSError as error:  # standard output is a full disk
+            sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
+            code = _reader_left() or 2
     sys.exit(code)
 
 

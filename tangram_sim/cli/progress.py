@@ -5,6 +5,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from tangram_sim.cli.printable import PrintableStream
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -32,7 +34,9 @@ class SlowProgress:
             from rich.console import Console
             from rich.progress import Progress
 
-            self._bar = Progress(console=Console(stderr=True), transient=True)
+            # A bar steers the terminal: it goes past what keeps text from doing so.
+            terminal = sys.stderr.terminal if isinstance(sys.stderr, PrintableStream) else sys.stderr
+            self._bar = Progress(console=Console(file=terminal), transient=True)
             self._task = self._bar.add_task(self._what, total=total)
             self._bar.start()
         if self._task is not None:

@@ -167,9 +167,7 @@ def _agglomerate(cutter: _Cutter) -> list[list[int]]:
     component = np.arange(n)
     best: dict[int, list[list[int]]] = {node: [[node]] for node in range(n)}
     members: dict[int, list[int]] = {node: [node] for node in range(n)}
-    upper = np.triu(np.ones((n, n), dtype=bool), 1)
-    for level in np.unique(cutter.bandwidth[upper])[::-1]:
-        rows, columns = np.nonzero((cutter.bandwidth == level) & upper)
+    for level, rows, columns in _levels(cutter.bandwidth):
         linked = np.unique(np.column_stack([component[rows], component[columns]]), axis=0)
         for joined in _connected(linked[linked[:, 0] != linked[:, 1]]):
             union = sorted(node for child in joined for node in members[child])
@@ -184,24 +182,32 @@ def _agglomerate(cutter: _Cutter) -> list[list[int]]:
     return [island for islands in best.values() for island in islands]
 
 
+def _levels(bandwidth: Floats) -> Iterator[tuple[float, Ints, Ints]]:
+    """(bytes/s, nodes, nodes): the links of every distinct bandwidth, fastest first."""
+    rows, columns = np.triu_indices(len(bandwidth), 1)
+    rates = bandwidth[rows, columns]
+    order = np.argsort(-rates, kind="stable")
+    starts = np.flatnonzero(np.diff(rates[order], prepend=np.nan))
+    for links in np.split(order, starts[1:]) if len(order) else ():
+        yield float(rates[links[0]]), rows[links], columns[links]
+
+
 def _connected(edges: Ints) -> list[list[int]]:
     """Connected components (of two and more) of a graph given by its edges (edges, 2)."""
-    root: dict[int, int] = {}
-
-    def find(node: int) -> int:
-        root.setdefault(node, node)
-        while root[node] != node:
-            root[node] = root[root[node]]
-            node = root[node]
-        return node
-
-    for a, b in edges.tolist():
-        low, high = sorted((find(a), find(b)))
-        root[high] = low
-    components: dict[int, list[int]] = {}
-    for node in sorted(root):
-        components.setdefault(find(node), []).append(node)
-    return list(components.values())
+    names, ends = np.unique(edges, return_inverse=True)
+    ends = ends.reshape(-1, 2)
+    linked = np.zeros((len(names), len(names)), dtype=bool)
+    linked[ends[:, 0], ends[:, 1]] = linked[ends[:, 1], ends[:, 0]] = True
+    waiting, components = np.ones(len(names), dtype=bool), []
+    while waiting.any():
+        fresh = np.arange(len(names)) == np.argmax(waiting)
+        component = fresh
+        while fresh.any():
+            fresh = linked[fresh].any(axis=0) & ~component
+            component = component | fresh
+        waiting &= ~component
+        components.append(names[component].tolist())
+    return components
 
 
 def _join(
@@ -231,13 +237,12 @@ def _join(
 def _linked_parts(
     cutter: _Cutter, alike: list[int], members: dict[int, list[int]], level: float
 ) -> list[list[int]]:
-    edges = [
-        (a, b)
-        for position, a in enumerate(alike)
-        for b in alike[position + 1 :]
-        if cutter.bandwidth[np.ix_(members[a], members[b])].max() >= level
-    ]
-    parts = _connected(np.array(edges, dtype=np.int64).reshape(-1, 2))
+    nodes = [node for child in alike for node in members[child]]
+    starts = np.cumsum([0, *(len(members[child]) for child in alike[:-1])])
+    reached = cutter.bandwidth[np.ix_(nodes, nodes)] >= level
+    for axis in (0, 1):
+        reached = np.logical_or.reduceat(reached, starts, axis=axis)
+    parts = _connected(np.array(alike)[np.argwhere(np.triu(reached, 1))].reshape(-1, 2))
     linked = {child for part in parts for child in part}
     return parts + [[child] for child in alike if child not in linked]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from heapq import nsmallest
 
 import numpy as np
 
@@ -46,10 +47,10 @@ def find_islands(
         pieces = cut(nodes.metrics(sample), nodes.bandwidth(sample), tolerances)
         full = [[sample[node] for node in piece] for piece in pieces]
     else:
-        full = [
-            sorted(node for block in nodes.blocks if piece_of[block[0]] == index for node in block)
-            for index in range(len(pieces))
-        ]
+        whole: list[list[int]] = [[] for _ in pieces]
+        for block in nodes.blocks:
+            whole[piece_of[block[0]]] += block
+        full = [sorted(members) for members in whole]
     order = sorted(range(len(full)), key=lambda index: full[index])
     full, pieces = [full[index] for index in order], [pieces[index] for index in order]
     names = _names(cluster, full)
@@ -109,13 +110,11 @@ class _Nodes:
             [(*shapes[g], form) for g, form in zip(self.group, self.forms, strict=True)], dtype=np.int64
         )
         self.domain = self._domains()
+        self.blocks = self._blocks()
+        self._block_of = {node: index for index, block in enumerate(self.blocks) for node in block}
+        self._between = _rates_between(cluster)
         self._network_share = hwdb.network_efficiency.value
         self._inner_share = np.array([hwdb.link_efficiency(g.node.intra).value for g in cluster.groups])
-
-    def _group_rate(self, a: int, b: int) -> float:
-        """Bytes/s that a healthy node of one group can send one of another."""
-        nics = (self.cluster.groups[group].node.nic_bytes_per_s for group in (a, b))
-        return min(*nics, self.cluster.group_limit(a, b)[0])
 
     def _domains(self) -> list[int]:
         """The scale-up domain of every node; -1 where a node is its own."""
@@ -126,8 +125,7 @@ class _Nodes:
             base += -(-group.count // size)
         return domains
 
-    @property
-    def blocks(self) -> list[list[int]]:
+    def _blocks(self) -> list[list[int]]:
         """Nodes that nothing tells apart: group, shared scale-up domain, part of a stated graph, health."""
         blocks: dict[tuple[int, int, int, Gpu, float], list[int]] = {}
         for node in range(self.count):
@@ -139,6 +137,15 @@ class _Nodes:
     def sample(self, each: int) -> list[int]:
         """The first `each` nodes of every block."""
         return sorted(node for block in self.blocks for node in block[:each])
+
+    def sample_of(self, members: Sequence[int]) -> list[int]:
+        """The first two of some nodes in every block."""
+        kept: dict[int, list[int]] = {}
+        for node in members:
+            own = kept.setdefault(self._block_of[node], [])
+            if len(own) < 2:
+                own.append(node)
+        return [node for block in sorted(kept) for node in kept[block]]
 
     def metrics(self, nodes: Sequence[int]) -> NodeMetrics:
         """Metrics of some nodes, in that order."""
@@ -152,8 +159,7 @@ class _Nodes:
         """
         groups = np.array([self.group[node] for node in nodes])
         domains = np.array([self.domain[node] for node in nodes])
-        kinds = len(self.cluster.groups)
-        between = np.array([[self._group_rate(a, b) for b in range(kinds)] for a in range(kinds)])
+        between = self._between
         inner = np.array([group.node.intra.bytes_per_s * group.node.gpus for group in self.cluster.groups])
         if effective:
             between, inner = between * self._network_share, inner * self._inner_share
@@ -165,6 +171,27 @@ class _Nodes:
             outside = np.minimum(outside, np.minimum(nics[:, None], nics[None, :]))
         rates: Floats = np.where(shared, inner[groups][:, None], outside)
         return rates
+
+
+def _rates_between(cluster: Cluster) -> Floats:
+    """(groups, groups) bytes/s that a healthy node of one group can send one of another."""
+    nics = np.array([group.node.nic_bytes_per_s for group in cluster.groups])
+    uplinks = nics * np.array([group.count for group in cluster.groups])
+    rates: Floats = np.minimum.outer(uplinks, uplinks) / cluster.network.oversubscription
+    np.fill_diagonal(rates, np.inf)  # a leaf switch: no uplink is crossed inside a group
+    for limit in cluster.network.between:
+        a, b = limit.groups
+        rates[a, b] = rates[b, a] = min(rates[a, b], limit.bytes_per_s)
+    reached: Floats = np.minimum(rates, np.minimum.outer(nics, nics))
+    return reached
+
+
+def _latency_between(cluster: Cluster, groups: Sequence[int]) -> float:
+    """Seconds of the slowest message between nodes of some groups."""
+    own = [cluster.groups[group].node.nic_latency_s for group in groups]
+    held = set(groups)
+    stated = [limit.latency_s for limit in cluster.network.between if held.issuperset(limit.groups)]
+    return max((*own, *stated))
 
 
 def _forms(finder: PathFinder, ranks: Sequence[tuple[int, ...]]) -> list[int]:
@@ -208,8 +235,7 @@ def _island(cluster: Cluster, nodes: _Nodes, members: Sequence[int], name: str, 
     groups = tuple(sorted({cluster.node_group[node] for node in members}))
     kinds = [cluster.groups[group].node for group in groups]
     bridges = [node.bridge for node in kinds if node.bridge is not None]
-    held = set(members)
-    sample = [node for block in nodes.blocks for node in [node for node in block if node in held][:2]]
+    sample = nodes.sample_of(members)
     rates = nodes.bandwidth(sample, effective=False)[np.triu_indices(len(sample), 1)]
     return Island(
         name=name,
@@ -218,7 +244,7 @@ def _island(cluster: Cluster, nodes: _Nodes, members: Sequence[int], name: str, 
         gpus_per_node=kinds[0].gpus,
         intra=_worst_link([node.intra for node in kinds]),
         nic_bytes_per_s=min(cluster.nic_of(node) for node in sample),
-        nic_latency_s=max(cluster.group_limit(a, b)[1] for a in groups for b in groups),
+        nic_latency_s=_latency_between(cluster, groups),
         network_bytes_per_s=float(rates.min()) if len(members) > 1 else float("inf"),
         scale_up_nodes=kinds[0].scale_up_nodes,
         bridge=_worst_link(bridges) if len(bridges) == len(kinds) else None,
@@ -262,10 +288,12 @@ class _Reasons:
             allowed = self.tolerances
             spreads = f"compute within {allowed.compute:.0%}, memory within {allowed.memory:.0%}"
             return f"all nodes are alike: {spreads}, intra-node and NIC bandwidth within {allowed.intra:.0%}"
-        others.sort(
-            key=lambda other: (not self.groups[other] & self.groups[index], abs(other - index), other)
+        nearest = nsmallest(
+            _REASONS,
+            others,
+            lambda other: (not self.groups[other] & self.groups[index], abs(other - index), other),
         )
-        words = [self._against(index, other) for other in others[:_REASONS]]
+        words = [self._against(index, other) for other in nearest]
         more = f"; and {len(others) - _REASONS} more" if len(others) > _REASONS else ""
         return f"{self.gpus[index]}: {'; '.join(words)}{more}"
 

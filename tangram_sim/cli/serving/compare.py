@@ -36,7 +36,7 @@ def command(
     time_limit_s = None if time_limit is None else shared.time_limit_s(time_limit)
 
     from tangram_sim.cli.console import print_json, print_line, print_table
-    from tangram_sim.errors import unknown_name
+    from tangram_sim.errors import InfeasibleError, unknown_name
     from tangram_sim.serving_planners.offer_file import load_offers
     from tangram_sim.serving_planners.peers import planner_names
     from tangram_sim.studies.serving_comparison import compare_services
@@ -53,6 +53,9 @@ def command(
         chosen,
         goal.objective,
     )
+    if all(one.played is None for one in found.planners.values()):
+        reasons = "\n".join(f"{name}: {one.status}: {one.reason}" for name, one in found.planners.items())
+        raise InfeasibleError(f"no planner has a service of {model} on {fleet}\n{reasons}")
     if as_json:
         print_json(found.model_dump())
         return

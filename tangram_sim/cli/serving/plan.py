@@ -82,13 +82,13 @@ def command(
         found = plan_problem(given, time_limit_s, ignored)
     else:
         found = plan_of_models(question, fleet, requests, goal, time_limit_s, shared.load_hwdb(hwdb))
+    if found.status == "infeasible":
+        raise InfeasibleError(f"{question}: {found.reason}")
     if output is not None:
         write_whole(output, json.dumps(found.model_dump(exclude={"planning_cpu_s"}), indent=1) + "\n")
     if as_json:
         print_json(found.model_dump())
-    if found.status == "infeasible":
-        raise InfeasibleError(f"{question}: {found.reason}")
-    if not as_json:
+    else:
         print_plan(found)
         if output is not None:
             print_line(f"answer written to {output}")

@@ -154,12 +154,10 @@ def test_bad_files(tmp_path: Path) -> None:
         refused = tangram("calibrate", "run", *arguments)
         assert refused.code == 2 and refused.err.startswith("error:") and "Traceback" not in refused.err
     useless = write(tmp_path / "useless.csv", [{**NEMO, "gpu": "NoSuch"}])
-    finished = tangram("calibrate", "run", useless)
-    assert finished.code == 0 and "0 rows used, 1 not." in finished.out
-    for extra in ((), ("--json",)):
-        finished = tangram("calibrate", "run", useless, "-o", tmp_path / "out", *extra)
-        assert finished.code == 2 and "NoSuch" in finished.err and "1" in finished.out
-        assert not (tmp_path / "out").exists()
+    for extra in ((), ("--json",), ("-o", tmp_path / "out")):
+        finished = tangram("calibrate", "run", useless, *extra)
+        assert (finished.code, finished.out) == (2, "") and "NoSuch" in finished.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_mistyped_step_is_left_out_unless_kept(tmp_path: Path) -> None:
