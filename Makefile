@@ -12,8 +12,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --ed
 
 help:
 	@echo "make plan      a first plan: Llama 3 8B on 32 A100 and 32 H100"
-	@echo "make test      the test suite"
-	@echo "make test-all  the test suite and what needs torch"
+	@echo "make test      the test suite, without what takes more than a few seconds"
+	@echo "make test-all  every test, as in CI, and what needs torch"
 	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
 	@echo "make validate-full  the same five times over, real kernels, one device: half an hour, on a quiet machine"
 	@echo "make validate-gpu GPU=NAME  kernels and training steps of one GPU, a few minutes"
@@ -54,16 +54,17 @@ plan: $(VENV)/.installed
 	@$(BIN)/tangram plan llama3-8b dgx-a100-h100 --global-batch 256 --seq 8192
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
 $(VENV)/.installed-validate: $(VENV)/.installed-test
 	@echo "installing torch (once)"
 	@$(INSTALL) ".[test,validate]"
 	@touch $@
 
-# What needs torch, and a minute of the testbed: on shaped links where namespaces can be made (a run that
+# Every test, those that take more than a few seconds too; what needs torch, and a minute of the testbed: on shaped links where namespaces can be made (a run that
 # fails there fails), over loopback where they cannot.
-test-all: test $(VENV)/.installed-validate
+test-all: $(VENV)/.installed-validate
+	$(BIN)/python -m pytest -n auto --dist loadfile --ignore tests/with_torch
 	$(BIN)/python -m pytest tests/with_torch
 	$(BIN)/tangram validate testbed --suite minute --anywhere -o build/testbed-minute
 

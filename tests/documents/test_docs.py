@@ -9,7 +9,8 @@ from docs.snippets import blocks, matches, run_page
 from tests.places import ROOT
 
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md"))
-READ = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "hwdb" / "README.md", *PAGES]
+README = ROOT / "README.md"
+READ = [README, ROOT / "CONTRIBUTING.md", ROOT / "hwdb" / "README.md", *PAGES]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -17,10 +18,33 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page.read_text("utf-8"))], ids=name)
+# Pages that plan for more than a few seconds.
+SLOW = {
+    "docs/how-to/buy-gpus.md",
+    "docs/how-to/find-slow-ranks.md",
+    "docs/how-to/plan-a-service.md",
+    "docs/how-to/script-it.md",
+    "docs/models/state.md",
+    "docs/tutorial.md",
+}
+RUN = [
+    pytest.param(page, marks=[pytest.mark.slow] if name(page) in SLOW else [], id=name(page))
+    for page in [README, *PAGES]
+    if blocks(page.read_text("utf-8"))
+]
+
+
+def test_slow_pages_are_pages() -> None:
+    """A page that is renamed takes its mark along."""
+    assert {name(page) for page in PAGES} >= SLOW
+
+
+@pytest.mark.parametrize("page", RUN)
 def test_marked_blocks_run_and_print_what_the_page_shows(page: Path) -> None:
     """Every command ends as it should, and shown output is the real one."""
-    problems = [problem for ran in run_page(page.read_text(encoding="utf-8")) if (problem := ran.problem())]
+    ran = list(run_page(page.read_text(encoding="utf-8")))
+    assert len(ran) >= (2 if page == README else 1), "the README shows a plan and its Python form"
+    problems = [problem for one in ran if (problem := one.problem())]
     assert not problems, "\n\n".join(problems)
 
 

@@ -13,9 +13,15 @@ from tests.places import ROOT
 
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
+# They plan for more than a few seconds.
+SLOW = {"own_cluster", "own_gpu", "own_parallelizer", "plan_in_five_lines", "read_timeline", "what_if"}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(path, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in EXAMPLES],
+    ids=lambda path: path.stem,
+)
 def test_an_example_prints_what_is_shown(example, tmp_path, monkeypatch, capfd):
     """Run here as a program of its own would be: a process for each would start and load code for seconds."""
     monkeypatch.chdir(tmp_path)
@@ -43,4 +49,4 @@ def test_an_example_runs_in_a_process_of_its_own(tmp_path):
 
 def test_every_example_has_its_output_and_the_reverse():
     shown = {path.stem for path in FOLDER.glob("*.out")}
-    assert shown == {path.stem for path in EXAMPLES} != set()
+    assert shown == {path.stem for path in EXAMPLES} > SLOW

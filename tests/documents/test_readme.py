@@ -1,22 +1,11 @@
-"""The README's commands and its Python form print what it shows."""
+"""What the README says of itself; that it prints what it shows is in test_docs.py."""
 
 import re
 
-from docs.snippets import blocks, run_page
+from docs.snippets import blocks
 from tests.places import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_marked_blocks_print_what_the_readme_shows() -> None:
-    """Run them; all but the line with the search's seconds is compared.
-
-    To refresh the page: python -m docs.snippets README.md
-    """
-    ran = list(run_page(README))
-    assert len(ran) >= 2, "the README shows a plan and its Python form"
-    problems = [problem for one in ran if (problem := one.problem())]
-    assert not problems, "\n\n".join(problems)
 
 
 def test_the_python_form_has_five_lines() -> None:

@@ -19,14 +19,14 @@ def _broken(seed: int) -> list[str]:
     return [f"{one.law}: {one.what}: {one.broken:.2%}" for one in found if one.broken > STATED]
 
 
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_answers_keep_the_laws(seed: int) -> None:
     """A better question has no worse answer; what is broken is named with its question."""
     assert not _broken(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 112))
+@pytest.mark.parametrize("seed", range(100, 106))
 def test_answers_keep_the_laws_in_more_worlds(seed: int) -> None:
     """The same; `python -m benchmarks anywhere --laws` measures how often they are broken."""
     assert not _broken(seed)

@@ -202,6 +202,7 @@ def test_usage_errors_are_short_and_name_the_word(
     assert "--help" in message
 
 
+@pytest.mark.slow
 def test_a_model_too_large_says_what_it_needs_what_there_is_and_what_was_tried(folder: Path) -> None:
     message = refused("plan", "gpt3-175b", "lab.yaml")
     for word in (

@@ -159,6 +159,7 @@ def test_a_full_disk_behind_standard_output_is_one_message() -> None:
     assert finished.stderr == "error: standard output cannot be written: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_same_input_same_bytes_on_any_hash_seed(inputs: tuple[Path, Path], tmp_path: Path) -> None:
     found = set()
     for seed in "01":

@@ -371,6 +371,7 @@ class TestAgainstTheFrameworks:
             place = {"pipe": one["stage"], "data": one["dp_rank"], "model": one["tp_rank"]}
             assert whole.get_rank(**place) == one["rank"]
 
+    @pytest.mark.slow
     def test_torchs_own_schedules_load_the_orders(self):
         schedules = pytest.importorskip(
             "torch.distributed.pipelining.schedules", reason="torch is not installed", exc_type=ImportError

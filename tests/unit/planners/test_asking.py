@@ -46,6 +46,7 @@ def assert_same(one: Found, other: Found) -> None:
     assert (one.counts, one.loads, one.notes) == (other.counts, other.loads, other.notes)
 
 
+@pytest.mark.slow
 def test_two_processes_of_which_one_is_killed_give_the_same_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

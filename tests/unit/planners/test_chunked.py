@@ -41,6 +41,7 @@ def test_what_cannot_be_cut_says_why() -> None:
     assert isinstance(whole, CannotChunk) and "one stage" in whole.reason
 
 
+@pytest.mark.slow
 def test_nothing_that_fits_is_an_answer_with_its_reasons() -> None:
     """Chunks in a V hold on every stage what 1F1B holds on the first: too much for these."""
     with pytest.raises(ts.InfeasibleError, match=r"best plans of opt-13b.*does not fit memory"):

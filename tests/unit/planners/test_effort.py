@@ -94,6 +94,7 @@ def test_an_interrupted_search_has_a_plan_that_says_so() -> None:
     assert found.notes[-1] == "stopped by hand: the best plan so far"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [208, 211])
 def test_every_effort_has_a_plan_and_more_is_no_worse(seed: int) -> None:
     instance = random_instance(seed)
@@ -112,6 +113,7 @@ def test_an_unknown_effort_is_named() -> None:
         budget("norml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(400, 408))
 def test_no_pipeline_of_few_passes_is_played_below_what_they_take_at_least(seed: int) -> None:
     """Two passes leave stages idle: the bound knows, and is never above a played step."""

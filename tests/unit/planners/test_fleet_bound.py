@@ -141,6 +141,7 @@ def test_no_covered_plan_ends_below_the_bound(name: str) -> None:
     assert covered >= least
 
 
+@pytest.mark.slow
 def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None:
     """Nearer than work where the plan is a fleet of that kind; a note where there is no bound."""
     wishes = SearchOptions(fleet_bound=True)

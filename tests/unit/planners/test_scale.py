@@ -195,6 +195,7 @@ def test_a_large_cluster_is_planned_whole_and_says_what_was_not_searched() -> No
     assert best.step_s <= uniform.ranked[0].step_s
 
 
+@pytest.mark.slow
 def test_a_time_limit_of_zero_gives_a_uniform_plan_or_says_there_is_none() -> None:
     """Nothing is searched, and the plan can be replayed like any other."""
     cluster = load_cluster("azure-c3", HWDB)
@@ -209,6 +210,7 @@ def test_a_time_limit_of_zero_gives_a_uniform_plan_or_says_there_is_none() -> No
         tangram(load_model("gpt3-175b"), small, Job(64, dtype="fp16"), HWDB.fresh(), FEW_SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["azure-c1", "azure-c3"])
 def test_the_plan_without_a_search_is_no_worse_than_the_uniform_planner(name: str) -> None:
     """The same layouts over all GPUs, and those over one kind."""
@@ -218,6 +220,7 @@ def test_the_plan_without_a_search_is_no_worse_than_the_uniform_planner(name: st
     assert at_once.step_s <= price.step_s(BestUniform().plan(model, cluster, job, price)) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_plan_without_a_search_keeps_to_what_is_excluded_ordered_and_fixed() -> None:
     """Islands left out are not used; an order is kept; fixed degrees are the plan's."""
     model, cluster, job = load_model("gpt3-1.3b"), load_cluster("azure-c1", HWDB), Job(64, dtype="fp16")

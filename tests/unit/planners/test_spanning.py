@@ -50,6 +50,7 @@ def uneven(stage: Stage) -> bool:
     return len({part.sequences_per_microbatch for part in stage.parts}) > 1
 
 
+@pytest.mark.slow
 def test_never_worse_than_stages_on_one_island_each() -> None:
     """What the search finds without them, pipelines side by side included, stays a candidate."""
     for without, free in pairs():
@@ -190,6 +191,7 @@ def near_kinds(factor: float) -> Instance:
     return Instance(model, Cluster("near", groups, Network()), job, SearchOptions().constraints)
 
 
+@pytest.mark.slow
 def test_what_a_tolerance_joined_is_taken_apart_where_that_is_faster() -> None:
     """7 % apart are one island by default; the search cuts it and keeps what is faster, and says so."""
     instance = near_kinds(0.93)

@@ -226,6 +226,7 @@ class TestPurchase:
             **more,
         )
 
+    @pytest.mark.slow
     def test_the_front_is_that_of_full_enumeration(self, shop, kept):
         """Both bounds leave mixes out; neither may lose a point."""
         catalogue, prices = (
@@ -256,6 +257,7 @@ class TestPurchase:
             assert study.front.mixes == len(every) == len(study.front.simulated) + study.front.left_out
         assert study.front.left_out > 0, "the example must have something to leave out"
 
+    @pytest.mark.slow
     def test_no_answer_beats_its_bound_and_every_gap_is_stated(self, shop, kept):
         study = self.ask(shop, kept, growth=False)
         for one in study.front.simulated:
@@ -315,6 +317,7 @@ class TestPurchase:
         changed = Hwdb.load((tmp_path,)).digest_of_tables() != HWDB.digest_of_tables()
         assert changed == (table != "prices.csv")
 
+    @pytest.mark.slow
     def test_what_spares_time_changes_no_plan(self, shop, monkeypatch):
         """A parallelizer shared between candidates, and a first sweep bounded by whole islands."""
         model, fleet = load_model(str(shop / "tiny.yaml")), fleet_of(shop)
@@ -327,6 +330,7 @@ class TestPurchase:
             assert one.document.pipelines == other.document.pipelines
             assert one.document.step_s == other.document.step_s
 
+    @pytest.mark.slow
     def test_several_models_share_a_fleet(self, shop, kept):
         model = load_model(str(shop / "tiny.yaml"))
         alone = self.ask(shop, kept, growth=True, limits=Limits(nodes=1))

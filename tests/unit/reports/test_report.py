@@ -106,6 +106,7 @@ def page(report):
 
 
 class TestSources:
+    @pytest.mark.slow
     def test_every_number_traces_to_a_source_listed_in_the_report(self, report):
         found = Reading(report.read_text())
         assert found.stray == []

@@ -81,6 +81,7 @@ def test_layers_by_speed_are_the_best_for_the_slowest_stage() -> None:
     assert max(n / s for n, s in zip(held, speeds, strict=True)) == pytest.approx(best)
 
 
+@pytest.mark.slow
 def test_fifty_eight_unequal_gpus_of_the_database() -> None:
     """The size of the paper's pool: groups found within 60 CPU-seconds, no worse than symmetric ones."""
     offers = [

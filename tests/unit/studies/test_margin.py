@@ -55,6 +55,7 @@ def brim() -> Cluster:
     return _cluster(high)
 
 
+@pytest.mark.slow
 def test_a_model_that_fits_only_without_the_margin_gets_a_plan_and_a_warning(brim: Cluster) -> None:
     """The default margin never makes a plan impossible; one that was asked for is named as the reason."""
     found = api.plan(MODEL, brim, JOB, hwdb=HWDB).document

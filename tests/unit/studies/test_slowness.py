@@ -145,6 +145,7 @@ def test_a_slow_node_is_an_island_of_its_own(lab: Cluster, database: Hwdb) -> No
     assert alone.gpu.name == other.gpu.name == "T4"
 
 
+@pytest.mark.slow
 def test_planning_around_a_slow_node_is_never_worse_than_going_on(
     small: Model, lab: Cluster, database: Hwdb
 ) -> None:

@@ -18,6 +18,7 @@ JOB = Job(global_batch=4, seq=512, schedule=tried.AUTO)
 FAST = SearchOptions(sub_islands=False, replicate=False, beside=False)
 
 
+@pytest.mark.slow
 def test_the_fastest_schedule_is_shown_and_all_are_told() -> None:
     """No schedule alone is faster, and the file replays under the one that was chosen."""
     found = tried.plan(MODEL, CLUSTER, JOB, wishes=FAST, hwdb=HWDB).document

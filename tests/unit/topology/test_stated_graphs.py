@@ -169,6 +169,7 @@ def test_a_share_of_an_uneven_node_is_priced_at_its_worst() -> None:
     assert half.rates(4, 1).ring_bytes_per_s < lone.rates(4, 1).ring_bytes_per_s / 5
 
 
+@pytest.mark.slow
 def test_plan_and_simulate_follow_the_stated_graph(tmp_path: Path) -> None:
     import json
 

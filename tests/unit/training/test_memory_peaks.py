@@ -179,6 +179,7 @@ def cases(measured) -> memory.MeasuredPeaks:
 @needs_runs
 @pytest.mark.xdist_group("published peaks")
 class TestAgainstPublishedPeaks:
+    @pytest.mark.slow
     def test_errors_stay_under_the_targets(self, cases):
         """Median / 90th percentile of sources of equal weight: in-sample 4 / 10 %, left out 8 / 22 %."""
         splits = memory.splits(cases)
