@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from tangram_sim.models import Model
 from tangram_sim.precision import Precision, converted, plain
 from tangram_sim.training.stacks import (
+    BROADCASTING_SHARDS,
     EARLY_STOPPING,
     EXCHANGING_HEADS,
+    FUSED_ACCUMULATION,
     FUSED_SOFTMAX,
     GROUPED_EXPERTS,
     SENDING_ONCE,
@@ -65,6 +67,7 @@ class Job:
     stack: str = "generic"  # software stack whose efficiency rows apply: megatron, nemo, fsdp, deepspeed, ...
     flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
     dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
+    shard_ranks: int = 0  # replicas that what ZeRO cuts is cut over (hybrid sharding); 0: all of them
 
     @property
     def precision(self) -> Precision:
@@ -96,6 +99,16 @@ class Job:
     def streamed_ring(self) -> bool:
         """Whether ring attention is Transformer Engine's."""
         return self.stack in STREAMED_RINGS
+
+    @property
+    def broadcasts_shards(self) -> bool:
+        """Whether ZeRO-1 hands updated weights out by a broadcast from each owner of a shard."""
+        return self.stack in BROADCASTING_SHARDS
+
+    @property
+    def fuses_accumulation(self) -> bool:
+        """Whether products add weight gradients to those of the microbatches before."""
+        return self.stack in FUSED_ACCUMULATION
 
     @property
     def groups_experts(self) -> bool:

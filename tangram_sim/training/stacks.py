@@ -27,6 +27,12 @@ EXCHANGING_HEADS = ("deepspeed", "megatron-deepspeed")
 # Stacks with Transformer Engine's ring attention: its steps alternate between two streams, so that one fills
 # what another leaves idle, and one kernel adds a partial result in the width of activations.
 STREAMED_RINGS = ("generic", "megatron", "megatron-lm", "nemo")
+# Stacks whose ZeRO-1 hands updated weights out by one broadcast from every rank that owns a shard, one after
+# another (InternEvo, `HybridZeroOptimizer._broadcast_params`); others gather them in one collective.
+BROADCASTING_SHARDS = ("internevo",)
+# Stacks whose products add weight gradients to those of the microbatches before (Megatron's fused
+# accumulation, XLA's loops); elsewhere autograd adds them with a kernel of its own.
+FUSED_ACCUMULATION = ("generic", "megatron", "megatron-lm", "nemo", "jax", "pax")
 # Stacks that run local experts as one grouped product; the others launch each expert's kernels.
 GROUPED_EXPERTS = ("generic", "megatron", "megatron-lm", "nemo", "jax", "pax")
 # Stacks with exchanges that send a token to a scale-up domain once (DeepEP in Megatron-Core). NeMo's recipes

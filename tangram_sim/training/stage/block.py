@@ -29,7 +29,7 @@ from tangram_sim.training.stage.attention import Core, add_core, cores, ring_ker
 from tangram_sim.training.stage.experts import apart, dispatch_s, expert_kernels, narrow_bytes
 from tangram_sim.training.stage.gemms import Passes, passes
 from tangram_sim.training.stage.setting import Setting
-from tangram_sim.training.stage.state import gradient_sync_s, sharded_weights_gather_s
+from tangram_sim.training.stage.state import accumulation_s, gradient_sync_s, sharded_weights_gather_s
 
 # Kernels the host launches per block and backward pass.
 KERNELS_BACKWARD = 26
@@ -219,6 +219,8 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core)
     reduced = add("gradient reduce 1", TENSOR, "tensor_parallel", times.reduce, qkv)
     gradients = program.add_weight_gradient("qkv dw", times.qkv.weight_gradient, core)
+    if not (last or setting.job.fuses_accumulation):
+        gradients = program.add_weight_gradient("accumulate", accumulation_s(setting, block), core)
     output = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)
     program.output = output
     program.add_gradients(gradient_sync_s(setting, block, last), setting.zero == 3, gradients, output)

@@ -112,6 +112,13 @@ class Setting:
         return owned
 
     @cached_property
+    def shards(self) -> NDArray[np.int64]:
+        """Ranks that ZeRO cuts dense weights and their state over: all replicas, or a hybrid group's."""
+        if self.job.shard_ranks == 0 or self.sharing is not None:
+            return self.replicas
+        return np.gcd(self.replicas, self.job.shard_ranks)
+
+    @cached_property
     def rates(self) -> Rates:
         """What the island's (worst) GPU delivers."""
         rates = device_rates(self.island.gpu, self.job.precision.types, self.hwdb, self.job.stack)
@@ -131,6 +138,18 @@ class Setting:
     def dp_group(self) -> Group:
         """Gradient groups of dense weights."""
         return self._gradient_group(self.replicas, self.tp, self.sharing.dense if self.sharing else None)
+
+    @cached_property
+    def shard_group(self) -> Group:
+        """Groups that ZeRO cuts dense weights over: neighbours among the replicas."""
+        if self.shards is self.replicas:
+            return self.dp_group
+        return group(self.island, self.shards, self.tp, self.hwdb)
+
+    @cached_property
+    def copy_group(self) -> Group:
+        """Ranks that hold the same shard of dense weights: one of each group of a hybrid sharding."""
+        return group(self.island, self.replicas // self.shards, self.tp * self.shards, self.hwdb)
 
     @cached_property
     def ep_group(self) -> Group:

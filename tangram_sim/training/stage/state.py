@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s
+from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, broadcast_s
 from tangram_sim.cost.kernels import Floats, streaming_s
 from tangram_sim.layers.atoms import Atom, Embedding, Head
 from tangram_sim.layers.products import kv_heads
@@ -45,11 +45,12 @@ def parameters_per_rank(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
 def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
     """Parameters of an atom on one rank, sharded over the replicas from ZeRO stage `stage` upward.
 
-    Fully sharded experts are cut over their replicas whatever the ZeRO stage.
+    Fully sharded experts are cut over their replicas whatever the ZeRO stage; hybrid groups cut dense
+    parameters alone.
     """
     dense, expert = parameters_per_rank(setting, atom)
     on = setting.zero >= stage
-    kept = np.where(on, dense / setting.replicas, dense)
+    kept = np.where(on, dense / setting.shards, dense)
     return kept + np.where(on | setting.fsep, expert / setting.expert_replicas, expert)
 
 
@@ -81,18 +82,46 @@ def optimizer_s(setting: Setting, atom: Atom) -> Floats:
     return streaming_s(_sharded(setting, atom, 1) * moved * job.trainable, setting.rates)
 
 
-def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
-    """All-gather (with `reduce`, all-reduce) of an atom's dense and expert parameters over their replicas.
+def accumulation_s(setting: Setting, atom: Atom) -> Floats:
+    """Seconds of adding one microbatch's gradients to those before, where no product does it on its way.
 
-    Fully sharded experts are not among them (see `_experts_resharded_s`).
+    What the product left, in the type of the weights, is read; sums are read and written. ZeRO-2 and -3 add
+    up shards instead, which is nothing beside it.
+    """
+    job = setting.job
+    if job.fuses_accumulation:
+        return np.zeros(len(setting.layouts))
+    dense, expert = parameters_per_rank(setting, atom)
+    width = job.precision.weight_bytes + 2.0 * job.recipe.gradient_bytes
+    moved = (dense + expert) * job.trainable * width
+    return np.where(setting.zero < 2, streaming_s(moved, setting.rates), 0.0)
+
+
+def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
+    """All-reduce of an atom's dense and expert parameters over their replicas, or all-gather over shards.
+
+    Without `reduce` it is what ZeRO gathers, or scatters. Fully sharded experts are not among them (see
+    `_experts_resharded_s`).
     """
     dense, expert = parameters_per_rank(setting, atom)
-    operation = all_reduce_s if reduce else all_gather_s
+    operation, over = (all_reduce_s, setting.dp_group) if reduce else (all_gather_s, setting.shard_group)
     replicated = np.where(setting.fsep, 0.0, expert)
     return setting.rates.data_exposed * (
-        operation(dense * bytes_per_parameter, setting.dp_group)
+        operation(dense * bytes_per_parameter, over)
         + operation(replicated * bytes_per_parameter, setting.expert_dp_group)
     )
+
+
+def _between_copies_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
+    """Hybrid sharding: seconds to all-reduce a rank's shard of the gradients with its copies; else 0.
+
+    Zhao et al., PyTorch FSDP (arXiv:2304.11277, section 3.2.2).
+    """
+    if setting.shards is setting.replicas:
+        return np.zeros(len(setting.layouts))
+    dense, _ = parameters_per_rank(setting, atom)
+    shard = all_reduce_s(dense * bytes_per_parameter / setting.shards, setting.copy_group)
+    return setting.rates.data_exposed * shard
 
 
 def _experts_resharded_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
@@ -108,7 +137,7 @@ def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     Every slice beyond the first is one more collective, hence one more latency.
     """
     width = _weight_bytes(setting.job)
-    again = np.where(setting.replicas > 1, (setting.slices - 1) * setting.dp_group.once.start, 0.0)
+    again = np.where(setting.replicas > 1, (setting.slices - 1) * setting.shard_group.once.start, 0.0)
     gathered = _over_replicas(setting, atom, width, False) + setting.rates.data_exposed * again
     return np.where(setting.zero >= 3, gathered, 0.0) + _experts_resharded_s(setting, atom, width)
 
@@ -121,17 +150,32 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
     gradients apart after every microbatch.
     """
     width = setting.job.recipe.gradient_bytes * setting.job.trainable
-    scattered = _over_replicas(setting, atom, width, False)
+    scattered = _over_replicas(setting, atom, width, False) + _between_copies_s(setting, atom, width)
     experts = _experts_resharded_s(setting, atom, width)
     if not last:
         return np.where(setting.zero >= 2, scattered, 0.0) + experts
     return np.where(setting.zero >= 1, scattered, _over_replicas(setting, atom, width, True)) + experts
 
 
+def _broadcasts_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
+    """An atom's part of handing all weights out by one broadcast of each shard, one after another.
+
+    Their starts grow with the square of the ranks: each passes a ring of all. They are spread over the atoms
+    by parameters, as without a pipeline (under one, a stage has as many for fewer atoms).
+    """
+    dense, expert = parameters_per_rank(setting, atom)
+    whole = setting.model.parameters / setting.tp
+    one_s = broadcast_s(whole * bytes_per_parameter / setting.shards, setting.shard_group)
+    return setting.rates.data_exposed * setting.shards * one_s * (dense + expert) / whole
+
+
 def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     """ZeRO-1 and -2: seconds to gather the updated weights behind the optimizer; 0 otherwise."""
     updated = setting.job.precision.weight_bytes * setting.job.trainable
-    gathered = _over_replicas(setting, atom, updated, False)
+    if setting.job.broadcasts_shards:
+        gathered = _broadcasts_s(setting, atom, updated)
+    else:
+        gathered = _over_replicas(setting, atom, updated, False)
     return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
 
 

@@ -2,7 +2,8 @@
 
 Both logarithms have a normal prior around 0, as wide as sources differ from one another; rows differ from
 their source by a spread with long tails (Student's t), so that a row far off the others and off the
-prediction hardly pulls, and the more rows agree the more they are believed.
+prediction hardly pulls, and the more rows agree the more they are believed. Rows that no shift makes much
+more probable shift nothing: most stacks are about where the database has them, and a shift by chance harms.
 """
 
 import math
@@ -19,6 +20,7 @@ HOST_ROWS = 4  # rows from which host time is told apart from scale: with three,
 NEAR = 0.5  # of the device's time: where the host's begins to matter
 HOST_STARTS = (0.0, 1.6)  # device-bound and host-bound optima can both be local ones
 LIMIT = math.log(8.0)  # no stack is further off than this
+EVIDENCE = 1.5  # log of how much more probable a shift must be than none: odds of 4.5 to 1
 STEP, SMALL, MOST_STEPS = 0.05, 0.003, 8
 
 # Log seconds of every row, [N], at (log scale, log host factor).
@@ -61,7 +63,9 @@ def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float
         np.array([0.0, host]) for host in HOST_STARTS if host and free and host_load * math.exp(host) > NEAR
     ]
     found = [_search(logs, target, doubt.plan, width, np.clip(start, -LIMIT, LIMIT)) for start in starts]
-    _, at, left, slopes = min(found, key=lambda one: one[0])
+    best, at, left, slopes = min(found, key=lambda one: one[0])
+    if _loss(target - first, doubt.plan, np.zeros(2), width) - best < EVIDENCE:
+        at, left = np.zeros(2), target - first
     used = 2 if free and abs(at[1]) > 1e-3 else 1
     freedom = max(len(target) - used, 0)
     seen = DEGREES * doubt.plan**2

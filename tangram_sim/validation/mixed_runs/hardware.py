@@ -10,15 +10,12 @@ from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.units import gbps_to_bytes_per_s
 from tangram_sim.validation.published.cells import MOST, CellError, Cells
-from tangram_sim.validation.published.machines import intra_link, reference_node
+from tangram_sim.validation.published.machines import intra_link, reference_node, through_host
 from tangram_sim.validation.published.networks import network_gbps
 
 NIC_GBPS = 100.0  # of a node about which nothing is said: one port, what keeps mixed machines together
 MOST_GPUS = 65_536
 USUAL_NODE = 8  # GPUs
-# GeForce and Titan cards have no peer access over PCIe since Turing, T4s in cloud instances are not given it.
-THROUGH_HOST = ("T4", "RTX-20", "RTX-30", "RTX-40", "RTX-50", "Titan-RTX")
-
 
 # Machines that a source's runs were made on, by the stack of its software: their networks are measured in
 # its own files, and a row that is silent about links means them.
@@ -132,9 +129,9 @@ def _of_size(node: Node, gpus: int) -> Node:
 
 def _without_peer_access(node: Node, cells: Cells, hwdb: Hwdb) -> Node:
     """The node with its PCIe link as NCCL uses it: cards of these kinds copy through host memory."""
-    if node.gpus == 1 or node.intra.kind != "pcie" or not node.gpu.name.startswith(THROUGH_HOST):
+    link = through_host(node.intra, node.gpu, hwdb)
+    if node.gpus == 1 or link == node.intra:
         return node
-    link = hwdb.link("PCIe-SHM")
     cells.assume(f"{node.gpu.name} link", link.name, "no peer access over PCIe: copies pass through the host")
     return replace(node, intra=link)
 

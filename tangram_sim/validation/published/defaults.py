@@ -163,10 +163,11 @@ def full_recompute_habit(run_by: Software, task: str) -> float:
     """Share of silent runs that recompute fully whether they must or not.
 
     Recipes that fine-tune with FSDP or DeepSpeed switch gradient checkpointing on by default (torchtune's,
-    axolotl's and TRL's configurations do); pre-training recipes switch on what memory asks for.
+    axolotl's and TRL's configurations do); pre-training recipes switch on what memory asks for, and "PyTorch"
+    names no recipe.
     """
     tuned = any(word in task.lower() for word in ("lora", "sft", "fine", "dpo"))
-    return FULL_RECOMPUTE_HABIT if tuned and run_by.family in ("fsdp", "deepspeed", "torch") else 0.0
+    return FULL_RECOMPUTE_HABIT if tuned and run_by.family in ("fsdp", "deepspeed") else 0.0
 
 
 def gradient_bytes(run_by: Software) -> float:

@@ -8,6 +8,9 @@ from tangram_sim.units import gbps_to_bytes_per_s
 from tangram_sim.validation.published.networks import network_of
 
 _RACK = re.compile(r"nvl(\d+)", re.IGNORECASE)
+# GeForce and Titan cards have no peer access over PCIe since Turing; T4s and A10Gs, which are met in cloud
+# instances, are not given it.
+THROUGH_HOST = ("T4", "A10G", "RTX-20", "RTX-30", "RTX-40", "RTX-50", "Titan-RTX")
 
 
 def reference_node(gpu: Gpu, gpus_per_node: int, hwdb: Hwdb) -> Node | None:
@@ -37,6 +40,11 @@ def intra_link(text: str, gpu: Gpu, hwdb: Hwdb) -> tuple[Link, Link | None, str]
     return own, None, "" if text else f"intra_link={own.name} (the GPU's own link)"
 
 
+def through_host(link: Link, gpu: Gpu, hwdb: Hwdb) -> Link:
+    """A PCIe link as NCCL uses it: between cards without peer access copies pass through host memory."""
+    return hwdb.link("PCIe-SHM") if link.kind == "pcie" and gpu.name.startswith(THROUGH_HOST) else link
+
+
 def cluster_of(
     gpu: Gpu, gpus: int, gpus_per_node: int, nodes: int, intra: str, inter: str, hwdb: Hwdb
 ) -> tuple[Cluster, list[str], float]:
@@ -47,6 +55,9 @@ def cluster_of(
     link, bridge, noted = intra_link(intra, gpu, hwdb)
     assumed = [noted] if noted else []
     used = min(gpus, gpus_per_node)
+    if used > 1 and bridge is None and (slower := through_host(link, gpu, hwdb)) != link:
+        link = slower
+        assumed.append(f"intra_link={link.name} (no peer access over PCIe: copies pass through the host)")
     reference = reference_node(gpu, gpus_per_node, hwdb)
     rack = _RACK.search(f"{intra} {inter}")
     if rack:

@@ -87,7 +87,11 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
     if gbs % (per_rank * dp):
         raise CellError(f"gbs {gbs} is no multiple of mbs {per_rank} x dp {dp}")
     vpp, schedule = workload.schedule(cells, run_by, model.layers, pp, gbs // (per_rank * dp))
-    job = replace(workload.job(cells, run_by, cluster, gbs, seq, schedule), stack=stack_of(run_by))
+    job = replace(
+        workload.job(cells, run_by, cluster, gbs, seq, schedule),
+        stack=stack_of(run_by),
+        shard_ranks=workload.shard_ranks(cells, cluster, tp),
+    )
     recompute, full_layers = workload.recompute(cells, model.layers, pp)
     zero_stage = workload.zero_stage(cells, run_by)
     layout = Uniform(

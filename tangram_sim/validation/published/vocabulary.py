@@ -27,6 +27,7 @@ _DTYPES = (
     (r"fp32|float32|single", "fp32"),
 )
 _MIXED = re.compile(r"amp|mixed|16[- ]?bit")
+_GROUP = re.compile(r"group[-_ =]*(?:of )?(\d+)|(?:hsdp|hybrid[-_ ]shard|dp_shard)[-_ =]*(\d+)")
 _STAGE = re.compile(r"(?:zero|ds|z)[-_ ]?(?:stage)?[-_ ]?(\d)|stage[-_ =]?(\d)")
 
 
@@ -83,6 +84,17 @@ def dtype_of(text: str, run_by: defaults.Software, gpu: Gpu) -> tuple[str, str]:
         half = run_by.before(defaults.BF16_SINCE) or not gpu.peak_flop_per_s("bf16")
         return ("fp16" if half else "bf16"), f"{text}: mixed precision of that time and GPU"
     raise CellError(f"dtype is {text!r}; known are bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp")
+
+
+def shard_group_of(text: str, gpus_per_node: int) -> int:
+    """Replicas in a group of hybrid sharding, in a source's words; 0 where all share.
+
+    "zero1 group 8" and "hsdp 16" say it; hybrid sharding that does not is inside a node, FSDP's default.
+    """
+    words = text.strip().lower()
+    if found := _GROUP.search(words):
+        return int(found[1] or found[2])
+    return gpus_per_node if re.search(r"hsdp|hybrid|within (?:a )?node|intra[-_ ]node", words) else 0
 
 
 def zero_stage_of(text: str) -> int | None:

@@ -13,6 +13,7 @@ from tangram_sim.validation.published.vocabulary import (
     Recompute,
     dtype_of,
     recompute_of,
+    shard_group_of,
     zero_stage_of,
 )
 
@@ -187,6 +188,12 @@ def zero_stage(cells: Cells, run_by: defaults.Software) -> int:
         stated = max(defaults.zero_stage(run_by)[0], 1)
         cells.assume("zero_stage", stated, f"sharding is {text!r}")
     return stated
+
+
+def shard_ranks(cells: Cells, cluster: Cluster, tp: int) -> int:
+    """Replicas in a group of hybrid sharding; 0 where ZeRO cuts over all of them."""
+    node = cluster.groups[0].node
+    return shard_group_of(cells.text("sharding"), max(node.gpus // tp, 1))
 
 
 def sequence_parallel(cells: Cells, run_by: defaults.Software, tp: int) -> bool:

@@ -8,11 +8,16 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.validation.mixed_runs.hardware import cluster_of
 from tangram_sim.validation.published import defaults, workload
 from tangram_sim.validation.published.cells import CellError, Cells
-from tangram_sim.validation.published.machines import intra_link
+from tangram_sim.validation.published.machines import intra_link, through_host
 from tangram_sim.validation.published.networks import NodeNetwork, network_of
 from tangram_sim.validation.published.reading import read_run, read_table
 from tangram_sim.validation.published.table import Problem
-from tangram_sim.validation.published.vocabulary import dtype_of, recompute_of, zero_stage_of
+from tangram_sim.validation.published.vocabulary import (
+    dtype_of,
+    recompute_of,
+    shard_group_of,
+    zero_stage_of,
+)
 from tests.places import SHARED
 
 HWDB = Hwdb.load()
@@ -39,6 +44,36 @@ NEMO = defaults.software("NeMo 25.04", "2025-05")
 def test_recomputation_is_read_in_the_words_of_its_source(text: str, kind: str, full_layers: int) -> None:
     """Of 80 layers on 4 stages; a share of all layers is a share of each stage's."""
     assert recompute_of(text, 80, 4) == (kind, full_layers)
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("zero1", 0),
+        ("zero1 global", 0),
+        ("fsdp-zero3", 0),
+        ("zero1 group 4", 4),
+        ("zero1 within node (8)", 8),
+        ("fsdp-zero3 (shard group 128)", 128),
+        ("hsdp", 8),
+        ("HSDP 16", 16),
+        ("hybrid_shard", 8),
+    ],
+)
+def test_groups_of_hybrid_sharding_are_read(text: str, ranks: int) -> None:
+    """As said; hybrid sharding that says nothing is inside a node of eight."""
+    assert shard_group_of(text, 8) == ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [("T4", "PCIe-SHM"), ("RTX-4090", "PCIe-SHM"), ("A10G", "PCIe-SHM"), ("L40S", "PCIe4x16")],
+)
+def test_cards_without_peer_access_copy_through_the_host(name: str, link: str) -> None:
+    """The bus of a card, as NCCL uses it."""
+    gpu = HWDB.gpu(name)
+    bus, _, _ = intra_link("PCIe", gpu, HWDB)
+    assert through_host(bus, gpu, HWDB).name == link
 
 
 @pytest.mark.parametrize("text", ["sometimes", "full on 90 of 80 layers"])
