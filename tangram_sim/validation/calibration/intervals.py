@@ -143,19 +143,6 @@ def between_sources(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     return float(np.sqrt((clipped**2).mean()))
 
 
-def of_a_new_source(shared: float, sources: int) -> float:
-    """Log standard deviation to add for what the next source's rows share, beyond what the seen ones did.
-
-    `shared` is known from few sources: of the next one Student's t with one degree of freedom less than
-    there are, and the error of a mean, take the place of the normal distribution.
-    """
-    from scipy.special import stdtrit
-
-    known = max(sources - 1, 1)
-    wider = float(stdtrit(known, 0.5 * (1 + COVERED))) * math.sqrt(1 + 1 / max(sources, 1)) / Z90
-    return shared * math.sqrt(max(wider**2 - 1.0, 0.0))
-
-
 def memory_residual(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     """Log standard deviation of peaks whose upper 95 % point covers what was measured.
 
@@ -189,17 +176,18 @@ def calibrate(errors: Errors) -> Widths:
         return len(np.unique(errors.source[use])) >= FEWEST_SOURCES and int(use.sum()) >= FEWEST_ROWS
 
     found: list[float] = []
-    shared: list[float] = []
     for number in range(len(CLASSES)):
         own = plain & (errors.novelty == number)
         if not enough(own):
             own = plain & (errors.novelty >= number)
         if not enough(own):
             own = np.ones(len(plain), bool)
-        between = between_sources(errors.log_error[own], errors.source[own])
-        beyond = of_a_new_source(between, len(np.unique(errors.source[own])))
-        found.append(max(math.hypot(residual(own, errors.factors_sigma), beyond), *found[-1:], 0.0))
-        shared.append(max(between, *shared[-1:], 0.0))
+        found.append(max(residual(own, errors.factors_sigma), *found[-1:], 0.0))
+    shared: list[float] = []
+    for number in range(len(CLASSES)):
+        own = plain & (errors.novelty == number)
+        own = own if enough(own) else plain & (errors.novelty >= number)
+        shared.append(max(between_sources(errors.log_error[own], errors.source[own]), *shared[-1:], 0.0))
     widths = Widths(tuple(found), tuple(shared), 0.0, 0.0, 0.0, 0.0, 0.0)
     dense = ~errors.measured & ~errors.mixture
     unmeasured = residual(dense, widths.sigma(errors)) if dense.any() else 0.0
