@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from math import gcd
 
 from tangram_sim.clusters import Cluster, Gpu, Island, Node
@@ -147,10 +148,16 @@ class Placement:
             pairs = min(len(source), len(target))
             return intra.bytes_per_s * self.hwdb.link_efficiency(intra).value * pairs, intra.latency_s
         rates = [self._nics(side) for side in sides]
-        groups = [{self.cluster.node_group[node] for node in side} for side in sides]
-        limits = [self.cluster.group_limit(a, b) for a in groups[0] for b in groups[1]]
-        latency = max(limit for _, limit in limits)
-        return min(*rates, *(rate for rate, _ in limits)) * self.hwdb.network_efficiency.value, latency
+        groups = [
+            Counter(self.cluster.node_group[self.node_of[rank]] for rank in side) for side in (source, target)
+        ]
+        latency = 0.0
+        for (a, sending), (b, receiving) in product(groups[0].items(), groups[1].items()):
+            limit, delay = self.cluster.group_limit(a, b)
+            # Both sides spread evenly over their ranks: what two groups exchange is their share of all.
+            rates.append(limit * len(source) * len(target) / (sending * receiving))
+            latency = max(latency, delay)
+        return min(rates) * self.hwdb.network_efficiency.value, latency
 
     def _nics(self, side: Mapping[int, int]) -> float:
         """Bytes/s of the NICs that some ranks own, so many on each node."""

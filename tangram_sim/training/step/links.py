@@ -4,6 +4,7 @@ A set of nodes has one link out and one link in (all its NICs together); groups 
 between them share one more. Transfers inside a scale-up domain share nothing.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 from tangram_sim.opgraph import OpGraph, SharedLink
@@ -35,18 +36,22 @@ class _LinkTable:
         names = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {nodes[0]} to {nodes[-1]}"
         return self._link(direction, nodes, f"{names}/NIC {direction}", self.placement.nic_rate(nodes))
 
-    def between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
-        """Limits on the traffic between the groups of two stages, where there are any."""
+    def between(self, source: tuple[int, ...], target: tuple[int, ...]) -> dict[int, float]:
+        """Limits on the traffic between the groups of two stages, where there are any, with their shares.
+
+        Both sides spread evenly over their ranks.
+        """
         groups = self.placement.cluster.node_group
         sides = [
-            sorted({groups[self.placement.node_of[rank]] for rank in ranks}) for ranks in (source, target)
+            Counter(groups[self.placement.node_of[rank]] for rank in ranks) for ranks in (source, target)
         ]
-        found = []
-        for a in sides[0]:
-            for b in sides[1]:
+        found = {}
+        for a, sending in sorted(sides[0].items()):
+            for b, receiving in sorted(sides[1].items()):
                 rate = self.placement.group_rate(a, b)
                 if rate < float("inf"):
-                    found.append(self._link("between", (a, b), f"network/g{a} to g{b}", rate))
+                    link = self._link("between", (a, b), f"network/g{a} to g{b}", rate)
+                    found[link] = sending * receiving / (len(source) * len(target))
         return found
 
 
@@ -66,12 +71,9 @@ def with_links(
         if name in _STEPS:
             other = stages[(stage + _STEPS[name]) % depth].ranks
             if not placement.same_domain(ranks, other):
-                crossed = (
-                    links.nics(ranks, "out"),
-                    links.nics(other, "in"),
-                    *links.between(ranks, other),
-                )
-                return Route(crossed, (1.0,) * len(crossed), size)
+                crossed = {links.nics(ranks, "out"): 1.0, links.nics(other, "in"): 1.0}
+                crossed |= links.between(ranks, other)
+                return Route(tuple(crossed), tuple(crossed.values()), size)
         elif name == "SYNC" and not placement.same_domain(ranks, ranks):
             out = links.nics(ranks, "out")
             return Route((out,), (1.0,), links.links[out].bytes_per_s / HEADROOM, by_second=True)

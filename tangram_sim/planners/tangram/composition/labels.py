@@ -55,7 +55,8 @@ def roads(
         for a, source in enumerate(islands):
             for b, target in enumerate(islands):
                 limits = [cluster.group_limit(i, j) for i in source.groups for j in target.groups]
-                rate[a, b] = max(limit for limit, _ in limits) * efficiency
+                # All groups at once: traffic may spread over them.
+                rate[a, b] = sum(limit for limit, _ in limits) * efficiency
                 latency[a, b] = min(lag for _, lag in limits)
     latency[np.isinf(estimate_s)] = np.inf
     return LinkBounds(size, latency, rate, nodes, estimate_s, rough)
