@@ -17,17 +17,22 @@ from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.planfile import model_to_dict
 from tangram_sim.studies.sweep import STOPPED, Answer, content_key
 from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is planned; `overlays` are the user's folders of hardware rows."""
+    """What is planned; `overlays` are the user's folders of hardware rows.
+
+    Plans `known` for it, from smaller fleets, are where the search begins: none slower is the answer.
+    """
 
     model: Model
     cluster: Cluster
     job: Job
     wishes: SearchOptions
     overlays: tuple[Path, ...]
+    known: tuple[Plan, ...] = ()
 
     def key(self, hwdb: Hwdb) -> str:
         """What the answer depends on, as a digest; how many processes look for it is no part of that."""
@@ -42,6 +47,7 @@ class Case:
                 "job": asdict(self.job),
                 "wishes": wishes,
                 "hwdb": hwdb_digest(hwdb),
+                "known": [repr(plan.pipelines) for plan in self.known],
             }
         )
 
@@ -89,6 +95,7 @@ def simulate_case(case: Case, deadline: Deadline) -> Answer:
             hwdb=_database(case.overlays),
             parallelizer=_parallelizer(case.wishes.parallelizer),
             deadline=deadline,
+            known=case.known,
         )
     except InfeasibleError as error:
         answer: Answer = {"infeasible": str(error)}

@@ -26,12 +26,14 @@ from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.catalogue import Offer, bought, mix_name
 from tangram_sim.purchasing.fleets import Fleet
+from tangram_sim.purchasing.known import known_on
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.whatif import planned_goodput, throughput_of
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
 
 _BATCH = 4  # mixes per process and round: fewer waste cores, more waste mixes
 _PART = 0.25  # of the time that is left, for the next mixes: one hard mix does not take all of it
@@ -202,7 +204,7 @@ class MixSearch:
 
     def _simulate(self, chosen: NDArray[np.int64], waiting: int) -> None:
         """Plan some mixes; `waiting` are open yet, these included."""
-        pairs = [(int(index), work) for index in chosen for work in self.works]
+        pairs = [(int(index), number) for index in chosen for number in range(len(self.works))]
         cases = [
             Case(
                 work.model,
@@ -210,8 +212,10 @@ class MixSearch:
                 work.job,
                 self.wishes,
                 overlays_of(self.hwdb),
+                self._known(index, number),
             )
-            for index, work in pairs
+            for index, number in pairs
+            for work in (self.works[number],)
         ]
         keys = [case.key(self.hwdb) for case in cases]
         done, most = len(self.answers) * len(self.works), (len(self.answers) + waiting) * len(self.works)
@@ -232,6 +236,21 @@ class MixSearch:
                     "search rests on; this is a fault of the program: please report it"
                 )
         self._check_growth(list(found))
+
+    def _known(self, index: int, work: int) -> tuple[Plan, ...]:
+        """The best plan of one model found for nodes that all are in a mix, as a plan of that mix."""
+        inside = [one for one in self.answers if (self.counts[one] <= self.counts[index]).all()]
+        told = [(found.step_s, one, found) for one in inside if (found := self.answers[one][work].document)]
+        if not told:
+            return ()
+        _, small, document = min(told, key=lambda one: one[:2])
+        groups, first = {number: number for number in range(len(self.fleet.cluster.groups))}, 0
+        for small_count, count in zip(self.counts[small], self.counts[index], strict=True):
+            if small_count:
+                groups[len(groups)] = len(self.fleet.cluster.groups) + first
+            first += bool(count)
+        cluster = bought(self.fleet, self.offers, self.mixes[index]).cluster
+        return (known_on(document, cluster, groups, self.hwdb),)
 
     def _tokens_per_s(self, mix: tuple[int, ...], document: PlanDocument | None) -> float:
         """Throughput as what-if has it; 0 without a plan."""

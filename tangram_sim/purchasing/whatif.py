@@ -13,10 +13,11 @@ from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import Bill, Terms, bill, failure_lacks, goodput_of, power_w_of
 from tangram_sim.purchasing.cases import Case, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.fleets import Fleet, Purchase
+from tangram_sim.purchasing.known import known_on
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.studies.documents import PlanDocument
-from tangram_sim.studies.sweep import Sweep
+from tangram_sim.studies.sweep import Answer, Sweep
 from tangram_sim.training.job import Job
 
 
@@ -141,10 +142,25 @@ def what_if(
         name = ("" if not retired else "fleet" + _less(retired) + " ") + "+ " + " + ".join(map(str, bought))
         candidates.append((name, rest.with_purchases(bought)))
     wishes, job = wishes or SearchOptions(), job or Job()
-    cases = [Case(model, one.cluster, job, wishes, overlays_of(hwdb)) for _, one in candidates]
-    answers = sweep.run(
-        simulate_case, cases, [case.key(hwdb) for case in cases], "candidate", deadline=deadline
-    )
+    overlays, bare = overlays_of(hwdb), len(candidates) - len(purchases)
+    cases = [Case(model, one.cluster, job, wishes, overlays) for _, one in candidates[:bare]]
+
+    def answered(some: Sequence[Case], before: int) -> list[Answer | None]:
+        share = deadline.share(deadline.left_s() * len(some) / (len(candidates) - before))
+        keys = [case.key(hwdb) for case in some]
+        return sweep.run(
+            simulate_case, some, keys, "candidate", before=before, of=len(candidates), deadline=share
+        )
+
+    answers = answered(cases, 0)
+    # What is left of the fleet is part of every candidate: its plan is one of theirs.
+    standing = None if answers[-1] is None else outcome(answers[-1]).document
+    groups = {number: number for number in range(len(rest.cluster.groups))}
+    for _, one in candidates[bare:]:
+        known = (known_on(standing, one.cluster, groups, hwdb),) if standing else ()
+        cases.append(Case(model, one.cluster, job, wishes, overlays, known))
+    if purchases:
+        answers += answered(cases[bare:], bare)
     rows: list[WhatIfRow] = []
     failures = not any(failure_lacks(one.members, prices) for _, one in candidates)
     for (name, member), answer in zip(candidates, answers, strict=True):

@@ -6,6 +6,7 @@ Models and clusters may be given by name, or as the path of a file.
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster
@@ -124,8 +125,9 @@ def plan(
     progress: Progress | None = None,
     parallelizer: Parallelizer | None = None,
     deadline: Deadline | None = None,
+    known: Sequence[Plan] = (),
 ) -> Result:
-    """The best plan found for `model` on `cluster`; `parallelizer` and `deadline` as in `tangram`.
+    """The best plan found for `model` on `cluster`; `parallelizer`, `deadline`, `known` as in `tangram`.
 
     Raises InfeasibleError when nothing fits, with what is needed and what there is; BadInputError or
     UnknownNameError for wishes that contradict each other, the model or the cluster.
@@ -142,7 +144,8 @@ def plan(
     islands, _ = usable_islands(cluster, job, hwdb, wishes)
     require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()
-    timed, run = deadline or Deadline(wishes.time_limit_s), chunked if has_chunks(job.schedule) else tangram
+    timed = deadline or Deadline(wishes.time_limit_s)
+    run = chunked if has_chunks(job.schedule) else partial(tangram, known=known)
 
     def search(within: Hwdb) -> Found:
         return run(model, cluster, job, within, wishes, progress, parallelizer, timed)

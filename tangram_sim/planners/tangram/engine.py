@@ -33,10 +33,13 @@ from tangram_sim.planners.tangram.spanning.spanning import spanning_over
 from tangram_sim.planners.uniform.trivial import trivial
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.registry import parallelizer as parallelizer_named
+from tangram_sim.sim import contention
 from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import holds_whole_depth
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import lower_plan
 
 FEW_PASSES = 16  # per step, for lack of a plan that says how many are usual
 MAX_STATES = MOST_STATES  # node-count combinations the composition keeps apart
@@ -66,6 +69,7 @@ class _Task:
     deadline: Deadline
     islands: tuple[Island, ...]
     notes: list[str]
+    known: Sequence[Plan] = ()
     counts: Counts = field(default_factory=Counts)
     candidates: list[Candidate] = field(default_factory=list)
 
@@ -74,12 +78,29 @@ class _Task:
         placement = Placement(self.cluster, self.hwdb)
         self.lowering = Lowering(placement, StagePrices(self.model, self.job, self.hwdb))
         self.pieces = Pieces(self.wishes.jobs)
+        self.standing = [scored for plan in self.known if (scored := self._scored(plan)) is not None]
+
+    def _scored(self, plan: Plan) -> Scored | None:
+        """A plan that was known before, played, links shared; None where it is of another question."""
+        if (plan.model, plan.cluster, plan.job) != (self.model, self.cluster, self.job):
+            return None
+        lowered = lower_plan(plan, self.lowering)
+        if not lowered.fits():
+            return None
+        return Scored(plan, lowered.steps[0], contention.play(lowered.graph()).makespan_s)
+
+    def known_s(self) -> float:
+        """The step of the best plan that was known before the search."""
+        return min((scored.step_s for scored in self.standing), default=float("inf"))
 
     def found(self, ranked: Sequence[Scored]) -> Found:
         """The answer with these plans, fastest first."""
         if self.deadline.over():
             self.notes += self.deadline.notes()
-        best = sorted(ranked, key=lambda scored: scored.step_s)[: max(self.wishes.top, 1)]
+        every = sorted([*ranked, *self.standing], key=lambda scored: scored.step_s)
+        if any(every[0] is one for one in self.standing):
+            self.notes.append("the plan that was known before the search is the fastest found")
+        best = every[: max(self.wishes.top, 1)]
         return Found(best, self.bound.step_s(), self.counts, self.notes, self.candidates)
 
     def is_large(self) -> bool:
@@ -102,18 +123,20 @@ def tangram(
     progress: Progress | None = None,
     parallelizer: Parallelizer | None = None,
     deadline: Deadline | None = None,
+    known: Sequence[Plan] = (),
 ) -> Found:
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
-    `parallelizer` is an instance of `wishes.parallelizer` that other searches have asked, or will: what it
-    has priced it knows. A search that the deadline (of `wishes.time_limit_s`, if none) ends returns the best
-    plan it has; with no time at all that is a uniform one. Raises InfeasibleError with what is missing when
-    nothing fits.
+    Of plans that are `known` for this very question the best is the first limit of the search, and the answer
+    where nothing is found to be faster. `parallelizer` is an instance of `wishes.parallelizer` that other
+    searches have asked, or will: what it has priced it knows. A search that the deadline (of
+    `wishes.time_limit_s`, if none) ends returns the best plan it has; with no time at all that is a uniform
+    one. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
-    task = _Task(model, cluster, job, hwdb, wishes, budget(wishes.effort), deadline, islands, notes)
+    task = _Task(model, cluster, job, hwdb, wishes, budget(wishes.effort), deadline, islands, notes, known)
     if deadline.limit_s <= 0:
         return _unsearched(task)
     found = _copies_of_patterns(task) if task.is_large() else None
@@ -122,7 +145,7 @@ def tangram(
 
 def _unsearched(task: _Task) -> Found:
     """The best uniform layout, for lack of time to look for others."""
-    simple = _simple(task)
+    simple = sorted([*_simple(task), *task.standing], key=lambda scored: scored.step_s)
     if not simple:
         raise InfeasibleError(
             f"no uniform layout of {task.model.name} was found to fit {task.cluster.name} in "
@@ -164,7 +187,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
     if wishes.every_candidate:
         task.notes.append("--candidates: partial plans of patterns are not recorded; the file is empty")
     ready = [fleet] if fleet else _simple(task) if task.deadline.over() else []
-    if not ready:
+    if not (ready or task.standing):
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))
         return None
@@ -198,17 +221,18 @@ def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallel
     search = Search(
         enumeration, referee, task.bound.step_s(), units, work, wishes.order, task.budget, task.deadline
     )
+    search.best_s = task.known_s()
     played = search.run(progress)
     enumeration.count_pruned()
     ranked = rank(played, referee, max(wishes.top, 1)) if played else []
     if wishes.replicate and wishes.sub_islands and not wishes.order and not task.deadline.over():
         several = _several(enumeration, referee, ranked, wishes, max(units) == 1, notes)
         ranked = [*several, *ranked]
-    if not ranked and task.deadline.over():
+    if not (ranked or task.standing) and task.deadline.over():
         ranked = _simple(task)
         if not ranked:
             raise InfeasibleError(_out_of_time(task))
-    if not ranked:
+    if not (ranked or task.standing):
         if task.counts.windowed:
             raise InfeasibleError(
                 f"no plan inside --window {wishes.window:g}: {task.counts.windowed} pairs of a slice and a "

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -11,17 +12,21 @@ import pytest
 import yaml
 
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing import cases
 from tangram_sim.purchasing.catalogue import Limits, load_catalogue
 from tangram_sim.purchasing.fleets import Fleet, parse_purchases
+from tangram_sim.purchasing.known import on_larger
 from tangram_sim.purchasing.pricefile import load_prices
 from tangram_sim.purchasing.purchase import purchase
 from tangram_sim.purchasing.search import ModelToTrain
 from tangram_sim.purchasing.whatif import what_if
+from tangram_sim.studies.planfile import plan_from_document
 from tangram_sim.studies.sweep import Cache, Sweep
 from tangram_sim.training.job import Job
+from tangram_sim.training.step.side_by_side import price_plan
 from tests.commands import files, tangram
 
 HWDB = Hwdb.load()
@@ -39,19 +44,17 @@ NODES = {
 }
 
 
-class Answers(Deadline):
-    """Over once so many cases have been begun: the same on every machine."""
+def stopping(monkeypatch, room: str, most: int) -> Deadline:
+    """Over while the case after `most` of them is planned: the same on every machine."""
+    deadline, begun = Deadline(), []
 
-    def __init__(self, most: int) -> None:
-        super().__init__(1000.0)
-        self.most = most
+    def work(case, share):
+        deadline.interrupted = len(begun) == most
+        begun.append(case)
+        return cases.simulate_case(case, share)
 
-    def share(self, limit_s: float) -> Deadline:
-        self.most -= 1
-        return super().share(limit_s)
-
-    def left_s(self) -> float:
-        return super().left_s() if self.most > 0 else 0.0
+    monkeypatch.setattr(f"tangram_sim.purchasing.{room}.simulate_case", work)
+    return deadline
 
 
 @pytest.fixture(scope="module")
@@ -102,18 +105,37 @@ def front_under(shop: Path, deadline: Deadline | None = None, cache: Cache | Non
     )
 
 
-def test_rows_that_time_did_not_suffice_for_say_so(shop, kept):
-    """The first two are planned as ever; of the third there is a uniform plan or none."""
-    whole, some = rows_of(shop, cache=kept), rows_of(shop, Answers(3))
+def test_a_row_that_time_did_not_suffice_for_says_so(shop, kept, monkeypatch):
+    """The first two are planned as ever; the third has the fleet's plan, and no other is claimed for it."""
+    whole, some = rows_of(shop, cache=kept), rows_of(shop, stopping(monkeypatch, "whatif", 2))
     assert not any(row.cut_short for row in whole.rows)
     assert [row.cut_short for row in some.rows] == [False, False, True]
     for planned, again in zip(whole.rows[:2], some.rows[:2], strict=True):
         assert planned.document.step_s == again.document.step_s
-    last = some.rows[2]
-    assert "`+ 1 x T4x4`" in some.notes[0]
-    assert "time limit of 1000 s" in some.notes[0]
-    if last.document is not None:
-        assert last.document.step_s >= whole.rows[2].document.step_s * (1 - 1e-9)
+    fleet, last = some.rows[0], some.rows[2]
+    assert "stopped by hand: the best plans so far of `+ 1 x T4x4`" in some.notes[0]
+    assert whole.rows[2].document.step_s <= last.document.step_s * (1 + 1e-9)
+    assert last.document.step_s <= fleet.document.step_s * (1 + 1e-9)
+
+
+def test_a_plan_of_a_smaller_fleet_takes_as_long_on_a_larger_one(shop, kept):
+    """Whatever stands between its groups: ranks and islands are renamed, nothing else."""
+    found = rows_of(shop, cache=kept).rows[0].document
+    small = plan_from_document(found, HWDB.fresh(), "x")
+    node = load_cluster("azure-c1", HWDB).groups[0]
+    first, second = small.cluster.groups
+    named = (first, replace(node, name="g1"), replace(second, name="g2", count=second.count + 1))
+    moved = on_larger(small, replace(small.cluster, groups=named), {0: 0, 1: 2})
+    assert moved.gpus_used == small.gpus_used
+    assert {moved.cluster.gpu_of(node).name for node in _nodes(moved)} == {
+        small.cluster.gpu_of(node).name for node in _nodes(small)
+    }
+    assert price_plan(moved, HWDB).step_s() == pytest.approx(price_plan(small, HWDB).step_s(), rel=1e-12)
+
+
+def _nodes(plan) -> set[int]:
+    owner = Placement(plan.cluster, HWDB).node_of
+    return {owner[rank] for rank in plan.ranks}
 
 
 def test_no_time_at_all_is_an_answer(shop):
@@ -126,9 +148,10 @@ def test_no_time_at_all_is_an_answer(shop):
     assert "not looked at: time limit of 0 s" in found.err
 
 
-def test_the_front_so_far_is_one_of_what_was_looked_at(shop, kept):
+def test_the_front_so_far_is_one_of_what_was_looked_at(shop, kept, monkeypatch):
     """Its points are among those simulated; what is left is counted, and may reach the front."""
-    whole, some = front_under(shop, cache=kept), front_under(shop, Answers(2))
+    whole = front_under(shop, cache=kept)
+    some = front_under(shop, stopping(monkeypatch, "search", 1))
     front = some.front
     assert len(front.simulated) < len(whole.front.simulated)
     assert front.waiting > 0
