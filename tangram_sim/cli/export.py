@@ -1,12 +1,15 @@
 """`tangram export`: a plan as launch configuration of a training framework."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line
+
+if TYPE_CHECKING:
+    from tangram_sim.export.formats import Exported
 
 To = Annotated[
     str,
@@ -25,17 +28,22 @@ def command(
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Write a plan as launch configuration; exit 2 with the reasons where a framework cannot express it."""
-    import sys
-
     from tangram_sim.cli import buying
-    from tangram_sim.datafiles import write_whole
     from tangram_sim.export.formats import export
     from tangram_sim.studies.planfile import plan_from_document, read_plan
 
     if output is not None:
         buying.require_folder(output)
     database = shared.load_hwdb(hwdb)
-    found = export(plan_from_document(read_plan(plan), database, str(plan)), to)
+    show_files(export(plan_from_document(read_plan(plan), database, str(plan)), to), to, output, as_json)
+
+
+def show_files(found: "Exported", to: str, output: Path | None, as_json: bool) -> None:
+    """Write the files into a folder or print them, with what a person should know of them."""
+    import sys
+
+    from tangram_sim.datafiles import write_whole
+
     if output is not None:
         for name, text in found.files.items():
             write_whole(output / name, text)

@@ -146,7 +146,7 @@ def retract(now: Now, book: Ints) -> None:
             given += book[one, GENERATED] + counts[STEPS] - book[one, JOINED]
             most += book[one, OUTPUT]
         one = book[one, FOLLOWING]
-    now.times[RATIO] = min(1.0, (given + RETRACT_STEPS * counts[DECODING]) / most)
+    now.times[RATIO] = min(1.0, (given + RETRACT_STEPS * counts[DECODING]) / (most + 1))
 
 
 @njit(cache=True)

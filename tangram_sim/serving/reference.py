@@ -264,7 +264,7 @@ class ReferenceReplica(ReplicaPlayer):
             self.waiting.append(victim.number)
         given = sum(int(outputs[one.number]) for one in decoding)
         longest = sum(int(self.workload.output_tokens[one.number]) for one in decoding)
-        self.ratio = min(1.0, (given + RETRACT_STEPS * len(decoding)) / longest)
+        self.ratio = min(1.0, (given + RETRACT_STEPS * len(decoding)) / (longest + 1))
 
     def _preempt(self, one: _Admitted) -> None:
         """A running request loses its blocks and will begin again."""

@@ -1,0 +1,172 @@
+"""The command that starts one replica under vLLM, SGLang or TensorRT-LLM, written and read.
+
+Flags are those of the engines' own command lines (vLLM docs, "Engine Arguments"; SGLang docs, "Server
+Arguments"; TensorRT-LLM docs, "trtllm-serve"). Uneven stages: VLLM_PP_LAYER_PARTITION of vLLM,
+SGLANG_PP_LAYER_PARTITION of SGLang.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.export.service.groups import ReplicaGroup
+from tangram_sim.export.uniform import CannotExportError
+
+PORT = 8000
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+_FP8_CACHE = {"vllm": "fp8", "sglang": "fp8_e4m3", "trtllm": "fp8"}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFlags:
+    """How an engine is started, and its names for what a plan decides; empty: it has no flag for it."""
+
+    start: tuple[str, ...]
+    served_name: str
+    tp: str
+    pp: str
+    seats: str
+    budget: str
+    memory: str
+    dtype: str
+    fp8: tuple[str, ...]
+    cache: str
+    expert_parallel: str
+    layers_variable: str
+    image: str
+
+
+ENGINES: Mapping[str, EngineFlags] = {
+    "vllm": EngineFlags(
+        start=("vllm", "serve"),
+        served_name="--served-model-name",
+        tp="--tensor-parallel-size",
+        pp="--pipeline-parallel-size",
+        seats="--max-num-seqs",
+        budget="--max-num-batched-tokens",
+        memory="--gpu-memory-utilization",
+        dtype="--dtype",
+        fp8=("--quantization", "fp8"),
+        cache="--kv-cache-dtype",
+        expert_parallel="--enable-expert-parallel",
+        layers_variable="VLLM_PP_LAYER_PARTITION",
+        image="vllm/vllm-openai:latest",
+    ),
+    "sglang": EngineFlags(
+        start=("python3", "-m", "sglang.launch_server", "--model-path"),
+        served_name="--served-model-name",
+        tp="--tp-size",
+        pp="--pp-size",
+        seats="--max-running-requests",
+        budget="--chunked-prefill-size",
+        memory="--mem-fraction-static",
+        dtype="--dtype",
+        fp8=("--quantization", "fp8"),
+        cache="--kv-cache-dtype",
+        expert_parallel="",
+        layers_variable="SGLANG_PP_LAYER_PARTITION",
+        image="lmsysorg/sglang:latest",
+    ),
+    "trtllm": EngineFlags(
+        start=("trtllm-serve", "serve"),
+        served_name="",
+        tp="--tp_size",
+        pp="--pp_size",
+        seats="--max_batch_size",
+        budget="--max_num_tokens",
+        memory="--kv_cache_free_gpu_memory_fraction",
+        dtype="",
+        fp8=(),
+        cache="",
+        expert_parallel="",
+        layers_variable="",
+        image="nvcr.io/nvidia/tensorrt-llm/release:latest",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCommand:
+    """Environment and arguments of one replica; notes say what no flag can."""
+
+    environment: tuple[tuple[str, str], ...]
+    arguments: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def command(group: ReplicaGroup, engine: str, weights: str) -> LaunchCommand:
+    """What starts a replica of the group with the weights at a path or hub name. Raises CannotExportError."""
+    flags, depth = ENGINES[engine], len(group.stages)
+    notes, environment = list[str](), list[tuple[str, str]]()
+    arguments = [*flags.start, weights]
+    if flags.served_name:
+        arguments += [flags.served_name, group.model]
+    arguments += [flags.tp, str(group.tp), flags.pp, str(depth)]
+    arguments += [flags.seats, str(group.seats), flags.budget, str(group.budget_tokens)]
+    arguments += [flags.memory, f"{group.memory_fraction:g}"]
+    if group.precision in _DTYPES:
+        arguments += [flags.dtype, _DTYPES[group.precision]] if flags.dtype else []
+    elif group.precision == "fp8" and flags.fp8:
+        arguments += flags.fp8
+    else:
+        notes.append(f"{group.name}: {weights} must be a checkpoint in {group.precision}")
+    if group.kv_precision == "fp8" or (group.precision == "fp8" and group.kv_precision == "auto"):
+        if flags.cache:
+            arguments += [flags.cache, _FP8_CACHE[engine]]
+        else:
+            notes.append(f"{group.name}: the KV cache in fp8 is set in the checkpoint's own configuration")
+    if group.expert_parallel:
+        if not flags.expert_parallel:
+            raise CannotExportError(f"{group.name}: {engine} has no flag for experts spread over ranks")
+        arguments.append(flags.expert_parallel)
+    if len(set(group.layers)) > 1:
+        if not flags.layers_variable:
+            raise CannotExportError(
+                f"{group.name}: stages of {', '.join(map(str, group.layers))} layers; {engine} cuts evenly"
+            )
+        environment.append((flags.layers_variable, ",".join(map(str, group.layers))))
+    if len(group.kinds) > 1:
+        notes.append(
+            f"{group.name}: stages run on {' and then '.join(group.kinds)}: join their nodes as the engine "
+            "does it for several nodes, in this order"
+        )
+        if engine == "vllm":
+            arguments += ["--distributed-executor-backend", "ray"]
+    arguments += ["--host", "0.0.0.0", "--port", str(PORT)]
+    return LaunchCommand(tuple(environment), tuple(arguments), tuple(notes))
+
+
+def parsed(
+    engine: str,
+    environment: Mapping[str, str],
+    arguments: Sequence[str],
+    stages: Sequence[tuple[str, int, int]],
+    **known: object,
+) -> ReplicaGroup:
+    """The group that a command starts; `stages` are the GPUs that the file names, held against it.
+
+    `known` are what no flag says: name, model, count, precision, kv_precision. Raises BadInputError.
+    """
+    flags = ENGINES[engine]
+    if tuple(arguments[: len(flags.start)]) != flags.start:
+        raise BadInputError(f"not a command of {engine}: {' '.join(arguments[:4])}")
+    options = dict(zip(arguments, [*arguments[1:], ""], strict=True))
+    try:
+        tp, depth = int(options[flags.tp]), int(options[flags.pp])
+        seats, budget = int(options[flags.seats]), int(options[flags.budget])
+        memory = float(options[flags.memory])
+    except (KeyError, ValueError) as error:
+        raise BadInputError(f"a flag of {engine}'s command is missing or no number: {error}") from None
+    layers = tuple(layers for _, _, layers in stages)
+    uneven = environment.get(flags.layers_variable, "") if flags.layers_variable else ""
+    said = tuple(int(part) for part in uneven.split(",")) if uneven else layers
+    if len(stages) != depth or {degree for _, degree, _ in stages} != {tp} or said != layers:
+        raise BadInputError(f"the command starts {depth} stages of tp {tp}, the file speaks of {stages}")
+    return ReplicaGroup(
+        stages=tuple(stages),
+        seats=seats,
+        budget_tokens=budget,
+        memory_fraction=memory,
+        expert_parallel=bool(flags.expert_parallel) and flags.expert_parallel in arguments,
+        **known,  # type: ignore[arg-type]
+    )

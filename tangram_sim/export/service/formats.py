@@ -1,0 +1,47 @@
+"""The formats of `tangram serve export` by name; every file is read back before it is handed out."""
+
+from collections.abc import Mapping
+
+from tangram_sim.errors import TangramError, unknown_name
+from tangram_sim.export.formats import Exported
+from tangram_sim.export.service import kubernetes, launch_script, router_weights
+from tangram_sim.export.service.commands import ENGINES
+from tangram_sim.export.service.groups import ServiceLaunch
+
+KUBERNETES = "kubernetes"
+FORMATS = (*ENGINES, KUBERNETES)
+
+
+def export_service(service: ServiceLaunch, to: str, weights: Mapping[str, str]) -> Exported:
+    """The files that start a service; `weights` by model: where its checkpoint is.
+
+    Raises UnknownNameError for another format or model, CannotExportError for what a format cannot say.
+    """
+    if to not in FORMATS:
+        raise unknown_name("format", to, FORMATS)
+    models = tuple(dict.fromkeys(group.model for group in service.groups))
+    for name in weights:
+        if name not in models:
+            raise unknown_name("model of --weights", name, models)
+    if to == KUBERNETES:
+        name = kubernetes.FILE
+        text, notes = kubernetes.write(service, weights)
+        found = kubernetes.read(text, service.engine)
+    else:
+        name = launch_script.FILE
+        text, notes = launch_script.write(service, to, weights)
+        found = launch_script.read(text, to)
+    routed = router_weights.write(service)
+    if found != service.groups or router_weights.read(routed) != (service.shares, service.types):
+        raise TangramError(f"{name} reads back as another plan; this is a fault of the program: report it")
+    if service.engine != service.planned_for:
+        words = (
+            f"planned for {service.planned_for}: limits here are {service.engine}'s defaults, speeds differ"
+        )
+        notes.insert(0, words)
+    unplaced = [model for model in models if model not in weights]
+    if unplaced:
+        notes.append(
+            f"weights are looked for under {', '.join(unplaced)}: give --weights MODEL=PATH_OR_HUB_NAME"
+        )
+    return Exported({name: text, router_weights.FILE: routed}, tuple(notes))

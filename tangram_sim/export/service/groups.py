@@ -1,0 +1,135 @@
+"""Equal replicas of a plan as launch files need them, from a fleet file or a plan of `serve plan`."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.errors import BadInputError
+from tangram_sim.export.uniform import CannotExportError
+from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.serving.engines import engine_defaults
+from tangram_sim.serving.fleet_schema import FleetIn, ReplicaIn
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """`count` replicas alike: stages as (GPU kind, tensor-parallel degree, layers), the engine's limits."""
+
+    name: str
+    model: str
+    count: int
+    stages: tuple[tuple[str, int, int], ...]
+    precision: str
+    kv_precision: str
+    seats: int
+    budget_tokens: int
+    memory_fraction: float
+    expert_parallel: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return sum(tp for _, tp, _ in self.stages)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Its kinds of GPU, in the order of the stages."""
+        return tuple(dict.fromkeys(kind for kind, _, _ in self.stages))
+
+    @property
+    def tp(self) -> int:
+        """The tensor-parallel degree of all stages. Raises CannotExportError where they differ."""
+        degrees = {tp for _, tp, _ in self.stages}
+        if len(degrees) > 1:
+            raise CannotExportError(
+                f"{self.name}: stages have tensor-parallel degrees {', '.join(map(str, sorted(degrees)))}; "
+                "vLLM, SGLang and TensorRT-LLM start all stages with one"
+            )
+        return degrees.pop()
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers of every stage."""
+        return tuple(layers for _, _, layers in self.stages)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLaunch:
+    """What is started, and how a router deals requests: shares by group and type of request."""
+
+    engine: str  # to be launched
+    planned_for: str
+    groups: tuple[ReplicaGroup, ...]
+    shares: tuple[tuple[float, ...], ...]
+    types: tuple[tuple[float, float, str], ...]  # prompt tokens, output tokens, model
+
+
+def load_service(path: Path, hwdb: Hwdb, engine: str = "") -> ServiceLaunch:
+    """The service in a fleet file or a plan, under `engine` (empty: the one it was planned for).
+
+    Raises BadInputError, CannotExportError.
+    """
+    data = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+    if isinstance(data, dict) and "status" in data and not isinstance(data.get("fleet"), dict):
+        raise BadInputError(
+            f"{path}: a plan without a fleet: only plans of models, not of given throughputs, can be launched"
+        )
+    if isinstance(data, dict) and isinstance(data.get("fleet"), dict):
+        data = data["fleet"]
+    return service_of(data, hwdb, engine, str(path))
+
+
+def service_of(data: Any, hwdb: Hwdb, engine: str = "", source: str = "fleet") -> ServiceLaunch:
+    """The service in a mapping."""
+    try:
+        given = FleetIn.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInputError(f"{source}: {where or 'document'}: {first['msg'].lower()}") from None
+    planned_for = given.engine
+    given = given.model_copy(update={"engine": engine or planned_for})
+    groups = tuple(_group(one, place, given, hwdb, source) for place, one in enumerate(given.replicas))
+    width = max(1, len(given.types))
+    shares = tuple(tuple(one.shares or (float(one.count),) * width) for one in given.replicas)
+    types = tuple((one[0], one[1], one[2] if len(one) > 2 else "") for one in given.types)
+    return ServiceLaunch(given.engine, planned_for, groups, shares, types)
+
+
+def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) -> ReplicaGroup:
+    name = one.name or f"replica {place}"
+    model = one.model or given.model
+    if model is None:
+        raise BadInputError(f"{source}: `model` is missing; an engine must be told what to serve")
+    for words, wrong in (
+        ("costs of its own, which no engine can be started from", one.costs is not None),
+        (f"{one.attention_dp} groups of attention data parallelism", one.attention_dp > 1),
+        ("draft tokens, whose model the plan does not name", one.drafts > 0),
+        (f"the role {one.role}: connectors between prefill and decode differ by engine", one.role != "both"),
+    ):
+        if wrong:
+            raise CannotExportError(f"{source}: {name} has {words}; launch it by hand")
+    kind = one.stages[0].gpu if one.stages else one.gpu or ""
+    engine = engine_defaults(hwdb, given.engine, hwdb.gpu(kind), given.engine_version)
+    if one.stages:
+        stages = tuple((hwdb.gpu(stage.gpu).name, stage.tp, stage.layers) for stage in one.stages)
+    else:
+        layers = load_model(model).layers
+        cuts = [round(layers * stage / one.pp) for stage in range(one.pp + 1)]
+        stages = tuple((hwdb.gpu(kind).name, one.tp, end - first) for first, end in pairwise(cuts))
+    return ReplicaGroup(
+        name=name,
+        model=model,
+        count=one.count,
+        stages=stages,
+        precision=given.precision,
+        kv_precision=given.kv_precision,
+        seats=one.max_sequences or engine.max_sequences,
+        budget_tokens=one.max_batched_tokens or engine.max_batched_tokens,
+        memory_fraction=engine.memory_fraction,
+        expert_parallel=one.ep > 1,
+    )

@@ -1,0 +1,42 @@
+"""Weights for a router in front of the groups: which share of each type of request goes where."""
+
+import json
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.export.service.groups import ServiceLaunch
+
+FILE = "router.json"
+
+
+def write(service: ServiceLaunch) -> str:
+    """JSON: types of request, and every group's share of each, which smooth weighted round robin keeps."""
+    return (
+        json.dumps(
+            {
+                "policy": "smooth weighted round robin by type; inside a group all replicas alike",
+                "types": [
+                    {"input_tokens": isl, "output_tokens": osl, **({"model": model} if model else {})}
+                    for isl, osl, model in service.types
+                ],
+                "groups": [
+                    {"group": number, "name": group.name, "replicas": group.count, "shares": list(shares)}
+                    for number, (group, shares) in enumerate(zip(service.groups, service.shares, strict=True))
+                ],
+            },
+            indent=1,
+        )
+        + "\n"
+    )
+
+
+def read(text: str) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, float, str], ...]]:
+    """(shares by group and type, types). Raises BadInputError for another file."""
+    try:
+        data = json.loads(text)
+        shares = tuple(tuple(one["shares"]) for one in data["groups"])
+        types = tuple(
+            (one["input_tokens"], one["output_tokens"], one.get("model", "")) for one in data["types"]
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInputError(f"{FILE}: not router weights of `tangram serve export`: {error}") from None
+    return shares, types

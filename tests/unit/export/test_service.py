@@ -1,0 +1,112 @@
+"""A service's plan as launch files: what they start is the plan, and what they cannot say is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tangram_sim.errors import TangramError
+from tangram_sim.export.service import kubernetes, launch_script, router_weights
+from tangram_sim.export.service.formats import FORMATS, export_service
+from tangram_sim.export.service.groups import ServiceLaunch, service_of
+from tangram_sim.hwdb import Hwdb
+from tests.commands import tangram
+
+FLEET: dict[str, Any] = {
+    "model": "llama3-70b",
+    "engine": "vllm",
+    "precision": "fp8",
+    "types": [[800, 200], [300, 40]],
+    "replicas": [
+        {
+            "name": "two stages",
+            "count": 3,
+            "stages": [
+                {"gpu": "H100-SXM5-80GB", "tp": 2, "layers": 50},
+                {"gpu": "H100-SXM5-80GB", "tp": 2, "layers": 30},
+            ],
+            "shares": [0.25, 1.0],
+        },
+        {"name": "A100 tp4", "gpu": "A100-SXM4-80GB", "tp": 4, "pp": 2, "shares": [0.75, 0.0]},
+    ],
+}
+
+
+def service(change: dict[str, Any] | None = None, engine: str = "") -> ServiceLaunch:
+    return service_of({**FLEET, **(change or {})}, Hwdb.load(()), engine)
+
+
+EVEN = {"replicas": FLEET["replicas"][1:]}
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_files_read_back_as_the_plan(to: str) -> None:
+    change = EVEN if to == "trtllm" else None  # which cuts evenly only
+    given = service(change, "" if to == "kubernetes" else to)
+    found = export_service(given, to, {"llama3-70b": "org/Llama 70B"})
+    assert found.files.keys() == {"router.json", "kubernetes.yaml" if to == "kubernetes" else "launch.sh"}
+    if to == "kubernetes":
+        assert kubernetes.read(found.files["kubernetes.yaml"], "vllm") == given.groups
+    else:
+        assert launch_script.read(found.files["launch.sh"], to) == given.groups
+    assert router_weights.read(found.files["router.json"]) == (given.shares, given.types)
+
+
+def test_a_manifest_asks_for_the_plan_s_gpus() -> None:
+    text = export_service(service(), "kubernetes", {}).files["kubernetes.yaml"]
+    first, second = (one for one in yaml.safe_load_all(text) if one["kind"] == "Deployment")
+    pod = first["spec"]["template"]["spec"]
+    assert first["spec"]["replicas"] == 3
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 4}
+    assert pod["containers"][0]["env"] == [{"name": "VLLM_PP_LAYER_PARTITION", "value": "50,30"}]
+    assert second["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8}
+
+
+def test_a_changed_file_is_another_plan() -> None:
+    text = export_service(service(), "vllm", {}).files["launch.sh"]
+    assert (
+        launch_script.read(text.replace("--max-num-seqs 1024", "--max-num-seqs 8"), "vllm")
+        != service().groups
+    )
+    with pytest.raises(TangramError, match="the command starts 2 stages of tp 4"):
+        launch_script.read(text.replace("--tensor-parallel-size 2", "--tensor-parallel-size 4"), "vllm")
+
+
+UNEQUAL = [{"gpu": "A100-SXM4-80GB", "tp": 4, "layers": 60}, {"gpu": "L40S", "tp": 2, "layers": 20}]
+TWO_KINDS = [{"gpu": "A100-SXM4-80GB", "tp": 2, "layers": 60}, {"gpu": "L40S", "tp": 2, "layers": 20}]
+
+
+@pytest.mark.parametrize(
+    ("to", "replica", "words"),
+    [
+        ("vllm", {"stages": UNEQUAL}, "tensor-parallel degrees 2, 4"),
+        ("kubernetes", {"stages": TWO_KINDS}, "pods of a Deployment are"),
+        ("trtllm", {"stages": TWO_KINDS}, "cuts evenly"),
+        ("vllm", {"gpu": "L40S", "tp": 4, "drafts": 3}, "draft tokens"),
+        ("sglang", {"gpu": "L40S", "tp": 4, "ep": 4}, "no flag for experts"),
+        ("vllm", {"costs": {"step_s": 0.01, "kv_blocks": 100}}, "costs of its own"),
+        ("helm", {"gpu": "L40S", "tp": 4}, "unknown format"),
+    ],
+)
+def test_what_a_format_cannot_say_is_refused(to: str, replica: dict[str, Any], words: str) -> None:
+    with pytest.raises(TangramError, match=words):
+        engine = to if to in ("sglang", "trtllm") else ""
+        export_service(service({"replicas": [{"name": "r", **replica}]}, engine), to, {})
+
+
+def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.json"
+    fleet.write_text(json.dumps(FLEET))
+    told = tangram("serve", "export", fleet, "--json").json
+    assert told["to"] == "vllm"
+    assert "weights are looked for under llama3-70b" in told["notes"][-1]
+    shown = tangram("serve", "export", fleet, "--to", "sglang", "-o", tmp_path / "out")
+    assert shown.code == 0
+    assert "planned for vllm" in shown.out
+    assert (tmp_path / "out" / "launch.sh").exists()
+    for options, words in ((("--weights", "x=y"), "unknown model"), (("--weights", "x"), "give it like")):
+        refused = tangram("serve", "export", fleet, *options)
+        assert (refused.code, words in refused.err) == (2, True)
