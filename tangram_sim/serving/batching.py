@@ -10,10 +10,10 @@ from tangram_sim.serving.stepcost import KvCapacity
 SAME_S = 1e-9
 
 # SGLang (python/sglang/srt/environ.py, read 2026-11: SGLANG_INIT_NEW_TOKEN_RATIO 0.7,
-# SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR 0.14, SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS 600, SGLANG_RETRACT_DECODE_STEPS 20,
-# SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION 4096): the share of the outputs to come that is reserved for running
-# requests falls with every decode step. A retraction sets it to (tokens decoded + 20 a request) / (longest
-# outputs together + 1), at most 1.
+# SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR 0.14, SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS 600, SGLANG_RETRACT_DECODE_STEPS
+# 20, SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION 4096): the share of the outputs to come that is reserved for
+# running requests falls with every decode step. A retraction sets it to (tokens decoded + 20 a request) /
+# (longest outputs together + 1), at most 1.
 FIRST_RATIO = 0.7
 LEAST_RATIO = 0.7 * 0.14
 RATIO_STEPS = 600
