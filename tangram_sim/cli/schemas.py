@@ -20,6 +20,7 @@ from tangram_sim.studies.replaying import ReplayDocument
 from tangram_sim.studies.serving_comparison import ServiceComparisonDocument
 from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.serving_replan import ServeReplanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 from tangram_sim.studies.serving_workload import WorkloadDocument
 from tangram_sim.studies.stragglers import StragglersDocument
@@ -37,6 +38,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serve-estimate": ServeEstimateDocument,
     "serve-plan": ServePlanDocument,
     "serve-compare": ServiceComparisonDocument,
+    "serve-replan": ServeReplanDocument,
     "serve-simulate": ServeSimulationDocument,
     "serve-workload": WorkloadDocument,
     "stragglers": StragglersDocument,

@@ -109,7 +109,8 @@ def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> 
         place = np.searchsorted(knots, x, side="right") - 1
         slope = (values[place + 1] - values[place]) / (knots[place + 1] - knots[place])
         seconds = slope * (x - knots[place]) + values[place]
-    return float(seconds + now.times[SCORE] * scores + now.times[MIXED_CONTEXT] * contexts)
+    beside_s = now.decode[3, decodes]
+    return float(seconds + now.times[SCORE] * scores + now.times[MIXED_CONTEXT] * contexts + beside_s)
 
 
 @njit(cache=True)

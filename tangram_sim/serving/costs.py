@@ -16,6 +16,7 @@ from tangram_sim.serving.stepcost import StepCost, StepTable
 
 PARTS = ("gemm", "experts", "cache", "attention", "memory", "reduce", "exchange")
 SHORT, LONG = 1024.0, 2048.0  # contexts at which a table's slope is taken
+ROWS = 1024.0  # prompt rows beside which it is said what decodes take
 
 
 def ranks_of(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb) -> Ranks:
@@ -164,6 +165,11 @@ class LayerStepCost(StepCost):
         long = self.step_s(np.array([most - beside]), most * LONG, beside, beside)[0]
         score = float(long - rows_s[-1]) / (most * LONG)
         one = np.zeros(1)
+        mixed, beside_s = float(slope[-1]), np.zeros(most_decodes)
+        if beside:
+            short, reached = (self.step_s(ROWS, 0.0, b, b * end) for end in ends)
+            mixed = float(np.maximum(reached - short, 0.0)[-1]) / (b[-1] * (ends[1] - ends[0]))
+            beside_s = self.step_s(ROWS, 0.0, b, b) - mixed * b - np.interp(ROWS + b, knots, rows_s)
         return StepTable(
             decode_s=np.concatenate([one, base]),
             context_s=np.concatenate([one, slope]),
@@ -172,7 +178,8 @@ class LayerStepCost(StepCost):
             row_knots=knots,
             rows_s=rows_s,
             score_s=max(score, 0.0),
-            mixed_context_s=float(slope[-1]),
+            mixed_context_s=mixed,
+            beside_s=np.concatenate([one, beside_s]),
             request_s=self.request_s,
         )
 

@@ -84,7 +84,9 @@ class FastReplica(ReplicaPlayer):
             residues=np.zeros(rules.block_tokens, dtype=np.int64),
             heap=np.zeros(rules.seats, dtype=np.int64),
             entries=entries,
-            decode=np.array([table.decode_s, table.context_s, table.window_s], dtype=np.float64),
+            decode=np.array(
+                [table.decode_s, table.context_s, table.window_s, table.beside_s], dtype=np.float64
+            ),
             rows=np.array([table.row_knots, table.rows_s], dtype=np.float64),
         )
 

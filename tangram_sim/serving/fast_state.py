@@ -53,7 +53,7 @@ class Now(NamedTuple):
     residues: Ints
     heap: Ints
     entries: Ints  # [prefixes, ENTRIES]
-    decode: Floats  # rows decode_s, context_s, window_s of the step table, by batch
+    decode: Floats  # rows decode_s, context_s, window_s, beside_s of the step table, by batch
     rows: Floats  # row_knots and rows_s of the step table
 
 

@@ -30,6 +30,7 @@ def linear_table(
         rows_s=np.array([step_s, step_s + prompt_s * most]),
         score_s=score_s,
         mixed_context_s=context_s,
+        beside_s=np.zeros(seats + 1),
         request_s=request_s,
     )
 

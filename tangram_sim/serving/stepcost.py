@@ -57,7 +57,9 @@ class StepTable:
     Pure decode of b requests with contexts summing to C (mean c = C / b):
         decode_s[b] + context_s[b] * C + window_s[b] * b * min(c, window_tokens)
     An iteration with n prompt rows, P query-key pairs and b decodes:
-        interpolation of rows_s over row_knots at n + b, + score_s * P + mixed_context_s * C
+        interpolation of rows_s over row_knots at n + b, + score_s * P + mixed_context_s * C + beside_s[b]
+    where beside_s is what b decodes take there beside their rows: an engine's prompts hide behind decodes in
+    part, so that a pass of both takes longer than one of so many rows.
     `window_tokens` is 0 (and window_s 0) unless some layers slide a window.
     """
 
@@ -69,6 +71,7 @@ class StepTable:
     rows_s: Floats
     score_s: float
     mixed_context_s: float
+    beside_s: Floats  # index b
     request_s: float = 0.0
 
     def decode_step_s(self, decodes: int, contexts: float) -> float:
@@ -81,4 +84,6 @@ class StepTable:
     def mixed_step_s(self, rows: float, scores: float, decodes: int, contexts: float) -> float:
         """Seconds of one iteration with prompts in it."""
         tokens = float(np.interp(rows + decodes, self.row_knots, self.rows_s))
-        return tokens + self.score_s * scores + self.mixed_context_s * contexts
+        return (
+            tokens + self.score_s * scores + self.mixed_context_s * contexts + float(self.beside_s[decodes])
+        )

@@ -2,12 +2,23 @@
 
 import typer
 
-from tangram_sim.cli.serving import calibrate, compare, estimate, export, plan, simulate, validate, workload
+from tangram_sim.cli.serving import (
+    calibrate,
+    compare,
+    estimate,
+    export,
+    plan,
+    replan,
+    simulate,
+    validate,
+    workload,
+)
 
 app = typer.Typer(
     help="Serving: plan, simulate and validate inference on unequal GPUs.", no_args_is_help=True
 )
 app.command("plan")(plan.command)
+app.command("replan")(replan.command)
 app.command("export")(export.command)
 app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)

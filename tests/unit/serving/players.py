@@ -46,6 +46,7 @@ def table_of(chance: random.Random, seats: int, window: int) -> StepTable:
         rows_s=np.array([0.012, 0.013, 0.02, 0.1, 0.5]) * chance.uniform(0.5, 2),
         score_s=1e-9 * chance.uniform(0, 30),
         mixed_context_s=1e-6 * chance.uniform(0, 3),
+        beside_s=some * 1e-5 * chance.uniform(0, 3) * batch,
     )
 
 

@@ -130,8 +130,10 @@ def test_a_table_repeats_what_it_was_made_of(model: str) -> None:
             exact = seconds(where, 0, decodes, context)
             assert table.decode_step_s(decodes, decodes * context) == pytest.approx(exact, rel=0.02)
     for rows in (512, 3000, 8192):
-        exact = seconds(where, rows, 32, 2000)
-        assert table.mixed_step_s(rows, rows * rows / 2, 32, 64e3) == pytest.approx(exact, rel=0.15)
+        for decodes, context in ((1, 100), (32, 2000), (200, 500), (200, 4000)):
+            exact = seconds(where, rows, decodes, context)
+            mixed = table.mixed_step_s(rows, rows * rows / 2, decodes, decodes * context)
+            assert mixed == pytest.approx(exact, rel=0.02)
 
 
 def test_the_cache_takes_what_weights_leave() -> None:

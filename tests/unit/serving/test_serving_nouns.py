@@ -59,7 +59,8 @@ def test_a_table_bends_where_contexts_leave_the_window() -> None:
         rows_s=np.array([1.0, 2.0]),
         score_s=0.5,
         mixed_context_s=0.1,
+        beside_s=np.array([0.0, 0.25, 0.5]),
     )
     assert table.decode_step_s(2, 8) == pytest.approx(2 + 0.8 + 8)
     assert table.decode_step_s(2, 20) == pytest.approx(2 + 2.0 + 8)
-    assert table.mixed_step_s(5, 2, 1, 10) == pytest.approx(1.5 + 1.0 + 1.0)
+    assert table.mixed_step_s(5, 2, 1, 10) == pytest.approx(1.5 + 1.0 + 1.0 + 0.25)

@@ -1,0 +1,255 @@
+"""Plans that follow prices and availability over time, switches paid for, held against hindsight.
+
+The market stands still for a period and then changes. In every period whole replicas are chosen, and as much
+of the requests' rate as they can carry is served. A replica that starts is paid for while it loads, one that
+stops while it drains; neither serves meanwhile. Policies that see no further than the present are held
+against the best plan for the whole trace, one mixed-integer program with its bound.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from tangram_sim.serving_planners.problem import RentalProblem
+from tangram_sim.serving_planners.program import LinearProgram
+
+HOUR_S = 3600.0
+_GAP = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class MarketPeriod:
+    """From `begin_s` for `seconds`: prices and availability by kind of GPU, how much of the rate comes."""
+
+    begin_s: float
+    seconds: float
+    usd_per_hour: tuple[float, ...]
+    available: tuple[float, ...]
+    rate_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """Seconds for which a replica is paid without serving, and what a request that is not served costs."""
+
+    load_s: float = 120.0
+    drain_s: float = 30.0
+    usd_per_lost_request: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodPlan:
+    """Replicas of every configuration in one period, and the share of its requests that they serve."""
+
+    counts: tuple[int, ...]
+    served: float
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A policy over the whole trace.
+
+    `usd` is rent and switches; `cost` adds what lost requests cost; no policy is below `bound` in cost (0
+    where none is known).
+    """
+
+    name: str
+    plans: tuple[PeriodPlan, ...]
+    usd: float
+    switching_usd: float
+    lost_requests: float
+    cost: float
+    starts: int
+    bound: float = 0.0
+
+
+def hindsight(
+    problem: RentalProblem, market: Sequence[MarketPeriod], switching: Switching, time_limit_s: float = inf
+) -> Followed:
+    """The best plans for a trace known beforehand, and what no policy can beat."""
+    plans, bound = _best(problem, market, switching, None, time_limit_s)
+    return replace(_followed("hindsight", problem, market, switching, plans), bound=bound)
+
+
+def myopic(
+    problem: RentalProblem,
+    market: Sequence[MarketPeriod],
+    switching: Switching,
+    *,
+    sees_switches: bool,
+    time_limit_s: float = inf,
+) -> Followed:
+    """Every period's best plan, the next period unknown.
+
+    `sees_switches`: what leaves the replicas of before counts; otherwise each period is planned afresh.
+    """
+    plans: list[PeriodPlan] = []
+    share = time_limit_s / len(market)
+    for period in market:
+        before = plans[-1].counts if plans and sees_switches else None
+        found, _ = _best(problem, [period], switching, before, share)
+        plans += found
+    name = "switching seen" if sees_switches else "each period afresh"
+    return _followed(name, problem, market, switching, plans)
+
+
+def unmoved(
+    problem: RentalProblem, market: Sequence[MarketPeriod], switching: Switching, time_limit_s: float = inf
+) -> Followed:
+    """The first period's plan kept, as far as its GPUs stay available."""
+    first = myopic(problem, market[:1], switching, sees_switches=False, time_limit_s=time_limit_s).plans[0]
+    plans = []
+    for period in market:
+        counts = list(first.counts)
+        while (short := _short(problem, period, counts)) >= 0:
+            counts[short] -= 1
+        plans.append(PeriodPlan(tuple(counts), _served(problem, period, tuple(counts))))
+    return _followed("first plan kept", problem, market, switching, plans)
+
+
+def _short(problem: RentalProblem, period: MarketPeriod, counts: Sequence[int]) -> int:
+    """A configuration that must give up a replica, the dearest first; -1: none."""
+    for n, available in enumerate(period.available):
+        used = [c for c, one in enumerate(problem.configurations) if counts[c] and one.gpus[n]]
+        if sum(counts[c] * problem.configurations[c].gpus[n] for c in used) > available:
+            return max(used, key=lambda c: _usd_per_hour(problem, period, c))
+    return -1
+
+
+def _usd_per_hour(problem: RentalProblem, period: MarketPeriod, c: int) -> float:
+    """A replica's price: its GPUs at the period's, times what it cost beside its GPUs to begin with."""
+    one = problem.configurations[c]
+    bare = sum(k * gpu.usd_per_hour for k, gpu in zip(one.gpus, problem.gpus, strict=True))
+    now = sum(k * usd for k, usd in zip(one.gpus, period.usd_per_hour, strict=True))
+    return one.usd_per_hour * now / bare
+
+
+class _Period:
+    """Variables of one period: replicas, starts and stops, shares of the requests, the part that is lost."""
+
+    def __init__(self, lp: LinearProgram, problem: RentalProblem, period: MarketPeriod) -> None:
+        self.problem, self.period = problem, period
+        configurations = problem.configurations
+        self.counts = [lp.variable(self._most(c), integer=True) for c in range(len(configurations))]
+        self.started = [lp.variable() for _ in configurations]
+        self.stopped = [lp.variable() for _ in configurations]
+        self.lost = lp.variable(1.0)
+        shares = {
+            (c, w): lp.variable()
+            for c, one in enumerate(configurations)
+            for w, kind in enumerate(problem.types)
+            if one.rps[w] > 0 and kind.amount > 0
+        }
+        for w, kind in enumerate(problem.types):
+            if kind.amount > 0:
+                mine = [(v, 1.0) for (_, at), v in shares.items() if at == w]
+                lp.row([*mine, (self.lost, 1.0)], low=1.0, high=1.0)
+        for c, one in enumerate(configurations):
+            busy = [
+                (v, problem.types[w].amount * period.rate_factor / one.rps[w] / problem.utilisation)
+                for (at, w), v in shares.items()
+                if at == c
+            ]
+            if busy:
+                lp.row([*busy, (self.counts[c], -1.0)], high=0.0)
+        for n, available in enumerate(period.available):
+            lp.row([(v, float(configurations[c].gpus[n])) for c, v in enumerate(self.counts)], high=available)
+        if problem.budget_usd_per_hour < inf:
+            rent = [(v, _usd_per_hour(problem, period, c)) for c, v in enumerate(self.counts)]
+            lp.row(rent, high=problem.budget_usd_per_hour)
+
+    def _most(self, c: int) -> float:
+        one = self.problem.configurations[c]
+        limits = [available // k for available, k in zip(self.period.available, one.gpus, strict=True) if k]
+        return min([*limits, one.most])
+
+    def cost(self, switching: Switching, *, switches: bool) -> list[tuple[int, float]]:
+        """Dollars by variable."""
+        terms = []
+        for c in range(len(self.counts)):
+            usd_per_s = _usd_per_hour(self.problem, self.period, c) / HOUR_S
+            terms.append((self.counts[c], usd_per_s * self.period.seconds))
+            if switches:
+                terms.append((self.started[c], usd_per_s * switching.load_s))
+                terms.append((self.stopped[c], usd_per_s * switching.drain_s))
+        terms.append((self.lost, _requests(self.problem, self.period) * switching.usd_per_lost_request))
+        return terms
+
+
+def _requests(problem: RentalProblem, period: MarketPeriod) -> float:
+    return problem.total * period.rate_factor * period.seconds
+
+
+def _best(
+    problem: RentalProblem,
+    market: Sequence[MarketPeriod],
+    switching: Switching,
+    before: tuple[int, ...] | None,
+    time_limit_s: float,
+) -> tuple[list[PeriodPlan], float]:
+    """(plans, a bound on the cost) of the least cost over these periods, all known.
+
+    `before`: replicas that are there already; without it the first period's starts cost nothing, as every
+    policy pays them.
+    """
+    lp = LinearProgram()
+    periods = [_Period(lp, problem, period) for period in market]
+    terms: list[tuple[int, float]] = []
+    for t, one in enumerate(periods):
+        earlier = periods[t - 1].counts if t else None
+        for c, count in enumerate(one.counts):
+            change = [(count, 1.0), (one.started[c], -1.0), (one.stopped[c], 1.0)]
+            if earlier is not None:
+                lp.row([*change, (earlier[c], -1.0)], low=0.0, high=0.0)
+            elif before is not None:
+                lp.row(change, low=float(before[c]), high=float(before[c]))
+        terms += one.cost(switching, switches=bool(t) or before is not None)
+    found = lp.minimise(terms, _GAP, time_limit_s)
+    if found.values is None:  # nothing rented is always a plan
+        nothing = PeriodPlan((0,) * len(problem.configurations), 0.0)
+        return [nothing] * len(market), 0.0
+    counts = [tuple(round(float(found.values[v])) for v in one.counts) for one in periods]
+    plans = [
+        PeriodPlan(mine, _served(problem, period, mine)) for mine, period in zip(counts, market, strict=True)
+    ]
+    return plans, found.bound
+
+
+def _served(problem: RentalProblem, period: MarketPeriod, counts: tuple[int, ...]) -> float:
+    """The share of the requests that these replicas carry."""
+    lp = LinearProgram()
+    fixed = replace(
+        problem,
+        configurations=tuple(
+            replace(one, most=count) for one, count in zip(problem.configurations, counts, strict=True)
+        ),
+        budget_usd_per_hour=inf,
+    )
+    one = _Period(lp, fixed, period)
+    values = lp.minimise([(one.lost, 1.0)]).values
+    return 0.0 if values is None else 1.0 - min(1.0, float(values[one.lost]))
+
+
+def _followed(
+    name: str,
+    problem: RentalProblem,
+    market: Sequence[MarketPeriod],
+    switching: Switching,
+    plans: Sequence[PeriodPlan],
+) -> Followed:
+    """What plans cost, switches between them included."""
+    rent = moved = lost = 0.0
+    starts = 0
+    for t, (period, plan) in enumerate(zip(market, plans, strict=True)):
+        usd_per_s = np.array([_usd_per_hour(problem, period, c) / HOUR_S for c in range(len(plan.counts))])
+        rent += float(usd_per_s @ np.array(plan.counts)) * period.seconds
+        lost += (1.0 - plan.served) * _requests(problem, period)
+        if t:
+            change = np.array(plan.counts) - np.array(plans[t - 1].counts)
+            moved += float(usd_per_s @ np.maximum(change, 0)) * switching.load_s
+            moved += float(usd_per_s @ np.maximum(-change, 0)) * switching.drain_s
+            starts += int(np.maximum(change, 0).sum())
+    usd = rent + moved
+    return Followed(name, tuple(plans), usd, moved, lost, usd + lost * switching.usd_per_lost_request, starts)

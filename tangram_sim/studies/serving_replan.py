@@ -1,0 +1,110 @@
+"""A service that follows prices and availability: policies side by side, hindsight below them."""
+
+import time
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.serving_planners.problem import COST, RentalProblem
+from tangram_sim.serving_planners.replanning import (
+    Followed,
+    MarketPeriod,
+    Switching,
+    hindsight,
+    myopic,
+    unmoved,
+)
+from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+
+_LIMIT_S = 20.0  # for all policies together, half of it for hindsight
+
+
+class ReplanPeriodDocument(Document):
+    """The plan of one period."""
+
+    begin_s: float
+    seconds: float
+    replicas: dict[str, int]
+    served_share: float
+
+
+class PolicyDocument(Document):
+    """What a policy costs over the whole trace."""
+
+    name: str
+    usd: float = Field(description="rent and switches")
+    switching_usd: float
+    starts: int = Field(description="replicas started after the first period")
+    lost_requests: float
+    cost: float = Field(description="USD with what lost requests cost")
+    over_hindsight: float = Field(description="cost over that of hindsight, less one")
+    periods: list[ReplanPeriodDocument]
+
+
+class ServeReplanDocument(Document):
+    """`serve replan --json`."""
+
+    schema_version: str = SCHEMA_VERSION
+    periods: int
+    requests: float
+    bound: float = Field(description="no policy costs less, whatever it foresees")
+    gap: float = Field(description="of hindsight to the bound, as a share")
+    policies: list[PolicyDocument]
+    planning_cpu_s: float
+
+
+def follow_market(
+    problem: RentalProblem,
+    market: Sequence[MarketPeriod],
+    switching: Switching,
+    time_limit_s: float | None = None,
+) -> ServeReplanDocument:
+    """Every policy over the trace, hindsight first. Raises BadInputError for problems of a batch."""
+    if problem.objective != COST or problem.scenarios or problem.slices:
+        raise BadInputError(
+            "replanning is of a rate: give a problem of kind cost, without slices and scenarios"
+        )
+    begun = time.process_time()
+    limit_s = _LIMIT_S if time_limit_s is None else time_limit_s
+    best = hindsight(problem, market, switching, 0.5 * limit_s)
+    part_s = limit_s / 6
+    others = [
+        myopic(problem, market, switching, sees_switches=True, time_limit_s=part_s),
+        myopic(problem, market, switching, sees_switches=False, time_limit_s=part_s),
+        unmoved(problem, market, switching, part_s),
+    ]
+    cheapest = min([best, *others], key=lambda one: one.cost)
+    bound = min(best.bound, cheapest.cost)
+    return ServeReplanDocument(
+        periods=len(market),
+        requests=sum(problem.total * one.rate_factor * one.seconds for one in market),
+        bound=bound,
+        gap=max(0.0, 1.0 - bound / cheapest.cost) if cheapest.cost else 0.0,
+        policies=[_policy(one, problem, market, cheapest.cost) for one in (best, *others)],
+        planning_cpu_s=time.process_time() - begun,
+    )
+
+
+def _policy(
+    one: Followed, problem: RentalProblem, market: Sequence[MarketPeriod], least: float
+) -> PolicyDocument:
+    names = [configuration.name for configuration in problem.configurations]
+    return PolicyDocument(
+        name=one.name,
+        usd=one.usd,
+        switching_usd=one.switching_usd,
+        starts=one.starts,
+        lost_requests=one.lost_requests,
+        cost=one.cost,
+        over_hindsight=one.cost / least - 1.0 if least else 0.0,
+        periods=[
+            ReplanPeriodDocument(
+                begin_s=period.begin_s,
+                seconds=period.seconds,
+                replicas={name: count for name, count in zip(names, plan.counts, strict=True) if count},
+                served_share=plan.served,
+            )
+            for period, plan in zip(market, one.plans, strict=True)
+        ],
+    )
