@@ -7,6 +7,7 @@ import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.calibrate_collectives import collectives
+from tangram_sim.cli.calibrate_failures import failures
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.cli.plugins import VerbGroup
 
@@ -25,6 +26,7 @@ def group() -> None:
 
 
 app.command("collectives")(collectives)
+app.command("failures")(failures)
 
 
 @app.command("run")

@@ -10,7 +10,11 @@ from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tangram_sim.hwdb import Hwdb
+    from tangram_sim.reliability.checkpointing import CheckpointTier
+    from tangram_sim.reliability.state import StateMap
 
 _SHOWN = 12
 
@@ -25,6 +29,10 @@ def command(
         bool,
         typer.Option("--partner-copies", help="With --lost: the next node's memory holds a copy of each."),
     ] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="With --lost: a YAML file of tiers; which of them restores it?"),
+    ] = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
@@ -35,10 +43,10 @@ def command(
 
     database = shared.load_hwdb(hwdb)
     if lost is not None:
-        _lost(plan, shared.names("--lost", lost), partner_copies, database, as_json)
+        _lost(plan, shared.names("--lost", lost), partner_copies, checkpoint, database, as_json)
         return
-    if partner_copies:
-        raise BadInputError("--partner-copies goes with --lost: name the nodes that are gone")
+    if partner_copies or checkpoint is not None:
+        raise BadInputError("--partner-copies and --checkpoint go with --lost: name the nodes that are gone")
     found = explain(plan_from_document(read_plan(plan), database, str(plan)), database)
     step_s, inside = found.forecast.step_s, found.forecast.inside
     if as_json:
@@ -92,13 +100,31 @@ def command(
     print_line("A tp wider than a stage has GPUs needs another plan: `tangram plan ... --fix tp=8`.")
 
 
-def _lost(plan: Path, names: tuple[str, ...], partners: bool, database: "Hwdb", as_json: bool) -> None:
+def _lost(
+    plan: Path,
+    names: tuple[str, ...],
+    partners: bool,
+    checkpoint: Path | None,
+    database: "Hwdb",
+    as_json: bool,
+) -> None:
     """What goes with nodes, and where it comes back from."""
+    from tangram_sim.reliability.checkpointing import load_checkpointing
     from tangram_sim.studies.losses import lost_document
     from tangram_sim.studies.planfile import plan_from_document, read_plan
-    from tangram_sim.units import show_bytes
+    from tangram_sim.units import show_bytes, show_seconds
 
-    found = lost_document(plan_from_document(read_plan(plan), database, str(plan)), database, names, partners)
+    document = read_plan(plan)
+
+    def tiers(state: "StateMap") -> "Sequence[CheckpointTier]":
+        if checkpoint is None:
+            return ()
+        nodes, held = len(state.nodes), state.held_bytes().values()
+        share = state.total_bytes / nodes
+        return load_checkpointing(checkpoint, nodes, share, max(held), document.step_s).tiers
+
+    made = plan_from_document(document, database, str(plan))
+    found = lost_document(made, database, names, partners, tiers)
     if as_json:
         print_json(found.model_dump(mode="json"))
         return
@@ -130,3 +156,10 @@ def _lost(plan: Path, names: tuple[str, ...], partners: bool, database: "Hwdb", 
         ],
         right=(3,),
     )
+    for tier in found.tiers:
+        verdict = f"left, {show_seconds(tier.costs_s)} of work, saving and loading" if tier.left else "gone"
+        because = f": {tier.reason}" if tier.reason else ""
+        chosen = "   <- restores it" if tier.name == found.restored_by else ""
+        print_line(f"tier {tier.name}: {verdict}{because}{chosen}")
+    if found.tiers and found.restored_by is None:
+        print_line("no tier is left: everything is lost; add one with `survives: all`")

@@ -206,3 +206,18 @@ def constraints(
         microbatch_per_rank or 0,
         sequence_parallel,
     )
+
+
+def counts_by_kind(option: str, given: list[str]) -> dict[str, int]:
+    """Numbers by kind of repeated `NUMBER` or `KIND=NUMBER`. Raises BadInputError naming the option."""
+    found: dict[str, int] = {}
+    for item in given:
+        kind, _, number = item.rpartition("=")
+        if not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 100_000):
+            raise BadInputError(
+                f"{option} {item}: give a number from 1 to 100000, or KIND=NUMBER, e.g. T4=16"
+            )
+        if kind in found:
+            raise BadInputError(f"{option} gives {kind or 'a number without kind'} twice; keep one")
+        found[kind] = int(number)
+    return found

@@ -111,6 +111,14 @@ Without = Annotated[
     str | None,
     typer.Option("--without", help="Plan without these nodes, e.g. n3,n7, and say what must move for it."),
 ]
+Losses = Annotated[
+    float | None,
+    typer.Option(
+        "--losses",
+        metavar="PER_HOUR",
+        help="Rank by liveput: the speed after so many losses of nodes in an hour.",
+    ),
+]
 Bound = Annotated[
     bool,
     typer.Option(
@@ -167,6 +175,7 @@ def command(
     jobs: Jobs = 1,
     bound: Bound = False,
     without: Without = None,
+    losses: Losses = None,
     memory_margin: shared.MemoryMargin = "auto",
     launch_with: For = None,
     simple_within: SimpleWithin = 0.01,
@@ -208,12 +217,15 @@ def command(
                 "--slow": slow,
                 "--effort": effort != "normal",
                 "--without": without,
+                "--losses": losses is not None,
                 "--for": launch_with is not None,
                 "--simple-within": simple_within != 0.01,
             },
         )
-    if slow is not None and without is not None:
-        raise BadInputError("--slow and --without: nodes are slow or gone; give one of the two")
+    if sum(given is not None for given in (slow, without, losses)) > 1:
+        raise BadInputError(
+            "--slow, --without and --losses: nodes are slow, gone, or may go; give one of them"
+        )
     time_limit_s = shared.time_limit_s(time_limit)
     margin = shared.memory_margin(memory_margin)
     fixes, microbatch_per_rank = _preset(preset, list(fix or []), microbatch_per_rank)
@@ -306,6 +318,10 @@ def command(
             from tangram_sim.studies.losses import plan_without
 
             result = plan_without(loaded, shared.names("--without", without), database, planned)
+        elif losses is not None:
+            from tangram_sim.studies.liveput_plans import plan_for_losses
+
+            result = plan_for_losses(loaded, losses, load_model(model), job, database, planned)
         else:
             result = planned(loaded)
     output = writing.reported(result, output, database, as_json=as_json)

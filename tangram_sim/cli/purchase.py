@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
+    from tangram_sim.purchasing.pricefile import Preemption
     from tangram_sim.purchasing.purchase import FrontPoint, PurchaseStudy
     from tangram_sim.purchasing.sensitivity import Sensitivity
 
@@ -59,6 +61,21 @@ Growth = Annotated[
         help="Assume that a fleet is worth no more than one that contains it.",
     ),
 ]
+Spot = Annotated[
+    float | None,
+    typer.Option(
+        "--spot",
+        metavar="LOSSES",
+        help="Rent on spot, where each node goes so often an hour (0.06 to 1.4 seen).",
+    ),
+]
+SpotReturn = Annotated[
+    float, typer.Option("--spot-return-s", help="Seconds until another spot node takes a lost one's place.")
+]
+SpotPolicy = Annotated[
+    str,
+    typer.Option("--spot-policy", help="restart (wait, load the checkpoint), or shrink (go on without it)."),
+]
 FrontFolder = Annotated[
     Path | None,
     typer.Option(
@@ -83,6 +100,9 @@ def command(
     weights: Weights = None,
     cost: Cost = "hourly",
     growth_bound: Growth = True,
+    spot: Spot = None,
+    spot_return_s: SpotReturn = 600.0,
+    spot_policy: SpotPolicy = "restart",
     billing: buying.MoneyOptions,
     trained: shared.JobOptions,
     look: buying.LookOptions,
@@ -120,11 +140,13 @@ def command(
     works = [
         ModelToTrain(load_model(name), trained.job, share) for name, share in zip(names, shares, strict=True)
     ]
-    terms, database, wishes, time_left = billing.terms, shared.load_hwdb(hwdb), look.wishes, look.deadline()
+    preemption = _preemption(spot, spot_return_s, spot_policy, billing.acquire)
+    terms = replace(billing.terms, acquire="spot") if preemption else billing.terms
+    database, wishes, time_left = shared.load_hwdb(hwdb), look.wishes, look.deadline()
     offers = load_catalogue(catalogue, database)
     standing = Fleet.of(load_cluster(cluster, database))
     known = {member.name for member in standing.members} | {one.name for one, _ in offers}
-    found_prices = billing.found_prices(database)
+    found_prices = replace(billing.found_prices(database), preemption=preemption)
     unused = buying.unused_prices(found_prices, known | set(database.node_names()))
     basis = "usd_per_hour" if cost == "hourly" else "outlay_usd"
 
@@ -253,6 +275,22 @@ def _write_front(found: dict[str, Any], folder: Path) -> None:
 
 def _in_short(point: "FrontPoint") -> str:
     return f"{point.simulated.name} {point.simulated.tokens_per_s:,.0f} tokens/s"
+
+
+def _preemption(spot: float | None, return_s: float, policy: str, acquire: str) -> "Preemption | None":
+    """How spot nodes go and come; None: nothing is rented on spot with preemption."""
+    from tangram_sim.purchasing.pricefile import PREEMPTION_POLICIES, Preemption
+
+    if policy not in PREEMPTION_POLICIES:
+        raise unknown_name("--spot-policy", policy, PREEMPTION_POLICIES)
+    shared.require_fraction("--spot-return-s", return_s)
+    if spot is None:
+        return None
+    if not (math.isfinite(spot) and spot > 0):
+        raise BadInputError(f"--spot {spot:g}: give losses per node-hour, above 0, e.g. 0.2")
+    if acquire not in ("auto", "spot"):
+        raise BadInputError(f"--spot rents on spot, --acquire {acquire} does not; drop one of the two")
+    return Preemption(spot, return_s, policy)
 
 
 def _limit(option: str, value: float | None) -> float:

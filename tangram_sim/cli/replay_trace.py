@@ -11,6 +11,7 @@ from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
+    from tangram_sim.availability import Availability
     from tangram_sim.reliability.spot.engine import Outcome
     from tangram_sim.reliability.spot.speeds import Speeds
     from tangram_sim.studies.replaying import ReplayDocument
@@ -78,6 +79,11 @@ Timeline = Annotated[
     Path | None, typer.Option("--timeline", help="Write what each policy did when to this CSV file.")
 ]
 
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Write the answer to this .json, or report.html with a timeline."),
+]
+
 
 def command(
     model: Model,
@@ -111,10 +117,12 @@ def command(
     load_bytes_per_s: LoadRate = 1.25e9,
     batch: Batch = "keep",
     timeline: Timeline = None,
+    output: Output = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Replay a history of nodes coming and going under policies; the best first, and what none can beat."""
+    from tangram_sim.cli.writing import require_writable
     from tangram_sim.reliability.spot.speeds import read_speeds
     from tangram_sim.reliability.spot.tracefile import read_trace
     from tangram_sim.reliability.spot.transitions import FixedTransitions, read_transitions
@@ -128,6 +136,7 @@ def command(
         with_scaled_batch,
     )
 
+    require_writable(output=output, timeline=timeline)
     names = policy_names(shared.names("--policy", policy))
     if forecast not in FORECASTS:
         raise unknown_name("forecast", forecast, FORECASTS)
@@ -207,7 +216,7 @@ def command(
             document, found = replay_document(
                 asked(kinds), names, {_kinds_words(other): asked(other) for other in others}
             )
-        _finish(document, found, timeline, as_json)
+        _finish(document, found, history, timeline, output, as_json)
         return
     samples = 0.0
     if costs is not None:
@@ -233,15 +242,29 @@ def command(
         prices,
     )
     document, found = replay_document(question, names)
-    _finish(document, found, timeline, as_json)
+    _finish(document, found, history, timeline, output, as_json)
 
 
 def _finish(
-    document: "ReplayDocument", found: "dict[str, Outcome]", timeline: Path | None, as_json: bool
+    document: "ReplayDocument",
+    found: "dict[str, Outcome]",
+    history: "Availability",
+    timeline: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Write and print the answer."""
+    from tangram_sim.cli.writing import is_report
+    from tangram_sim.datafiles import write_whole
+
     if timeline is not None:
         _write_timeline(timeline, found)
+    if output is not None and is_report(output):
+        from tangram_sim.reports.replays import replay_report
+
+        write_whole(output, replay_report(document, found, history))
+    elif output is not None:
+        write_whole(output, document.model_dump_json(indent=2) + "\n")
     if as_json:
         print_json(document.model_dump(mode="json"))
         return

@@ -27,6 +27,9 @@ Failures = Annotated[
 Return = Annotated[
     float | None, typer.Option("--return-s", help="Mean seconds until another node comes; 0: never.")
 ]
+LeafNodes = Annotated[
+    int, typer.Option("--leaf-nodes", help="Nodes of a kind under one leaf, which --failures may take.")
+]
 Burst = Annotated[float, typer.Option("--burst", help="Further nodes that go with a lost one, in the mean.")]
 Seed = Annotated[int, typer.Option("--seed", help="Equal seeds give equal traces.")]
 
@@ -39,6 +42,7 @@ def generate(
     failures: Failures = None,
     return_s: Return = None,
     burst: Burst = 0.0,
+    leaf_nodes: LeafNodes = 0,
     seed: Seed = 0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it to this CSV file.")] = None,
 ) -> None:
@@ -47,10 +51,10 @@ def generate(
 
     from tangram_sim.datafiles import write_whole
     from tangram_sim.reliability.failures import load_failures
-    from tangram_sim.reliability.spot.generate import SpotRates, trace_text
+    from tangram_sim.reliability.spot.generate import SpotRates, spot_rates, trace_text
     from tangram_sim.reliability.spot.generate import generate as made
 
-    counts = _counts(nodes)
+    counts = shared.counts_by_kind("--nodes", nodes)
     for option, value in (
         ("--hours", hours),
         ("--losses-per-node-hour", losses_per_node_hour or 0.0),
@@ -60,17 +64,13 @@ def generate(
         shared.require_fraction(option, value)
     if not hours > 0:
         raise BadInputError(f"--hours {hours:g}: give a number above 0")
+    if leaf_nodes < 0:
+        raise BadInputError(f"--leaf-nodes {leaf_nodes}: give 1 or more, or 0 for all of a kind")
     if (losses_per_node_hour is None) == (failures is None):
         raise BadInputError("give one of --losses-per-node-hour and --failures")
     if failures is not None:
         model = load_failures(failures)
-        taking = [one for one in model.classes if one.takes in ("node", "leaf", "all")]
-        rates = {}
-        for kind in counts:
-            each = [(one.rate_per_s({kind: 1}) * 3600.0, one.repair_s) for one in taking]
-            total = sum(rate for rate, _ in each)
-            repair = sum(rate * seconds for rate, seconds in each) / total if total else 0.0
-            rates[kind] = SpotRates(total, repair if return_s is None else return_s, burst)
+        rates = {kind: spot_rates(model, kind, return_s, burst, leaf_nodes) for kind in counts}
     else:
         one = SpotRates(losses_per_node_hour or 0.0, 600.0 if return_s is None else return_s, burst)
         rates = dict.fromkeys(counts, one)
@@ -110,16 +110,3 @@ def describe(
     ]
     rows += [(f"nodes of {kind} that came", str(count)) for kind, count in found.kinds.items() if kind]
     print_table(("figure", "value"), rows, right=(1,))
-
-
-def _counts(given: list[str]) -> dict[str, int]:
-    """Nodes by kind."""
-    found: dict[str, int] = {}
-    for item in given:
-        kind, _, number = item.rpartition("=")
-        if not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 100_000):
-            raise BadInputError(f"--nodes {item}: give a number from 1 to 100000, or KIND=NUMBER, e.g. T4=16")
-        if kind in found:
-            raise BadInputError(f"--nodes gives {kind or 'a number without kind'} twice; keep one")
-        found[kind] = int(number)
-    return found

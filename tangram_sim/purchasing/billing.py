@@ -204,14 +204,21 @@ def failure_lacks(members: Sequence[Member], prices: Prices) -> list[str]:
     economics = prices.economics
     lacking = []
     if economics.mtbf_hours is None:
-        bare = [member.name for member in members if prices.of(member.name).mtbf_hours is None]
+        # Preemptions of what is rented on spot are failures enough.
+        asked = [member for member in members if not (member.bought and prices.preemption)]
+        bare = [member.name for member in asked if prices.of(member.name).mtbf_hours is None]
         lacking += [f"economics.mtbf_hours (or nodes.{name}.mtbf_hours)" for name in bare[:1]]
     wanted = {"checkpoint_s": economics.checkpoint_s, "restart_s": economics.restart_s}
     return lacking + [f"economics.{name}" for name, figure in wanted.items() if figure is None]
 
 
-def goodput_of(members: Sequence[Member], running: Sequence[int], prices: Prices) -> costs.Goodput | None:
-    """Goodput of a job on the running nodes; None where MTBF, checkpoint or restart time is not stated."""
+def goodput_of(
+    members: Sequence[Member], running: Sequence[int], prices: Prices, replicas: int = 1
+) -> costs.Goodput | None:
+    """Goodput of a job on the running nodes; None where MTBF, checkpoint or restart time is not stated.
+
+    `replicas`: full copies of the model that work side by side, for policies that go on without one.
+    """
     economics = prices.economics
     if failure_lacks(members, prices) or economics.checkpoint_s is None or economics.restart_s is None:
         return None
@@ -220,4 +227,16 @@ def goodput_of(members: Sequence[Member], running: Sequence[int], prices: Prices
         for member, count in zip(members, running, strict=True)
         if (mtbf := prices.of(member.name).mtbf_hours or economics.mtbf_hours) is not None
     ]
-    return costs.goodput(costs.system_mtbf_s(nodes), economics.checkpoint_s.value, economics.restart_s.value)
+    checkpoint_s, restart_s = economics.checkpoint_s.value, economics.restart_s.value
+    spot, rented = prices.preemption, [c for m, c in zip(members, running, strict=True) if m.bought]
+    if spot is None or not sum(rented):
+        return costs.goodput(costs.system_mtbf_s(nodes), checkpoint_s, restart_s)
+    lost_s = costs.SECONDS_PER_HOUR / (spot.losses_per_node_hour * sum(rented))
+    return costs.goodput_on_spot(
+        costs.system_mtbf_s(nodes),
+        lost_s,
+        checkpoint_s,
+        restart_s,
+        spot.return_s,
+        replicas if spot.policy == "shrink" else 1,
+    )

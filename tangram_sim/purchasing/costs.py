@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tangram_sim.reliability.periods import daly_interval_s, useful_share
+from tangram_sim.reliability.periods import daly_interval_s, elastic_share, useful_share
 
 HOURS_PER_YEAR = 8766.0  # 365.25 days
 SECONDS_PER_HOUR = 3600.0
@@ -38,6 +38,24 @@ def goodput(mtbf_s: float, checkpoint_s: float, restart_s: float) -> Goodput:
     interval = daly_interval_s(mtbf_s, checkpoint_s)
     period = interval + checkpoint_s if interval > 0 else 0.0
     return Goodput(useful_share(mtbf_s, period, checkpoint_s, 0.0, restart_s), interval)
+
+
+def goodput_on_spot(
+    mtbf_s: float, lost_s: float, checkpoint_s: float, restart_s: float, return_s: float, replicas: int
+) -> Goodput:
+    """The share of wall time that is useful where nodes are also preempted, one every `lost_s`.
+
+    With two replicas or more the others stall for a restart and go on without the broken one until a node
+    comes (`return_s`); no checkpoint is needed. With one the job waits for the node and starts again from its
+    checkpoint, the exact formula with that wait as downtime.
+    """
+    both_s = 1.0 / (1.0 / mtbf_s + 1.0 / lost_s)
+    waiting_s = return_s * both_s / lost_s  # in the mean over all losses: failed machines have a spare
+    if replicas >= 2:
+        return Goodput(elastic_share(both_s, replicas, restart_s, waiting_s), math.inf)
+    interval = daly_interval_s(both_s, checkpoint_s)
+    period = interval + checkpoint_s if interval > 0 else 0.0
+    return Goodput(useful_share(both_s, period, checkpoint_s, waiting_s, restart_s), interval)
 
 
 def owned_usd_per_hour(

@@ -56,6 +56,18 @@ class Economics:
 ECONOMICS = Economics()
 
 
+PREEMPTION_POLICIES = ("restart", "shrink")
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """How nodes rented on spot go and come, and how the job lives with it."""
+
+    losses_per_node_hour: float
+    return_s: float  # mean time until another one takes a lost one's place
+    policy: str  # restart: wait for it and start from the checkpoint; shrink: go on without the replica
+
+
 @dataclass(frozen=True)
 class Prices:
     """Everything known of costs: shipped prices under the buyer's own file."""
@@ -63,6 +75,7 @@ class Prices:
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)  # by name as given, or hwdb row
     economics: Economics = ECONOMICS
     named: tuple[str, ...] = ()  # nodes that the buyer's file speaks of
+    preemption: Preemption | None = None  # of what is bought, where that is rented on spot
 
     def of(self, name: str) -> NodeFacts:
         """The facts of one node, by hwdb row or by the name that the price file uses."""

@@ -42,7 +42,7 @@ def throughput_of(document: PlanDocument, good: costs.Goodput | None = None) -> 
 def planned_goodput(fleet: Fleet, document: PlanDocument, prices: Prices) -> costs.Goodput | None:
     """Goodput of a plan: failures of the nodes that it uses; None where it is not known."""
     running = [nodes for _, nodes in fleet.used(ranks_of(document))]
-    return goodput_of(fleet.members, running, prices)
+    return goodput_of(fleet.members, running, prices, replicas_told(document))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +257,15 @@ def _cut_short(rows: Sequence[WhatIfRow], deadline: Deadline) -> list[str]:
     if unseen:
         found.append(f"{deadline.why()}: no plan was found, or looked for, of {', '.join(unseen)}")
     return found
+
+
+def replicas_told(document: PlanDocument) -> int:
+    """Copies of the model of which a lost node breaks one: of every pipeline the fewest of any stage."""
+    found: dict[int, dict[int, int]] = {}
+    for part in document.stages:
+        stages = found.setdefault(part.pipeline, {})
+        stages[part.stage] = stages.get(part.stage, 0) + min(part.dp, part.nodes)
+    return sum(min(stages.values()) for stages in found.values())
 
 
 def _less(retired: dict[str, int]) -> str:

@@ -1,18 +1,32 @@
 """The plots of a report, as plotly draws them: HTML for one place in the page, the library given once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tangram_sim.opgraph import FloatArray
-from tangram_sim.studies.figures import memory_figure, plotly, timeline_figure
+from tangram_sim.studies.figures import MOST_OPS, memory_figure, plotly, timeline_figure
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.sensitivity import Sensitivity
     from tangram_sim.purchasing.whatif import WhatIfRow
+    from tangram_sim.reliability.spot.engine import Outcome
     from tangram_sim.sim.timeline import Timeline
     from tangram_sim.studies.documents import StageForecast
 
 
+# By account: what trains green, what is lost red, what waits grey.
+ACCOUNT_COLORS = {
+    "useful": "#2da44e",
+    "checkpoint": "#0969da",
+    "lost_work": "#cf222e",
+    "detection": "#8250df",
+    "waiting_for_nodes": "#8c959f",
+    "restart": "#fb8f44",
+    "migration": "#d4a72c",
+    "degraded": "#a6e9b8",
+    "slow": "#953800",
+    "idle_nodes": "#d0d7de",
+}
 _MOST_CELLS = 400  # of a heat map that still have room for their numbers
 
 
@@ -146,3 +160,72 @@ def grid(ratios: FloatArray) -> str:
     )
     figure.update_yaxes(autorange="reversed")
     return _drawn(figure, "grid", min(180 + 28 * len(ratios), 900))
+
+
+def account_bars(accounts: Mapping[str, Mapping[str, float]]) -> str:
+    """Shares of time by account, a bar for every policy; `accounts` are seconds by policy and account."""
+    go = plotly()
+    names = list(accounts)
+    bars = []
+    for account in dict.fromkeys(name for each in accounts.values() for name in each):
+        shares = [accounts[name].get(account, 0.0) / sum(accounts[name].values()) for name in names]
+        if any(shares):
+            color = ACCOUNT_COLORS.get(account)
+            bars.append(
+                go.Bar(
+                    name=account.replace("_", " "),
+                    y=names,
+                    x=shares,
+                    orientation="h",
+                    marker={"color": color},
+                )
+            )
+    figure = go.Figure(bars)
+    figure.update_yaxes(autorange="reversed")
+    return _drawn(figure, "accounts", 140 + 34 * len(names), barmode="stack", xaxis_tickformat=".0%")
+
+
+def policy_timeline(
+    found: Mapping[str, "Outcome"], counts: Sequence[tuple[float, int]], until_s: float
+) -> str:
+    """Nodes over time, and for every policy what it ran or stalled for; hours. The longest stretches only
+    where there are very many.
+    """
+    from plotly.subplots import make_subplots
+
+    go = plotly()
+    hour = 3600.0
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.25, 0.75], vertical_spacing=0.04)
+    steps = [*counts, (until_s, counts[-1][1] if counts else 0)]
+    figure.add_trace(
+        go.Scatter(
+            x=[at / hour for at, _ in steps],
+            y=[count for _, count in steps],
+            line={"shape": "hv", "color": "#57606a"},
+            name="nodes",
+        ),
+        row=1,
+        col=1,
+    )
+    stretches = [(name, one) for name, outcome in found.items() for one in outcome.segments]
+    stretches = sorted(stretches, key=lambda pair: pair[1].start_s - pair[1].stop_s)[:MOST_OPS]
+    for account in dict.fromkeys(one.account for _, one in stretches):
+        own = [(name, one) for name, one in stretches if one.account == account]
+        figure.add_trace(
+            go.Bar(
+                name="running" if account == "useful" else account.replace("_", " "),
+                y=[name for name, _ in own],
+                x=[(one.stop_s - one.start_s) / hour for _, one in own],
+                base=[one.start_s / hour for _, one in own],
+                text=[one.label for _, one in own],
+                textposition="none",
+                hovertemplate="%{y}: %{text}<br>%{x:.3f} h from %{base:.3f} h<extra></extra>",
+                orientation="h",
+                marker={"color": ACCOUNT_COLORS.get(account), "line": {"width": 0.5, "color": "white"}},
+            ),
+            row=2,
+            col=1,
+        )
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=list(found), row=2, col=1)
+    figure.update_xaxes(title_text="h", row=2, col=1)
+    return _drawn(figure, "policies-timeline", 260 + 34 * len(found), barmode="overlay")

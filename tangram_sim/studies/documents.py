@@ -172,6 +172,17 @@ class LaunchableDocument(Document):
     summary: str
 
 
+class LiveputDocument(Document):
+    """Of `plan --losses`: the speed expected after an hour's losses, none of which comes back."""
+
+    losses_per_hour: float = Field(ge=0, description="nodes of the cluster that go, in the mean")
+    liveput_tokens_per_s: float = Field(ge=0, description="tokens/s of the replicas that are left, expected")
+    share_left: float = Field(ge=0, le=1 + 1e-9, description="of tokens_per_s")
+    fastest_step_s: float = Field(gt=0, description="step of the fastest plan found")
+    fastest_liveput_tokens_per_s: float = Field(ge=0, description="and its liveput")
+    compared: int = Field(ge=1, description="plans compared")
+
+
 class PlanDocument(Document):
     """What `plan --json`, `estimate --json` and plan files hold."""
 
@@ -183,6 +194,7 @@ class PlanDocument(Document):
     cluster: dict[str, Any]
     job: JobDocument
     slow: SlowDocument | None = Field(None, description="what ran slow when it was played; null: nothing")
+    liveput: LiveputDocument | None = Field(None, description="of `plan --losses`, by which it was chosen")
     feasible: bool
     step_s: float = Field(gt=0)
     step_s_low: float = Field(0.0, ge=0, description="90 % interval of step_s; 0 in files without one")

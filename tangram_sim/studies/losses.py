@@ -9,7 +9,9 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.placement.ranks import Placement
+from tangram_sim.reliability.checkpointing import CheckpointTier
 from tangram_sim.reliability.moves import assign, moves, transfer_seconds
+from tangram_sim.reliability.restoring import chosen, judged
 from tangram_sim.reliability.state import (
     StateMap,
     copies,
@@ -36,6 +38,16 @@ class GoneDocument(Document):
     bytes: float
 
 
+class TierLeftDocument(Document):
+    """A checkpoint tier after a loss."""
+
+    name: str
+    survives: str
+    left: bool
+    reason: str = Field(description="why it is gone; empty: it is left")
+    costs_s: float = Field(description="work done again in the mean (stated periods), saving, loading")
+
+
 class LostDocument(Document):
     """`explain --lost --json`."""
 
@@ -46,6 +58,8 @@ class LostDocument(Document):
     gone: list[GoneDocument]
     gone_bytes: float
     restored_from: str = Field(description="nothing lost, peers, partner copies, or checkpoint")
+    tiers: list[TierLeftDocument] = Field([], description="of `--checkpoint`, as given")
+    restored_by: str | None = Field(None, description="the cheapest tier left; null: no tiers, or none left")
     refetched_bytes: float = Field(description="what replacements of the lost nodes must hold")
     survives_any_one: bool = Field(description="whether everything is left whichever node goes")
 
@@ -82,14 +96,25 @@ def nodes_named(names: Sequence[str], cluster: Cluster) -> frozenset[int]:
     return frozenset(known[name] for name in names)
 
 
-def lost_document(plan: Plan, hwdb: Hwdb, names: Sequence[str], partners: bool) -> LostDocument:
-    """What goes with the named nodes; `partners`: every node's state is also in the next one's memory."""
+def lost_document(
+    plan: Plan,
+    hwdb: Hwdb,
+    names: Sequence[str],
+    partners: bool,
+    tiers: Callable[[StateMap], Sequence[CheckpointTier]] | None = None,
+) -> LostDocument:
+    """What goes with the named nodes; `partners`: every node's state is also in the next one's memory.
+
+    `tiers` gives the checkpoint tiers of a plan whose state lies so.
+    """
     lost = nodes_named(names, plan.cluster)
     state = state_of(plan, Placement(plan.cluster, hwdb).node_of)
     held = with_partners(state, ring_partners(state.nodes)) if partners else state
     gone = lost_with(held, lost)
     without = bool(lost_with(state, lost))
     hit = lost & set(state.nodes)
+    verdicts = judged(tiers(state) if tiers else (), lost, state.nodes, plan.cluster)
+    restoring = chosen(verdicts) if gone else None
     source = "checkpoint" if gone else "partner copies" if without else "peers" if hit else "nothing lost"
     return LostDocument(
         lost=list(names),
@@ -108,6 +133,17 @@ def lost_document(plan: Plan, hwdb: Hwdb, names: Sequence[str], partners: bool) 
         ],
         gone_bytes=sum(one.lost_bytes for one in gone),
         restored_from=source,
+        tiers=[
+            TierLeftDocument(
+                name=one.tier.name,
+                survives=one.tier.survives,
+                left=one.left,
+                reason=one.reason,
+                costs_s=one.costs_s,
+            )
+            for one in verdicts
+        ],
+        restored_by=restoring.tier.name if restoring else None,
         refetched_bytes=sum(size for node, size in state.held_bytes().items() if node in hit),
         survives_any_one=not any(lost_with(held, {node}) for node in state.nodes),
     )

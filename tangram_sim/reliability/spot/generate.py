@@ -2,12 +2,13 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from tangram_sim.availability import SECONDS_PER_HOUR, Availability, NodeEvent
+from tangram_sim.reliability.failures import FailureModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,31 @@ class SpotRates:
     losses_per_node_hour: float
     return_s: float  # mean time until another node takes a lost one's place
     burst: float = 0.0
+    leaf_losses_per_node_hour: float = 0.0  # at which a node's whole leaf goes with it
+    leaf_nodes: int = 0  # of a kind that share a leaf, place by place; 0: all of a kind
+
+
+def spot_rates(
+    model: FailureModel, kind: str, return_s: float | None, burst: float, leaf_nodes: int
+) -> SpotRates:
+    """A failure model's classes that take nodes, for nodes of one kind; `return_s` None: as it repairs.
+
+    A class that takes a leaf takes that of a node struck at its rate; one that takes all takes all of a kind.
+    """
+    taking = {
+        takes: [one for one in model.classes if one.takes == takes] for takes in ("node", "leaf", "all")
+    }
+    rate = {takes: sum(one.rate_per_s({kind: 1}) for one in each) for takes, each in taking.items()}
+    every = [one for each in taking.values() for one in each]
+    total = sum(rate.values())
+    repair_s = sum(one.rate_per_s({kind: 1}) * one.repair_s for one in every) / total if total else 0.0
+    return SpotRates(
+        rate["node"] * SECONDS_PER_HOUR,
+        repair_s if return_s is None else return_s,
+        burst,
+        (rate["leaf"] + rate["all"]) * SECONDS_PER_HOUR,
+        leaf_nodes if rate["leaf"] else 0,
+    )
 
 
 def generate(
@@ -24,12 +50,15 @@ def generate(
 ) -> Availability:
     """A history: all nodes at 0, then losses as Poisson processes and returns after random waits.
 
-    Waits are exponential, bursts geometric, of the same kind and time. Node names are never used again. Times
-    are whole seconds, so that equal seeds give equal bytes.
+    Waits are exponential, bursts geometric, of the same kind and time. A node that comes takes the first
+    place that is free. Node names are never used again. Times are whole seconds, so that equal seeds give
+    equal bytes.
     """
     draw = np.random.default_rng(seed)
     events: list[NodeEvent] = []
     there: dict[str, list[str]] = {kind: [] for kind in sorted(nodes)}
+    place_of: dict[str, int] = {}
+    free = {kind: list(range(count)) for kind, count in nodes.items()}
     made = 0
     queue: list[tuple[float, int, str, str]] = []
     number = 0
@@ -37,13 +66,15 @@ def generate(
     def come(time_s: float, kind: str) -> None:
         nonlocal made
         made += 1
+        place_of[f"node{made}"] = heapq.heappop(free[kind])
         there[kind].append(f"node{made}")
         events.append(NodeEvent(time_s, "add", f"node{made}", kind))
 
     def next_loss(time_s: float, kind: str) -> None:
         """The next loss among the nodes of a kind; memoryless, so drawn anew at every change."""
         nonlocal number
-        rate = rates[kind].losses_per_node_hour * len(there[kind]) / SECONDS_PER_HOUR
+        each = rates[kind].losses_per_node_hour + rates[kind].leaf_losses_per_node_hour
+        rate = each * len(there[kind]) / SECONDS_PER_HOUR
         if rate > 0:
             number += 1
             current[kind] = number
@@ -62,10 +93,9 @@ def generate(
         if what == "loss":
             if current[kind] != ticket or not there[kind]:
                 continue
-            burst = rates[kind].burst
-            count = 1 + (int(draw.geometric(1 / (1 + burst))) - 1 if burst > 0 else 0)
-            for _ in range(min(count, len(there[kind]))):
-                gone = there[kind].pop(int(draw.integers(len(there[kind]))))
+            for gone in _gone(there[kind], place_of, rates[kind], draw):
+                there[kind].remove(gone)
+                heapq.heappush(free[kind], place_of.pop(gone))
                 events.append(NodeEvent(at, "remove", gone, kind))
                 if rates[kind].return_s > 0:
                     number += 1
@@ -77,12 +107,28 @@ def generate(
     return Availability(tuple(events), until_s, "generated")
 
 
+def _gone(
+    there: list[str], place_of: Mapping[str, int], rates: SpotRates, draw: np.random.Generator
+) -> Iterator[str]:
+    """Who goes in one loss, drawn one by one: a node and its burst, or a node's whole leaf."""
+    both = rates.losses_per_node_hour + rates.leaf_losses_per_node_hour
+    if rates.leaf_losses_per_node_hour and draw.random() * both < rates.leaf_losses_per_node_hour:
+        first = place_of[there[int(draw.integers(len(there)))]]
+        size = rates.leaf_nodes
+        yield from [node for node in there if not size or place_of[node] // size == first // size]
+        return
+    count = 1 + (int(draw.geometric(1 / (1 + rates.burst))) - 1 if rates.burst > 0 else 0)
+    left = list(there)
+    for _ in range(min(count, len(left))):
+        yield left.pop(int(draw.integers(len(left))))
+
+
 def trace_text(history: Availability) -> str:
     """A history as the text of a trace file."""
     kinds = any(history.kind_of.values())
     lines = ["time_s,event,node,kind" if kinds else "time_s,event,node"]
     for event in history.events:
-        cells = [f"{event.time_s:g}", event.event, event.node]
+        cells = [f"{event.time_s:.15g}", event.event, event.node]
         lines.append(",".join([*cells, event.kind] if kinds else cells))
     return "\n".join(lines) + "\n"
 

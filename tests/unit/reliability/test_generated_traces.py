@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tangram_sim.reliability.spot.generate import SpotRates, describe, generate, trace_text
+from tangram_sim.reliability.failures import FailureClass, FailureModel
+from tangram_sim.reliability.spot.generate import SpotRates, describe, generate, spot_rates, trace_text
 from tangram_sim.reliability.spot.tracefile import read_trace
 from tests.commands import tangram
 
@@ -69,3 +70,36 @@ def test_the_commands(tmp_path: Path) -> None:
         finished = tangram("trace", *arguments)
         assert finished.code == 2
         assert said in finished.err
+
+
+def test_a_leaf_goes_as_a_whole_and_its_places_are_filled_again() -> None:
+    rates = {"": SpotRates(0.0, 600.0, 0.0, leaf_losses_per_node_hour=0.02, leaf_nodes=4)}
+    history = generate({"": 12}, rates, 200 * 3600.0, 5)
+    place = {f"node{number + 1}": number for number in range(12)}
+    free: list[int] = []
+    for change in history.changes[1:]:
+        if change.removed:
+            leaves = {place[node] // 4 for node in change.removed}
+            assert len(leaves) == 1
+            assert {at for at in place.values() if at // 4 in leaves} == {place[n] for n in change.removed}
+        free = sorted([*free, *(place.pop(node) for node in change.removed)])
+        for node in change.added:
+            place[node] = free.pop(0)
+    assert history.losses > 20
+
+
+def test_classes_of_a_failure_model_take_nodes_and_leaves() -> None:
+    model = FailureModel(
+        "m",
+        (
+            FailureClass("gpu", "node", per_node_s=1e-6, repair_s=100.0),
+            FailureClass("switch", "leaf", per_node_s=3e-6, repair_s=500.0),
+            FailureClass("hang", "none", per_node_s=1.0),
+        ),
+        "test",
+    )
+    found = spot_rates(model, "H100", None, 0.0, 8)
+    assert found.losses_per_node_hour == pytest.approx(0.0036)
+    assert found.leaf_losses_per_node_hour == pytest.approx(0.0108)
+    assert found.return_s == pytest.approx(400.0)
+    assert found.leaf_nodes == 8

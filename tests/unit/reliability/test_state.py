@@ -211,6 +211,17 @@ def test_commands_on_lost_nodes(folder: Path, tmp_path: Path) -> None:
     lost = tangram("explain", single, "--lost", "n0", "--json").json
     assert lost["restored_from"] == "checkpoint"
     assert lost["gone_bytes"] == pytest.approx(sum(one["bytes"] for one in lost["gone"]))
+    tiers = tmp_path / "tiers.yaml"
+    tiers.write_text(
+        "checkpoint:\n  - {name: near, block_s: 1, load_s: 2, survives: node}\n"
+        "  - {name: far, block_s: 9, load_s: 60, survives: all}\n"
+        "  - {name: own, block_s: 0, load_s: 0, survives: process}\n"
+    )
+    for nodes, left, by in (("n0", [True, True, False], "near"), ("n0,n1", [False, True, False], "far")):
+        told = tangram("explain", single, "--lost", nodes, "--checkpoint", tiers, "--json").json
+        assert [tier["left"] for tier in told["tiers"]] == left
+        assert told["restored_by"] == by
+    assert tangram("explain", single, "--checkpoint", tiers).code == 2
     copied = tangram("explain", single, "--lost", "n0", "--partner-copies", "--json").json
     assert copied["restored_from"] == "partner copies"
 

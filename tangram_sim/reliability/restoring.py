@@ -1,0 +1,75 @@
+"""Which checkpoint tier restores state that is gone with some nodes, and why others do not."""
+
+import math
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.reliability.checkpointing import CheckpointTier
+from tangram_sim.reliability.state import ring_partners
+
+
+@dataclass(frozen=True, slots=True)
+class TierVerdict:
+    """Whether a tier still holds what is gone; `reason` says why not."""
+
+    tier: CheckpointTier
+    left: bool
+    reason: str
+    costs_s: (
+        float  # work done again in the mean, until durable, loading; the period counts where it is stated
+    )
+
+
+def leaf_of(cluster: Cluster) -> list[tuple[int, int]]:
+    """The leaf of every node, (group, number): a group is one unless the cluster says how many share one."""
+    size = cluster.wiring.leaf_nodes
+    first = [list(cluster.node_group).index(group) for group in range(len(cluster.groups))]
+    return [
+        (group, (node - first[group]) // size if size else 0) for node, group in enumerate(cluster.node_group)
+    ]
+
+
+def judged(
+    tiers: Sequence[CheckpointTier], lost: AbstractSet[int], used: Sequence[int], cluster: Cluster
+) -> tuple[TierVerdict, ...]:
+    """What each tier still has after losing `lost` nodes of those that a plan uses, in order given.
+
+    A tier that survives a node lies in the next node's memory: one node may go, and more unless two
+    neighbours do. One that survives a leaf lies on another leaf.
+    """
+    return tuple(
+        TierVerdict(tier, not reason, reason, _costs_s(tier))
+        for tier in tiers
+        for reason in (_why_not(tier, lost, used, cluster),)
+    )
+
+
+def chosen(verdicts: Sequence[TierVerdict]) -> TierVerdict | None:
+    """The cheapest tier that is left; None: all is lost."""
+    return min((one for one in verdicts if one.left), key=lambda one: one.costs_s, default=None)
+
+
+def _why_not(tier: CheckpointTier, lost: AbstractSet[int], used: Sequence[int], cluster: Cluster) -> str:
+    if tier.survives == "all":
+        return ""
+    if tier.survives == "process":
+        return "it lies in the memory of the nodes that are gone"
+    if tier.survives == "leaf":
+        leaves = leaf_of(cluster)
+        hit = {leaves[node] for node in lost}
+        return "" if len(hit) <= 1 else f"nodes of {len(hit)} leaves are gone, it survives one"
+    partners = ring_partners(used)
+    pair = next((node for node in used if node in lost and partners[node] in lost), None)
+    if pair is None:
+        return ""
+    other = partners[pair]
+    return (
+        f"n{pair} and n{other}, which holds its copy, are both gone" if other != pair else "it has no partner"
+    )
+
+
+def _costs_s(tier: CheckpointTier) -> float:
+    again = 0.0 if math.isnan(tier.period_s) else tier.period_s / 2
+    return again + tier.save_s + tier.load_s

@@ -1,0 +1,68 @@
+"""The report of a replay: policies side by side, where their time went, what each did when."""
+
+from collections.abc import Mapping
+
+from tangram_sim.availability import Availability
+from tangram_sim.reliability.spot.engine import Outcome
+from tangram_sim.reports import figures
+from tangram_sim.reports.ledger import Cell, Ledger
+from tangram_sim.reports.page import caption, figure_of, page, plot, section, table
+from tangram_sim.studies.replaying import ReplayDocument
+
+
+def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], history: Availability) -> str:
+    """One offline page: policies, accounts, a timeline of each under the number of nodes."""
+    ledger = Ledger()
+    given = ledger.cite("given", f"the trace {document.trace}")
+    played = ledger.cite("computed", f"replays of {document.trace} under each policy (docs/models/replay.md)")
+    unit = "samples" if all(one.tokens is None for one in document.policies.values()) else "tokens"
+    lead = (
+        f"{figure_of(f'{document.duration_s / 3600:.2f} h', [given])} with "
+        f"{figure_of(str(document.losses), [given])} losses and "
+        f"{figure_of(f'{document.mean_nodes:.1f}', [given])} nodes in the mean. Best: "
+        f"{document.best or 'none'}, "
+        f"{figure_of(f'{_amount(document, document.best):,.0f}', [played])} {unit}; changes that cost "
+        f"nothing would make {figure_of(f'{document.upper_bound:,.0f}', [played])} of them."
+    )
+    sections = [
+        _policies(document, unit, played),
+        section(
+            "Where the time went",
+            plot(figures.account_bars({name: one.accounts for name, one in found.items()}), [played]),
+            caption("Shares of wall time by account; they sum to one."),
+        ),
+        section(
+            "What each policy did when",
+            plot(figures.policy_timeline(found, history.counts(), history.until_s), [played, given]),
+            caption("Nodes that there are, and below them every policy: running, or stalled for what."),
+        ),
+    ]
+    return page(f"Policies on {document.trace}", lead, sections, ledger, figures.library())
+
+
+def _amount(document: ReplayDocument, name: str) -> float:
+    one = document.policies.get(name)
+    return 0.0 if one is None else one.samples if one.tokens is None else one.tokens
+
+
+def _policies(document: ReplayDocument, unit: str, source: str) -> str:
+    heads = ["policy", unit, "of the bound", "useful", "changes"]
+    priced = any(one.usd_per_million is not None for one in document.policies.values())
+    heads += [f"USD per million {unit}"] if priced else []
+    rows = []
+    for name, one in document.policies.items():
+        amount = _amount(document, name)
+        cells = [
+            Cell(name),
+            Cell(f"{amount:,.0f}", [source], amount),
+            Cell(f"{one.of_upper_bound * 100:.1f} %", [source], one.of_upper_bound),
+            Cell(f"{one.useful_share * 100:.1f} %", [source], one.useful_share),
+            Cell(str(one.changes), [source], float(one.changes)),
+        ]
+        if priced:
+            cost = one.usd_per_million
+            cells.append(Cell("-") if cost is None else Cell(f"{cost:,.4g}", [source], cost))
+        rows.append(cells)
+    left = "; ".join(f"{name}: {reason}" for name, reason in document.left_out.items())
+    words = [f"Left out: {left}."] if left else []
+    return section("Policies", table("policies", heads, rows, 0), *[caption(one) for one in words])

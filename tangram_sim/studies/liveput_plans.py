@@ -1,0 +1,101 @@
+"""Plans ranked by liveput: the speed expected after the losses of the next hour, not the step alone."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+from math import inf
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.uniform.layouts import Uniform
+from tangram_sim.reliability.survivors import liveput_share, replicas_on_nodes
+from tangram_sim.studies import api
+from tangram_sim.studies.documents import LiveputDocument
+from tangram_sim.studies.results import Result
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+from tangram_sim.units import show_seconds
+
+_MOST_DEGREE = 64
+_KEPT = 12  # uniform layouts that are played and compared, the fastest of each number of replicas first
+_WORTH = 1e-9
+
+
+def plan_for_losses(
+    cluster: Cluster,
+    losses_per_hour: float,
+    model: Model,
+    job: Job,
+    hwdb: Hwdb,
+    planned: Callable[[Cluster], Result],
+) -> Result:
+    """The plan with the highest liveput among the fastest one and uniform layouts of every width.
+
+    Liveput is the speed expected after an hour's losses, a Poisson number of nodes, every set alike, none of
+    which comes back or changes its stage: replicas that lost a node stop, the others go on. Raises
+    BadInputError for a rate below 0.
+    """
+    if not 0 <= losses_per_hour < inf:
+        raise BadInputError(f"{losses_per_hour:g} losses per hour: give a number, 0 or more")
+    fastest = planned(cluster)
+    candidates = [fastest, *_uniform(model, cluster, job, hwdb)]
+    shares = [share_left(one.forecast.plan, losses_per_hour, hwdb) for one in candidates]
+    liveputs = [one.tokens_per_s * share for one, share in zip(candidates, shares, strict=True)]
+    best = max(range(len(candidates)), key=lambda at: (liveputs[at] * (1 + _WORTH * (at == 0)), -at))
+    chosen = candidates[best]
+    found = LiveputDocument(
+        losses_per_hour=losses_per_hour,
+        liveput_tokens_per_s=liveputs[best],
+        share_left=shares[best],
+        fastest_step_s=fastest.step_s,
+        fastest_liveput_tokens_per_s=liveputs[0],
+        compared=len(candidates),
+    )
+    words = (
+        f"liveput {liveputs[best]:,.0f} tokens/s: after {losses_per_hour:g} losses in an hour "
+        f"{shares[best] * 100:.1f} % of the speed is left; "
+    )
+    words += (
+        "no layout compared has more"
+        if best == 0
+        else f"the fastest plan, {show_seconds(fastest.step_s)} a step, has {liveputs[0]:,.0f}"
+    )
+    document = chosen.document.model_copy(update={"liveput": found, "notes": [words, *chosen.document.notes]})
+    return replace(chosen, document=document)
+
+
+def share_left(plan: Plan, losses_per_hour: float, hwdb: Hwdb) -> float:
+    """The share of a plan's speed that is expected to be left after an hour's losses on all its nodes."""
+    node_of = Placement(plan.cluster, hwdb).node_of
+    return liveput_share(replicas_on_nodes(plan, node_of), len(plan.cluster.node_group), losses_per_hour)
+
+
+def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb) -> Iterator[Result]:
+    """The fastest uniform layouts that fit, of every number of replicas, played."""
+    job = api.resolve(job, cluster)
+    found = api.estimate_many(model, cluster, job, list(_layouts(cluster)), hwdb=hwdb)
+    fitting = [one for one in found if getattr(one, "feasible", False)]
+    by_width: dict[int, list[tuple[float, Uniform]]] = {}
+    for one in fitting:
+        width = one.gpus_used // (one.layout.tp * one.layout.pp)
+        by_width.setdefault(width, []).append((one.step_s, one.layout))
+    first = sorted((min(each, key=lambda pair: pair[0]) for each in by_width.values()), key=lambda p: p[0])
+    for _, layout in first[:_KEPT]:
+        try:
+            result = api.estimate(model, cluster, job, layout, hwdb=hwdb)
+        except (InfeasibleError, BadInputError):
+            continue
+        if result.document.feasible:
+            yield result
+
+
+def _layouts(cluster: Cluster) -> Iterator[Uniform]:
+    """Degrees worth asking about: powers of two, recomputation off and on, the state cut or not."""
+    powers = [2**k for k in range(_MOST_DEGREE.bit_length()) if 2**k <= min(cluster.gpus, _MOST_DEGREE)]
+    inside = [tp for tp in powers if tp <= max(group.node.gpus for group in cluster.groups)]
+    for tp, pp, recompute, zero in product(inside, powers, ("none", "full"), (0, 1)):
+        if tp * pp <= cluster.gpus:
+            yield Uniform(tp=tp, pp=pp, recompute=recompute, zero_stage=zero)

@@ -1,0 +1,85 @@
+"""Liveput of plans: sampled over losses, held to the exact count; the rate decides what leads."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tangram_sim.reliability.spot.liveput import replicas_left
+from tangram_sim.reliability.survivors import PipelineNodes, left_after, liveput_share, poisson
+from tests.commands import MODEL, tangram
+
+
+def grid(pipelines: int, stages: int) -> tuple[PipelineNodes, ...]:
+    """One node for every stage of every replica."""
+    return (
+        PipelineNodes(
+            1.0, tuple(tuple(frozenset({d * stages + s}) for d in range(pipelines)) for s in range(stages))
+        ),
+    )
+
+
+@pytest.mark.parametrize(("nodes", "pipelines", "stages"), [(8, 2, 3), (30, 2, 13), (12, 4, 3)])
+def test_sampled_shares_are_the_exact_ones(nodes: int, pipelines: int, stages: int) -> None:
+    found = left_after(grid(pipelines, stages), nodes, 4)
+    for lost, share in enumerate(found):
+        chances = replicas_left(nodes, pipelines, stages, lost)
+        exact = sum(chance * left / pipelines for left, chance in enumerate(chances))
+        assert share == pytest.approx(exact, abs=0.03)
+    assert found[0] == 1.0
+    assert found == sorted(found, reverse=True)
+
+
+def test_losses_are_poisson_and_none_leave_everything() -> None:
+    assert sum(poisson(2.0, 50)) == pytest.approx(1.0)
+    assert poisson(2.0, 50)[1] == pytest.approx(2 * math.exp(-2))
+    assert poisson(5.0, 2)[2] == pytest.approx(1 - 6 * math.exp(-5))
+    assert liveput_share(grid(2, 2), 4, 0.0) == pytest.approx(1.0)
+
+
+def test_a_node_that_holds_two_stages_breaks_one_replica_and_one_pipeline_of_two_half() -> None:
+    shared = (PipelineNodes(1.0, ((frozenset({0}), frozenset({1})), (frozenset({0}), frozenset({1})))),)
+    assert left_after(shared, 2, 1)[1] == pytest.approx(0.5)
+    two = tuple(PipelineNodes(0.5, ((frozenset({place}),),)) for place in (0, 1))
+    assert left_after(two, 2, 1)[1] == pytest.approx(0.5)
+
+
+CLUSTER = """\
+name: eight
+nodes:
+  - {count: 8, gpu: V100-PCIe-16GB, gpus: 1, intra_link: none, nic_gbps: 4}
+"""
+
+
+def test_plans_are_ranked_by_what_losses_leave(tmp_path: Path) -> None:
+    """Pipelines are fastest over slow links; with losses ahead replicas that need fewer nodes lead."""
+    (tmp_path / "model.yaml").write_text(MODEL.replace("hidden: 512", "hidden: 1024"))
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+
+    def asked(*more: object) -> Any:
+        found = tangram(
+            "plan", tmp_path / "model.yaml", tmp_path / "cluster.yaml", "--global-batch", 16, "--seq", 256,
+            "--time-limit", 0, "--json", *more,
+        )  # fmt: skip
+        assert found.code == 0, found.err
+        return found.json
+
+    plain, none, many = asked(), asked("--losses", 0), asked("--losses", 3)
+    assert none["step_s"] == plain["step_s"]
+    assert none["liveput"]["share_left"] == pytest.approx(1.0)
+    assert many["step_s"] >= plain["step_s"]
+    told = many["liveput"]
+    assert told["liveput_tokens_per_s"] >= told["fastest_liveput_tokens_per_s"]
+    assert told["liveput_tokens_per_s"] == pytest.approx(told["share_left"] * many["tokens_per_s"])
+
+
+def test_losses_that_mean_nothing_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    for more, said in (
+        (("--losses", -1), "give a number, 0 or more"),
+        (("--losses", 1, "--without", "n1"), "give one of"),
+    ):
+        found = tangram("plan", "gpt3-125m", tmp_path / "cluster.yaml", *more)
+        assert found.code == 2
+        assert said in found.err
