@@ -1,5 +1,6 @@
 """Noun of health: how fast something runs when, next to what it was priced at."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from math import inf
 
@@ -33,6 +34,15 @@ class Speed:
     def is_one(self) -> bool:
         """Whether it runs as it was priced, throughout."""
         return all(value == 1.0 for value in self.speed)
+
+    def at(self, time_s: float) -> float:
+        """The speed at a time."""
+        return self.speed[bisect_right(self.since_s, time_s) - 1]
+
+    def times(self, other: "Speed") -> "Speed":
+        """Both at once: at every time the product of the two."""
+        since = sorted({*self.since_s, *other.since_s})
+        return Speed(tuple(since), tuple(self.at(time) * other.at(time) for time in since))
 
 
 FULL_SPEED = Speed()
@@ -78,6 +88,14 @@ class Pause:
         if self.every_steps:
             return self.seconds / self.every_steps
         return float(self.seconds * (1 - (1 - self.probability) ** ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """That slow ranks of tensor-parallel groups send columns away, or prune them; shares of columns."""
+
+    max_pruned: float = 0.0  # of all columns of a group; 0: columns are only sent
+    cap: float = 0.5  # of one rank's own columns
 
 
 @dataclass(frozen=True, slots=True)

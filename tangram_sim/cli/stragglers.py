@@ -35,6 +35,12 @@ def command(
         str | None, typer.Option("--layers", help="Layers of each stage, e.g. 9,9,9,9: prices moving them.")
     ] = None,
     tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks of one worker.")] = 1,
+    gpus_per_node: Annotated[
+        int,
+        typer.Option(
+            "--gpus-per-node", help="Exchange tensor-parallel ranks inside nodes only; 0: anywhere."
+        ),
+    ] = 0,
     max_pruned: Annotated[
         float,
         typer.Option(
@@ -59,7 +65,7 @@ def command(
     """
     from tangram_sim.studies.stragglers import diagnose
 
-    given = _setup(plan, layers, tp, max_pruned, sequences, restart_s)
+    given = _setup(plan, layers, tp, gpus_per_node, max_pruned, sequences, restart_s)
     if pp < 1:
         raise BadInputError(f"--pp {pp}: give the number of stages, 1 or more")
     found = diagnose(trace, pp, given)
@@ -75,6 +81,7 @@ def _setup(
     plan: Path | None,
     layers: str | None,
     tp: int,
+    gpus_per_node: int,
     max_pruned: float,
     sequences: Path | None,
     restart_s: float | None,
@@ -93,11 +100,15 @@ def _setup(
         held = tuple(int(word) for word in words)
     if tp < 1:
         raise BadInputError(f"--tp {tp}: give 1 or more")
+    if gpus_per_node < 0 or gpus_per_node % tp:
+        raise BadInputError(
+            f"--gpus-per-node {gpus_per_node}: give a multiple of the {tp} ranks of a worker, or 0"
+        )
     if not 0 <= max_pruned <= 1:
         raise BadInputError(f"--max-pruned {max_pruned:g}: give a share, 0 to 1")
     restart = RESTART_S if restart_s is None else restart_s
     shared.require_fraction("--restart-s", restart)
-    return Setup(held, tp, restart, max_pruned, read_sequences(sequences) if sequences else ())
+    return Setup(held, tp, restart, max_pruned, read_sequences(sequences) if sequences else (), gpus_per_node)
 
 
 def _write(output: Path, found: "Diagnosis", name: str) -> None:

@@ -13,6 +13,7 @@ from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.reliability.survivors import liveput_share, replicas_on_nodes
 from tangram_sim.studies import api
+from tangram_sim.studies.batch_estimates import Estimate
 from tangram_sim.studies.documents import LiveputDocument
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
@@ -77,7 +78,7 @@ def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb) -> Iterator[R
     """The fastest uniform layouts that fit, of every number of replicas, played."""
     job = api.resolve(job, cluster)
     found = api.estimate_many(model, cluster, job, list(_layouts(cluster)), hwdb=hwdb)
-    fitting = [one for one in found if getattr(one, "feasible", False)]
+    fitting = [one for one in found if isinstance(one, Estimate) and one.feasible]
     by_width: dict[int, list[tuple[float, Uniform]]] = {}
     for one in fitting:
         width = one.gpus_used // (one.layout.tp * one.layout.pp)

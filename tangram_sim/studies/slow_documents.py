@@ -28,6 +28,29 @@ class PauseDocument(_SlowSection):
     every_steps: int = Field(0, ge=0, description="all ranks together once in so many steps; 0: unordered")
 
 
+class ResizingDocument(_SlowSection):
+    """ZERO-resizing and SEMI-migration, on request: how much of the columns may be pruned."""
+
+    max_pruned: float = Field(0.0, ge=0, le=1, description="of a group's columns; 0: they are only sent")
+    cap: float = Field(0.5, ge=0, lt=1, description="of one rank's own columns")
+
+
+class ResizedGroupDocument(_SlowSection):
+    """A tensor-parallel group that shares its columns by speed; shares are of an even rank's columns."""
+
+    pipeline: int
+    stage: int
+    ranks: list[int]
+    slowness: list[float] = Field(description="times slower than priced, by rank")
+    pace_before: float = Field(description="how much slower its layers were with even shares")
+    pace: float = Field(description="how much slower they are now")
+    pruned: list[float] = Field(description="by rank: columns that nobody computes")
+    sent: list[float]
+    received: list[float]
+    pruned_share: float = Field(description="of the group's columns: the risk; accuracy is not simulated")
+    sent_bytes: float = Field(description="weights of columns that are broadcast, a step")
+
+
 class SlowPhase(_SlowSection):
     """A run of steps in which the same things are slow."""
 
@@ -43,6 +66,11 @@ class SlowDocument(_SlowSection):
     pause: PauseDocument | None = None
     sequences: list[list[int]] = Field(
         [], description="tokens of the sequences in each microbatch, pipeline by pipeline; empty: all full"
+    )
+    resizing: ResizingDocument | None = Field(None, description="asked for; null: shares stay even")
+    resized: list[ResizedGroupDocument] = Field([], description="groups that gain by it")
+    pruned_share: float = Field(
+        0.0, ge=0, le=1, description="the most of any group; accuracy is not simulated"
     )
     healthy_step_s: float = Field(0.0, ge=0, description="the same plan with nothing slow")
     slowdown: float = Field(0.0, ge=0, description="step_s and pause_step_s over healthy_step_s")

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_text, read_yaml
 from tangram_sim.errors import BadInputError, unknown_name
-from tangram_sim.health import Pause, Slowdown
+from tangram_sim.health import Pause, Resizing, Slowdown
 from tangram_sim.studies.planfile import first_problem
-from tangram_sim.studies.slow_documents import PauseDocument, SlowDocument, SlowdownDocument
+from tangram_sim.studies.slow_documents import PauseDocument, ResizingDocument, SlowDocument, SlowdownDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class Slow:
     slowdowns: tuple[Slowdown, ...] = ()
     pause: Pause | None = None
     sequences: tuple[tuple[int, ...], ...] = ()  # tokens of the sequences in each microbatch; empty: all full
+    resizing: Resizing | None = None  # what slow ranks of tensor-parallel groups may do; None: even shares
 
     @property
     def is_nothing(self) -> bool:
@@ -65,11 +66,11 @@ def read_slow(text: str, cluster: Cluster) -> Slow:
     data = read_yaml(path)
     listed = data.get("slow", []) if isinstance(data, dict) else data
     if not isinstance(listed, list) or (
-        isinstance(data, dict) and set(data) - {"slow", "pause", "sequences"}
+        isinstance(data, dict) and set(data) - {"slow", "pause", "sequences", "resizing"}
     ):
         raise BadInputError(
-            f"{path}: give `slow: [{{where: n3, factor: 1.5}}, ...]`, and `pause: {{seconds: ...}}` if "
-            f"ranks pause"
+            f"{path}: give `slow: [{{where: n3, factor: 1.5}}, ...]`, and beside it what applies of "
+            "`pause: {seconds: ...}`, `sequences: FILE`, `resizing: {max_pruned: ...}`"
         )
     slowdowns = [one for entry in listed for one in _entry(entry, cluster, str(path))]
     given = data.get("pause") if isinstance(data, dict) else None
@@ -81,7 +82,15 @@ def read_slow(text: str, cluster: Cluster) -> Slow:
     if lengths is not None and not isinstance(lengths, str):
         raise BadInputError(f"{path}: sequences: give the name of a file with one line per microbatch")
     sequences = read_sequences(path.parent / lengths) if lengths else ()
-    return Slow(tuple(slowdowns), pause, sequences)
+    return Slow(tuple(slowdowns), pause, sequences, _resizing(data, path))
+
+
+def _resizing(data: Any, path: Path) -> Resizing | None:
+    given = data.get("resizing") if isinstance(data, dict) else None
+    try:
+        return resizing_of(ResizingDocument.model_validate(given)) if given is not None else None
+    except ValidationError as error:
+        raise BadInputError(f"{path}: resizing: {first_problem(error)}") from None
 
 
 def read_sequences(path: Path) -> tuple[tuple[int, ...], ...]:
@@ -107,7 +116,8 @@ def slow_of(document: SlowDocument) -> Slow:
     """What a plan file says was slow."""
     pause = pause_of(document.pause) if document.pause is not None else None
     sequences = tuple(tuple(held) for held in document.sequences)
-    return Slow(tuple(slowdown_of(one) for one in document.slowdowns), pause, sequences)
+    resizing = resizing_of(document.resizing) if document.resizing is not None else None
+    return Slow(tuple(slowdown_of(one) for one in document.slowdowns), pause, sequences, resizing)
 
 
 def slowdown_of(document: SlowdownDocument) -> Slowdown:
@@ -120,6 +130,11 @@ def slowdown_of(document: SlowdownDocument) -> Slowdown:
     return Slowdown(
         document.where, document.factor, document.what, document.steps or (), document.seconds or ()
     )
+
+
+def resizing_of(document: ResizingDocument) -> Resizing:
+    """The noun of a document."""
+    return Resizing(document.max_pruned, document.cap)
 
 
 def pause_of(document: PauseDocument) -> Pause:

@@ -23,7 +23,7 @@ def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result
     it.
     """
     healthy = forecast(made, hwdb, engine)
-    played = play_slow(made, slow.slowdowns, hwdb, engine, slow.sequences)
+    played = play_slow(made, slow.slowdowns, hwdb, engine, slow.sequences, slow.resizing)
     written = document(played, hwdb, api.lower_bound(played.plan, hwdb))
     written.slow = slow_section(made, played, slow, healthy.step_s, hwdb, engine)
     written.notes += tell(written)

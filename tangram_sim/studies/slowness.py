@@ -7,19 +7,26 @@ from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
-from tangram_sim.health import FULL_SPEED, Slowdown, Speed, slowed
+from tangram_sim.health import FULL_SPEED, Resizing, Slowdown, Speed, slowed
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import OpGraph
 from tangram_sim.placement.slowing import Stages, with_slowdowns
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import Forecast, forecast
+from tangram_sim.studies.resizing import ResizedGroup, resized
 from tangram_sim.studies.sequence_lengths import with_lengths
-from tangram_sim.studies.slow_documents import PauseDocument, SlowDocument, SlowdownDocument, SlowPhase
+from tangram_sim.studies.slow_documents import (
+    PauseDocument,
+    ResizingDocument,
+    SlowDocument,
+    SlowdownDocument,
+    SlowPhase,
+)
 from tangram_sim.studies.slow_files import Slow
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
-from tangram_sim.units import show_seconds
+from tangram_sim.units import show_bytes, show_seconds
 
 _MOST_PHASES = 100
 
@@ -45,14 +52,17 @@ def play_slow(
     hwdb: Hwdb,
     engine: str = "fast",
     sequences: Sequence[Sequence[int]] = (),
+    resizing: Resizing | None = None,
 ) -> Forecast:
     """Play a plan for the healthy cluster under these slowdowns, with microbatches of these sequences.
 
     Lasting ones slow what they name itself, and the step is priced anew. Those of a window within the step
     slow the passes of the stages they touch while it lasts, by as much as these passes would be slower
-    throughout.
+    throughout. With `resizing` tensor-parallel groups share their columns by speed.
     """
     slow = slow_plan(plan, slowdowns)
+    if resizing is not None:
+        slow, _ = resized(slow, resizing, hwdb)
     windows = [one for one in slowdowns if one.seconds]
     if not windows and not sequences:
         return forecast(slow, hwdb, engine)
@@ -68,7 +78,7 @@ def play_slow(
             hurt = lower_plan(_under(slow, one), Lowering.of(_under(slow, one), hwdb))
             for resource, factor in _pass_factors(lowered, hurt):
                 if factor != 1.0:
-                    speeds[resource] = _slower(speeds[resource], factor, one)
+                    speeds[resource] = speeds[resource].times(_window(factor, one))
         return graph.with_speeds(speeds)
 
     return forecast(slow, hwdb, engine, lowering, paced)
@@ -107,11 +117,7 @@ def _pass_factors(healthy: LoweredPlan, hurt: LoweredPlan) -> Iterator[tuple[int
             yield healthy.compute_stream(number, stage), took[1] / took[0] if took[0] else 1.0
 
 
-def _slower(speed: Speed, factor: float, one: Slowdown) -> Speed:
-    if not speed.is_one:
-        raise BadInputError(
-            f"slow {one.where}: two windows touch one stage; windows of one stage cannot be combined yet"
-        )
+def _window(factor: float, one: Slowdown) -> Speed:
     begin, end = one.seconds
     if not begin < end:
         raise BadInputError(f"slow {one.where}: seconds {list(one.seconds)}: an empty window; give from, to")
@@ -124,6 +130,10 @@ def slow_section(
     """What was slow, what it cost, and when: phases are played one by one."""
     step_s = played.step_s
     pause_s = slow.pause.mean_s(plan.gpus_used) if slow.pause else 0.0
+    asked, groups = None, tuple[ResizedGroup, ...]()
+    if slow.resizing is not None:
+        asked = ResizingDocument(max_pruned=slow.resizing.max_pruned, cap=slow.resizing.cap)
+        groups = resized(slow_plan(plan, slow.slowdowns), slow.resizing, hwdb)[1]
     return SlowDocument(
         slowdowns=[
             SlowdownDocument(
@@ -143,9 +153,12 @@ def slow_section(
         healthy_step_s=healthy_step_s,
         slowdown=(step_s + pause_s) / healthy_step_s,
         lossless_bound_step_s=lossless_bound_s(
-            healthy_step_s, played.plan.cluster, plan.job.precision.compute
+            healthy_step_s, slow_plan(plan, slow.slowdowns).cluster, plan.job.precision.compute
         ),
         pause_step_s=pause_s,
+        resizing=asked,
+        resized=[group.document() for group in groups],
+        pruned_share=max((group.shares.pruned_share for group in groups), default=0.0),
         sequences=[list(held) for held in slow.sequences],
         phases=_phases(plan, slow, hwdb, engine),
     )
@@ -179,7 +192,7 @@ def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
     for first, after in zip(borders, [*borders[1:], None], strict=True):
         active = tuple(one for one in slowdowns if not one.steps or one.steps[0] <= first <= one.steps[1])
         if active not in known:
-            known[active] = play_slow(plan, active, hwdb, engine, slow.sequences).step_s
+            known[active] = play_slow(plan, active, hwdb, engine, slow.sequences, slow.resizing).step_s
         phases.append(
             SlowPhase(first_step=first, last_step=None if after is None else after - 1, step_s=known[active])
         )
@@ -204,6 +217,14 @@ def tell(document: PlanDocument) -> list[str]:
         notes.append("slow: a factor below 1 makes its rank faster than its row says")
     if slow.pause_step_s:
         notes.append(f"slow: pauses add {show_seconds(slow.pause_step_s)} to the mean step")
+    for group in slow.resized[:4]:
+        notes.append(
+            f"slow: stage {group.stage}, ranks {group.ranks[0]} to {group.ranks[-1]} share columns by speed: "
+            f"{group.pace:.3f} times slower instead of {group.pace_before:.3f}, "
+            f"{group.pruned_share * 100:.1f} % of their columns pruned, {show_bytes(group.sent_bytes)} sent"
+        )
+    if slow.pruned_share:
+        notes.append("slow: pruned columns are a risk to accuracy, which is not simulated")
     for phase in slow.phases:
         last = "on" if phase.last_step is None else f"to {phase.last_step}"
         notes.append(f"slow: steps {phase.first_step} {last}: {show_seconds(phase.step_s)}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from tangram_sim.reliability.stragglers.escalation import Escalation, RemedyOption, escalate
 from tangram_sim.reliability.stragglers.partition import layer_times, move_layers
+from tangram_sim.reliability.stragglers.regrouping import regrouped_paces
 from tangram_sim.reliability.stragglers.replay import Replay
 from tangram_sim.reliability.stragglers.replicas import MeasuredPipeline, measured_pipeline
 from tangram_sim.reliability.stragglers.sequences import resorted_factors
@@ -22,14 +23,23 @@ from tangram_sim.reliability.stragglers.tensor_shares import (
     resized,
 )
 from tangram_sim.reliability.stragglers.whatif import StragglerCost, ideal_work_s
+from tangram_sim.reliability.traces.kinds import CODES
 
 # Seconds, GREYHOUND (USENIX ATC 2025, by a third party's summary): 36 s for a re-split over 512 replicas.
 RESPLIT_S = 36.0
 # From the fault to full recovery, Llama 3 8B (github:meta-pytorch/torchft issue 329).
 RESTART_S = 948.0
 
+# Swapping two links' roles (the same source).
+SWAP_S = 60.0
+# A stage's collectives over replicas are congested from so many times the other stages' time on; the first
+# and the last one hold an embedding beside their layers.
+CONGESTED = 1.5
+
 # Steps that fall by less are no gain: rounding.
 _WORTH = 1e-6
+# Passes longer than their stage's median by this factor are a slow worker's.
+_SLOW = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,7 @@ class Setup:
     restart_s: float = RESTART_S
     max_pruned: float = 0.0  # share of columns that may be pruned; 0: resizing is not considered
     sequences: tuple[tuple[int, ...], ...] = ()  # tokens of the sequences in each microbatch of a step
+    gpus_per_node: int = 0  # among which tensor-parallel ranks can be exchanged; 0: among all
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,8 @@ def advise(found: StragglerCost, replay: Replay, setup: Setup) -> Advice:
         (_moved(pipeline, setup), "move layers: give --layers, the layers of each stage, and two stages"),
         (_dropped(pipeline, setup), "drop a replica: one replica only"),
         (_tensor(pipeline, setup), "uneven tensor shares: give --tp, the ranks of each worker, 2 or more"),
+        (_regrouped(pipeline, setup), "regroup tensor-parallel ranks: give --tp, and two slow workers"),
+        (_swapped(found, replay), "swap the roles of links: no stage's collectives are congested"),
         (_resorted(found, replay, setup), "re-sort sequences: microbatches do not differ by their lengths"),
         (_replaced(found, replay, setup), "replace the worker: no slow worker was found"),
     ):
@@ -159,7 +172,7 @@ def _tensor(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
     for name, prunes in ways:
         factor = np.ones_like(passes)
         pruned = 0.0
-        for place in np.argwhere(passes > healthy * 1.01):
+        for place in np.argwhere(passes > healthy * _SLOW):
             cell = tuple(place.tolist())
             slow = [float(passes[cell] / healthy[0, cell[1]]), *[1.0] * (setup.tp - 1)]
             costs = LayerCosts(1.0)
@@ -179,6 +192,54 @@ def _tensor(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
             detail += f"; up to {pruned * 100:.1f} % of a group's columns pruned (accuracy is not simulated)"
         found.append(_remedy(pipeline.step_s, name, step, setup.restart_s, detail, pruned))
     return found
+
+
+def _regrouped(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
+    """Slow ranks of several workers go into one tensor-parallel group; then microbatches go by speed."""
+    passes = pipeline.forward_s + pipeline.backward_s
+    slowness = np.maximum(passes / np.median(passes, axis=0, keepdims=True), 1.0)
+    slowness[slowness < _SLOW] = 1.0
+    if setup.tp < 2 or (slowness > 1).sum() < 2:
+        return []
+    paces = regrouped_paces(slowness, setup.tp, setup.gpus_per_node // setup.tp)
+    factor = np.where(slowness > 1, paces / slowness, paces)
+    forward, backward = pipeline.forward_s * factor, pipeline.backward_s * factor
+    counts = [pipeline.microbatches] * pipeline.dp
+    if pipeline.dp > 1:
+        bottleneck = (forward + backward).max(axis=1).tolist()
+        counts = list(split_microbatches(bottleneck, pipeline.dp * pipeline.microbatches, least=1))
+    step = pipeline.changed_step_s(forward, backward, counts)
+    detail = (
+        f"slow ranks of {int((slowness > 1).sum())} workers meet in {int((paces > 1).sum())}, microbatches "
+        f"per replica {_spelled(counts)}; one of {setup.tp} ranks of a slow worker is slow"
+    )
+    return [_remedy(pipeline.step_s, "regroup tensor-parallel ranks", step, setup.restart_s, detail)]
+
+
+def _swapped(found: StragglerCost, replay: Replay) -> list[Remedy]:
+    """A congested link of the ring over replicas trades places with a hop of the pipeline.
+
+    The stage's collectives then take what the other stages' do, its sends and receives as much longer.
+    """
+    trace, work = replay.trace, replay.work_s.copy()
+    ring, hops = (
+        np.isin(trace.kind, [CODES[code] for code in codes])
+        for codes in (("AG", "RS"), ("FS", "FR", "BS", "BR"))
+    )
+    if trace.stages < 2 or trace.dp < 2 or not ring.any() or not hops.any():
+        return []
+    taken = np.array([work[:, ring & (trace.rank_stage == stage)].mean() for stage in range(trace.stages)])
+    stage = int(taken.argmax())
+    usual = float(np.median(np.delete(taken, stage)))
+    if usual <= 0 or taken[stage] < CONGESTED * usual:
+        return []
+    factor = float(taken[stage] / usual)
+    here = trace.rank_stage == stage
+    work[:, ring & here] /= factor
+    work[:, hops & here] *= factor
+    step = float(replay.steps_s(work).mean())
+    detail = f"collectives of stage {stage} take {factor:.2f} times the others'; its hops would instead"
+    return [_remedy(found.replayed_step_s, "swap the roles of links", step, SWAP_S, detail)]
 
 
 def _resorted(found: StragglerCost, replay: Replay, setup: Setup) -> list[Remedy]:
