@@ -37,36 +37,19 @@ def chromium() -> str:
     return found
 
 
-class Page:
-    """One page. Messages of its console, refused requests and exceptions are kept in `problems`."""
+class Pipe:
+    """The line to the browser: messages out, answers in, events to the page they are of."""
 
     def __init__(self, writer: int, reader: int) -> None:
         self._writer, self._reader, self._number, self._rest = writer, reader, 0, b""
-        self.problems: list[str] = []
-        self.events: list[str] = []
-        self._session = ""
+        self.pages: dict[str, Page] = {}
 
-    def attach(self) -> None:
-        """Make an empty page and listen to all it says."""
-        target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Runtime", "Page", "Log", "Network"):
-            self.send(f"{domain}.enable")
-
-    def open(self, path: Path) -> None:
-        """Load a file and wait until it has loaded."""
-        self.send("Page.navigate", url=path.absolute().as_uri())
-        until = time.monotonic() + _PATIENCE_S
-        while "Page.loadEventFired" not in self.events and time.monotonic() < until:
-            self.evaluate("1")
-        assert "Page.loadEventFired" in self.events
-
-    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def send(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
         """Ask for something and wait for the answer; what happens meanwhile is noted."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
+        if session:
+            message["sessionId"] = session
         os.write(self._writer, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._next()
@@ -74,7 +57,9 @@ class Page:
                 assert "error" not in answer, answer
                 result: dict[str, Any] = answer["result"]
                 return result
-            self._note(answer)
+            page = self.pages.get(answer.get("sessionId", ""))
+            if page is not None:
+                page.note(answer)
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
@@ -85,17 +70,56 @@ class Page:
         message: dict[str, Any] = json.loads(text)
         return message
 
-    def _note(self, event: dict[str, Any]) -> None:
+
+class Page:
+    """One page of a person of its own, who shares no storage with others.
+
+    Messages of its console, refused requests and exceptions are kept in `problems`; so is every request that
+    goes elsewhere than to `home`, an origin.
+    """
+
+    def __init__(self, pipe: Pipe, home: str = "file:") -> None:
+        self._pipe, self._home = pipe, home
+        self.problems: list[str] = []
+        self.events: list[str] = []
+        person = pipe.send("Target.createBrowserContext")["browserContextId"]
+        target = pipe.send("Target.createTarget", url="about:blank", browserContextId=person)["targetId"]
+        self._session = pipe.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        pipe.pages[self._session] = self
+        for domain in ("Runtime", "Page", "Log", "Network"):
+            self.send(f"{domain}.enable")
+
+    def another(self, home: str) -> "Page":
+        """A page of somebody else in the same browser."""
+        return Page(self._pipe, home)
+
+    def open(self, place: Path | str) -> None:
+        """Load a file or an address and wait until it has loaded."""
+        self.events.clear()
+        self.send("Page.navigate", url=place if isinstance(place, str) else place.absolute().as_uri())
+        until = time.monotonic() + _PATIENCE_S
+        while "Page.loadEventFired" not in self.events and time.monotonic() < until:
+            self.evaluate("1")
+        assert "Page.loadEventFired" in self.events
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Ask for something about this page and wait for the answer."""
+        return self._pipe.send(method, self._session, **parameters)
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Keep what a reader should not see."""
         method, what = event.get("method", ""), event.get("params", {})
         self.events.append(method)
         entry = what.get("entry", {})
         noisy = method == "Runtime.consoleAPICalled" and what["type"] in ("error", "warning", "assert")
         logged = method == "Log.entryAdded" and entry["level"] in ("error", "warning")
-        if noisy or logged or method in ("Runtime.exceptionThrown", "Network.loadingFailed"):
+        # A stream whose reader has read all or gave it up is reported as a fetch that was cancelled.
+        failed = method == "Network.loadingFailed" and not (what.get("canceled") and what["type"] == "Fetch")
+        if noisy or logged or failed or method == "Runtime.exceptionThrown":
             self.problems.append(json.dumps(entry or what)[:500])
         if method == "Network.requestWillBeSent":
             url = what["request"]["url"]
-            if not url.startswith(("file:", "data:", "blob:", "about:")):
+            if not url.startswith((self._home, "data:", "blob:", "about:")):
                 self.problems.append(f"asked the network for {url}")
 
     def evaluate(self, expression: str) -> Any:
@@ -112,6 +136,12 @@ class Page:
                 return False
             time.sleep(0.05)
         return True
+
+    def choose_file(self, selector: str, path: Path) -> None:
+        """Choose a file in a file field."""
+        root = self.send("DOM.getDocument")["root"]["nodeId"]
+        field = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.send("DOM.setFileInputFiles", nodeId=field, files=[str(path)])
 
     def resize(self, width: int, height: int, *, mobile: bool = False) -> None:
         """Show the page on a screen of this size."""
@@ -139,13 +169,13 @@ def browser() -> Iterator[Page]:
     program = chromium()
     out_read, out_write = os.pipe()
     in_read, in_write = os.pipe()
-    with tempfile.TemporaryDirectory() as profile:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         flags = [
             *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
             *("--disable-sync", "--disable-background-networking", "--disable-component-update"),
             *(
                 "--remote-debugging-pipe",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
                 f"--user-data-dir={profile}",
             ),
         ]
@@ -159,9 +189,7 @@ def browser() -> Iterator[Page]:
         os.close(in_read)
         os.close(out_write)
         try:
-            page = Page(in_write, out_read)
-            page.attach()
-            yield page
+            yield Page(Pipe(in_write, out_read))
         finally:
             process.terminate()
             try:

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import TextIO, cast
 
@@ -25,9 +26,11 @@ from tangram_sim.cli import (
     stragglers,
     trace,
     validate,
+    web,
     what_if,
 )
 from tangram_sim.cli.printable import LONGEST, PrintableStream
+from tangram_sim.cli.progress import Listener, listening
 from tangram_sim.cli.serving import app as serving
 from tangram_sim.errors import TangramError
 
@@ -51,6 +54,7 @@ app.command("goodput")(goodput.command)
 app.command("what-if")(what_if.command)
 app.command("purchase")(purchase.command)
 app.command("islands")(hardware.islands)
+app.command("web")(web.command)
 hardware.app.command("topology")(interconnect.topology)
 app.add_typer(hardware.app, name="hw")
 app.add_typer(interconnect.app, name="collectives")
@@ -73,6 +77,10 @@ def root(
         raise typer.Exit
 
 
+# Put together once: it takes as long as many a verb.
+_COMMAND = typer.main.get_command(app)
+
+
 def main() -> None:
     """Run a command. Exit 2 with one message for requests that cannot be met; `| head` ends quietly."""
     # Names out of files reach both streams: neither passes on what would steer a terminal.
@@ -89,10 +97,16 @@ def main() -> None:
     sys.exit(code)
 
 
-def _run() -> int:
-    """Run the command; its exit code."""
+def run_verb(words: Sequence[str], report: Listener) -> int:
+    """Run one verb in this process as the shell would; `report` hears how far it is. Its exit code."""
+    with listening(report):
+        return _run(words)
+
+
+def _run(words: Sequence[str] | None = None) -> int:
+    """Run a command, that of `sys.argv` where none is given; its exit code."""
     try:
-        app()
+        _COMMAND(args=words, prog_name="tangram")
     except TangramError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -2,6 +2,9 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,19 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PATIENCE_S = 2.0
+
+Listener = Callable[[int, int, str], None]
+_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """While the block lasts, whatever takes long tells `listener` (done, total, what), drawn or not."""
+    before = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(before)
 
 
 class SlowProgress:
@@ -28,6 +44,9 @@ class SlowProgress:
 
     def report(self, done: int, total: int, what: str) -> None:
         """Say how far things are."""
+        listener = _LISTENER.get()
+        if listener is not None:
+            listener(done, total, what)
         if self._bar is None:
             if time.monotonic() - self._begun < PATIENCE_S or not sys.stderr.isatty():
                 return

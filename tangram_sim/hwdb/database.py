@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from tangram_sim.clusters import Gpu, Link, Node
@@ -25,6 +26,12 @@ from tangram_sim.hwdb.tables import Row
 from tangram_sim.units import GIGA, KILO, MEGA, TERA, gbps_to_bytes_per_s
 
 GENERIC_BRIDGE = "NVLink-bridge"  # for bridged pairs of a GPU whose own row names no bridge
+
+
+@cache
+def _shipped_tables(folder: Path) -> Tables:
+    """The tables as shipped: nobody edits them while a program runs, so they are read once."""
+    return read_folders((folder,))
 
 
 class Hwdb:
@@ -50,7 +57,7 @@ class Hwdb:
         BadInputError naming file, line and column.
         """
         folders = (shipped("hwdb"), *(Path(overlay) for overlay in overlays))
-        return cls(read_folders(folders), folders)
+        return cls(read_folders(folders) if overlays else _shipped_tables(folders[0]), folders)
 
     def fresh(self) -> "Hwdb":
         """The same tables with an empty record of rows read."""

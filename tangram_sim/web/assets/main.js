@@ -1,0 +1,40 @@
+// The page: tabs over what the verbs answer. Everything shown comes from a verb's own document.
+
+import { choices } from "./ask.js";
+import { failure, h } from "./dom.js";
+import { planPage } from "./plan-page.js";
+import { makeSetup } from "./setup.js";
+
+const PAGES = [["plan", "Plan", planPage]];
+
+async function start() {
+  const page = document.getElementById("page"), tabs = document.getElementById("tabs");
+  let offered;
+  try {
+    offered = await choices();
+  } catch (error) {
+    page.replaceChildren(failure(error.message));
+    return;
+  }
+  const setup = makeSetup(offered), state = { plan: null };
+  const made = new Map();
+  const show = () => {
+    const [key, title, make] = PAGES.find(([one]) => `#${one}` === location.hash) || PAGES[0];
+    // The setup's fields are one set: each page that is shown takes them along.
+    const before = made.get(key) || { parts: make(offered, setup, state) };
+    made.set(key, before);
+    before.parts[0].takeSetup?.();
+    page.replaceChildren(...before.parts);
+    document.title = `${title} - tangram`;
+    for (const link of tabs.children) {
+      if (link.hash === `#${key}`) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    page.dataset.ready = key;
+  };
+  tabs.replaceChildren(...PAGES.map(([key, title]) => h("a", { href: `#${key}` }, title)));
+  window.addEventListener("hashchange", show);
+  show();
+}
+
+start();

@@ -1,0 +1,159 @@
+// A plan taken apart: answer, pipeline, timeline, memory, where time goes, alternatives, downloads.
+
+import { run, save } from "./ask.js";
+import { draw, seconds } from "./charts.js";
+import { command, count, facts, failure, gib, h, notes, percent, section, table } from "./dom.js";
+import { choice } from "./fields.js";
+import { memoryChart, timelineChart } from "./played.js";
+
+export async function showPlan(content, offered, plan) {
+  const parts = { timeline: h("div"), memory: h("div"), why: h("div") };
+  content.replaceChildren(
+    ...headline(plan.document),
+    section("The pipeline over the islands", ...pipelines(plan.document)),
+    section("When what runs", h("p", { class: "note" },
+      "Drag, + and - or the arrow keys move through the step; Ctrl and the wheel zoom."), parts.timeline),
+    section("Memory of a GPU over the step", parts.memory),
+    parts.why,
+    ...alternatives(plan.document),
+    downloads(offered, plan),
+    command(plan.command, Object.keys(plan.asked.files)),
+    section("Notes", ...notes(plan.document.notes)));
+  content.focus({ preventScroll: true });
+  const files = { "plan.json": plan.text };
+  const [played, why] = await Promise.all([
+    run({ verb: "simulate", arguments: ["plan.json"], options: { trace: "timeline.json", memory: "memory.csv" }, files }),
+    run({ verb: "explain", arguments: ["plan.json"], files }),
+  ]);
+  if (played.code) parts.timeline.replaceChildren(failure(played.error));
+  else {
+    draw(parts.timeline, timelineChart(JSON.parse(played.files["timeline.json"])));
+    draw(parts.memory, memoryChart(played.files["memory.csv"], plan.document));
+  }
+  if (why.code) parts.why.replaceChildren(failure(why.error));
+  else explained(parts.why, why.document);
+}
+
+export function headline(plan) {
+  const interval = plan.step_s_high ? `${seconds(plan.step_s_low)} to ${seconds(plan.step_s_high)}` : "";
+  const job = plan.job;
+  const assumed = plan.gpu_kinds.filter((kind) => !kind.measured).map((kind) => kind.gpu);
+  return [
+    h("h1", {}, `${plan.model.name} on ${plan.cluster.name}`),
+    h("p", { class: "note" }, `${count(job.global_batch)} sequences of ${count(job.seq)} tokens a step, ${job.dtype}, `
+      + `${job.optimizer}, ${plan.schedule}`),
+    plan.feasible ? "" : failure("This does not fit the memory: see the notes."),
+    h("p", { class: "lead" }, `A step takes ${seconds(plan.step_s)}`
+      + (interval ? ` (in nine cases of ten ${interval})` : "") + `: ${count(plan.tokens_per_s)} tokens a second.`),
+    assumed.length ? h("p", { class: "note" }, `Not measured, but assumed or inherited from kin: ${assumed.join(", ")}.`) : "",
+    facts([
+      ["Step", seconds(plan.step_s), interval], ["Tokens a second", count(plan.tokens_per_s)],
+      ["Of the peak (MFU)", percent(plan.mfu), `${percent(plan.mfu_cluster)} of all`],
+      ["GPUs used", `${plan.gpus_used} of ${plan.gpus_total}`],
+      ["Waiting", percent(plan.bubble_fraction)],
+      ["No plan beats", seconds(plan.work_bound_step_s || plan.lower_bound_step_s)],
+    ]),
+  ];
+}
+
+/** Stages side by side, front to back, coloured by GPU kind. */
+export function pipelines(plan) {
+  const kinds = [...new Set(plan.stages.map((stage) => stage.gpu))];
+  const paces = plan.stages.map((stage) => stage.forward_s + stage.backward_s);
+  const slowest = paces.indexOf(Math.max(...paces));
+  return plan.pipelines.map((pipeline, number) => {
+    const stages = plan.stages.filter((stage) => stage.pipeline === number);
+    const row = h("div", { class: "pipeline", tabindex: 0, role: "group", "aria-label": `pipeline ${number + 1}` });
+    stages.forEach((stage, at) => {
+      if (at) row.append(h("div", { class: "arrow" }, "\u2192", h("br"), stages[at - 1].send_s ? seconds(stages[at - 1].send_s) : ""));
+      row.append(stageBox(stage, kinds.indexOf(stage.gpu) % 8, plan.stages.indexOf(stage) === slowest));
+    });
+    return h("div", {}, plan.pipelines.length > 1
+      ? h("p", { class: "note" }, `Pipeline ${number + 1}: ${pipeline.microbatches} microbatches of ${pipeline.microbatch}`) : "", row);
+  });
+}
+
+function stageBox(stage, colour, slowest) {
+  const used = stage.peak_memory_bytes / stage.memory_capacity_bytes;
+  const fill = h("i", { class: `fill${used > 0.95 ? 4 : colour}` });
+  fill.style.width = `${Math.min(used, 1) * 100}%`;
+  const box = h("div", { class: slowest ? "stage slowest" : "stage" },
+    h("b", {}, `${stage.gpus} \u00d7 ${stage.gpu}`),
+    h("div", {}, [stage.embedding ? "embedding" : "", blocks(stage), stage.head ? "head" : ""].filter(Boolean).join(" + ")),
+    h("div", {}, layout(stage)),
+    h("div", { class: "note" }, `forward ${seconds(stage.forward_s)}, backward ${seconds(stage.backward_s)}, `
+      + `idle ${percent(stage.idle_fraction, 0)}${slowest ? "; sets the pace" : ""}`),
+    h("div", { class: "fill", role: "img", "aria-label": `memory ${percent(used, 0)}` }, fill),
+    h("div", { class: "note" }, `${gib(stage.peak_memory_bytes)} of ${gib(stage.memory_capacity_bytes)}, island ${stage.island}`));
+  box.style.borderTopColor = `var(--c${colour})`;
+  return box;
+}
+
+function blocks(stage) {
+  const runs = stage.chunks.length ? stage.chunks : [stage.layers];
+  const words = runs.filter(([start, stop]) => stop > start)
+    .map(([start, stop]) => (stop - start > 1 ? `${start}-${stop - 1}` : `${start}`));
+  return words.length ? `layers ${words.join(", ")}` : "";
+}
+
+export function layout(stage) {
+  const words = ["tp", "dp", "cp", "ep"].filter((name) => stage[name] > 1).map((name) => `${name} ${stage[name]}`);
+  if (stage.zero_stage) words.push(`ZeRO ${stage.zero_stage}`);
+  if (stage.recompute !== "none") words.push(`recompute ${stage.recompute}`);
+  if (stage.sequence_parallel) words.push("sequence parallel");
+  return words.join(", ") || "no split";
+}
+
+function explained(into, found) {
+  const rows = found.critical_path.slice(0, 12).map((one) => (
+    { cells: [one.cause, seconds(one.seconds), percent(one.seconds / found.step_s)] }));
+  const bars = h("div");
+  into.replaceChildren(
+    section("Where the time goes", h("p", { class: "note" }, "Along the critical path of the step:"),
+      table([["cause"], "time", "share"], rows), bars),
+    section("Why not otherwise", h("p", { class: "note" }, "One stage changed, the whole step simulated:"),
+      ...[...Map.groupBy(found.why_not, (one) => `${one.pipeline}.${one.stage}`)].map(([, tried], at) => h(
+        "details", { open: at === 0 }, h("summary", {}, `stage ${tried[0].stage}`),
+        table([["layout"], ["verdict"]], tried.map((one) => ({ cells: [one.layout, one.verdict] })))))));
+  draw(bars, { kind: "bars", unit: "seconds of one microbatch", bars: found.stages.map((shares, at) => ({
+    name: `stage ${at}, by kernel`, said: seconds(shares.reduce((sum, one) => sum + one.seconds, 0)),
+    parts: shares.map((one) => ({ name: one.kernel, value: one.seconds })),
+  })) });
+}
+
+function alternatives(plan) {
+  if (!plan.alternatives.length) return [];
+  return [section("Alternatives", table(["step", "against the plan", "told apart", "GPUs", "fullest memory", ["what"]],
+    plan.alternatives.map((one) => ({ cells: [
+      seconds(one.step_s), `${percent(one.ratio_low - 1)} to ${percent(one.ratio_high - 1)}`,
+      one.told_apart ? "yes" : "no: a tie", String(one.gpus_used), percent(one.peak_memory_fraction, 0), one.summary,
+    ] }))))];
+}
+
+function downloads(offered, plan) {
+  const said = h("div", { role: "status" });
+  const files = { "plan.json": plan.text };
+  const to = choice("Framework", offered.formats, (plan.document.launchable_with || [])[0] || "rankmap", { name: "framework" });
+  const report = async () => {
+    said.replaceChildren("writing the report");
+    const found = await run({ verb: "simulate", arguments: ["plan.json"], options: { output: "report.html" }, files });
+    said.replaceChildren(found.code ? failure(found.error) : "");
+    if (!found.code) save("report.html", found.files["report.html"], "text/html");
+  };
+  const launch = async () => {
+    const found = await run({ verb: "export", arguments: ["plan.json"], options: { to: to.value() }, files });
+    if (found.code) {
+      said.replaceChildren(failure(found.error));
+      return;
+    }
+    said.replaceChildren(...notes(found.document.notes), ...Object.entries(found.document.files).map(([name, text]) => h(
+      "details", {}, h("summary", {}, name, " ", h("button", { type: "button", onclick: () => save(name, text) }, "download")),
+      h("pre", {}, text))));
+  };
+  return section("Take it along", h("div", { class: "act" },
+    h("button", { type: "button", onclick: () => save("plan.json", plan.text, "application/json") }, "Plan file"),
+    Object.keys(plan.asked.files).map((name) => h("button", { type: "button",
+      onclick: () => save(name, plan.asked.files[name]) }, name)),
+    h("button", { type: "button", onclick: report }, "Report"),
+    to.element, h("button", { type: "button", onclick: launch }, "Launch files")), said);
+}

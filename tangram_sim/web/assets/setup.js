@@ -1,0 +1,145 @@
+// What is asked about: a model, a cluster, a job. The same on every page, so it is made once.
+
+import { h } from "./dom.js";
+import { choice, drop, figure, named, options } from "./fields.js";
+
+/** The model: a shipped one, or a file that was dropped. */
+export function modelPicker(offered) {
+  let file = null;
+  const names = offered.models.map((one) => [one.name, `${(one.parameters / 1e9).toPrecision(3)} B parameters`]);
+  const name = named("Model", names, "llama3-8b", { name: "model" });
+  name.input.addEventListener("input", () => {
+    file = null;
+  });
+  const dropped = drop("or drop a config.json or model.yaml: ", ".json,.yaml,.yml", (given, text) => {
+    file = [given.endsWith(".json") ? "config.json" : "model.yaml", text];
+    name.input.value = file[0];
+  });
+  return {
+    element: h("fieldset", {}, h("legend", {}, "What to train"), name.element, dropped.element),
+    argument: () => (file ? file[0] : name.value()),
+    files: () => (file ? { [file[0]]: file[1] } : {}),
+  };
+}
+
+/** The cluster: shipped, dropped, or put together from the hardware tables. */
+export function clusterPicker(offered) {
+  const shipped = named("Cluster", offered.clusters.map((one) => [one.name, one.gpus]), "dgx-a100-h100", { name: "cluster" });
+  const about = h("p", { class: "note" });
+  const tell = () => {
+    about.textContent = (offered.clusters.find((one) => one.name === shipped.value()) || { gpus: "" }).gpus;
+  };
+  shipped.input.addEventListener("input", tell);
+  tell();
+  const built = builder(offered);
+  let file = null;
+  const dropped = drop("Drop a cluster file: ", ".yaml,.yml,.json", (name, text) => {
+    file = [name.endsWith(".json") ? "cluster.json" : "cluster.yaml", text];
+  });
+  const bodies = { shipped: h("div", {}, shipped.element, about), built: built.element, file: dropped.element };
+  const body = h("div");
+  const which = choice("Cluster from", [["shipped", "the examples"], ["built", "the hardware tables: build one"],
+    ["file", "a file of mine"]], "shipped", { name: "cluster-from", onchange: () => body.replaceChildren(bodies[which.value()]) });
+  body.replaceChildren(bodies.shipped);
+  const chosen = () => {
+    if (which.value() === "built") return ["cluster.json", built.text()];
+    if (which.value() === "file") {
+      if (!file) throw new Error("drop a cluster file first, or choose another kind of cluster");
+      return file;
+    }
+    return null;
+  };
+  return {
+    element: h("fieldset", {}, h("legend", {}, "Where"), which.element, body),
+    argument: () => (chosen() || [shipped.value()])[0],
+    files: () => (chosen() ? { [chosen()[0]]: chosen()[1] } : {}),
+  };
+}
+
+function builder(offered) {
+  const rows = h("div");
+  const groups = [];
+  const add = (gpu) => {
+    const group = groupFields(offered, gpu, () => {
+      groups.splice(groups.indexOf(group), 1);
+      group.element.remove();
+    });
+    groups.push(group);
+    rows.append(group.element);
+  };
+  add("DGX-H100");
+  add("DGX-A100-80GB");
+  const limit = figure("Oversubscription of the network", 1, { min: 1 });
+  return {
+    element: h("div", {}, rows, h("div", { class: "fields" },
+      h("button", { type: "button", name: "add-group", onclick: () => add("A100-SXM4-80GB") }, "Add a kind of node"), limit.element)),
+    text: () => {
+      const found = { name: "mine", nodes: groups.map((group) => group.value()) };
+      if (Number(limit.value()) > 1) found.network = { oversubscription: Number(limit.value()) };
+      return JSON.stringify(found, null, 1);
+    },
+  };
+}
+
+/** One kind of node: a row of the tables, or a GPU with its links and NICs. */
+function groupFields(offered, chosen, remove) {
+  const nodes = new Map(offered.nodes.map((one) => [one.name, one]));
+  const gpus = new Map(offered.gpus.map((one) => [one.name, one]));
+  const names = [...offered.nodes.map((one) => [one.name, `${one.gpus} x ${one.gpu}`]),
+    ...offered.gpus.map((one) => [one.name, `${one.memory_gb} GB`])];
+  const kind = named("Node type or GPU", names, chosen, { name: "kind" });
+  const many = figure("Nodes", 2, { min: 1, step: 1, name: "nodes" });
+  const per = figure("GPUs a node", 8, { min: 1, step: 1, name: "gpus" });
+  const link = choice("Link inside", offered.links, "");
+  const nic = figure("NICs of a node, Gbit/s", 400, { min: 0.001, name: "nic" });
+  const more = h("div", { class: "more fields" });
+  const settle = () => {
+    const node = nodes.get(kind.value()), gpu = gpus.get(kind.value());
+    if (node) more.replaceChildren(...(node.nic_gbps ? [] : [nic.element]));
+    else if (gpu) {
+      if (gpu.link) link.input.value = gpu.link;
+      more.replaceChildren(per.element, link.element, nic.element);
+    }
+  };
+  kind.input.addEventListener("input", settle);
+  settle();
+  return {
+    element: h("div", { class: "group" }, many.element, kind.element,
+      h("button", { type: "button", "aria-label": "remove this kind of node", onclick: remove }, "\u00d7"), more),
+    value: () => {
+      const node = nodes.get(kind.value()), count = Number(many.value());
+      if (node) return { count, node: node.name, ...(node.nic_gbps ? {} : { nic_gbps: Number(nic.value()) }) };
+      return { count, gpu: kind.value(), gpus: Number(per.value()), nic_gbps: Number(nic.value()),
+        ...(Number(per.value()) > 1 ? { intra_link: link.value() } : {}) };
+    },
+  };
+}
+
+/** The job of one step. */
+export function jobFields(offered) {
+  const fields = {
+    "global-batch": figure("Sequences a step", 256, { min: 1, step: 1, name: "global-batch" }),
+    seq: figure("Tokens a sequence", 8192, { min: 1, step: 1, name: "seq" }),
+    dtype: choice("Numbers", offered.dtypes, "auto"),
+    optimizer: choice("Optimizer", offered.optimizers, "adamw"),
+    schedule: choice("Schedule", offered.schedules, "1f1b"),
+  };
+  return {
+    element: h("fieldset", {}, h("legend", {}, "Job"),
+      h("div", { class: "fields" }, Object.values(fields).map((one) => one.element))),
+    options: () => options(fields, { dtype: "auto", optimizer: "adamw", schedule: "1f1b" }),
+  };
+}
+
+/** All three, as the beginning of a request. */
+export function makeSetup(offered) {
+  const model = modelPicker(offered), cluster = clusterPicker(offered), job = jobFields(offered);
+  return {
+    elements: [model.element, cluster.element, job.element],
+    request: (verb, more = {}) => ({
+      verb, arguments: [model.argument(), cluster.argument()], options: { ...job.options(), ...more },
+      files: { ...model.files(), ...cluster.files() },
+    }),
+    clusterFile: () => cluster.files(),
+  };
+}

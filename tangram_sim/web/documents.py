@@ -1,0 +1,81 @@
+"""What the page asks and what it is told. Answers carry the verbs' own documents, whole."""
+
+from typing import Any
+
+from pydantic import Field
+
+from tangram_sim.studies.documents import Document
+
+MOST_FILES = 16
+MOST_WORDS = 64  # values of one option
+
+
+class VerbRequest(Document):
+    """One run of one verb. Files have plain names and are seen by this run alone."""
+
+    verb: str = Field(max_length=40, description="like `plan` or `serve estimate`")
+    arguments: list[str] = Field([], max_length=8, description="names, or files of this request")
+    options: dict[str, str | int | float | bool | list[str]] = Field({}, max_length=64)
+    files: dict[str, str] = Field({}, max_length=MOST_FILES, description="text by plain file name")
+
+
+class VerbAnswer(Document):
+    """What the verb said."""
+
+    command: str = Field(description="the command line that does the same")
+    code: int = Field(description="its exit code")
+    document: Any = Field(None, description="what `--json` printed")
+    error: str = Field("", description="why there is no document")
+    files: dict[str, str] = Field({}, description="what it wrote, text by name")
+
+
+class GpuChoice(Document):
+    """A GPU kind to build nodes of."""
+
+    name: str
+    vendor: str
+    memory_gb: float
+    dtypes: list[str]
+    link: str = Field(description="usual link between the GPUs of a node; empty: none known")
+
+
+class NodeChoice(Document):
+    """A node type of the hardware tables."""
+
+    name: str
+    gpu: str
+    gpus: int
+    nic_gbps: float = Field(description="0: the table does not state it")
+    usd_per_hour: float = Field(description="0: the table does not state it")
+
+
+class ClusterChoice(Document):
+    """A shipped cluster."""
+
+    name: str
+    gpus: str = Field(description="like `32 x A100-SXM4-80GB + 32 x H100-SXM5-80GB`")
+
+
+class ModelChoice(Document):
+    """A shipped model."""
+
+    name: str
+    parameters: int
+    max_seq: int
+
+
+class ChoicesDocument(Document):
+    """All that the forms offer."""
+
+    version: str
+    models: list[ModelChoice]
+    clusters: list[ClusterChoice]
+    gpus: list[GpuChoice]
+    nodes: list[NodeChoice]
+    links: list[str] = Field(description="links inside a node")
+    dtypes: list[str]
+    optimizers: list[str]
+    schedules: list[str]
+    stacks: list[str]
+    failures: list[str] = Field(description="presets of `goodput --failures`")
+    formats: list[str] = Field(description="of `export --to`")

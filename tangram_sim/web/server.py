@@ -1,0 +1,100 @@
+"""The server behind the page: on this machine's own address, with a token of its own, until it is stopped."""
+
+import os
+import secrets
+import socket
+import webbrowser
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.web.app import web_app
+from tangram_sim.web.choices import choices
+from tangram_sim.web.documents import VerbRequest
+from tangram_sim.web.guard import Guard
+from tangram_sim.web.runs import Runs
+from tangram_sim.web.work import RunVerb
+
+LOOPBACK = "127.0.0.1"
+
+
+def serve(
+    run: RunVerb,
+    *,
+    port: int = 0,
+    most: int = 0,
+    folders: Sequence[Path] = (),
+    browse: bool = True,
+    tell: Callable[[str], None],
+) -> None:
+    """Serve the page until Ctrl-C; `tell` is given its address. `run` runs one verb in a process.
+
+    `port` 0: any that is free; `most` runs at once, 0: one per core; `folders`: hardware data of one's own.
+    Raises BadInputError where the port is taken.
+    """
+    runs = Runs(run, most or max(os.cpu_count() or 1, 2), tuple(folders))
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((LOOPBACK, port))
+        except OSError as error:
+            raise BadInputError(f"--port {port}: {error.strerror}; leave it out to take a free one") from None
+        listening.listen()  # from here on a browser waits instead of being refused
+        port = listening.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        address = f"http://{LOOPBACK}:{port}/#token={token}"
+        app = web_app(runs, choices(Hwdb.load(tuple(folders))))
+        app.router.lifespan_context = _warmed(runs, lambda: webbrowser.open(address) if browse else None)
+        hosts = frozenset(f"{name}:{port}" for name in (LOOPBACK, "localhost"))
+        tell(address)
+        settings = uvicorn.Config(
+            Guard(app, token, hosts),
+            log_level="warning",
+            access_log=False,
+            ws="none",
+            server_header=False,
+            limit_concurrency=64,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=1,
+        )
+        _Server(settings, runs).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """A server that ends its runs when it is told to end, and does not wait for them."""
+
+    def __init__(self, config: uvicorn.Config, runs: Runs) -> None:
+        super().__init__(config)
+        self._runs = runs
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Hear a signal to end."""
+        self._runs.end()
+        super().handle_exit(sig, frame)
+
+
+def _warmed(runs: Runs, ready: Callable[[], object]) -> Any:
+    """What happens at the start: the page is opened, and the process that others are copied from warms."""
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        import asyncio
+
+        async def first() -> None:
+            asked = VerbRequest(verb="estimate", arguments=["gpt3-125m", "azure-c1"], options={"pp": 2})
+            async for _ in runs.answers(asked):
+                pass
+
+        task = asyncio.create_task(first())
+        ready()
+        yield
+        task.cancel()
+        runs.end()
+
+    return lifespan

@@ -1,0 +1,136 @@
+"""Which verbs the page may run, with which options, and how a request becomes their command line.
+
+No value is a path: values are plain words and files lie in a folder of the run's own, so that whatever a verb
+takes for a file name is one of the request's own files. `fence` holds what files themselves name.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.web.documents import MOST_WORDS, VerbRequest
+
+_JOB = ("global-batch", "seq", "dtype", "optimizer", "schedule")
+_SHARED = (*_JOB, "stack", "slow")
+_MONEY = ("tokens", "prices", "acquire", "fleet", "sensitivity", *_JOB, "sub-islands", "effort", "output")
+_LOAD = ("rate", "isl", "osl", "mix", "length-cv", "requests", "burstiness", "seed", "slo")
+# No separators, no drive letters, nothing that reads as an option; a colon stands before a number only.
+_WORD = re.compile(r"(?!-|\.\.)(?:[\w.,+=@ %-]|:(?=[\d.]))*", re.ASCII)
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}(\.[a-z0-9]{1,8}){1,2}", re.ASCII)
+_LONGEST = 400  # characters of a value
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedVerb:
+    """A verb as the page may run it; what is not named here cannot be given."""
+
+    arguments: int  # the most there may be
+    options: tuple[
+        str, ...
+    ]  # without `--`; `output`, `trace` and `memory` name files of the run's own folder
+    always: tuple[str, ...] = ("--json",)
+
+
+OFFERED: Mapping[str, OfferedVerb] = {
+    "plan": OfferedVerb(
+        2,
+        (
+            *_SHARED,
+            *("parallelizer", "fix", "microbatch-per-rank", "recompute", "order", "exclude", "top"),
+            *(
+                "whole-islands",
+                "one-pipeline",
+                "island-stages",
+                "effort",
+                "time-limit",
+                "memory-margin",
+                "for",
+            ),
+            *("simple-within", "without", "bound", "output"),
+        ),
+    ),
+    "estimate": OfferedVerb(
+        2,
+        (
+            *_SHARED,
+            *("tp", "pp", "dp", "cp", "ep", "vpp", "zero", "micro-batch", "recompute", "sequence-parallel"),
+            *("layers", "order", "output", "trace", "memory"),
+        ),
+    ),
+    "simulate": OfferedVerb(1, ("slow", "output", "trace", "memory")),
+    "explain": OfferedVerb(1, ("lost", "partner-copies")),
+    "export": OfferedVerb(1, ("to",)),
+    "islands": OfferedVerb(1, ("dtype",)),
+    "what-if": OfferedVerb(2, ("add", "remove", *_MONEY), ("--json", "--no-cache", "--jobs=1")),
+    "purchase": OfferedVerb(
+        2,
+        (
+            *("catalogue", "budget", "budget-per-hour", "power-kw", "max-nodes", "rack-units", "deadline"),
+            *("cost", "growth-bound", *_MONEY),
+        ),
+        ("--json", "--no-cache", "--jobs=1"),
+    ),
+    "goodput": OfferedVerb(
+        1,
+        (
+            *("failures", "checkpoint", "mtbf-s", "checkpoint-s", "save-s", "downtime-s", "recovery-s"),
+            *("period-s", "policy", "days", "quantile"),
+        ),
+    ),
+    "stragglers": OfferedVerb(1, ("pp", "plan", "layers", "tp", "restart-s", "sequences", "output")),
+    "replay-trace": OfferedVerb(
+        3,
+        (
+            *("policy", "speeds", "costs", "trace-name", "boot-s", "notice-s", "restart-s", "checkpoint-s"),
+            *("checkpoint-every", "price", "kinds", "search", "global-batch", "seq", "dtype", "optimizer"),
+        ),
+    ),
+    "serve estimate": OfferedVerb(
+        1,
+        (
+            *("gpu", "tp", "pp", "ep", "attention-dp", "concurrency", "rate", "isl", "osl", "cached"),
+            *("engine", "precision", "kv-dtype", "max-num-seqs", "price"),
+        ),
+    ),
+    "serve simulate": OfferedVerb(1, (*_LOAD, "trace", "router", "lag", "engine")),
+}
+
+
+def command_words(asked: VerbRequest) -> list[str]:
+    """The words after `tangram`. Raises BadInputError or UnknownNameError for what is not offered."""
+    if asked.verb not in OFFERED:
+        raise unknown_name("verb", asked.verb, OFFERED)
+    offered = OFFERED[asked.verb]
+    if len(asked.arguments) > offered.arguments:
+        raise BadInputError(
+            f"{asked.verb}: {len(asked.arguments)} arguments; {offered.arguments} or fewer go with it"
+        )
+    words = [*asked.verb.split(" "), *(_plain(asked.verb, one) for one in asked.arguments)]
+    for name, value in asked.options.items():
+        if name not in offered.options:
+            raise unknown_name(f"option of {asked.verb}", name, offered.options)
+        words += _option(name, value)
+    for name in asked.files:
+        if not _FILE.fullmatch(name):
+            raise BadInputError(f"file {name[:_LONGEST]!r}: give a plain name like cluster.yaml")
+    return [*words, *offered.always]
+
+
+def _option(name: str, value: str | float | bool | list[str]) -> list[str]:
+    """`--name=value`, once for each of several; a switch that is off is left out."""
+    if isinstance(value, bool):
+        return [f"--{name}"] if value else []
+    values = value if isinstance(value, list) else [value]
+    if len(values) > MOST_WORDS:
+        raise BadInputError(f"--{name}: {len(values)} values; {MOST_WORDS} or fewer are allowed")
+    return [f"--{name}={_plain(f'--{name}', str(one))}" for one in values]
+
+
+def _plain(where: str, text: str) -> str:
+    """The text where it is a plain word. Raises BadInputError."""
+    if len(text) > _LONGEST or not _WORD.fullmatch(text):
+        raise BadInputError(
+            f"{where}: {text[:60]!r} given; a plain word is wanted, without slashes or other signs"
+        )
+    return text
