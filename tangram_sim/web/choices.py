@@ -5,7 +5,8 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.export.formats import FORMATS
 from tangram_sim.hwdb import Hwdb, cluster_names, load_cluster, load_model, model_names
 from tangram_sim.reliability.failures import presets
-from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, SCHEDULES
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES
+from tangram_sim.training.schedules.named import schedule_names
 from tangram_sim.units import GIGA
 from tangram_sim.web.documents import (
     ChoicesDocument,
@@ -30,7 +31,7 @@ def choices(hwdb: Hwdb) -> ChoicesDocument:
         links=[name for name in hwdb.link_names() if hwdb.link(name).kind != "network"],
         dtypes=["auto", *RECIPES],
         optimizers=list(OPTIMIZER_STATE_BYTES),
-        schedules=["1f1b", *(name for name in SCHEDULES if name != "1f1b")],
+        schedules=list(schedule_names()),
         stacks=list(hwdb.stack_names()),
         failures=presets(),
         formats=list(FORMATS),
