@@ -56,7 +56,7 @@ def click(page, words):
     )
 
 
-def says(page, words, patience_s=30.0):
+def says(page, words, patience_s=240.0):
     return page.wait_for(f"document.body.innerText.includes({json.dumps(words)})", patience_s)
 
 
@@ -124,6 +124,7 @@ class TestPlan:
         assert says(page, "tiny.yaml") and says(page, "lab.yaml")
         put(page, "global-batch", "8")
         put(page, "seq", "1024")
+        put(page, "effort", "quick")
         click(page, "Plan")
         assert says(page, "Why not otherwise"), page.evaluate("document.body.innerText")
         assert page.wait_for("document.querySelectorAll('.op').length >= 3")
