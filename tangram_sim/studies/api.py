@@ -151,15 +151,19 @@ def plan(
         return run(model, cluster, job, within, wishes, progress, parallelizer, timed)
 
     found, margin = kept(search, cluster, job, hwdb, wishes.memory_margin)
-    lowering = Lowering.of(found.ranked[0].plan, hwdb)
-    ranked = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked]
-    asked = replace(wishes, beside=wishes.beside and not timed.over())
-    choice = choose(ranked[0], model, cluster, job, hwdb.filled_to(1.0 - margin), asked, timed)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     # The file names the rows that its own plan rests on, not those of all that were tried.
-    hwdb = hwdb.fresh()
-    best = forecast(choice.plan, hwdb)
-    ranked = [best, *ranked[choice.plan is found.ranked[0].plan :]]
+    own = hwdb.fresh()
+    free, lowering = forecast(found.ranked[0].plan, own), Lowering.of(found.ranked[0].plan, hwdb)
+    others = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked[1:]]
+    asked = replace(wishes, beside=wishes.beside and not timed.over())
+    choice = choose(free, model, cluster, job, hwdb.filled_to(1.0 - margin), asked, timed)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    if choice.plan is free.plan:
+        best, ranked, hwdb = free, [free, *others], own
+    else:
+        hwdb = hwdb.fresh()
+        best = forecast(choice.plan, hwdb)
+        ranked = [best, free, *others]
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
     bound = lower_bound(best.plan, hwdb)
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))

@@ -32,17 +32,11 @@ def test_answers_keep_the_laws_in_more_worlds(seed: int) -> None:
     assert not _broken(seed)
 
 
-def test_nodes_listed_as_two_groups_are_the_same_nodes() -> None:
-    """The same step, whichever group is split and where."""
-    given = next(one for seed in range(50) if _splits(one := world(seed, TINY, HWDB)))
-    (found,) = verdicts(given, ("split",), HWDB)
-    assert found.broken <= STATED, found
-
-
-def _splits(one) -> bool:
-    network = one.cluster.network
-    plain = not network.between and network.oversubscription == 1.0
-    return plain and any(group.count > 1 for group in one.cluster.groups)
+@pytest.mark.parametrize("seed", [34, 36])
+def test_nodes_listed_as_two_groups_are_the_same_nodes(seed: int) -> None:
+    """The same step, also where a stage on both groups is neighbour to one on a third."""
+    (found,) = verdicts(world(seed, TINY, HWDB), ("split",), HWDB)
+    assert not found.broken, found
 
 
 def test_a_question_without_an_answer_breaks_no_law() -> None:

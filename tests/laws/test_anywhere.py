@@ -5,9 +5,8 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.anywhere.laws import verdicts
 from benchmarks.anywhere.table import Case, lines, quantile
-from benchmarks.anywhere.worlds import FULL, SMALL, TINY, World, world
+from benchmarks.anywhere.worlds import FULL, SMALL, World, world
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.models import Experts
@@ -75,13 +74,6 @@ def test_every_small_world_has_a_plan_or_a_reason(seed: int) -> None:
         return
     assert found.step_s >= found.lower_bound_step_s * (1 - 1e-9)
     assert math.isclose(api.simulate(found, hwdb=HWDB).document.step_s, found.step_s, rel_tol=1e-9)
-
-
-@pytest.mark.parametrize("seed", [34, 36])
-def test_nodes_listed_as_two_groups_are_the_same_nodes(seed: int) -> None:
-    """A stage on both groups is neighbour to one on a third: the road between them is as wide as before."""
-    told = list(verdicts(world(seed, TINY, HWDB), ("split",), HWDB))
-    assert [verdict.law for verdict in told if not verdict.broken] == ["split"], told
 
 
 def test_the_page_names_the_worst() -> None:

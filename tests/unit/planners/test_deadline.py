@@ -85,6 +85,9 @@ def test_commands_pass_the_limit_on_and_refuse_a_negative_one(installed):  # noq
     assert told["tangram"]["plan"]["notes"] == ["stopped by the time limit of 0 s: the best plan so far"]
     lines = CliRunner().invoke(app, [*compare, "0"]).output.splitlines()
     assert "tangram: stopped by the time limit of 0 s: the best plan so far" in lines
+    nobody = CliRunner().invoke(app, ["compare", *common, "--planners", "amp", "--time-limit", "0", "--json"])
+    assert nobody.exit_code == 2
+    assert json.loads(nobody.output)["planners"]["amp"]["status"] == CANNOT
     alone = CliRunner().invoke(app, ["plan", *common, "--planner", "amp", "--time-limit", "0"])
     assert isinstance(alone.exception, CannotAnswerError)
     unhurried = ["plan", *common, "--planner", "amp", "--time-limit", "1000", "--json"]
