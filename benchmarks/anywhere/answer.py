@@ -9,13 +9,14 @@ from typing import Any
 
 from benchmarks.anywhere.worlds import world
 from tangram_sim.errors import InfeasibleError
+from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import api
 from tangram_sim.studies.comparison import plan_with
 
 
 def answer(seed: int, planner: str, limit_s: float) -> dict[str, Any]:
-    """Step, bound and CPU seconds of a plan, or the reason why there is none.
+    """Step, bound and CPU seconds of a plan, or the reason why there is none; `exhaustive` is Tangram's own.
 
     `cpu_s` counts the process from its start to the answer; the replay behind it is not in it.
     """
@@ -23,6 +24,10 @@ def answer(seed: int, planner: str, limit_s: float) -> dict[str, Any]:
     try:
         if planner == "tangram":
             result = api.plan(asked.model, asked.cluster, asked.job)
+        elif planner == "exhaustive":
+            wishes = SearchOptions(effort=planner, beside=False)
+            limit = Deadline(limit_s)
+            result = api.plan(asked.model, asked.cluster, asked.job, wishes=wishes, deadline=limit)
         else:
             result = plan_with(planner, asked.model, asked.cluster, asked.job, deadline=Deadline(limit_s))
     except InfeasibleError as error:

@@ -35,6 +35,10 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument("--limit-s", type=float, default=120.0, help="CPU seconds of each process (120)")
     parser.add_argument("--peers", action="store_true", help=f"also ask {', '.join(PEERS)}")
     parser.add_argument("--peer-limit-s", type=float, default=30.0, help="seconds of each peer (30)")
+    parser.add_argument(
+        "--exhaustive-s", type=float, default=0.0, help="also search so many seconds with all effort (0: not)"
+    )
+    parser.add_argument("--most-gpus", type=int, default=10**9, help="leave out larger worlds (none)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     parser.add_argument("--output", type=Path, metavar="FILE.md", help="also write the page to FILE.md")
     parser.add_argument("--laws", action="store_true", help="ask tiny worlds what better questions must do")
@@ -46,6 +50,7 @@ def main(given: Sequence[str]) -> None:
         _laws(range(asked.first, asked.first + asked.seeds), hwdb)
         return
     worlds = [world(seed, hwdb=hwdb) for seed in range(asked.first, asked.first + asked.seeds)]
+    worlds = [one for one in worlds if one.cluster.gpus <= asked.most_gpus]
     if asked.show or asked.write:
         for one in worlds:
             command = one.write(asked.write) if asked.write else ""
@@ -58,6 +63,9 @@ def main(given: Sequence[str]) -> None:
             _asked(seed, "tangram", asked.limit_s, Path(folder))
         peers = PEERS if asked.peers else ()
         for case in run(worlds, peers, asked.limit_s, asked.peer_limit_s, Path(folder)):
+            if asked.exhaustive_s:
+                allowed = 2 * asked.exhaustive_s, Path(folder), asked.exhaustive_s
+                case.exhaustive, _ = _asked(case.seed, "exhaustive", *allowed)
             cases.append(case)
             sys.stdout.write(_line(case) + "\n")
             sys.stdout.flush()
@@ -116,6 +124,8 @@ def _line(case: Case) -> str:
     gap = f"{case.gap:7.1%}" if case.gap is not None else " " * 7
     peer = case.best_gain()
     ahead = f" {peer:5.2f}x" if peer is not None else ""
+    if (longer := case.over_exhaustive()) is not None:
+        ahead += f" {longer:+7.2%}"
     facts = f"{case.seed:5} {case.cpu_s:7.1f} CPU-s {case.peak_bytes / 1e6:5.0f} MB {step} {gap}{ahead}"
     return f"{facts}  {case.gpus:5} GPUs {case.words}"
 

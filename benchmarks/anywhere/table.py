@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 WORST = 10
+WITHIN = 1.0  # per cent
 SAME = 1e-9  # relative; a replayed step equals the planned one to this
 
 
@@ -23,6 +24,7 @@ class Case:
     peak_bytes: float
     answer: dict[str, Any]
     peers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exhaustive: dict[str, Any] = field(default_factory=dict)  # Tangram's own, with all effort
 
     @property
     def step_s(self) -> float | None:
@@ -38,6 +40,11 @@ class Case:
         """The peer's step over Tangram's; None where one of them has no plan."""
         step_s = self.peers.get(peer, {}).get("step_s")
         return step_s / self.step_s if step_s and self.step_s else None
+
+    def over_exhaustive(self) -> float | None:
+        """Tangram's step over that of a search with all effort, less one."""
+        step_s = self.exhaustive.get("step_s")
+        return self.step_s / step_s - 1 if step_s and self.step_s else None
 
     def best_gain(self) -> float | None:
         """The fastest peer's step over Tangram's."""
@@ -66,11 +73,31 @@ def lines(cases: Sequence[Case], command: str, about: str) -> list[str]:
     found += _outcomes(cases)
     found += _spread(cases)
     found += _peers(cases)
+    found += _exhaustive(cases)
     gaps = [(100 * case.gap, case) for case in cases if case.gap is not None]
     gains = [(gain, case) for case in cases if (gain := case.best_gain()) is not None]
     found += _worst("Slowest to plan", "CPU s", [(case.cpu_s, case) for case in cases])
     found += _worst("Widest gap to the bound", "% gap", gaps)
     return found + _worst("Least ahead of the best peer", "its step over Tangram's", gains, least=True)
+
+
+def _exhaustive(cases: Sequence[Case]) -> list[str]:
+    """How far the plans are from those of a search with all effort, worst first."""
+    told = [(longer, case) for case in cases if (longer := case.over_exhaustive()) is not None]
+    if not told:
+        return []
+    shares = [100 * longer for longer, _ in told]
+    within = sum(share <= WITHIN for share in shares)
+    rows = [f"| {case.seed} | {100 * longer:+.2f} % | {case.words} |" for longer, case in told]
+    return [
+        "",
+        f"Beside a search with all effort: {within} of {len(told)} plans within {WITHIN:g} %, mean "
+        f"{statistics.fmean(shares):+.2f} %, worst {max(shares):+.2f} %.",
+        "",
+        "| seed | longer than with all effort | world |",
+        "|---|---|---|",
+        *rows,
+    ]
 
 
 def _worst(title: str, unit: str, ranked: Sequence[tuple[float, Case]], least: bool = False) -> list[str]:

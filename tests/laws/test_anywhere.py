@@ -81,12 +81,15 @@ def test_the_page_names_the_worst() -> None:
     plan = {"step_s": 2.0, "bound_s": 1.0, "replayed_s": 2.0}
     cases = [Case(seed, f"world {seed}", 8, 2, 3, float(seed), 1e8, dict(plan)) for seed in range(1, 21)]
     cases[3].peers = {"uniform": {"step_s": 1.5}, "sailor": {"step_s": 4.0}}
+    cases[2].exhaustive = {"step_s": 1.9}
     cases[4].answer = {"broke": "no answer within 9 CPU s"}
     cases[5].answer = plan | {"replayed_s": 2.1}
     page = lines(cases, "the command", "today")
     assert quantile([case.cpu_s for case in cases], 0.95) == 19.0
     assert "| all | 20 | 10.5 | 19.0 | 20.0 | 100 | 100 | 100.0 % | 100.0 % |" in page
     assert "| uniform | 1 | 0.75 | 0.750 | 1 | 0 |" in page
+    assert "| 3 | +5.26 % | world 3 |" in page
+    assert any("0 of 1 plans within 1 %, mean +5.26 %" in line for line in page)
     assert "- seed 5 broke: no answer within 9 CPU s; world 5" in page
     assert "- seed 6 replays to 2.1 s, planned 2 s; world 6" in page
     slowest = page[page.index("## Slowest to plan") + 4 :][:10]
