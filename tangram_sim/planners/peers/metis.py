@@ -6,7 +6,7 @@ differs from the published code: docs/models/planners.md.
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import permutations
+from itertools import permutations, takewhile
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.models import Model
@@ -61,7 +61,7 @@ def outlines(
     """
     book, best, deadline = _Book(profile), float("inf"), deadline or Deadline()
     waiting: list[tuple[float, int, bool, tuple[Place, ...], int]] = []  # by bound; whether that knows memory
-    for places in _arrangements(profile, variance, permuted):
+    for places in _arrangements(profile, variance, permuted, deadline):
         if deadline.over():
             break
         for microbatches in divisors(global_batch):
@@ -85,11 +85,15 @@ def outlines(
     yield from dict.fromkeys(outline for _, outline in found)
 
 
-def _arrangements(profile: Profile, variance: float, permuted: int) -> Iterator[tuple["Place", ...]]:
+def _arrangements(
+    profile: Profile, variance: float, permuted: int, deadline: Deadline
+) -> Iterator[tuple["Place", ...]]:
     """The kinds under every device group, for all depths, orders of kinds and sizes of groups."""
     gpus = sum(kind.gpus for kind in profile.kinds)
     for depth in range(1, min(DEEPEST, profile.atoms, gpus) + 1):
-        groups = list(device_groups(gpus, depth, variance, permuted))
+        groups = list(
+            takewhile(lambda _: not deadline.over(), device_groups(gpus, depth, variance, permuted))
+        )
         for order in permutations(range(len(profile.kinds))):
             for sizes in groups:
                 yield occupied(profile, order, sizes)

@@ -47,9 +47,11 @@ def outlines(profile: Profile, global_batch: int, deadline: Deadline | None = No
     """
     deadline, numbers, seen = deadline or Deadline(), count(), set[CoarsePlan]()
     space = _Space(profile, global_batch)
-    waiting: list[tuple[float, int, _Shape | _Paced | CoarsePlan]] = [
-        (shape.least_s(), next(numbers), shape) for shape in space.shapes()
-    ]
+    waiting: list[tuple[float, int, _Shape | _Paced | CoarsePlan]] = []
+    for shape in space.shapes():  # which asks for prices
+        if deadline.over():
+            break
+        waiting.append((shape.least_s(), next(numbers), shape))
     heapify(waiting)
     while waiting and waiting[0][0] < float("inf"):
         bound_s, _, first = heappop(waiting)
