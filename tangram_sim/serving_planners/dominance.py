@@ -1,8 +1,8 @@
 """Configurations that no best plan needs: another does at least as much with no more GPUs and dollars.
 
-A configuration is dominated by m copies of another if these take no more GPUs of every kind, cost no more
-and finish at least as many requests of every type a second: replacing it never hurts, whatever the budget,
-the caps and the mix of requests. Of equals the first stays.
+A configuration is dominated by m copies of another of its role if these take no more GPUs of every kind,
+cost no more and finish at least as many requests of every type a second: replacing it never hurts, whatever
+the budget, the caps and the mix of requests. Of equals the first stays.
 """
 
 from math import inf
@@ -29,6 +29,7 @@ def undominated(problem: RentalProblem) -> frozenset[int]:
     prices = np.array([gpu.usd_per_hour for gpu in problem.gpus])
     plain = np.isclose(gpus @ prices, usd)
     repriced = any(scenario.price_factors for scenario in problem.scenarios)
+    roles = np.array([one.role for one in given])
     dead = np.zeros(len(given), dtype=bool)
     for c, one in enumerate(given):
         if not any(one.rps):
@@ -36,7 +37,7 @@ def undominated(problem: RentalProblem) -> frozenset[int]:
             continue
         ratios = np.divide(gpus[c], gpus, out=np.full_like(gpus, np.inf), where=gpus > 0)
         copies = np.minimum(np.floor(ratios.min(axis=1)), np.floor(usd[c] / usd * (1 + 1e-12)))
-        able = (copies >= 1) & ~dead & ~(lost & ~lost[c]).any(axis=1)
+        able = (copies >= 1) & ~dead & (roles == one.role) & ~(lost & ~lost[c]).any(axis=1)
         if repriced:
             able &= plain | (np.arange(len(given)) == c)
         able[c] = False

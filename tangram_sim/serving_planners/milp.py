@@ -5,8 +5,10 @@ Of a batch (arXiv 2502.00722, which bisects the makespan T): with u = 1/T and z 
     max u,  sum_c z[c,w] = u,  sum_w z[c,w] f[w] / h[c,w] <= y[c],
             sum_c o[c] y[c] <= B,  sum_c d[n,c] y[c] <= a[n],
 
-with y whole. Of rates: u = 1, the least sum_c o[c] y[c], replicas busy at most `utilisation` of the time.
-Every scenario repeats the rows of shares with what is left, for the part of the requests it must cover.
+with y whole. Where replicas only prefill or only decode, sums over shares are those of whole and prefilling
+replicas, what is decoded is what was prefilled, and its KV caches pass the link. Of rates: u = 1, the least
+sum_c o[c] y[c], replicas busy at most `utilisation` of the time. Every scenario repeats the rows of shares
+with what is left, for the part of the requests it must cover.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tangram_sim.serving_planners.dominance import undominated
-from tangram_sim.serving_planners.problem import COST, MAKESPAN, LossScenario, RentalProblem
+from tangram_sim.serving_planners.problem import (
+    COST,
+    DECODE,
+    MAKESPAN,
+    PREFILL,
+    WHOLE,
+    LossScenario,
+    RentalProblem,
+)
 from tangram_sim.serving_planners.program import LinearProgram
 
 PROVEN = 1e-6  # relative gap below which an answer counts as optimal
@@ -214,8 +224,17 @@ class _Program:
         ]
         size = 1.0 / given.slices if sliced else 1.0
         for group in groups:
-            terms = [(v, size) for v, mix in zip(shares, mixes, strict=True) if mix.types == group]
-            self.lp.row([*terms, (self.pace, -asked)], low=0.0, high=0.0)
+            entering = self._of_roles(mixes, shares, group, (WHOLE, PREFILL))
+            self.lp.row([*((v, size) for v in entering), (self.pace, -asked)], low=0.0, high=0.0)
+            halves = [(v, 1.0) for v in self._of_roles(mixes, shares, group, (PREFILL,))]
+            halves += [(v, -1.0) for v in self._of_roles(mixes, shares, group, (DECODE,))]
+            self.lp.row(halves, low=0.0, high=0.0)
+        sent = [
+            (v, sum(given.types[w].amount * given.types[w].kv_bytes for w in mix.types) / self.scale_s)
+            for v, mix in zip(shares, mixes, strict=True)
+            if given.configurations[mix.configuration].role == PREFILL
+        ]
+        self.lp.row(sent, high=given.link_bytes_per_s)
         for c, variable in enumerate(self.counts):
             terms = [
                 (v, mix.load * size) for v, mix in zip(shares, mixes, strict=True) if mix.configuration == c
@@ -223,6 +242,16 @@ class _Program:
             if terms:
                 self.lp.row([*terms, (variable, -1.0)], high=0.0)
         return mixes, shares
+
+    def _of_roles(
+        self, mixes: list[_Mix], shares: list[int], group: tuple[int, ...], roles: tuple[str, ...]
+    ) -> list[int]:
+        """Shares of a group of types on configurations of some roles."""
+        return [
+            v
+            for v, mix in zip(shares, mixes, strict=True)
+            if mix.types == group and self.problem.configurations[mix.configuration].role in roles
+        ]
 
     def best(self, relative_gap: float, time_limit_s: float) -> Rental | Unanswered:
         """Whole replicas first, then the shares once more for exactly these."""
@@ -255,10 +284,11 @@ class _Program:
         return self.shares_of(np.rint(values) if self.problem.slices else values)
 
     def shares_of(self, values: NDArray[np.float64]) -> Shares:
-        """Shares by configuration and type, each type's adding up to 1."""
+        """Shares by configuration and type, each type's adding up to 1 (without those that decode)."""
         table = np.zeros((len(self.problem.configurations), len(self.problem.types)))
         for variable, mix in zip(self.shares, self.mixes, strict=True):
             table[mix.configuration, list(mix.types)] = max(0.0, float(values[variable]))
-        sums = table.sum(axis=0)
+        entering = [one.role != DECODE for one in self.problem.configurations]
+        sums = table[entering].sum(axis=0)
         table = np.divide(table, sums, out=np.zeros_like(table), where=sums > 0)
         return tuple(tuple(row) for row in table.tolist())

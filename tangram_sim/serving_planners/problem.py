@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 MAKESPAN, COST = "makespan", "cost"
+# What a replica does: whole requests, their prompts alone, or their outputs alone.
+WHOLE, PREFILL, DECODE = ROLES = ("both", "prefill", "decode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class ReplicaConfiguration:
     """One way of making a replica.
 
     `gpus[n]` GPUs of kind n for `usd_per_hour`; alone with type w it finishes `rps[w]` requests/s, 0 where it
-    cannot serve the type. `spot`: it may be taken away. At most `most` replicas of it.
+    cannot serve the type. `spot`: it may be taken away. At most `most` replicas of it. `role`, of ROLES: what
+    it does of a request; what is prefilled on one replica is decoded on another.
     """
 
     name: str
@@ -32,6 +35,7 @@ class ReplicaConfiguration:
     usd_per_hour: float
     spot: bool = False
     most: float = inf
+    role: str = WHOLE
 
     @property
     def gpu_count(self) -> int:
@@ -52,6 +56,7 @@ class RequestType:
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     model: str = ""
+    kv_bytes: float = 0.0  # that move between prefill and decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ class RentalProblem:
     slices: int = 0
     utilisation: float = 1.0
     scenarios: tuple[LossScenario, ...] = ()
+    link_bytes_per_s: float = inf  # between prefill and decode
 
     @property
     def total(self) -> float:

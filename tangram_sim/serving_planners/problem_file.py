@@ -4,90 +4,36 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tangram_sim.datafiles import read_json
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.serving_planners.flow_problem import FlowNode, FlowProblem
 from tangram_sim.serving_planners.problem import (
     COST,
+    DECODE,
     MAKESPAN,
+    PREFILL,
+    WHOLE,
     LossScenario,
     OfferedGpu,
     RentalProblem,
     ReplicaConfiguration,
     RequestType,
 )
+from tangram_sim.serving_planners.problem_schema import (
+    ConfigurationIn,
+    FlowIn,
+    RentalIn,
+    RequestTypeIn,
+    ScenarioIn,
+)
+from tangram_sim.units import GIGA
 
 _SHOWN = 5
 _IGNORED = {"id", "note", "answer"}  # of a collection of solved problems
-
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Usd = Annotated[float, Field(gt=0, le=1e9)]
-Amount = Annotated[float, Field(ge=0, le=1e15)]
-Count = Annotated[int, Field(ge=0, le=10**7)]
-Rate = Annotated[float, Field(ge=0, le=1e12)]
-
-
-class _Given(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
-
-
-class _GpuIn(_Given):
-    price_per_hour: Usd
-    available: Count | None = None
-
-
-class _ConfigurationIn(_Given):
-    name: Name
-    gpus: Annotated[dict[Name, Annotated[int, Field(ge=1, le=100_000)]], Field(min_length=1)]
-    throughput: Annotated[list[Rate | None], Field(min_length=1, max_length=10_000)]
-    price_per_hour: Usd | None = None
-    spot: bool = False
-    most: Count | None = None
-    model: str | None = None
-
-
-class _TypeIn(_Given):
-    requests: Amount | None = None
-    rate: Amount | None = None
-    isl: Amount = 0.0
-    osl: Amount = 0.0
-    model: str | None = None
-    name: str | None = None
-
-
-class _ScenarioIn(_Given):
-    name: str | None = None
-    lost: Name | list[Name] = []
-    coverage: Annotated[float, Field(ge=0, le=100)] = 1.0
-    rate_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    price_factor: dict[Name, Annotated[float, Field(gt=0, le=1000)]] = {}
-
-
-class _RentalIn(_Given):
-    kind: Literal["makespan", "cost", "robust"]
-    gpus: Annotated[dict[Name, _GpuIn], Field(min_length=1, max_length=1000)]
-    configurations: Annotated[list[_ConfigurationIn], Field(min_length=1, max_length=100_000)]
-    workload: Annotated[list[_TypeIn], Field(min_length=1, max_length=10_000)]
-    budget_per_hour: Usd | None = None
-    slices: Annotated[int, Field(ge=1, le=1000)] | None = None
-    utilisation: Annotated[float, Field(gt=0, le=1)] = 1.0
-    scenarios: list[_ScenarioIn] = []
-
-
-class _NodeIn(_Given):
-    name: Name
-    tokens_per_s: Annotated[list[Rate], Field(min_length=1, max_length=10_000)]
-
-
-class _FlowIn(_Given):
-    kind: Literal["flow"]
-    layers: Annotated[int, Field(ge=1, le=10_000)]
-    nodes: Annotated[list[_NodeIn], Field(min_length=1, max_length=1000)]
-    link_tokens_per_s: list[list[Rate]]
 
 
 def load_problem(path: Path, chosen: str | None = None) -> tuple[RentalProblem | FlowProblem, list[str]]:
@@ -122,13 +68,13 @@ def read_problem(data: Any, source: str = "problem") -> tuple[RentalProblem | Fl
         raise BadInputError(f"{source}: the key `kind` is missing; give one of {', '.join(kinds)}")
     if data["kind"] not in kinds:
         raise unknown_name("kind of problem", str(data["kind"]), kinds)
-    shape: type[_RentalIn] | type[_FlowIn] = _FlowIn if data["kind"] == "flow" else _RentalIn
+    shape: type[RentalIn] | type[FlowIn] = FlowIn if data["kind"] == "flow" else RentalIn
     try:
         given = shape.model_validate(data)
     except ValidationError as error:
         raise BadInputError(f"{source}: {_words(error)}") from None
     ignored = sorted(_strange(given, source))
-    problem = _flow(given, source) if isinstance(given, _FlowIn) else _rental(given, source)
+    problem = _flow(given, source) if isinstance(given, FlowIn) else _rental(given, source)
     return problem, ignored
 
 
@@ -171,7 +117,7 @@ def _strange(given: BaseModel, source: str, path: str = "") -> set[str]:
     return found
 
 
-def _rental(given: _RentalIn, source: str) -> RentalProblem:
+def _rental(given: RentalIn, source: str) -> RentalProblem:
     names = list(given.gpus)
     gpus = tuple(
         OfferedGpu(name, one.price_per_hour, inf if one.available is None else one.available)
@@ -203,12 +149,28 @@ def _rental(given: _RentalIn, source: str) -> RentalProblem:
         raise BadInputError(
             f"{source}: a `price_factor` means something under a `budget_per_hour` only; give one"
         )
+    roles = {one.role for one in configurations}
+    for role, other in ((PREFILL, DECODE), (DECODE, PREFILL)):
+        if role in roles and other not in roles:
+            raise BadInputError(
+                f"{source}: configurations of role {role} and none of {other}; give both, or neither"
+            )
+    if given.slices and roles != {WHOLE}:
+        raise BadInputError(f"{source}: `slices` are of whole requests; leave out roles or slices")
     return RentalProblem(
-        objective, gpus, configurations, types, budget, given.slices or 0, given.utilisation, scenarios
+        objective,
+        gpus,
+        configurations,
+        types,
+        budget,
+        given.slices or 0,
+        given.utilisation,
+        scenarios,
+        inf if given.link_gb_per_s is None else given.link_gb_per_s * GIGA,
     )
 
 
-def _types(given: _RentalIn, source: str) -> tuple[tuple[RequestType, ...], str]:
+def _types(given: RentalIn, source: str) -> tuple[tuple[RequestType, ...], str]:
     """The request types and the objective that their amounts speak of."""
     rated = [one.rate is not None for one in given.workload]
     counted = [one.requests is not None for one in given.workload]
@@ -233,14 +195,14 @@ def _types(given: _RentalIn, source: str) -> tuple[tuple[RequestType, ...], str]
         shape = f" ({one.isl:g} in, {one.osl:g} out)" if one.isl or one.osl else ""
         owner = f" of {one.model}" if one.model else ""
         name = one.name or f"type {place}{owner}{shape}"
-        types.append(RequestType(name, amount or 0.0, one.isl, one.osl, one.model or ""))
+        types.append(RequestType(name, amount or 0.0, one.isl, one.osl, one.model or "", one.kv_bytes))
     if not sum(one.amount for one in types) > 0:
         raise BadInputError(f"{source}: the workload is empty: every type has 0 requests")
     return tuple(types), wanted
 
 
 def _configuration(
-    given: _ConfigurationIn, gpus: Sequence[OfferedGpu], workload: Sequence[_TypeIn], source: str
+    given: ConfigurationIn, gpus: Sequence[OfferedGpu], workload: Sequence[RequestTypeIn], source: str
 ) -> ReplicaConfiguration:
     names = [gpu.name for gpu in gpus]
     for name in given.gpus:
@@ -261,13 +223,13 @@ def _configuration(
     most = inf if given.most is None else given.most
     usd = sum(count * gpu.usd_per_hour for count, gpu in zip(counts, gpus, strict=True))
     return ReplicaConfiguration(
-        given.name, counts, tuple(rates), given.price_per_hour or usd, given.spot, most
+        given.name, counts, tuple(rates), given.price_per_hour or usd, given.spot, most, given.role
     )
 
 
 def _scenario(
     place: int,
-    given: _ScenarioIn,
+    given: ScenarioIn,
     gpus: Sequence[OfferedGpu],
     configurations: Sequence[ReplicaConfiguration],
     source: str,
@@ -297,7 +259,7 @@ def _scenario(
     return LossScenario(name, frozenset(lost), given.coverage, given.rate_factor, factors)
 
 
-def _flow(given: _FlowIn, source: str) -> FlowProblem:
+def _flow(given: FlowIn, source: str) -> FlowProblem:
     size, links = len(given.nodes) + 1, given.link_tokens_per_s
     if len(links) != size or any(len(row) != size for row in links):
         raise BadInputError(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import inf
 
 from tangram_sim.serving_planners.milp import Rental, solve
-from tangram_sim.serving_planners.problem import COST, RentalProblem
+from tangram_sim.serving_planners.problem import COST, DECODE, PREFILL, WHOLE, RentalProblem
 from tangram_sim.serving_planners.program import LinearProgram
 
 _LIMIT_S = 1.0
@@ -13,8 +13,11 @@ _LIMIT_S = 1.0
 def why_infeasible(problem: RentalProblem) -> str:
     """One sentence or two that name what stands in the way."""
     for w, one in enumerate(problem.types):
-        if one.amount > 0 and not any(c.rps[w] > 0 for c in problem.configurations):
+        able = {c.role for c in problem.configurations if c.rps[w] > 0}
+        if one.amount > 0 and not able:
             return f"no configuration can serve {one.name}: its throughput is null in all of them"
+        if one.amount > 0 and WHOLE not in able and len(able) < 2:
+            return f"{one.name} can only be served in one half, {able.pop()}; add the other half"
     for scenario in problem.scenarios:
         for w, one in enumerate(problem.types):
             left = (c for c in range(len(problem.configurations)) if c not in scenario.lost)
@@ -64,13 +67,16 @@ def _least_usd(problem: RentalProblem) -> float:
     counts = [program.variable(1.0, integer=True) for _ in problem.configurations]
     for lost in [frozenset[int](), *(one.lost for one in problem.scenarios if one.coverage > 0)]:
         for w, one in enumerate(problem.types):
-            able = [
-                (v, 1.0)
-                for c, v in enumerate(counts)
-                if problem.configurations[c].rps[w] > 0 and c not in lost
-            ]
-            if one.amount > 0:
-                program.row(able, low=1.0)
+            for half in (PREFILL, DECODE):
+                able = [
+                    (v, 1.0)
+                    for c, v in enumerate(counts)
+                    if problem.configurations[c].rps[w] > 0
+                    and problem.configurations[c].role in (WHOLE, half)
+                    and c not in lost
+                ]
+                if one.amount > 0:
+                    program.row(able, low=1.0)
     for n, gpu in enumerate(problem.gpus):
         program.row(
             [(v, float(problem.configurations[c].gpus[n])) for c, v in enumerate(counts)], high=gpu.available

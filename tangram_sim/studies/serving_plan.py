@@ -10,7 +10,7 @@ from pydantic import Field
 from tangram_sim.serving_planners.flow import PlacedFlow, place, single_kind_flows
 from tangram_sim.serving_planners.flow_problem import FlowProblem
 from tangram_sim.serving_planners.milp import Rental
-from tangram_sim.serving_planners.problem import COST, MAKESPAN, RentalProblem
+from tangram_sim.serving_planners.problem import COST, MAKESPAN, WHOLE, RentalProblem
 from tangram_sim.serving_planners.rental import RentalAnswer, rent
 from tangram_sim.serving_planners.rivals import value_of
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
@@ -194,6 +194,12 @@ def _assumptions(problem: RentalProblem) -> dict[str, Any]:
     if problem.objective == COST:
         said["utilisation"] = problem.utilisation
         said["slices"] = problem.slices or "none: types split freely"
+    if any(one.role != WHOLE for one in problem.configurations):
+        said["roles"] = (
+            "shares of decoding configurations add up to what is prefilled apart; any prefilling replica "
+            "sends to any decoding one over a link of "
+            + ("no limit" if problem.link_bytes_per_s == inf else f"{problem.link_bytes_per_s:.4g} bytes/s")
+        )
     if problem.scenarios:
         said["scenarios"] = [
             {

@@ -1,0 +1,89 @@
+"""What a PROBLEM.json may say, key by key."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Usd = Annotated[float, Field(gt=0, le=1e9)]
+Amount = Annotated[float, Field(ge=0, le=1e15)]
+Count = Annotated[int, Field(ge=0, le=10**7)]
+Rate = Annotated[float, Field(ge=0, le=1e12)]
+
+
+class ProblemPart(BaseModel):
+    """A mapping of the file; keys nobody knows are kept, to be named."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+
+class OfferedGpuIn(ProblemPart):
+    """A kind of GPU on offer."""
+
+    price_per_hour: Usd
+    available: Count | None = None
+
+
+class ConfigurationIn(ProblemPart):
+    """One way of making a replica."""
+
+    name: Name
+    gpus: Annotated[dict[Name, Annotated[int, Field(ge=1, le=100_000)]], Field(min_length=1)]
+    throughput: Annotated[list[Rate | None], Field(min_length=1, max_length=10_000)]
+    price_per_hour: Usd | None = None
+    spot: bool = False
+    most: Count | None = None
+    model: str | None = None
+    role: Literal["both", "prefill", "decode"] = "both"
+
+
+class RequestTypeIn(ProblemPart):
+    """Requests alike: so many, or so many a second."""
+
+    requests: Amount | None = None
+    rate: Amount | None = None
+    isl: Amount = 0.0
+    osl: Amount = 0.0
+    model: str | None = None
+    name: str | None = None
+    kv_bytes: Amount = 0.0
+
+
+class ScenarioIn(ProblemPart):
+    """What the plan must also bear."""
+
+    name: str | None = None
+    lost: Name | list[Name] = []
+    coverage: Annotated[float, Field(ge=0, le=100)] = 1.0
+    rate_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    price_factor: dict[Name, Annotated[float, Field(gt=0, le=1000)]] = {}
+
+
+class RentalIn(ProblemPart):
+    """A problem of makespan, cost or robust."""
+
+    kind: Literal["makespan", "cost", "robust"]
+    gpus: Annotated[dict[Name, OfferedGpuIn], Field(min_length=1, max_length=1000)]
+    configurations: Annotated[list[ConfigurationIn], Field(min_length=1, max_length=100_000)]
+    workload: Annotated[list[RequestTypeIn], Field(min_length=1, max_length=10_000)]
+    budget_per_hour: Usd | None = None
+    slices: Annotated[int, Field(ge=1, le=1000)] | None = None
+    utilisation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    scenarios: list[ScenarioIn] = []
+    link_gb_per_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
+
+
+class FlowNodeIn(ProblemPart):
+    """A node; entry k - 1 of its tokens/s while k layers are held."""
+
+    name: Name
+    tokens_per_s: Annotated[list[Rate], Field(min_length=1, max_length=10_000)]
+
+
+class FlowIn(ProblemPart):
+    """A problem of layer placement."""
+
+    kind: Literal["flow"]
+    layers: Annotated[int, Field(ge=1, le=10_000)]
+    nodes: Annotated[list[FlowNodeIn], Field(min_length=1, max_length=1000)]
+    link_tokens_per_s: list[list[Rate]]
