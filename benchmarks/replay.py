@@ -9,8 +9,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import LayerLayout, Part, Pipeline, Plan, Stage
-from tangram_sim.training.schedules import step_template
-from tangram_sim.training.schedules.step import play_steps
+from tangram_sim.training.schedules.step import play_steps, templates
 from tangram_sim.training.step.lowered import Lowering
 
 PLANS, DEPTH, MICROBATCHES, GPUS = 1000, 8, 64, 8
@@ -25,7 +24,7 @@ def plans_per_minute(kinds: str, decisions: str) -> dict[str, float]:
     plans = distinct_plans(load_model("gpt3-6.7b"), hwdb, KINDS[kinds], PLANS, vary_layouts=layouts)
     # Another model loads the compiled code, so that nothing is remembered of this one.
     step_times(distinct_plans(load_model("gpt3-1.3b"), hwdb, KINDS[kinds], 1, vary_layouts=layouts), hwdb)
-    step_template.cache_clear()
+    templates.clear()
     begin = time.process_time()
     found = step_times(plans, hwdb)
     seconds = time.process_time() - begin

@@ -115,7 +115,7 @@ class Workshop:
 
     def played(self, composed: Composed) -> float:
         seats = seats_of(composed, self.islands, self.referee.lowering.placement)
-        return self.referee.play(seats, composed.microbatch)[0]
+        return self.referee.step_s(seats, composed.microbatch)
 
 
 def pipelines(table: PartialPlanTable, counts: list[int]) -> Iterator[tuple[tuple[int, int, int], ...]]:

@@ -12,7 +12,7 @@ from tangram_sim.parallelizers.alleviation import Alleviated, Budget, alleviate
 from tangram_sim.parallelizers.api import Answer, Request
 from tangram_sim.parallelizers.assembly import held_in
 from tangram_sim.parallelizers.bottleneck import Bottlenecks, Config, Stage, Strategies
-from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.inner_cuts import balanced_cuts
 from tangram_sim.parallelizers.layerwise import ROOM, LayerWise
 from tangram_sim.parallelizers.layouts import degrees, expert_degrees
 from tangram_sim.parallelizers.menu import Menu, Run

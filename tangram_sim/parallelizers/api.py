@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tangram_sim.clusters import Island
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layers.atoms import Slice
@@ -65,6 +68,17 @@ class Request:
     constraints: Constraints = Constraints()
     pace_s: float = float("inf")
 
+    def alike(self, other: "Request") -> bool:
+        """Whether both ask about slices of one model on the same part, by the objects they hold: at once."""
+        return (
+            self.island is other.island
+            and self.microbatch == other.microbatch
+            and self.slice.model is other.slice.model
+            and self.job is other.job
+            and self.constraints is other.constraints
+            and self.hwdb is other.hwdb
+        )
+
     @property
     def boundary_bytes(self) -> float:
         """Activations of one microbatch that pass each end of the slice."""
@@ -119,6 +133,7 @@ class Parallelizer(ABC):
     """A homogeneous parallelizer. Implementations are deterministic and hold no state but caches."""
 
     name: str
+    heeds_pace: bool = True  # whether a request with a pace is less work; else nobody needs to ask twice
 
     def slice_model(self, model: Model) -> tuple[Slice, ...]:
         """The atoms: the smallest parts this parallelizer can place."""
@@ -132,9 +147,24 @@ class Parallelizer(ABC):
     def parallelize(self, request: Request) -> Answer:
         """Partial plans for one slice on one island. Infeasible is an answer, never an exception."""
 
+    def parallelize_many(self, requests: Sequence[Request]) -> list[Answer]:
+        """`parallelize` for slices that differ in nothing else but their pace; one at least.
+
+        A parallelizer that prices many slices faster than one after another overrides this.
+        """
+        return [self.parallelize(request) for request in requests]
+
     @abstractmethod
     def price(self, request: Request, layout: Layout) -> PartialPlan:
         """Price one layout (`profile` of the paper). Raises InfeasibleError for one that makes no sense."""
+
+    def least_seconds(self, request: Request) -> NDArray[np.float64]:
+        """GPU-seconds that every atom of the model costs at least for one sequence, in any slice on the
+        request's island and under any layout that may be proposed there; zero where that is not known.
+
+        Whoever asks leaves out slices that cannot matter even so: what is proven stays proven.
+        """
+        return np.zeros(request.slice.model.layers + 2)
 
     def reprice(self, request: Request, partial: PartialPlan) -> PartialPlan:
         """Price the decisions of a partial plan for a question like the one it answered.

@@ -8,7 +8,7 @@ import numpy as np
 from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Request
-from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.inner_cuts import balanced_cuts
 from tangram_sim.parallelizers.layouts import divisors, objection
 from tangram_sim.parallelizers.menu import Menu, Run
 from tangram_sim.training.plan import LayoutRun, PartialPlan, passage

@@ -18,7 +18,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Request
 from tangram_sim.parallelizers.assembly import depths_allowed, menu_of, partial_of, undominated
 from tangram_sim.parallelizers.conversation import Conversation
-from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.inner_cuts import balanced_cuts
 from tangram_sim.parallelizers.layouts import expert_degrees
 from tangram_sim.parallelizers.menu import Run
 from tangram_sim.parallelizers.wire import Proposal, proposal_of, question_of

@@ -13,7 +13,7 @@ from tangram_sim.parallelizers import partition
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.assembly import held_in
 from tangram_sim.parallelizers.decision_tree import candidates
-from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.inner_cuts import balanced_cuts
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.layouts import expert_degrees
 from tangram_sim.parallelizers.menu import Menu

@@ -8,7 +8,6 @@ the same island costs microseconds.
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,87 +16,98 @@ from tangram_sim.clusters import Island
 from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.cost.device import Rates
 from tangram_sim.errors import InfeasibleError
+from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
+from tangram_sim.parallelizers.grid_prices import Family, PricedSlices, price_slices
 from tangram_sim.parallelizers.layouts import divisors, layouts, objection
-from tangram_sim.training.plan import UNLIMITED, PartialPlan, passage
-from tangram_sim.training.schedules import counted_beside, holding, in_flight
+from tangram_sim.training.plan import PartialPlan
 from tangram_sim.training.stage import state
-from tangram_sim.training.stage.prices import stage_price
-from tangram_sim.training.stage.pricing import Pricer, SlicePrices
+from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.units import show_bytes
 
-_MENUS = 128  # (island part, microbatch) pairs whose layouts stay priced
-
-
-@dataclass
-class _Family:
-    """Layouts of one inner pipeline depth, and the pricer of one of its stages.
-
-    `block_bytes` is set for layouts that cannot hold even the lightest block: slices with blocks need
-    not be played under them, and on models much larger than a GPU that is most layouts.
-    """
-
-    depth: int
-    layouts: tuple[Layout, ...]
-    pricer: Pricer
-    hop_s: float
-    block_bytes: NDArray[np.float64] | None
+_TOGETHER = 64  # slices priced at once: their columns stay in cache
+_MENUS = 128  # (island part, microbatch) pairs whose layouts stay priced: those asked about last
 
 
 @dataclass
 class _Menu:
     """What one (part of an) island offers for one microbatch, whatever the slice."""
 
-    families: list[_Family]
+    families: list[Family]
     objections: list[tuple[Layout, str]]
     capacity_bytes: float
     rates: Rates
-    answers: dict[tuple[object, ...], "_Priced"] = field(default_factory=dict)
+    answers: dict[tuple[object, ...], "_Kept"] = field(default_factory=dict)  # by slice signature
 
 
-@dataclass(frozen=True)
-class _Priced:
-    """All layouts of a menu on one slice signature; columns over (family, layout)."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What stays of an answer: the Pareto set at any pace, for the slice that was asked about first."""
 
-    rows: NDArray[np.int64]  # (rows, 2): family, index in family
-    inner: list[list[SlicePrices]]  # per family, per inner stage; empty where the family holds no block
-    cuts: list[tuple[int, ...]]  # per family, atoms relative to the slice's start
-    behind: NDArray[np.int64]  # most stages behind, -1 never
-    needed: NDArray[np.float64]  # bytes of the fullest inner stage with nothing behind the slice
-    costs: NDArray[np.float64]  # (rows, criteria): slowest stage first
-    short: list[int]  # families with more inner stages than the slice has atoms
+    partials: tuple[PartialPlan, ...]
+    feasible: int
 
 
 class Grid(Parallelizer):
     """Exhaustive over its layout space; exact."""
 
     name = "grid"
+    heeds_pace = False
 
     def __init__(self) -> None:
         self._menus: OrderedDict[tuple[object, ...], _Menu] = OrderedDict()
+        self._last: tuple[Request, _Menu] | None = None
 
     def parallelize(self, request: Request) -> Answer:
         """The Pareto set over (seconds, forward seconds, tail, stages behind); rejections carry numbers."""
+        return self.parallelize_many([request])[0]
+
+    def parallelize_many(self, requests: Sequence[Request]) -> list[Answer]:
+        """The same for many slices on one part, which are priced together."""
+        first = requests[0]
         try:
-            menu = self._menu(request)
+            menu = self._menu(first)
         except InfeasibleError as error:
             reason = str(error)
-            return Answer(
-                (), Rejections(1, lambda: [Rejection(Layout(dp=request.island.gpus), reason)]), 1, 0
-            )
-        priced = self._priced(request, menu)
-        partials = tuple(self._partial(request, menu, priced, row) for row in _best(priced, request.pace_s))
-        feasible = int((priced.behind >= 0).sum())
-        short = sum(len(menu.families[number].layouts) for number in priced.short)
-        considered = len(priced.rows) + short + len(menu.objections)
+            nothing = Rejections(1, lambda: [Rejection(Layout(dp=first.island.gpus), reason)])
+            return [Answer((), nothing, 1, 0) for _ in requests]
+        keys = [(one.slice.signature, one.job.schedule, one.microbatches) for one in requests]
+        asked = {key: one.slice for key, one in zip(keys, requests, strict=True) if key not in menu.answers}
+        for begin in range(0, len(asked), _TOGETHER):
+            some = list(asked.items())[begin : begin + _TOGETHER]
+            kept = self._kept(first, menu, [one for _, one in some])
+            menu.answers.update(zip([key for key, _ in some], kept, strict=True))
+        return [self._answer(one, menu, menu.answers[key]) for key, one in zip(keys, requests, strict=True)]
+
+    def _answer(self, request: Request, menu: _Menu, kept: _Kept) -> Answer:
+        partials = tuple(
+            _moved(partial, request.slice.start)
+            for partial in kept.partials
+            if partial.slowest_s <= request.pace_s
+        )
+        considered = len(menu.objections) + sum(len(family.layouts) for family in menu.families)
         return Answer(
             partials=partials,
-            rejected=Rejections(considered - feasible, lambda: self._rejections(menu, priced)),
+            rejected=Rejections(considered - kept.feasible, lambda: self._rejections(request, menu)),
             considered=considered,
-            dominated=feasible - len(partials),
+            dominated=kept.feasible - len(partials),
         )
+
+    def _kept(self, request: Request, menu: _Menu, slices: Sequence[Slice]) -> list[_Kept]:
+        """The Pareto sets of some slices; prices of what is not in them are let go."""
+        if not menu.families:
+            return [_Kept((), 0) for _ in slices]
+        priced = self._priced(request, menu, slices)
+        found: list[list[PartialPlan]] = [[] for _ in slices]
+        numbers = np.repeat(np.arange(len(menu.families)), [len(one.layouts) for one in menu.families])
+        for at, row in np.argwhere(priced.best()).tolist():
+            number = int(numbers[row])
+            column = row - priced.first_row[number]
+            found[at].append(self._partial(request, menu, priced, at, number, column))
+        feasible = (priced.behind >= 0).sum(axis=1).tolist()
+        return [_Kept(tuple(some), count) for some, count in zip(found, feasible, strict=True)]
 
     def price(self, request: Request, layout: Layout) -> PartialPlan:
         """Price one layout, dominated or not; `stages_behind` is -1 when it does not fit."""
@@ -105,16 +115,33 @@ class Grid(Parallelizer):
         for rejected, reason in menu.objections:
             if rejected == layout:
                 raise InfeasibleError(f"{layout}: {reason}")
-        priced = self._priced(request, menu)
-        for index, (family, column) in enumerate(priced.rows.tolist()):
-            if menu.families[family].layouts[column] == layout:
-                return self._partial(request, menu, priced, index)
+        for number, family in enumerate(menu.families):
+            if layout in family.layouts and family.depth <= len(request.slice):
+                priced = self._priced(request, menu, [request.slice])
+                return self._partial(request, menu, priced, 0, number, family.layouts.index(layout))
         raise InfeasibleError(
             f"{layout} occupies {layout.gpus} GPUs or cuts the slice in a way that {request.island.name} "
             f"({request.island.gpus} GPUs, {len(request.slice)} atoms) does not allow"
         )
 
+    def least_seconds(self, request: Request) -> NDArray[np.float64]:
+        """Compute alone, of the best layout for each atom: of those that hold a block at all."""
+        try:
+            menu = self._menu(request)
+        except InfeasibleError:
+            return super().least_seconds(request)
+        per_sequence = request.island.gpus / request.microbatch
+        able = [
+            family.pricer.compute_s.min(axis=1) * per_sequence / family.depth
+            for family in menu.families
+            if family.block_bytes is None
+        ]
+        return np.asarray(np.min(able, axis=0)) if able else super().least_seconds(request)
+
     def _menu(self, request: Request) -> _Menu:
+        last = self._last
+        if last is not None and last[0].alike(request):
+            return last[1]
         key = (
             request.slice.model,
             request.island,
@@ -127,6 +154,8 @@ class Grid(Parallelizer):
             self._menus[key] = self._build(request)
             if len(self._menus) > _MENUS:
                 self._menus.popitem(last=False)
+        self._menus.move_to_end(key)
+        self._last = request, self._menus[key]
         return self._menus[key]
 
     def _build(self, request: Request) -> _Menu:
@@ -157,120 +186,65 @@ class Grid(Parallelizer):
                     some = replace(setting, layouts=tuple(single[column] for column in chosen))
                     kept = tuple(found[column] for column in chosen)
                     menu.families.append(
-                        _Family(depth, kept, Pricer(some), hop, None if able else block[chosen])
+                        Family(depth, kept, Pricer(some), hop, None if able else block[chosen])
                     )
         return menu
 
-    def _priced(self, request: Request, menu: _Menu) -> _Priced:
-        schedule, microbatches = request.job.schedule, request.microbatches
-        key = (request.slice.signature, schedule, microbatches)
-        if key not in menu.answers:
-            menu.answers[key] = self._price_all(request, menu)
-        return menu.answers[key]
+    def _priced(self, request: Request, menu: _Menu, slices: Sequence[Slice]) -> PricedSlices:
+        return price_slices(request, menu.families, slices, menu.capacity_bytes, menu.rates)
 
-    def _price_all(self, request: Request, menu: _Menu) -> _Priced:
-        start, stop = request.slice.start, request.slice.stop
-        rows: list[NDArray[np.int64]] = []
-        inner: list[list[SlicePrices]] = []
-        cuts: list[tuple[int, ...]] = []
-        columns: list[NDArray[np.float64]] = []
-        behind: list[NDArray[np.int64]] = []
-        needed: list[NDArray[np.float64]] = []
-        short: list[int] = []
-        for number, family in enumerate(menu.families):
-            columns_of = np.arange(len(family.layouts))
-            own = np.column_stack([np.full(len(columns_of), number), columns_of])
-            if family.block_bytes is not None and request.slice.layers[0] < request.slice.layers[1]:
-                hopeless = np.full(len(family.layouts), -1)
-                cuts.append(())
-                inner.append([])
-                rows.append(own)
-                columns.append(np.zeros((len(hopeless), 4)))
-                behind.append(hopeless)
-                needed.append(family.block_bytes)
-                continue
-            bounds = balanced_cuts(family.pricer, start, stop, family.depth)
-            cuts.append(tuple(bound - start for bound in bounds))
-            stages = [family.pricer.price(low, high) for low, high in pairwise(bounds)]
-            inner.append(stages)
-            if len(stages) < family.depth:
-                short.append(number)
-                continue
-            rows.append(own)
-            columns.append(_criteria(stages, family.hop_s))
-            # Inner stages that count beside each: those behind it, or all others where the schedule says so.
-            inner_others = counted_beside(request.job.schedule, family.depth)
-            fits = [
-                _most_behind(request, stage, menu.capacity_bytes, menu.rates.fragmentation, inner)
-                for inner, stage in zip(inner_others, stages, strict=True)
-            ]
-            behind.append(np.min(fits, axis=0))
-            least = [
-                _least_bytes(request, stage, menu.rates.fragmentation, inner)
-                for inner, stage in zip(inner_others, stages, strict=True)
-            ]
-            needed.append(np.max(least, axis=0))
-        if not rows:
-            empty = np.zeros(0)
-            none = np.zeros((0, 2), dtype=np.int64)
-            return _Priced(none, inner, cuts, empty.astype(np.int64), empty, np.zeros((0, 6)), short)
-        limit, every = np.concatenate(behind), np.concatenate(rows)
-        depth = np.array([family.depth for family in menu.families], dtype=np.float64)[every[:, 0]]
-        costs = np.column_stack([np.concatenate(columns), depth, -limit.astype(np.float64)])
-        return _Priced(every, inner, cuts, limit, np.concatenate(needed), costs, short)
-
-    def _partial(self, request: Request, menu: _Menu, priced: _Priced, index: int) -> PartialPlan:
-        number, column = priced.rows[index].tolist()
-        family, start = menu.families[number], request.slice.start
-        cuts, inner = tuple(start + cut for cut in priced.cuts[number]), priced.inner[number]
-        if not inner:  # somebody wants to see the price of what cannot fit
-            cuts = balanced_cuts(family.pricer, start, request.slice.stop, family.depth)
-            inner = [family.pricer.price(low, high) for low, high in pairwise(cuts)]
+    def _partial(
+        self, request: Request, menu: _Menu, priced: PricedSlices, at: int, number: int, column: int
+    ) -> PartialPlan:
+        """Layout `column` of a family on slice number `at`."""
+        family, asked = menu.families[number], priced.slices[at]
+        cuts, stages = priced.stages_of(number, at, column, menu.rates)
         return PartialPlan(
-            start=start,
-            stop=request.slice.stop,
+            start=asked.start,
+            stop=asked.stop,
             island=request.island.name,
             nodes=request.island.nodes,
             layout=family.layouts[column],
             microbatch=request.microbatch,
             cuts=cuts,
-            stages=tuple(stage_price(stage, column, menu.rates) for stage in inner),
+            stages=stages,
             hop_s=family.hop_s,
-            stages_behind=int(priced.behind[index]),
+            stages_behind=int(priced.behind[at, priced.first_row[number] + column]),
             boundary_bytes=request.boundary_bytes,
             measured=request.island.gpu.measured,
         )
 
-    def _rejections(self, menu: _Menu, priced: _Priced) -> list[Rejection]:
+    def _rejections(self, request: Request, menu: _Menu) -> list[Rejection]:
+        priced = self._priced(request, menu, [request.slice])
         found = [Rejection(layout, reason) for layout, reason in menu.objections]
-        for index in np.flatnonzero(priced.behind < 0):
-            number, column = priced.rows[index].tolist()
-            needed = float(priced.needed[index])
-            found.append(
-                Rejection(
-                    menu.families[number].layouts[column],
-                    f"needs {show_bytes(needed)} per GPU, {show_bytes(menu.capacity_bytes)} usable",
-                    needed,
-                    menu.capacity_bytes,
-                )
-            )
-        for number in priced.short:
-            family, atoms = menu.families[number], len(priced.inner[number])
-            reason = f"pp={family.depth} inner stages, but the slice has only {atoms} atoms to cut"
-            found += [Rejection(layout, reason) for layout in family.layouts]
+        for number, family in enumerate(menu.families):
+            if family.depth > len(request.slice):
+                few = f"but the slice has only {len(request.slice)} atoms to cut"
+                reason = f"pp={family.depth} inner stages, {few}"
+                found += [Rejection(layout, reason) for layout in family.layouts]
+                continue
+            for column, layout in enumerate(family.layouts):
+                row = priced.first_row[number] + column
+                if priced.behind[0, row] < 0:
+                    needed = float(priced.needed[0, row])
+                    found.append(
+                        Rejection(
+                            layout,
+                            f"needs {show_bytes(needed)} per GPU, {show_bytes(menu.capacity_bytes)} usable",
+                            needed,
+                            menu.capacity_bytes,
+                        )
+                    )
         return found
 
 
-def _best(priced: _Priced, pace_s: float) -> list[int]:
-    """Rows that fit, keep the pace, and are dominated by no other such row."""
-    from tangram_sim.parallelizers.kernels import pareto
-
-    able = np.flatnonzero((priced.behind >= 0) & (priced.costs[:, 0] <= pace_s))
-    # Equal slices are sums over different prefixes: their last digits must not decide.
-    mantissa, exponent = np.frexp(priced.costs[able])
-    costs = np.ldexp(np.round(mantissa, 12), exponent)
-    kept: list[int] = able[pareto(costs, np.ones(len(able), dtype=bool))].tolist()
-    return kept
+def _moved(partial: PartialPlan, start: int) -> PartialPlan:
+    """The partial plan of an equal slice that starts at another atom."""
+    if partial.start == start:
+        return partial
+    shift = start - partial.start
+    cuts = tuple(cut + shift for cut in partial.cuts)
+    return replace(partial, start=start, stop=partial.stop + shift, cuts=cuts)
 
 
 def _lightest_block_bytes(setting: Setting) -> NDArray[np.float64]:
@@ -298,71 +272,3 @@ def _without_pipeline(layout: Layout) -> Layout:
         layout.recompute,
         layout.sequence_parallel,
     )
-
-
-def _criteria(stages: Sequence[SlicePrices], hop_s: float) -> NDArray[np.float64]:
-    """What the composition compares: slowest stage, latency, forward latency, closing. (K, 4)."""
-    slowest = np.max([stage.forward_s + stage.backward_s for stage in stages], axis=0)
-    forward = [stage.forward_s for stage in stages]
-    backward = [stage.backward_s for stage in stages]
-    tail = [stage.gradient_sync_s + stage.optimizer_s for stage in stages]
-    return np.column_stack([slowest, *passage(forward, backward, tail, hop_s)])
-
-
-def _most_behind(
-    request: Request, stage: SlicePrices, capacity: float, fragmentation: float, inner_behind: int
-) -> NDArray[np.int64]:
-    """Per layout, the most stages behind the whole partial plan at which this inner stage fits; -1 never.
-
-    For a schedule that holds as many microbatches as the pipeline is deep: the most other stages.
-    """
-    free = (capacity - stage.static_bytes) / (1.0 + fragmentation) - stage.transient_bytes
-    limit = np.floor(np.where(free > 0, free, 0.0) / np.maximum(stage.activation_bytes, 1.0))
-    limit = np.minimum(limit, UNLIMITED).astype(np.int64)
-    return holding(request.job.schedule, request.microbatches).most_behind_each(limit, inner_behind)
-
-
-def _least_bytes(
-    request: Request, stage: SlicePrices, fragmentation: float, inner_behind: int
-) -> NDArray[np.float64]:
-    """Per layout, bytes of an inner stage when no other stage stands behind the slice."""
-    held = in_flight(request.job.schedule, inner_behind, inner_behind + 1, 1, request.microbatches)
-    activations = held * stage.activation_bytes + stage.transient_bytes
-    return stage.static_bytes + (1.0 + fragmentation) * activations
-
-
-def balanced_cuts(pricer: Pricer, start: int, stop: int, depth: int) -> tuple[int, ...]:
-    """Cut atoms [start, stop) into `depth` runs whose slowest is as fast as possible (first layout's times).
-
-    Returns the boundaries, start and stop included; fewer runs when there are fewer atoms.
-    """
-    depth = min(depth, stop - start)
-    if depth == 1:
-        return (start, stop)
-    weights = pricer.atom_seconds[start:stop]
-    low, high = float(weights.max()), float(weights.sum())
-    best = _greedy(weights, high, depth)
-    for _ in range(30):
-        middle = (low + high) / 2
-        found = _greedy(weights, middle, depth)
-        if found is None:
-            low = middle
-        else:
-            best, high = found, middle
-    assert best is not None  # one run of everything always fits the sum
-    return tuple(start + cut for cut in best)
-
-
-def _greedy(weights: NDArray[np.float64], limit: float, depth: int) -> tuple[int, ...] | None:
-    """Fill runs from the back up to `limit`, one atom left for each run in front; None if it takes more."""
-    cuts = [len(weights)]
-    for runs_in_front in range(depth - 1, -1, -1):
-        stop, total = cuts[-1], 0.0
-        begin = stop
-        while begin > runs_in_front and total + weights[begin - 1] <= limit:
-            begin -= 1
-            total += weights[begin]
-        if begin == stop:
-            return None
-        cuts.append(begin)
-    return tuple(reversed(cuts)) if cuts[-1] == 0 else None

@@ -33,6 +33,54 @@ def pareto(costs: NDArray[np.float64], feasible: NDArray[np.bool_]) -> NDArray[n
 
 
 @njit(cache=True)
+def pareto_each(costs: NDArray[np.float64], able: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """`pareto` for every one of many tables: costs (n, rows, criteria), able (n, rows)."""
+    kept = np.empty(able.shape, np.bool_)
+    for table in range(len(costs)):
+        chosen = pareto(costs[table], able[table])
+        for row in range(able.shape[1]):
+            kept[table, row] = chosen[row]
+    return kept
+
+
+@njit(cache=True)
+def filled(weights: NDArray[np.float64], limit: float, cuts: NDArray[np.int64]) -> bool:
+    """Fill runs from the back up to `limit`, one atom left for each run in front; whether that takes few
+    enough. `cuts` (runs + 1) are the boundaries then.
+    """
+    runs = len(cuts) - 1
+    cuts[runs] = len(weights)
+    for front in range(runs - 1, -1, -1):
+        begin, total = cuts[front + 1], 0.0
+        while begin > front and total + weights[begin - 1] <= limit:
+            begin -= 1
+            total += weights[begin]
+        if begin == cuts[front + 1]:
+            return False
+        cuts[front] = begin
+    return bool(cuts[0] == 0)
+
+
+@njit(cache=True)
+def balanced(weights: NDArray[np.float64], depth: int) -> NDArray[np.int64]:
+    """Boundaries (depth + 1) of runs of atoms whose largest sum of weights is as small as possible."""
+    low = high = 0.0
+    for weight in weights:
+        low, high = max(low, weight), high + weight
+    best, tried = np.empty(depth + 1, np.int64), np.empty(depth + 1, np.int64)
+    filled(weights, high, best)  # one run of everything fits the sum
+    for _ in range(30):
+        middle = (low + high) / 2
+        if filled(weights, middle, tried):
+            high = middle
+            for place in range(depth + 1):
+                best[place] = tried[place]
+        else:
+            low = middle
+    return best
+
+
+@njit(cache=True)
 def best_mix(
     front_s: NDArray[np.float64],
     front_bytes: NDArray[np.float64],

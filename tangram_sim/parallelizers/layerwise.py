@@ -26,7 +26,7 @@ from tangram_sim.parallelizers.assembly import (
     partial_of,
     undominated,
 )
-from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.inner_cuts import balanced_cuts
 from tangram_sim.parallelizers.menu import Menu, Run
 from tangram_sim.parallelizers.mixing import MixingProblem
 from tangram_sim.training.plan import PartialPlan

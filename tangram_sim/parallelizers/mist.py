@@ -18,7 +18,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers import interstage
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.assembly import held_in, partial_of
-from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.inner_cuts import balanced_cuts
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees
 from tangram_sim.parallelizers.menu import Menu, Run

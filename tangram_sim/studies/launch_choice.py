@@ -7,12 +7,13 @@ from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
 from tangram_sim.planners.uniform.shape import uniform_view
 from tangram_sim.studies.documents import LaunchableDocument
 from tangram_sim.studies.forecast import Forecast
-from tangram_sim.studies.launchable import EXHAUSTIVE, Launchable, nearest
+from tangram_sim.studies.launchable import Launchable, nearest
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.intervals import compare
@@ -64,7 +65,7 @@ def choose(
     if not (options.frameworks or options.beside):
         return LaunchChoice(free.plan)
     asked = options.frameworks or tuple(FRAMEWORKS)
-    near = nearest(model, cluster, job, within, options, asked, EXHAUSTIVE, deadline)
+    near = nearest(model, cluster, job, within, options, asked, budget(options.effort).launchable, deadline)
     able = [name for name in launching(free.plan) if name in asked]
     if options.frameworks:
         return _for(free, near, able, asked)

@@ -33,7 +33,6 @@ from tangram_sim.training.schedules.named import schedule_named
 from tangram_sim.training.step.lowered import Lowering
 
 ESTIMATED = 1000  # layouts estimated beside a plan: about a CPU second
-EXHAUSTIVE = 6000  # where they are what was asked for
 MOST_STAGES = 64
 LARGEST_MICROBATCH = 16  # sequences per rank
 CONTEXT = (1, 2, 4, 8)

@@ -15,7 +15,7 @@ from tangram_sim.parallelizers.alpa.shardings import degrees, shardings
 from tangram_sim.parallelizers.alpa.stages import split
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.assembly import held_in
-from tangram_sim.parallelizers.grid import balanced_cuts
+from tangram_sim.parallelizers.inner_cuts import balanced_cuts
 from tangram_sim.parallelizers.layerwise import LayerWise
 from tangram_sim.parallelizers.menu import Menu
 from tangram_sim.training.plan import UNLIMITED

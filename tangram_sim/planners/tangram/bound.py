@@ -8,6 +8,7 @@ proportional to the speed of kind k on the whole model, which is optimal when ki
 """
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,14 +57,25 @@ class WorkBound:
                 for island in islands
             ]
         )
-        if least is not None:  # (kinds, atoms): what the caller knows of the layouts it allows
-            self.seconds = np.maximum(self.seconds, least)
         self.gpus = np.array([island.gpus for island in islands], dtype=np.float64)
+        self._settle(least)
+
+    def tightened(self, least: NDArray[np.float64]) -> "WorkBound":
+        """The same where atoms cost `least` (kinds, atoms) GPU-seconds per sequence at least."""
+        tighter = copy(self)
+        tighter._settle(least)
+        return tighter
+
+    def _settle(self, least: NDArray[np.float64] | None) -> None:
+        if least is not None:  # what the caller knows of the layouts it allows
+            self.seconds = np.maximum(self.seconds, least)
         speed = 1.0 / self.seconds.sum(axis=1)
         self.value: NDArray[np.float64] = speed / (self.gpus * speed).sum()  # y[k]
         cheapest = (self.seconds * self.value[:, None]).min(axis=0)  # per atom, share of the step
         self._prefix = np.concatenate([[0.0], np.cumsum(cheapest)])
-        self._own = np.concatenate([np.zeros((len(islands), 1)), np.cumsum(self.seconds, axis=1)], axis=1)
+        self._own = np.concatenate(
+            [np.zeros((len(self.seconds), 1)), np.cumsum(self.seconds, axis=1)], axis=1
+        )
 
     def step_s(self) -> float:
         """The bound for the whole model on all islands."""
@@ -104,9 +116,14 @@ class WorkBound:
         The larger of the slice's own time (over-subscription) and that of the rest of the model on the
         rest of the cluster (under-subscription).
         """
-        own = self.batch * (self._own[kind, stop] - self._own[kind, start]) / gpus
-        rest = self._prefix[-1] - (self._prefix[stop] - self._prefix[start])
+        return float(self.slices_s(np.array([start]), np.array([stop]), kind, gpus)[0])
+
+    def slices_s(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], kind: int, gpus: int
+    ) -> NDArray[np.float64]:
+        """The same for many slices."""
+        own = self.batch * (self._own[kind, stops] - self._own[kind, starts]) / gpus
+        rest = self._prefix[-1] - (self._prefix[stops] - self._prefix[starts])
         left = 1.0 - gpus * self.value[kind]  # share of the cluster's value that the rest may use
-        if rest > 1e-15 * self._prefix[-1]:
-            own = max(own, self.batch * rest / left if left > 1e-12 else float("inf"))
-        return float(own)
+        beside = self.batch * rest / left if left > 1e-12 else np.full(len(starts), np.inf)
+        return np.asarray(np.where(rest > 1e-15 * self._prefix[-1], np.maximum(own, beside), own))

@@ -224,7 +224,10 @@ def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallel
     search.best_s = task.known_s()
     played = search.run(progress)
     enumeration.count_pruned()
-    ranked = rank(played, referee, max(wishes.top, 1)) if played else []
+    if search.left_out:
+        left = ", ".join(map(str, sorted(search.left_out)))
+        notes.append(f"effort {wishes.effort}: microbatches of {left} were not searched node by node")
+    ranked = rank(played, referee, max(wishes.top, 1), task.budget) if played else []
     if wishes.replicate and wishes.sub_islands and not wishes.order and not task.deadline.over():
         several = _several(enumeration, referee, ranked, wishes, max(units) == 1, notes)
         ranked = [*several, *ranked]
@@ -310,7 +313,7 @@ def _several(
     found: list[Scored] = []
     best_s = ranked[0].step_s if ranked else float("inf")
     if ranked and not enumeration.deadline.over():
-        beside = Replication(enumeration, referee).improve(ranked[0])
+        beside = Replication(enumeration, referee, budget(wishes.effort)).improve(ranked[0])
         if beside is not None:
             gain, count = 1 - beside.step_s / best_s, len(beside.plan.pipelines)
             notes.append(

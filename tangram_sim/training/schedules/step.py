@@ -1,7 +1,7 @@
 """The step template: one pipeline step as an op graph whose durations are gathered from per-stage times."""
 
+from collections import OrderedDict
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -179,7 +179,11 @@ class StepTemplate:
         )
 
 
-@lru_cache(maxsize=128)
+# Templates stay while all of them have so many ops at most, some 60 bytes each; the last used ones longest.
+_KEPT_OPS = 1_500_000
+templates: OrderedDict[tuple[object, ...], "StepTemplate"] = OrderedDict()
+
+
 def step_template(
     schedule: str, stages: int, microbatches: int, chunks: int = 1, *, tied: bool = False
 ) -> StepTemplate:
@@ -187,7 +191,14 @@ def step_template(
 
     Raises a `TangramError` where the schedule is unknown or cannot run this shape.
     """
-    return lower_order(schedule_named(schedule).order(stages, microbatches, chunks), tied=tied)
+    key = schedule, stages, microbatches, chunks, tied
+    found = templates.pop(key, None)
+    if found is None:
+        found = lower_order(schedule_named(schedule).order(stages, microbatches, chunks), tied=tied)
+    templates[key] = found  # at the end: the others go first
+    while len(templates) > 1 and sum(len(one.graph) for one in templates.values()) > _KEPT_OPS:
+        templates.popitem(last=False)
+    return found
 
 
 def lower_order(order: ScheduleOrder, *, tied: bool = False) -> StepTemplate:

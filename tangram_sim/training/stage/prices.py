@@ -15,8 +15,8 @@ from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.sharing import Sharing
 
 
-def stage_price(prices: SlicePrices, index: int, rates: Rates) -> StagePrice:
-    """Layout `index` of a batch as a scalar noun."""
+def stage_price(prices: SlicePrices, index: int | tuple[int, int], rates: Rates) -> StagePrice:
+    """Layout `index` of a batch, or (slice, layout) of many, as a scalar noun."""
     return StagePrice(
         forward_s=float(prices.forward_s[index]),
         backward_s=float(prices.backward_s[index]),

@@ -6,15 +6,16 @@ embedding in backward) is added as its marginal time behind the WINDOW atoms bef
 blocks a chain of ops is periodic, and a test holds this to the play of the whole slice.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from tangram_sim.cost.kernels import Floats
-from tangram_sim.layers.atoms import Atom, Embedding, Head, atoms_of
+from tangram_sim.layers.atoms import Atom, Embedding, Head, atom_kinds, atoms_of
 from tangram_sim.layers.chain import Played, play_chain
-from tangram_sim.layers.program import Program
+from tangram_sim.layers.program import COMPUTE, Program
 from tangram_sim.models import Block, Model
 from tangram_sim.training.stage import block, state
 from tangram_sim.training.stage import model_ends as ends
@@ -26,7 +27,10 @@ SHORT = 4  # slices up to this share of a chain are priced without playing all o
 
 @dataclass(frozen=True, slots=True)
 class SlicePrices:
-    """One slice as a single stage under K layouts; arrays of K: seconds per microbatch, bytes per rank."""
+    """Slices as single stages under K layouts: seconds per microbatch, bytes per rank.
+
+    Arrays of K for one slice, of (slices, K) for many.
+    """
 
     forward_s: Floats
     backward_s: Floats  # input and weight gradients, and what ZeRO-2/3 reduce per microbatch
@@ -36,6 +40,10 @@ class SlicePrices:
     static_bytes: Floats
     activation_bytes: Floats  # per microbatch in flight
     transient_bytes: Floats
+
+    def of(self, index: int | slice) -> "SlicePrices":
+        """Prices of one slice, or of some, of many."""
+        return SlicePrices(*(getattr(self, column.name)[index] for column in fields(self)))
 
     def row(self, index: int) -> "SlicePrices":
         """Prices of one layout, as arrays of one."""
@@ -68,7 +76,10 @@ class Pricer:
         self._programs: dict[tuple[Atom, str], Program] = {}
         self._times: dict[Block, block.Times] = {}
         self._plays: dict[tuple[str, int], Played] = {}
-        self._ended: dict[tuple[str, tuple[Atom, ...]], Played] = {}  # windows with their end atom
+        self._kinds = atom_kinds(setting.model)  # numbers for atoms: hashing them takes longer
+        self._ended: dict[tuple[str, tuple[int, ...]], Floats] = {}  # by kinds of a window and its end
+        self._holding: dict[int, state.Held] = {}  # by kind of atom
+        self._working: dict[frozenset[int], Floats] = {}  # bytes beside what is kept, by kinds of atoms
 
     def program(self, atom: Atom, direction: str) -> Program:
         """The ops of `atom`; direction is `forward`, `backward` or `last` (backward that ends the step)."""
@@ -129,50 +140,49 @@ class Pricer:
             self._plays[key] = self.play(ordered[:short] if length <= short else ordered, direction)
         return self._plays[key]
 
-    def _margin(self, direction: str, before: tuple[Atom, ...], end: Atom) -> Floats:
-        """Seconds that the end atom adds to a pass behind the atoms played before it."""
-        window = before[-WINDOW:]
-        key = (direction, window)
+    def _margin(self, direction: str, places: range) -> Floats:
+        """Seconds that the atom at the last of these places adds to a pass over those before it."""
+        places = places[-WINDOW - 1 :]
+        key = direction, tuple(self._kinds[place] for place in places)
         if key not in self._ended:
-            self._ended[key] = self.play((*window, end), direction)
-        played = self._ended[key]
-        previous = played.done[:, -2] if window else np.zeros(len(self.setting.layouts))
-        return played.done[:, -1] - previous
+            done = self.play(tuple(self.atoms[place] for place in places), direction).done
+            self._ended[key] = done[:, -1] - done[:, -2] if len(places) > 1 else done[:, -1]
+        return self._ended[key]
 
     def _pass(self, direction: str, start: int, stop: int) -> tuple[Floats, Floats]:
         """(compute end, gradient end) of one pass over atoms [start, stop). Arrays of K."""
         forward, size = direction == "forward", len(self.atoms)
-        ordered = self.atoms[start:stop] if forward else self.atoms[start:stop][::-1]
-        first = start if forward else stop - 1
+        places = range(start, stop) if forward else range(stop - 1, start - 1, -1)
         closing = (stop == size) if forward else (start == 0)
-        body = ordered[:-1] if closing else ordered
-        if body:
-            played = self._chain(direction, first, len(body))
-            done, synced = played.done[:, len(body) - 1], played.synced[:, len(body) - 1]
+        length = len(places) - closing
+        if length:
+            played = self._chain(direction, places[0], length)
+            done, synced = played.done[:, length - 1], played.synced[:, length - 1]
         else:
             done = synced = np.zeros(len(self.setting.layouts))
         if not closing:
             return done, synced
-        done = done + self._margin(direction, body, ordered[-1])
-        return done, np.maximum(synced, done) + self.program(ordered[-1], direction).gradients
+        done = done + self._margin(direction, places)
+        end = self.program(self.atoms[places[-1]], direction)
+        return done, np.maximum(synced, done) + end.gradients
 
     @cached_property
     def _sums(self) -> tuple[Floats, ...]:
         """Prefix sums over atoms of what is additive: weight-gradient, gather, optimizer seconds; bytes."""
         zero = np.zeros(len(self.setting.layouts))
         columns: tuple[list[Floats], ...] = tuple([zero] for _ in range(5))
-        cache: dict[Atom, tuple[Floats, ...]] = {}
-        for atom in self.atoms:
-            if atom not in cache:
-                kept = state.held(self.setting, atom)
-                cache[atom] = (
+        cache: dict[int, tuple[Floats, ...]] = {}
+        for kind, atom in zip(self._kinds, self.atoms, strict=True):
+            if kind not in cache:
+                kept = self._held(kind, atom)
+                cache[kind] = (
                     self.program(atom, "backward").weight_gradient,
                     state.updated_weights_gather_s(self.setting, atom),
                     state.optimizer_s(self.setting, atom),
                     kept.static,
                     kept.activation,
                 )
-            for column, value in zip(columns, cache[atom], strict=True):
+            for column, value in zip(columns, cache[kind], strict=True):
                 column.append(column[-1] + value)
         return tuple(np.stack(column, axis=1) for column in columns)
 
@@ -188,27 +198,65 @@ class Pricer:
         return np.array([alone[atom] for atom in self.atoms])
 
     @cached_property
-    def _transients(self) -> dict[Atom, tuple[Floats, Floats]]:
-        held = {atom: state.held(self.setting, atom) for atom in dict.fromkeys(self.atoms)}
-        return {atom: (one.transient, one.scratch) for atom, one in held.items()}
+    def compute_s(self) -> Floats:
+        """Seconds of compute ops of every atom, forward and backward. Array of (atoms, K).
+
+        They run one after another: no pass over a slice, whatever it hides behind them, takes less than
+        their sum over its atoms.
+        """
+        alone = {
+            atom: np.sum(
+                [
+                    op.seconds
+                    for direction in ("forward", "backward")
+                    for op in self.program(atom, direction).ops
+                    if op.stream == COMPUTE
+                ],
+                axis=0,
+            )
+            for atom in dict.fromkeys(self.atoms)
+        }
+        return np.array([alone[atom] for atom in self.atoms])
+
+    def _held(self, kind: int, atom: Atom) -> state.Held:
+        """What atoms of a kind keep in memory."""
+        if kind not in self._holding:
+            self._holding[kind] = state.held(self.setting, atom)
+        return self._holding[kind]
+
+    def _transient(self, start: int, stop: int) -> Floats:
+        """Bytes that work on atoms [start, stop) takes beside what is kept; the largest of any of them.
+
+        Atoms run one after another; what is kept beside them is kept by the largest.
+        """
+        kinds = frozenset(self._kinds[start:stop])
+        if kinds not in self._working:
+            some = {self._kinds[place]: self.atoms[place] for place in range(start, stop)}
+            held = [self._held(kind, atom) for kind, atom in some.items()]
+            extra = [(one.transient, one.scratch) for one in held]
+            self._working[kinds] = np.max(extra, axis=0).sum(axis=0)
+        return self._working[kinds]
 
     def price(self, start: int, stop: int) -> SlicePrices:
         """Prices of atoms [start, stop) under every layout of the setting."""
-        forward, _ = self._pass("forward", start, stop)
-        middle, middle_synced = self._pass("backward", start, stop)
-        last, last_synced = self._pass("last", start, stop)
+        return self.price_many([(start, stop)]).of(0)
+
+    def price_many(self, slices: Sequence[tuple[int, int]]) -> SlicePrices:
+        """Prices of atoms [start, stop) of each slice under every layout: arrays of (slices, K)."""
+        starts, stops = (np.array(ends, dtype=np.int64) for ends in zip(*slices, strict=True))
+        forward, _ = self._passes("forward", slices)
+        middle, middle_synced = self._passes("backward", slices)
+        last, last_synced = self._passes("last", slices)
         weight, gather, optimizer, static, activation = (
-            column[:, stop] - column[:, start] for column in self._sums
+            (column[:, stops] - column[:, starts]).T for column in self._sums
         )
-        if self.setting.model.tied and stop - start == len(self.atoms):
+        if self.setting.model.tied:
             # Both ends on the same ranks hold the shared matrix once.
+            whole = stops - starts == len(self.atoms)
             shared = Embedding(self.setting.model.vocabulary_parameters)
-            static = static - state.static_bytes(self.setting, shared)
-            optimizer = optimizer - (state.optimizer_s(self.setting, shared) - self.setting.rates.launch_s)
+            static[whole] -= state.static_bytes(self.setting, shared)
+            optimizer[whole] -= state.optimizer_s(self.setting, shared) - self.setting.rates.launch_s
         backward = np.maximum(middle, middle_synced)
-        extra = [self._transients[atom] for atom in dict.fromkeys(self.atoms[start:stop])]
-        # Atoms run one after another; what is kept beside them is kept by the largest.
-        transient = np.max(extra, axis=0).sum(axis=0)
         return SlicePrices(
             forward_s=forward,
             backward_s=backward,
@@ -217,5 +265,10 @@ class Pricer:
             optimizer_s=optimizer,
             static_bytes=static,
             activation_bytes=activation,
-            transient_bytes=transient,
+            transient_bytes=np.array([self._transient(start, stop) for start, stop in slices]),
         )
+
+    def _passes(self, direction: str, slices: Sequence[tuple[int, int]]) -> tuple[Floats, Floats]:
+        """(compute end, gradient end) of a pass over every slice. Arrays of (slices, K)."""
+        ends = [self._pass(direction, start, stop) for start, stop in slices]
+        return np.array([done for done, _ in ends]), np.array([synced for _, synced in ends])

@@ -1,7 +1,5 @@
 """Compiled loops of the exact composition: labels under a bound on the played step."""
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -34,7 +32,9 @@ from tangram_sim.planners.tangram.composition.play_kernels import (
     Ints,
     L,
     gather,
+    passes_played,
     play,
+    play_ahead,
 )
 
 DEBT = 3  # column of the labels' floats, behind L, A and E: see `below`
@@ -86,7 +86,7 @@ def still_to_come(
             for used in range(states - move):
                 in_front = front[0, used + move]
                 # Cheap first: most states are too full, or their stages too slow.
-                if own + in_front >= limit_s or not has_room(held[used + move], kind, nodes, takes):
+                if own + in_front >= limit_s or not has_room(held, used + move, kind, nodes, takes):
                     continue
                 mine[0, used] = min(mine[0, used], latency + in_front)
                 mine[1, used] = min(mine[1, used], forward + front[1, used + move])
@@ -95,15 +95,25 @@ def still_to_come(
 
 
 @njit(cache=True)
-def has_room(held: Ints, kind: int, nodes: int, takes: Ints) -> bool:
-    """Whether so many units of a kind are among the nodes `held` of each island."""
-    kinds = len(held)
+def has_room(held: Ints, state: int, kind: int, nodes: int, takes: Ints) -> bool:
+    """Whether so many units of a kind are among the nodes of each island that are `held` in a state."""
+    kinds = held.shape[1]
     if kind < kinds:
-        return bool(nodes <= held[kind])
+        return bool(nodes <= held[state, kind])
     lacking = 0
     for member in range(kinds):
-        lacking += takes[kind, member] * nodes > held[member]
+        lacking += takes[kind, member] * nodes > held[state, member]
     return bool(lacking == 0)
+
+
+@njit(cache=True)
+def moved(values: Floats, facts: NDArray[np.int32], bounds: Floats, source: int, target: int) -> None:
+    """Put one label in the place of another. Column by column: whole rows take seconds to compile."""
+    for column in range(values.shape[1]):
+        values[target, column] = values[source, column]
+    for column in range(facts.shape[1]):
+        facts[target, column] = facts[source, column]
+    bounds[target] = bounds[source]
 
 
 @njit(cache=True)
@@ -137,14 +147,14 @@ def below(
     last: Ints,
     cursor: Ints,
     edge: Floats,  # least bound of a label dropped for `width`, greatest bound that a state keeps
-) -> Any:
+) -> None:
     """Pipelines whose bound lies below `limit_s`, as labels that place every atom; one turn of the search.
 
     A label is a suffix of the pipeline: latency L of one microbatch through it, A until its front stage ends
     its last backward, E until its last stage has ended its tail, all from its first forward on. See
     docs/models/composition.md for the recursion and why it is a bound. A label that stands for others that
     are better by less than the tolerance has a debt: so many seconds less is a bound for all of these.
-    Returns (values, facts, bounds), larger ones where the room was too small; `cursor` says how far it came.
+    `cursor` says how far it came: to the end, to `most_work`, or until the room was full.
     """
     atoms, kinds = slice_class.shape[0] - 1, len(takes)
     states, repeats = len(held), microbatches - 1.0
@@ -170,7 +180,7 @@ def below(
                     kind, nodes = ints[option, KIND], ints[option, NODES]
                     own = floats[option, OWN]
                     work += 1
-                    if own + latency_left >= limit_s or not has_room(held[used], kind, nodes, takes):
+                    if own + latency_left >= limit_s or not has_room(held, used, kind, nodes, takes):
                         option += 1
                         continue
                     inner = ints[option, STAGES]
@@ -178,7 +188,7 @@ def below(
                     before = used - nodes * moves[kind]
                     at_label = max(at_label, first[stop, before])
                     while at_label < last[stop, before]:
-                        if work >= most_work:
+                        if work >= most_work or count == len(values):
                             cursor[COUNT], cursor[START], cursor[USED], cursor[BEGIN] = (
                                 count,
                                 start,
@@ -188,7 +198,7 @@ def below(
                             cursor[STOP], cursor[AT_OPTION], cursor[AT_LABEL] = stop, option, at_label
                             cursor[PASSES] = passes_left
                             cursor[WORK] += work
-                            return values, facts, bounds
+                            return
                         label = at_label
                         at_label += 1
                         work += 2
@@ -254,7 +264,10 @@ def below(
                         my_rate = floats[option, RATE]
                         my_tie = floats[back, RATE] if tied_bytes > 0 else 0.0
                         if lost > 0 and nested == 0 and alone and passes_left > 0:
-                            passes_left -= microbatches * depth
+                            played = microbatches
+                            if lost == 1 and not proving:
+                                played = passes_played(depth, microbatches)
+                            passes_left -= played * depth
                             # What one that is there beats already need not be played.
                             beaten = False
                             for other in range(begin, count if dropping and start > 0 else begin):
@@ -275,12 +288,17 @@ def below(
                             if beaten:
                                 continue
                             stages, hops = np.empty((depth, 4)), np.zeros(depth)
-                            stages[0], hops[0] = times[stage_ptr[option]], hop
+                            hops[0] = hop
+                            for column in range(4):
+                                stages[0, column] = times[stage_ptr[option], column]
                             gather(
                                 label, 1, facts, floats, ints, stage_ptr, times, between, size, stages, hops
                             )
-                            work += COST_OF_PASS * microbatches * depth
-                            ended, ending = play(stages, hops, microbatches, lost == 2)
+                            work += COST_OF_PASS * played * depth
+                            if lost == 1 and not proving:
+                                ended, ending = play_ahead(stages, hops, microbatches)
+                            else:
+                                ended, ending = play(stages, hops, microbatches, lost == 2)
                             new_a = max(new_a, ended[0])
                             new_e = max(new_e, ending)
                             if max(new_e + forward_left, new_a + latency_left) >= room_s:
@@ -324,16 +342,11 @@ def below(
                                     shadow = 1
                                     debt = max(debt, values[other, DEBT])
                                     count -= 1
-                                    values[other], facts[other] = values[count], facts[count]
-                                    bounds[other] = bounds[count]
+                                    moved(values, facts, bounds, count, other)
                                     continue
                             other += 1
                         if dropped:
                             continue
-                        if count == len(values):
-                            values = np.concatenate((values, np.empty_like(values)))
-                            facts = np.concatenate((facts, np.empty_like(facts)))
-                            bounds = np.concatenate((bounds, np.empty_like(bounds)))
                         values[count, L], values[count, A], values[count, E] = new_l, new_a, new_e
                         values[count, DEBT] = debt
                         facts[count, DEPTH], facts[count, PARENT] = depth, label
@@ -358,7 +371,6 @@ def below(
         start -= 1
     cursor[COUNT], cursor[START], cursor[DONE] = count, start, 1
     cursor[WORK] += work
-    return values, facts, bounds
 
 
 @njit(cache=True)
@@ -390,7 +402,7 @@ def narrowed(
     for label in range(begin, count):
         if bounds[label] <= least or (bounds[label] <= most and places > 0):
             places -= bounds[label] > least
-            values[kept], facts[kept], bounds[kept] = values[label], facts[label], bounds[label]
+            moved(values, facts, bounds, label, kept)
             kept += 1
         else:
             edge[LEAST_DROPPED] = min(edge[LEAST_DROPPED], bounds[label] - values[label, DEBT])

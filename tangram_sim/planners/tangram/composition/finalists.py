@@ -1,7 +1,9 @@
 """From composed pipelines to real plans: ranks are assigned, steps are played whole, boundaries refined."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.errors import TangramError
@@ -15,6 +17,8 @@ from tangram_sim.sim import contention
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import LayerLayout, LayoutRun, Part, Pipeline, Plan, Stage
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
+
+LOWERED = 8  # steps kept ready to be played again
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,9 @@ class StageAssignment:
             return (LayerLayout((start, stop), self.layout),)
         found[0] = LayerLayout((start, found[0].layers[1]), found[0].layout)
         return tuple(found)
+
+
+Finalist: TypeAlias = tuple[tuple[StageAssignment, ...], int]  # stages and microbatch
 
 
 def _blocks(start: int, stop: int, layers: int) -> tuple[int, int]:
@@ -141,7 +148,11 @@ def pipeline_of(
 
 
 class PlanEvaluator:
-    """Plays whole plans of one model, cluster and job; equal seats are played once."""
+    """Plays whole plans of one model, cluster and job; equal seats are played once.
+
+    Of what was played seconds stay; the steps themselves (a step of a large batch has 10^5 ops) only for the
+    few plans that are looked at last.
+    """
 
     def __init__(
         self,
@@ -155,31 +166,50 @@ class PlanEvaluator:
         self.deadline = deadline or Deadline()
         self.model, self.cluster, self.job = model, cluster, job
         self.lowering, self.counts = lowering, counts
-        self._shared: dict[tuple[tuple[StageAssignment, ...], int], float] = {}
-        self._played: dict[tuple[tuple[StageAssignment, ...], int], tuple[float, Pipeline, LoweredStep]] = {}
+        self._shared: dict[Finalist, float] = {}
+        self._seconds: dict[Finalist, float] = {}
+        self._lowered: OrderedDict[Finalist, tuple[Pipeline, LoweredStep]] = OrderedDict()
+
+    def step_s(self, seats: tuple[StageAssignment, ...], microbatch: int) -> float:
+        """Simulated seconds of the step; inf where it does not fit."""
+        from tangram_sim.training.schedules.step import play_steps
+
+        key = (seats, microbatch)
+        if key not in self._seconds:
+            _, step = self.lowered(seats, microbatch)
+            seconds = float("inf")
+            if step.fits():
+                seconds = float(play_steps(step.template, step.template.durations(step.times)[None, :])[0])
+            self.counts.played += 1
+            self._seconds[key] = seconds
+        return self._seconds[key]
+
+    def lowered(self, seats: tuple[StageAssignment, ...], microbatch: int) -> tuple[Pipeline, LoweredStep]:
+        """The pipeline, and its step ready to be played."""
+        key = (seats, microbatch)
+        if key not in self._lowered:
+            pipeline = pipeline_of(seats, self.model.layers, microbatch, self.job.global_batch // microbatch)
+            self._lowered[key] = pipeline, self.lowering.lower(pipeline)
+            if len(self._lowered) > LOWERED:
+                self._lowered.popitem(last=False)
+        self._lowered.move_to_end(key)
+        return self._lowered[key]
 
     def play(
         self, seats: tuple[StageAssignment, ...], microbatch: int
     ) -> tuple[float, Pipeline, LoweredStep]:
         """Simulated seconds of the step (inf where it does not fit), and what was played."""
-        from tangram_sim.training.schedules.step import play_steps
+        return (self.step_s(seats, microbatch), *self.lowered(seats, microbatch))
 
-        key = (seats, microbatch)
-        if key not in self._played:
-            pipeline = pipeline_of(seats, self.model.layers, microbatch, self.job.global_batch // microbatch)
-            step = self.lowering.lower(pipeline)
-            seconds = float("inf")
-            if step.fits():
-                seconds = float(play_steps(step.template, step.template.durations(step.times)[None, :])[0])
-            self.counts.played += 1
-            self._played[key] = (seconds, pipeline, step)
-        return self._played[key]
+    def ops(self, seats: tuple[StageAssignment, ...], microbatch: int) -> int:
+        """Passes and transfers of the step: what its play takes time and memory for."""
+        return 4 * len(seats) * (self.job.global_batch // microbatch)
 
     def shared(self, seats: tuple[StageAssignment, ...], microbatch: int) -> float:
         """Simulated seconds of a step whose transfers share network links, as `forecast` plays it."""
         key = (seats, microbatch)
         if key not in self._shared:
-            graph = self.play(seats, microbatch)[2].graph()
+            graph = self.lowered(seats, microbatch)[1].graph()
             self._shared[key] = contention.play(graph).makespan_s
         return self._shared[key]
 
@@ -207,7 +237,7 @@ class PlanEvaluator:
         self, seats: tuple[StageAssignment, ...], microbatch: int, rounds: int = 40
     ) -> tuple[StageAssignment, ...]:
         """Move single atoms over stage boundaries while that shortens the played step."""
-        best = self.play(seats, microbatch)[0]
+        best = self.step_s(seats, microbatch)
         for _ in range(rounds):
             improved = False
             for index in range(len(seats) - 1):
@@ -217,7 +247,7 @@ class PlanEvaluator:
                         return seats
                     if moved is None:
                         continue
-                    seconds = self.play(moved, microbatch)[0]
+                    seconds = self.step_s(moved, microbatch)
                     if seconds < best * (1 - 1e-9):
                         best, seats, improved = seconds, moved, True
             if not improved:

@@ -59,7 +59,7 @@ def roads(
                 rate[a, b] = sum(limit for limit, _ in limits) * efficiency
                 latency[a, b] = min(lag for _, lag in limits)
     latency[np.isinf(estimate_s)] = np.inf
-    return LinkBounds(size, latency, rate, nodes, estimate_s, rough)
+    return LinkBounds(float(size), latency, rate, nodes, estimate_s, rough)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +139,15 @@ class PipelineTable:
         self.stage_ptr = np.concatenate([[0], np.cumsum(depth)])
         self.lost = {"1f1b": 1, "gpipe": 2}.get(job.schedule, 0)
         self.between = np.stack([ways.latency_s, ways.bytes_per_s])
-        self.tied_bytes = model.vocabulary_parameters * job.recipe.gradient_bytes if model.tied else 0.0
+        # Floats where they may be whole numbers: compiled code knows one signature.
+        self.tied_bytes = float(model.vocabulary_parameters * job.recipe.gradient_bytes * model.tied)
         self.deepest = sum(
             int(count) * int(depth[kinds == kind].max(initial=0)) for kind, count in enumerate(self.counts)
         )
         self.spent, self.spent_labels = 0, 0  # work and labels of the last look
         self.least_s = 0.0  # no pipeline is played in less, as far as the last look has shown
         behind = min(self.deepest, len(table.slice_class) - 1) - 1
-        self.most_behind = {0: 0.0, 1: min(behind, repeats), 2: repeats}[self.lost]
+        self.most_behind = float({0: 0.0, 1: min(behind, repeats), 2: repeats}[self.lost])
 
     def below(self, look: Look, deadline: Deadline) -> Labels | None:
         """What a look finds; None where work, labels or time ran out before its end."""
@@ -178,7 +179,10 @@ class PipelineTable:
             if spent or deadline.over():
                 return None
             self.spent, self.spent_labels = int(cursor[kernels.WORK]), int(cursor[kernels.COUNT])
-            values, facts, bounds = kernels.below(
+            if cursor[kernels.COUNT] == len(values):
+                values, facts = np.concatenate((values, values)), np.concatenate((facts, facts))
+                bounds = np.concatenate((bounds, bounds))
+            kernels.below(
                 *options,
                 self.between,
                 self.ways.size,

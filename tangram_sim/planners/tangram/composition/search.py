@@ -18,15 +18,11 @@ from tangram_sim.planners.tangram.composition.compose import Composed
 from tangram_sim.planners.tangram.composition.exact import Proof, find
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment, seats_of
 from tangram_sim.planners.tangram.composition.labels import roads
-from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, Grain
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import holds_whole_depth
 
-SLACK, ROUGH_SLACK = 0.003, 0.03  # pipelines this close to the best step are played whole
-PLAYED, ROUGH_PLAYED = 16, 48  # finalists per microbatch size; more where they are ordered by estimates
-SHARED, REFINED = 32, 10  # kinds of finalists played with shared links; of these refined
-MOST_OPS = 400_000  # ops of all steps played so
-LOOSE = 1.5  # of what whole islands compose to: the limit of the sweep over halves
+COARSE = (2.0, 10.0)  # of the lower bound: limits of sweeps over whole islands and halves
 LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))  # of the lower bound, tried in turn
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -68,11 +64,18 @@ def hop_seconds(
     return hops
 
 
+def coarse(nodes: int, unit: int) -> tuple[int, ...]:
+    """Nodes of the parts of an island in halves: all of them, half (of odd ones both sides), in units."""
+    units = nodes // unit
+    return tuple(unit * some for some in sorted({units, -(-units // 2), units // 2} - {0}))
+
+
 class Search:
     """Sweeps over microbatch sizes under a limit on the step, below which nothing is dropped.
 
-    A coarse sweep (islands whole or in halves) finds a good plan in little time; its played step, plus
-    SLACK, is the limit of the full sweep. Without such a plan limits widen from the lower bound upward.
+    Sweeps over whole islands, then over halves find a good plan in little time; its played step, plus
+    the budget's slack, is the limit of the full sweep. Without such a plan limits widen from the lower
+    bound upward.
     What the full sweep proves is kept in `bounds`.
     """
 
@@ -91,6 +94,10 @@ class Search:
         self.bounds: dict[int, float] = {}  # by microbatch size: no single pipeline is played in less
         self.enumeration, self.referee, self.bound_s = enumeration, referee, bound_s
         self.units, self.work, self.order = units, work, order
+        self.options = 0  # of the tables of the full sweep
+        self.left_out: list[
+            int
+        ] = []  # microbatch sizes that the budget did not allow to look at node by node
         self.best_s = float("inf")
         self.best_of: dict[int, float] = {}  # by microbatch size
         cluster, islands = referee.cluster, enumeration.islands
@@ -99,89 +106,87 @@ class Search:
             len({cluster.groups[group].node for group in island.groups}) == 1 for island in islands
         )
         estimated = holds_whole_depth(enumeration.job.schedule)
-        self.slack = ROUGH_SLACK if estimated else SLACK
+        self.slack = budget.rough_slack if estimated else budget.slack
         self.played: dict[tuple[tuple[StageAssignment, ...], int], float] = {}
 
     def run(self, progress: Progress | None) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
         """Everything that was played and fits."""
+        islands = list(zip(self.enumeration.islands, self.units, strict=True))
+        every = tuple(tuple(range(unit, one.nodes + 1, unit)) for one, unit in islands)
+        halves = tuple(coarse(one.nodes, unit) for one, unit in islands)
         sizes = microbatch_sizes(self.enumeration.job)
-        halves = [
-            max(unit, -(-island.nodes // 2))
-            for island, unit in zip(self.enumeration.islands, self.units, strict=True)
-        ]
-        sweeps = [
-            (halves, self._loose_s(sizes[0], halves)),
-            *((self.units, self.bound_s * factor) for factor in LIMITS),
-        ]
-        for number, (units, limit_s) in enumerate(sweeps):
-            for position, microbatch in enumerate(sizes):
-                if self.deadline.over():
-                    break
-                if progress:
-                    progress(position, len(sizes), f"microbatch {microbatch}, sweep {number + 1}")
-                self._size(microbatch, min(limit_s, self.best_s * (1 + self.slack)), units)
-            if self.deadline.over() or (number and self.best_s <= limit_s):
-                break
-            if self.best_s < float("inf"):  # the full sweep needs no other limit than the best plan
-                sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
-                sweeps[number + 1 :] = [(self.units, float("inf"))]
+        whole = tuple(parts[-1:] for parts in every)
+        if whole != every:
+            self._sweep(sizes[:1], whole, COARSE, None)
+        if halves != every:
+            self._sweep(sizes, halves, COARSE, progress)
+            sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
+        self._sweep(sizes, every, LIMITS, progress, full=True)
         if progress:
             progress(len(sizes), len(sizes), "finalists")
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
 
-    def _loose_s(self, microbatch: int, halves: Sequence[int]) -> float:
-        """A limit far above what halves of islands can do: LOOSE times what whole ones compose to.
+    def _sweep(
+        self,
+        sizes: Sequence[int],
+        grain: Grain,
+        factors: Sequence[float],
+        progress: Progress | None,
+        *,
+        full: bool = False,
+    ) -> None:
+        """Look at microbatch sizes below the best step; while there is none, below wider and wider limits."""
+        for factor in factors:
+            limit_s = self.bound_s * factor if self.best_s == float("inf") else float("inf")
+            for position, microbatch in enumerate(sizes):
+                if self.deadline.over():
+                    return
+                budget = self.budget
+                if full and self.best_of and position >= budget.sizes and self.options >= budget.options:
+                    self.left_out.append(microbatch)
+                    if self.provable:
+                        self.bounds[microbatch] = self.enumeration.least_s(microbatch, self.units, grain)
+                    continue
+                if progress:
+                    progress(position, len(sizes), f"microbatch {microbatch}{', all nodes' * full}")
+                self._size(microbatch, min(limit_s, self.best_s * (1 + self.slack)), grain, full)
+            if self.best_s <= limit_s:
+                return
 
-        It only spares the first composition pipelines that no finalist comes from. inf: whole islands hold
-        no pipeline, or are halves already.
-        """
-        whole = [island.nodes for island in self.enumeration.islands]
-        if whole == list(halves):
-            return float("inf")
-        found = self._found(microbatch, float("inf"), whole).pipelines
-        return LOOSE * found[0].objective_s if found else float("inf")
-
-    def _found(self, microbatch: int, limit_s: float, units: Sequence[int]) -> Proof:
+    def _found(self, microbatch: int, limit_s: float, grain: Grain, full: bool) -> Proof:
         """The pipelines of one microbatch size below the limit, and what is proven of the others."""
         enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
-        table = enumeration.table(microbatch, limit_s, units)
+        table = enumeration.table(microbatch, limit_s, self.units, grain=grain)
+        self.options += len(table.floats) * full
         placement = self.referee.lowering.placement
         size = job.boundary_bytes(enumeration.model, microbatch)
         hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
-        counts = [island.nodes // unit for island, unit in zip(islands, units, strict=True)]
+        counts = [island.nodes // unit for island, unit in zip(islands, self.units, strict=True)]
         ways = roads(islands, placement, enumeration.hwdb, size, hops)
-        model, tools = enumeration.model, (self.budget, self.deadline)
-        return find(table, counts, ways, model, job, limit_s, self.best_s, self.slack, *tools)
-
-    def _least_s(self, microbatch: int) -> float:
-        """Of any pipeline of this microbatch size: known before anything is asked."""
-        bound = self.enumeration.bound
-        whole = holds_whole_depth(
-            self.enumeration.job.schedule
-        )  # of weight gradients put off no such law holds
-        return bound.microbatch_s(microbatch) if whole else bound.pipeline_s(microbatch)
+        model, tools = enumeration.model, (self.budget if full else self.budget.coarse, self.deadline)
+        return find(table, counts, ways, model, job, limit_s, self.best_s, self.slack, *tools, proving=full)
 
     def least_s(self) -> float:
         """No single pipeline of stages on one island each is played in less; 0: not known."""
         sizes = microbatch_sizes(self.enumeration.job)
         return min((self.bounds.get(size, 0.0) for size in sizes), default=0.0)
 
-    def _size(self, microbatch: int, limit_s: float, units: Sequence[int]) -> None:
+    def _size(self, microbatch: int, limit_s: float, grain: Grain, full: bool) -> None:
         """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
         enumeration, islands = self.enumeration, self.enumeration.islands
-        if self._least_s(microbatch) >= limit_s:
-            if self.provable:
+        if enumeration.least_s(microbatch, self.units, grain) >= limit_s:
+            if self.provable and full:
                 self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
-        proof = self._found(microbatch, limit_s, units)
-        if self.provable and units is self.units and not self.deadline.over():
+        proof = self._found(microbatch, limit_s, grain, full)
+        if self.provable and full and not self.deadline.over():
             self.bounds[microbatch] = proof.bound_s
         enumeration.counts.composed += len(proof.pipelines)
-        most = PLAYED if proof.exact else ROUGH_PLAYED
+        most = self.budget.played if proof.exact else self.budget.rough_played
         for seats in _distinct(proof.pipelines, islands, self.referee.lowering.placement, most):
             if self.deadline.over() and self.played:
                 return
-            seconds = self.referee.play(seats, microbatch)[0]
+            seconds = self.referee.step_s(seats, microbatch)
             if seconds < float("inf"):
                 self.played[seats, microbatch] = seconds
                 self.best_s = min(self.best_s, seconds)
@@ -207,7 +212,10 @@ def _distinct(
 
 
 def rank(
-    played: list[tuple[float, tuple[StageAssignment, ...], int]], referee: PlanEvaluator, top: int
+    played: list[tuple[float, tuple[StageAssignment, ...], int]],
+    referee: PlanEvaluator,
+    top: int,
+    budget: SearchBudget,
 ) -> list[Scored]:
     """Refine the best finalists of different kinds; the `top` different plans, links shared, fastest first.
 
@@ -218,12 +226,12 @@ def rank(
     ] = {}  # the best of each kind: others would refine to it
     for _, seats, microbatch in sorted(played, key=lambda entry: (entry[0], len(entry[1]))):
         kinds.setdefault(_kind(seats, microbatch), (seats, microbatch))
-    contenders = list(kinds.values())[: max(SHARED, top)]
-    ops = sum(len(referee.play(*one)[2].template.graph) for one in contenders)
-    while ops > MOST_OPS and len(contenders) > max(2, top):  # long steps: fewer contenders
-        ops -= len(referee.play(*contenders.pop())[2].template.graph)
+    contenders = list(kinds.values())[: max(budget.shared, top)]
+    ops = sum(referee.ops(*one) for one in contenders)
+    while ops > budget.ops and len(contenders) > max(2, top):  # long steps: fewer contenders
+        ops -= referee.ops(*contenders.pop())
     contenders = referee.in_time(contenders)
-    refined = [(referee.refine(*one), one[1]) for one in contenders[:REFINED]]
+    refined = [(referee.refine(*one), one[1]) for one in contenders[: budget.refined]]
     contenders = referee.in_time([*dict.fromkeys([*refined, *contenders])])
     chosen: dict[object, Scored] = {}
     for scored in sorted((referee.scored(*one) for one in contenders), key=_step_s):

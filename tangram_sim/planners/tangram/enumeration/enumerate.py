@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,19 @@ from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer
 from tangram_sim.planners.api import POLICIES, Candidate, Counts
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, SliceQuestion, Subject, answered
+from tangram_sim.planners.tangram.enumeration.prefetch import (
+    TOGETHER,
+    PrefetchQueue,
+    SliceQuestion,
+    Subject,
+    answered_together,
+)
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import UNLIMITED, PartialPlan, passage
 from tangram_sim.training.schedules import holds_whole_depth
+
+Floats: TypeAlias = NDArray[np.float64]
+Grain: TypeAlias = Sequence[Sequence[int]]  # nodes of the parts that are asked about, by island
 
 
 @dataclass(frozen=True)
@@ -89,26 +99,37 @@ class Enumeration:
     deadline: Deadline = field(default_factory=Deadline)  # over: no further questions, what is known must do
     asking: PrefetchQueue | None = None  # the parallelizer in several processes
     passage_s: float = 0.0  # of one microbatch through the pipeline, at least (closed objective)
+    joint: bool = False  # stages on several islands, too: what the rest costs is known for single ones alone
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
     # By (part, class, microbatch): the pace asked with, and the answer.
     _answers: dict[tuple[int, int, int], tuple[float, Answer]] = field(default_factory=dict)
+    _ready: dict[SliceQuestion, Answer] = field(default_factory=dict)  # answered ahead, not taken yet
     _pruned: dict[tuple[int, int, int], str] = field(default_factory=dict)
     _visited: set[tuple[int, int, int]] = field(default_factory=set)  # (part, kind, microbatch)
     _outside_s: float = float("inf")  # least bound of a pair that only the window left out
+    _least: dict[tuple[int, int], Floats] = field(default_factory=dict)  # by (part, microbatch): see `_own`
+    _tight: dict[tuple[int, tuple[int, ...]], WorkBound] = field(default_factory=dict)
 
     def table(
-        self, microbatch: int, limit_s: float, units: Sequence[int], beside: Beside | None = None
+        self,
+        microbatch: int,
+        limit_s: float,
+        units: Sequence[int],
+        beside: Beside | None = None,
+        grain: Grain | None = None,
     ) -> PartialPlanTable:
         """Partial plans for one microbatch size; pairs that cannot beat `limit_s` are not asked about.
 
-        Islands are taken `units[kind]` nodes at a time. What joint islands offer `beside` goes in, too.
+        Islands are taken `units[kind]` nodes at a time; of the parts of `grain` alone, if there is one.
+        What joint islands offer `beside` goes in, too.
         """
         firsts, classes = slice_classes(self.model)
         pairs = sum(entry >= 0 for row in classes for entry in row)
         options: list[list[tuple[int, PartialPlan]]] = [[] for _ in firsts]
-        parts = list(self._parts_by(units))
+        parts = list(self._parts_by(units, grain))
+        rest, pace_s = self._bound(microbatch, parts), self._pace_s(microbatch, limit_s)
         if self.asking is not None:
-            self._ask_ahead(parts, microbatch, limit_s)
+            self._ask_ahead(parts, microbatch, limit_s, rest)
         for kind, number, part in parts:
             if self.deadline.over():
                 break
@@ -118,10 +139,12 @@ class Enumeration:
                 )
                 self.counts.redundant += pairs if known else pairs - len(firsts)
                 self._visited.add((number, kind, microbatch))
-            for group, (start, stop) in enumerate(firsts):
+            self._ask_open(number, kind, part, microbatch, limit_s, rest)
+            for group in range(len(firsts)):
                 key = (number, group, microbatch)
-                answer = self._answer(key, kind, part, start, stop, limit_s)
-                options[group] += [(kind, partial) for partial in answer.partials] if answer else []
+                if key not in self._pruned and key in self._answers:
+                    partials = self._answers[key][1].partials
+                    options[group] += [(kind, one) for one in partials if one.slowest_s <= pace_s]
         if beside is None:
             return self._tabulate(microbatch, classes, options, units)
         for group, joint, partial in beside.partials:
@@ -129,37 +152,98 @@ class Enumeration:
         found = self._tabulate(microbatch, classes, options, [*units, *[1] * len(beside.nodes)])
         return replace(found, joint=beside.nodes)
 
-    def _parts_by(self, units: Sequence[int]) -> Iterator[tuple[int, int, Island]]:
+    def least_s(self, microbatch: int, units: Sequence[int], grain: Grain | None = None) -> float:
+        """Seconds of any step of one pipeline over such parts with this microbatch size, at least."""
+        bound = self._bound(microbatch, list(self._parts_by(units, grain)))
+        # Where weight gradients are put off no law of pipelines holds.
+        whole = holds_whole_depth(self.job.schedule)
+        return bound.microbatch_s(microbatch) if whole else bound.pipeline_s(microbatch)
+
+    def _parts_by(self, units: Sequence[int], grain: Grain | None) -> Iterator[tuple[int, int, Island]]:
         """(kind, number, part), `units[kind]` nodes of an island at a time; equal parts have one number."""
         for kind, island in enumerate(self.islands):
-            for nodes in range(units[kind], min(island.nodes, self.widest * units[kind]) + 1, units[kind]):
+            most = min(island.nodes, self.widest * units[kind])
+            for nodes in grain[kind] if grain else range(units[kind], most + 1, units[kind]):
                 part = anonymous(island.part(nodes))
                 if "redundancy" not in self.policies:
                     part = replace(part, name=f"{part.name} of {island.name}")
                 yield kind, self._parts.setdefault(part, len(self._parts)), part
 
-    def _ask_ahead(self, parts: Sequence[tuple[int, int, Island]], microbatch: int, limit_s: float) -> None:
+    def _bound(self, microbatch: int, parts: Sequence[tuple[int, int, Island]]) -> WorkBound:
+        """The bound of the islands as the parallelizer prices these parts of them, if it tells.
+
+        What it tells of parts holds for stages on one island each.
+        """
+        key = microbatch, tuple(number for _, number, _ in parts)
+        if self.joint or "imbalance" not in self.policies:
+            return self.bound
+        if key not in self._tight:
+            least = np.full(self.bound.seconds.shape, np.inf)
+            for kind, number, part in parts:
+                least[kind] = np.minimum(least[kind], np.diff(self._own(number, part, microbatch)))
+            self._tight[key] = self.bound.tightened(np.where(np.isfinite(least), least, 0.0))
+        return self._tight[key]
+
+    def _own(self, number: int, part: Island, microbatch: int) -> Floats:
+        """GPU-seconds per sequence that atoms [0, i) cost at least on a part: a prefix sum."""
+        key = number, microbatch
+        if key not in self._least:
+            atoms = self.model.layers + 2
+            least = np.zeros(atoms)
+            if "imbalance" in self.policies and not self.deadline.over():
+                question = SliceQuestion(part, microbatch, 0, atoms, float("inf"))
+                least = self.parallelizer.least_seconds(question.request(self._subject))
+            self._least[key] = np.concatenate([[0.0], np.cumsum(least)])
+        return self._least[key]
+
+    @cached_property
+    def _subject(self) -> Subject:
+        return Subject(self.model, self.job, self.hwdb, self.constraints)
+
+    def _ask_ahead(
+        self, parts: Sequence[tuple[int, int, Island]], microbatch: int, limit_s: float, rest: WorkBound
+    ) -> None:
         """Have everything that a table is about to ask answered in other processes."""
         firsts, _ = slice_classes(self.model)
-        pace_s, work_s = self._pace_s(microbatch, limit_s), self._work_s(microbatch, limit_s)
+        pace_s, work_s = self._asked_pace_s(microbatch, limit_s), self._work_s(microbatch, limit_s)
         self.ahead(
             SliceQuestion(part, microbatch, start, stop, pace_s)
-            for kind, _, part in parts
-            for start, stop in firsts
-            if not self._reason(kind, part, start, stop, work_s)
+            for kind, number, part in parts
+            for (start, stop), least_s in zip(
+                firsts, self._least_of(number, kind, part, microbatch, rest).tolist(), strict=True
+            )
+            if not self._reason(kind, part, start, stop, work_s, least_s)
         )
 
     def ahead(self, questions: Iterable[SliceQuestion]) -> None:
-        """Have these questions answered in other processes, if there are any, but for what is known."""
-        if self.asking is None:
-            return
+        """Have these questions answered, but for what is known: in other processes, if there are any, and
+        those about one part together.
+        """
         _, classes = slice_classes(self.model)
 
         def known(one: SliceQuestion) -> bool:
             key = self._parts.get(one.part, -1), classes[one.start][one.stop], one.microbatch
             return key in self._answers and self._answers[key][0] >= one.pace_s
 
-        self.asking.ahead([one for one in questions if not known(one)])
+        wanted = dict.fromkeys(one for one in questions if not known(one))
+        if self.asking is not None:
+            self.asking.ahead(list(wanted))
+            return
+        together: dict[tuple[Island, int], list[SliceQuestion]] = {}
+        for one in wanted:
+            if one not in self._ready:
+                together.setdefault((one.part, one.microbatch), []).append(one)
+        for alike in together.values():
+            for first in range(0, len(alike), TOGETHER):
+                if self.deadline.over():
+                    return
+                some = alike[first : first + TOGETHER]
+                answers = answered_together(self.parallelizer, self._subject, some)
+                self._ready.update(zip(some, answers, strict=True))
+
+    def _asked_pace_s(self, microbatch: int, limit_s: float) -> float:
+        """The pace that is told to the parallelizer, if that spares it work."""
+        return self._pace_s(microbatch, limit_s) if self.parallelizer.heeds_pace else float("inf")
 
     def _pace_s(self, microbatch: int, limit_s: float) -> float:
         """A plan below the limit has no stage slower than its share of the microbatches."""
@@ -174,28 +258,45 @@ class Enumeration:
             return limit_s
         return min(limit_s, max(limit_s - self.passage_s, 0.0) * microbatches / (microbatches - 1))
 
-    def _answer(
-        self, key: tuple[int, int, int], kind: int, part: Island, start: int, stop: int, limit_s: float
-    ) -> Answer | None:
-        """The answer about one (part, class, microbatch); None when a policy prunes it."""
-        pace_s = self._pace_s(key[2], limit_s)
-        if key in self._answers and self._answers[key][0] >= pace_s:
-            return self._answers[key][1]
-        reason = self._reason(kind, part, start, stop, self._work_s(key[2], limit_s))
-        if reason:
-            self._pruned[key] = reason
-            return None
-        self._pruned.pop(key, None)
-        self.loads.append(self.bound.load(start, stop, kind, part.gpus))
-        answer = self._ask(self.islands[kind].name, part, start, stop, key[2], pace_s)
+    def _ask_open(
+        self, number: int, kind: int, part: Island, microbatch: int, limit_s: float, rest: WorkBound
+    ) -> None:
+        """Ask about all slices on a part whose answers are not known, but for those that a policy prunes."""
+        firsts, classes = slice_classes(self.model)
+        pace_s, work_s = self._asked_pace_s(microbatch, limit_s), self._work_s(microbatch, limit_s)
+        least_s = self._least_of(number, kind, part, microbatch, rest)
+        questions = dict[tuple[int, int, int], SliceQuestion]()
+        for group, (start, stop) in enumerate(firsts):
+            key = (number, group, microbatch)
+            if key in self._answers and self._answers[key][0] >= pace_s:
+                self._pruned.pop(key, None)
+                continue
+            reason = self._reason(kind, part, start, stop, work_s, float(least_s[group]))
+            if reason:
+                self._pruned[key] = reason
+                continue
+            self._pruned.pop(key, None)
+            self.loads.append(self.bound.load(start, stop, kind, part.gpus))
+            questions[key] = SliceQuestion(part, microbatch, start, stop, pace_s)
+        asked = list(questions.items())
+        for first in range(0, len(asked), TOGETHER):
+            if self.deadline.over():
+                return
+            some = asked[first : first + TOGETHER]
+            answers = self._ask(self.islands[kind].name, [question for _, question in some])
+            self._answers.update(
+                (key, (pace_s, answer)) for (key, _), answer in zip(some, answers, strict=True)
+            )
         if "redundancy" not in self.policies:
-            _, classes = slice_classes(self.model)
-            for first, row in enumerate(classes):
-                for last, group in enumerate(row):
-                    if group == key[1] and first != start:
-                        self._ask(self.islands[kind].name, part, first, last, key[2], pace_s)
-        self._answers[key] = (pace_s, answer)
-        return answer
+            for (_, group, _), question in asked:
+                again = [
+                    question._replace(start=first, stop=last)
+                    for first, row in enumerate(classes)
+                    for last, other in enumerate(row)
+                    if other == group and first != question.start
+                ]
+                if again:
+                    self._ask(self.islands[kind].name, again)
 
     def ask(self, kind: int, nodes: int, start: int, stop: int, microbatch: int) -> tuple[PartialPlan, ...]:
         """Partial plans of any pace for atoms like [start, stop) on some nodes of an island; asked once."""
@@ -206,10 +307,8 @@ class Enumeration:
         if key not in self._answers or self._answers[key][0] < float("inf"):
             if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
                 return ()
-            self._answers[key] = (
-                float("inf"),
-                self._ask(self.islands[kind].name, part, *firsts[group], microbatch, float("inf")),
-            )
+            question = SliceQuestion(part, microbatch, *firsts[group], float("inf"))
+            self._answers[key] = (float("inf"), self._ask(self.islands[kind].name, [question])[0])
         return self._answers[key][1].partials
 
     def ask_on(
@@ -218,16 +317,16 @@ class Enumeration:
         """Partial plans on an island that is none of the enumeration's; whoever asks keeps the answer."""
         if self._weights_bytes(start, stop) > island.gpus * island.gpu.memory_bytes:
             return ()
-        return self._ask(island.name, anonymous(island), start, stop, microbatch, pace_s).partials
+        question = SliceQuestion(anonymous(island), microbatch, start, stop, pace_s)
+        return self._ask(island.name, [question])[0].partials
 
-    def _reason(self, kind: int, part: Island, start: int, stop: int, limit_s: float) -> str:
-        """Why a pair is not asked about; empty when it is."""
+    def _reason(self, kind: int, part: Island, start: int, stop: int, limit_s: float, least_s: float) -> str:
+        """Why a pair that takes `least_s` of a step at least is not asked about; empty when it is."""
         if (
             "infeasibility" in self.policies
             and self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes
         ):
             return "infeasible"
-        least_s = self.bound.slice_s(start, stop, kind, part.gpus)
         if "imbalance" in self.policies and least_s >= limit_s:
             return "imbalanced"
         if (
@@ -237,6 +336,15 @@ class Enumeration:
             self._outside_s = min(self._outside_s, least_s)
             return "windowed"
         return ""
+
+    def _least_of(self, number: int, kind: int, part: Island, microbatch: int, rest: WorkBound) -> Floats:
+        """Seconds of any step in which a part holds a slice, at least; for the first of every class."""
+        firsts, _ = slice_classes(self.model)
+        starts, stops = np.array(firsts).T
+        own = self._own(number, part, microbatch)
+        priced_s = self.job.global_batch * (own[stops] - own[starts]) / part.gpus
+        least_s: Floats = np.maximum(rest.slices_s(starts, stops, kind, part.gpus), priced_s)
+        return least_s
 
     def lost(self, best_s: float) -> float:
         """At most this share of a step of `best_s` was lost to the window: no plan with a pair outside is
@@ -250,19 +358,22 @@ class Enumeration:
         self.counts.infeasible += reasons.count("infeasible")
         self.counts.windowed += reasons.count("windowed")
 
-    def _ask(self, name: str, part: Island, start: int, stop: int, microbatch: int, pace_s: float) -> Answer:
-        question = SliceQuestion(part, microbatch, start, stop, pace_s)
-        answer = self.asking.ready.pop(question, None) if self.asking is not None else None
-        if answer is None:
-            subject = Subject(self.model, self.job, self.hwdb, self.constraints)
-            answer = answered(self.parallelizer, subject, question)
-        self.counts.asked += 1
-        self.counts.dominated += answer.dominated
-        if not answer.partials and not answer.dominated:
-            self.counts.infeasible += 1
-        if self.record is not None:
-            self.record += [_candidate(partial, name) for partial in answer.partials]
-        return answer
+    def _ask(self, name: str, questions: Sequence[SliceQuestion]) -> list[Answer]:
+        """Answers about slices on one part with one microbatch."""
+        ready = self._ready if self.asking is None else self.asking.ready
+        known = {one: ready.pop(one) for one in questions if one in ready}
+        left = [one for one in questions if one not in known]
+        if left:
+            known |= zip(left, answered_together(self.parallelizer, self._subject, left), strict=True)
+        answers = [known[one] for one in questions]
+        self.counts.asked += len(answers)
+        for answer in answers:
+            self.counts.dominated += answer.dominated
+            if not answer.partials and not answer.dominated:
+                self.counts.infeasible += 1
+            if self.record is not None:
+                self.record += [_candidate(partial, name) for partial in answer.partials]
+        return answers
 
     @cached_property
     def _parameters(self) -> NDArray[np.float64]:

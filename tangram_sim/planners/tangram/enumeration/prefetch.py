@@ -22,6 +22,7 @@ from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.job import Job
 
+TOGETHER = 64  # questions put to a parallelizer at once; between two batches the deadline is looked at
 PIECES_EACH = 2  # per process, at least: pieces are of unequal length
 
 
@@ -63,6 +64,14 @@ def answered(parallelizer: Parallelizer, subject: Subject, question: SliceQuesti
     return replace(parallelizer.parallelize(question.request(subject)), rejected=())
 
 
+def answered_together(
+    parallelizer: Parallelizer, subject: Subject, questions: Sequence[SliceQuestion]
+) -> list[Answer]:
+    """`answered` for slices on one part with one microbatch and one pace."""
+    given = parallelizer.parallelize_many([question.request(subject) for question in questions])
+    return [replace(answer, rejected=()) for answer in given]
+
+
 @lru_cache(maxsize=2)
 def _opened(sealed: bytes) -> tuple[Parallelizer, Subject]:
     """One parallelizer for all pieces that a process gets: what it keeps serves the next piece."""
@@ -74,10 +83,10 @@ def answer_piece(sealed: bytes, questions: Sequence[SliceQuestion], deadline: De
     """Answers in order, until the deadline is over: one piece of work, also on another machine."""
     parallelizer, subject = _opened(sealed)
     found: list[Answer] = []
-    for question in questions:
+    for first in range(0, len(questions), TOGETHER):
         if deadline.over():
             break
-        found.append(answered(parallelizer, subject, question))
+        found += answered_together(parallelizer, subject, questions[first : first + TOGETHER])
     if parent_process() is not None:
         # What this process has priced serves the next pieces; joblib's workers walk all of it every second in
         # search of garbage, unless it is set apart.

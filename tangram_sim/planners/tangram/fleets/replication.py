@@ -15,6 +15,7 @@ from tangram_sim.clusters import Island
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.parallelizers.partition import balanced
 from tangram_sim.planners.api import Scored
+from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, pipeline_of, seats_of
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
@@ -23,9 +24,6 @@ from tangram_sim.training.plan import PartialPlan, Plan
 from tangram_sim.training.schedules import holds_whole_depth
 from tangram_sim.training.step.side_by_side import lower_plan
 
-ASKED_SHARE, ASKED_LEAST = 40, 40  # questions: one for every 40 of the search, and at least 40
-PLAYED = 4  # combinations played
-NEAR = 1.05  # of the best step: objectives above are not played
 MOST_PIPELINES = 8
 
 # (kind, nodes) of every stage, front to back.
@@ -63,11 +61,13 @@ class Replication:
 
     enumeration: Enumeration
     referee: PlanEvaluator
+    budget: SearchBudget
 
     def improve(self, best: Scored) -> Scored | None:
         """A faster plan of several pipelines, links shared; None when none was found."""
-        budget = max(ASKED_LEAST, self.enumeration.counts.asked // ASKED_SHARE)
-        last = self.enumeration.counts.asked + budget
+        budget = self.budget
+        asked = self.enumeration.counts.asked
+        last = asked + max(budget.beside_least, asked // budget.beside_share)
         found: list[tuple[float, list[tuple[tuple[Island, ...], Built]], tuple[int, ...], int]] = []
         for microbatch in self._sizes(best.plan.pipelines[0].microbatch):
             if self.enumeration.counts.asked >= last or self.enumeration.deadline.over():
@@ -82,9 +82,9 @@ class Replication:
                 found.append((step_s, side_by_side, shares, microbatch))
         found.sort(key=lambda one: one[0])
         winner: Scored | None = None
-        for step_s, side_by_side, shares, microbatch in found[:PLAYED]:
+        for step_s, side_by_side, shares, microbatch in found[: budget.beside_played]:
             limit_s = winner.step_s if winner else best.step_s
-            if step_s < limit_s * NEAR and not self.enumeration.deadline.over():
+            if step_s < limit_s * budget.beside_near and not self.enumeration.deadline.over():
                 scored = self._played(best.plan, side_by_side, shares, microbatch)
                 if scored is not None and scored.step_s < limit_s:
                     winner = scored

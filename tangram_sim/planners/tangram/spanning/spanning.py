@@ -30,16 +30,9 @@ from tangram_sim.planners.tangram.enumeration.enumerate import (
     slice_classes,
 )
 from tangram_sim.planners.tangram.fleets.scale import is_large
-from tangram_sim.planners.tangram.spanning.joint import joint_islands
+from tangram_sim.planners.tangram.spanning.joint import Nodes, joint_islands
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.training.plan import PartialPlan, Pipeline
-
-PAIRS_SHARE, PAIRS_LEAST = 16, 60  # slices on joint islands: one for every 16 questions, and at least 60
-SIZES = 4  # microbatch sizes, those next to the best one
-PLAYED = 24  # of them, played per size
-REFINED = 4  # of those played; twice as many are played with shared links
-SLACK = 0.03  # pipelines this close to the best plan are played: links shared, they may change places
-WORTH = 0.01  # distance to the least work below which nothing is looked for
 
 Pipelines = dict[tuple[tuple[StageAssignment, ...], int], float]
 
@@ -69,6 +62,7 @@ def spanning_over(
     """The pass over the islands of a search; where their cut is `free`, over islands of equal GPUs."""
     job, hwdb, model = enumeration.job, enumeration.hwdb, enumeration.model
     finer = tuple(enumeration.islands)
+    enumeration = replace(enumeration, joint=True)
     if free:
         finer = finer_islands(referee.cluster, job.precision.compute, enumeration.islands, hwdb, job.stack)
     if finer == tuple(enumeration.islands) or is_large([island.nodes for island in finer]):
@@ -110,27 +104,28 @@ class Spanning:
         if (
             not self.joint
             or self.enumeration.deadline.over()
-            or limit_s <= self.enumeration.bound.step_s() * (1 + WORTH)
+            or limit_s <= self.enumeration.bound.step_s() * (1 + self.budget.joint_worth)
         ):
             return None
         sizes = self._sizes(usual)
-        tables = {size: self._table(size, limit_s * (1 + SLACK)) for size in sizes}
+        tables = {size: self._table(size, limit_s * (1 + self.budget.joint_slack)) for size in sizes}
         prospects = sorted(one for size in sizes for one in self._prospects(tables[size], limit_s))
         found: Pipelines = {}
-        kept = prospects[: max(PAIRS_LEAST, self.enumeration.counts.asked // PAIRS_SHARE)]
+        budget = self.budget
+        kept = prospects[: max(budget.joint_least, self.enumeration.counts.asked // budget.joint_share)]
         for microbatch in sizes:
-            limit = min(limit_s, self.best_s) * (1 + SLACK)
+            limit = min(limit_s, self.best_s) * (1 + self.budget.joint_slack)
             chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
             chosen.sort(key=lambda one: (one.joint, one.group))  # questions about one place follow each other
             if (chosen or self.finer) and not self.enumeration.deadline.over():
                 found |= dict(self._played(microbatch, limit, chosen))
-        found |= dict(self._undivided(min(limit_s, self.best_s) * (1 + SLACK)))
-        contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * REFINED]
-        contenders = [one for one in contenders if found[one] < limit_s * (1 + SLACK)]
+        found |= dict(self._undivided(min(limit_s, self.best_s) * (1 + self.budget.joint_slack)))
+        contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * self.budget.joint_refined]
+        contenders = [one for one in contenders if found[one] < limit_s * (1 + self.budget.joint_slack)]
         if not contenders:
             return None
         contenders = self.referee.in_time(contenders)
-        refined = [(self._refined(*one), one[1]) for one in contenders[:REFINED]]
+        refined = [(self._refined(*one), one[1]) for one in contenders[: self.budget.joint_refined]]
         contenders = self.referee.in_time([*dict.fromkeys([*refined, *contenders])])
         scored = [self.referee.scored(*one) for one in contenders]
         self.nearest = min(scored, key=lambda one: one.step_s, default=None)
@@ -143,7 +138,7 @@ class Spanning:
         if self.finer:
             looked = f"{names} taken apart, {looked}"
         if self.nearest is None:
-            return f"{looked}: no plan within {SLACK:.0%} of the best one"
+            return f"{looked}: no plan within {self.budget.joint_slack:.0%} of the best one"
         step_s = self.nearest.step_s
         joined = joined_stages(self.nearest.plan.pipelines[0])
         what = f"stages of their own on {names}" if not joined else "; ".join(joined)
@@ -155,7 +150,8 @@ class Spanning:
     def _sizes(self, usual: int) -> list[int]:
         """Microbatch sizes next to the usual one, larger ones first: shares of them are finer."""
         divided = divisors(self.enumeration.job.global_batch)
-        return sorted(divided, key=lambda size: (abs(np.log2(size / usual) - 0.1), size))[:SIZES]
+        near = sorted(divided, key=lambda size: (abs(np.log2(size / usual) - 0.1), size))
+        return near[: self.budget.joint_sizes]
 
     def _table(self, microbatch: int, limit_s: float, beside: Beside | None = None) -> PartialPlanTable:
         return self.enumeration.table(microbatch, limit_s, [1] * len(self.counts), beside)
@@ -198,49 +194,56 @@ class Spanning:
         ways = roads(kinds, placement, enumeration.hwdb, size, hops)
         asked = table, self.counts, ways, enumeration.model, job, limit_s, self.best_s
         budget = replace(self.budget, widths=self.budget.spanning_widths)
-        composed = find(*asked, SLACK, budget, enumeration.deadline, proving=False).pipelines
+        composed = find(*asked, budget.joint_slack, budget, enumeration.deadline, proving=False).pipelines
         spanning = [
             one for one in composed if self.finer or any(place.partial.portions for place in one.places)
         ]
         enumeration.counts.composed += len(spanning)
-        for seats in list(dict.fromkeys(seats_of(one, islands, placement) for one in spanning))[:PLAYED]:
-            seconds = self.referee.play(seats, microbatch)[0]
+        different = dict.fromkeys(seats_of(one, islands, placement) for one in spanning)
+        for seats in list(different)[: budget.joint_played]:
+            seconds = self.referee.step_s(seats, microbatch)
             if seconds < float("inf"):
                 self.best_s = min(self.best_s, seconds)
                 yield (seats, microbatch), seconds
 
     def _undivided(self, limit_s: float) -> Iterator[tuple[tuple[tuple[StageAssignment, ...], int], float]]:
-        """The whole model as one stage on all nodes of some islands, at any microbatch, with its step.
+        """The whole model as one stage on all nodes of some islands, with its step.
 
-        Data parallelism with uneven shares wants microbatches far from those of pipelines, and few questions.
+        Data parallelism with uneven shares wants microbatches far from those of pipelines, and few questions:
+        from the largest that fits down, until two in a row are no better.
         """
-        atoms = len(self.work) - 1
-        full = [
-            (kind, nodes)
-            for kind, nodes in enumerate(self.joint)
-            if all(count in (0, every) for count, every in zip(nodes, self.counts, strict=True))
-        ]
+        atoms, bound = len(self.work) - 1, self.enumeration.bound
+        speeds = bound.gpus / bound.seconds.sum(axis=1)
         batch = self.enumeration.job.global_batch
-        self.enumeration.ahead(
-            one
-            for microbatch in divisors(batch)
-            for _, nodes in full
-            for one in self._prices.questions(nodes, 0, atoms, microbatch, limit_s / (batch // microbatch))
-        )
-        for microbatch in divisors(batch):
-            passes = batch // microbatch
-            for kind, nodes in full:
-                if self.enumeration.deadline.over():
-                    return
+        for kind, nodes in enumerate(self.joint):
+            taken = [count > 0 for count in nodes]
+            some = any(count not in (0, every) for count, every in zip(nodes, self.counts, strict=True))
+            if some or batch / float(speeds[taken].sum()) >= limit_s:
+                continue
+            best_s, worse = float("inf"), 0
+            for microbatch in divisors(batch)[::-1]:
+                if worse == 2 or self.enumeration.deadline.over():
+                    break
                 self.asked += 1
-                for one in self._prices.partials(nodes, 0, atoms, microbatch, limit_s / passes):
-                    place = Placed(len(self.counts) + kind, 0, atoms, one)
-                    composed = Composed(0.0, (place,), microbatch, passes)
-                    seats = seats_of(composed, self.enumeration.islands, self.referee.lowering.placement)
-                    seconds = self.referee.play(seats, microbatch)[0]
-                    if seconds < limit_s:
-                        self.best_s = min(self.best_s, seconds)
-                        yield (seats, microbatch), seconds
+                found = dict(self._whole(kind, nodes, atoms, microbatch, limit_s))
+                yield from found.items()
+                least_s = min(found.values(), default=float("inf"))
+                worse = worse + 1 if least_s >= best_s < float("inf") else 0
+                best_s = min(best_s, least_s)
+
+    def _whole(
+        self, kind: int, nodes: Nodes, atoms: int, microbatch: int, limit_s: float
+    ) -> Iterator[tuple[tuple[tuple[StageAssignment, ...], int], float]]:
+        """The whole model on one joint island: what takes less than `limit_s`."""
+        passes = self.enumeration.job.global_batch // microbatch
+        for one in self._prices.partials(nodes, 0, atoms, microbatch, limit_s / passes):
+            place = Placed(len(self.counts) + kind, 0, atoms, one)
+            composed = Composed(0.0, (place,), microbatch, passes)
+            seats = seats_of(composed, self.enumeration.islands, self.referee.lowering.placement)
+            seconds = self.referee.step_s(seats, microbatch)
+            if seconds < limit_s:
+                self.best_s = min(self.best_s, seconds)
+                yield (seats, microbatch), seconds
 
     def _partials(
         self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]
@@ -259,15 +262,15 @@ class Spanning:
 
     def _refined(self, seats: tuple[StageAssignment, ...], microbatch: int) -> tuple[StageAssignment, ...]:
         """Atoms moved over boundaries and sequences between parts while the played step gets shorter."""
-        best = self.referee.play(seats, microbatch)[0]
+        best = self.referee.step_s(seats, microbatch)
         while True:
             seats = self.referee.refine(seats, microbatch)
             seconds, moved = min(
-                ((self.referee.play(one, microbatch)[0], one) for one in self._reshared(seats)),
+                ((self.referee.step_s(one, microbatch), one) for one in self._reshared(seats)),
                 key=lambda one: one[0],
                 default=(best, seats),
             )
-            best = min(best, self.referee.play(seats, microbatch)[0])
+            best = min(best, self.referee.step_s(seats, microbatch))
             if self.referee.deadline.over() or seconds >= best * (1 - 1e-9):
                 return seats
             best, seats = seconds, moved

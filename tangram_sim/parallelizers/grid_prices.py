@@ -1,0 +1,153 @@
+"""Slices on one part of an island under all layouts of a menu, priced together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.cost.device import Rates
+from tangram_sim.layers.atoms import Slice
+from tangram_sim.layouts import Layout
+from tangram_sim.parallelizers.api import Request
+from tangram_sim.parallelizers.inner_cuts import balanced_cuts
+from tangram_sim.training.plan import UNLIMITED, StagePrice, passage
+from tangram_sim.training.schedules import counted_beside, holding, in_flight
+from tangram_sim.training.stage.prices import stage_price
+from tangram_sim.training.stage.pricing import Pricer, SlicePrices
+
+CRITERIA = 6  # slowest, latency, forward latency, closing, depth, stages behind (more is better)
+
+
+@dataclass
+class Family:
+    """Layouts of one inner pipeline depth, and the pricer of one of its stages.
+
+    `block_bytes` is set for layouts that cannot hold even the lightest block: slices with blocks need
+    not be played under them, and on models much larger than a GPU that is most layouts.
+    """
+
+    depth: int
+    layouts: tuple[Layout, ...]
+    pricer: Pricer
+    hop_s: float
+    block_bytes: NDArray[np.float64] | None
+
+    def holds(self, asked: Slice) -> bool:
+        """Whether a slice has atoms enough, and no blocks where not even one fits."""
+        blocks = asked.layers[0] < asked.layers[1]
+        return len(asked) >= self.depth and (self.block_bytes is None or not blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class PricedSlices:
+    """All layouts of a menu on some slices; rows count layouts through, family by family."""
+
+    families: Sequence[Family]
+    slices: Sequence[Slice]
+    first_row: list[int]  # of every family
+    behind: NDArray[np.int64]  # (slices, rows): most stages behind, -1 never
+    needed: NDArray[np.float64]  # (slices, rows): bytes of the fullest inner stage with nothing behind
+    costs: NDArray[np.float64]  # (slices, rows, criteria), less is better
+    places: list[dict[int, int]]  # per family: where a slice stands among those priced
+    cuts: list[list[tuple[int, ...]]]  # per family, of those: boundaries of inner stages
+    inner: list[list[SlicePrices]]  # per family, per inner stage: prices of those
+
+    def best(self) -> NDArray[np.bool_]:
+        """(slices, rows): what fits and is dominated by nothing else that does."""
+        from tangram_sim.parallelizers.kernels import pareto_each
+
+        # Equal slices are sums over different prefixes: their last digits must not decide.
+        mantissa, exponent = np.frexp(self.costs)
+        found: NDArray[np.bool_] = pareto_each(np.ldexp(np.round(mantissa, 12), exponent), self.behind >= 0)
+        return found
+
+    def stages_of(
+        self, number: int, at: int, column: int, rates: Rates
+    ) -> tuple[tuple[int, ...], tuple[StagePrice, ...]]:
+        """Boundaries and prices of the inner stages of slice `at` under layout `column` of a family."""
+        place = self.places[number].get(at)
+        if place is not None:
+            stages = tuple(stage_price(one, (place, column), rates) for one in self.inner[number])
+            return self.cuts[number][place], stages
+        # Somebody wants to see the price of what cannot fit.
+        family, asked = self.families[number], self.slices[at]
+        cuts = balanced_cuts(family.pricer, asked.start, asked.stop, family.depth)
+        prices = [family.pricer.price(low, high) for low, high in pairwise(cuts)]
+        return cuts, tuple(stage_price(one, column, rates) for one in prices)
+
+
+def price_slices(
+    request: Request, families: Sequence[Family], slices: Sequence[Slice], capacity: float, rates: Rates
+) -> PricedSlices:
+    """Price some slices on the part that `request` is about; its own slice does not matter."""
+    counts = [len(family.layouts) for family in families]
+    first_row = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
+    shape = len(slices), first_row[-1]
+    behind, needed = np.full(shape, -1), np.zeros(shape)
+    costs = np.zeros((*shape, CRITERIA))
+    places: list[dict[int, int]] = []
+    all_cuts: list[list[tuple[int, ...]]] = []
+    inner: list[list[SlicePrices]] = []
+    for family, first, last in zip(families, first_row, first_row[1:], strict=False):
+        rows = slice(first, last)
+        if family.block_bytes is not None:
+            needed[:, rows] = family.block_bytes
+        able = [at for at, asked in enumerate(slices) if family.holds(asked)]
+        places.append({at: place for place, at in enumerate(able)})
+        cuts = [balanced_cuts(family.pricer, slices[at].start, slices[at].stop, family.depth) for at in able]
+        all_cuts.append(cuts)
+        if not able:
+            inner.append([])
+            continue
+        every = family.pricer.price_many([pair for cut in cuts for pair in pairwise(cut)])
+        stages = [every.of(slice(place, None, family.depth)) for place in range(family.depth)]
+        inner.append(stages)
+        # Inner stages that count beside each: those behind it, or all others where the schedule says so.
+        others = counted_beside(request.job.schedule, family.depth)
+        fits = [
+            _most_behind(request, stage, capacity, rates.fragmentation, beside)
+            for beside, stage in zip(others, stages, strict=True)
+        ]
+        least = [
+            _least_bytes(request, stage, rates.fragmentation, beside)
+            for beside, stage in zip(others, stages, strict=True)
+        ]
+        behind[able, rows] = np.min(fits, axis=0)
+        needed[able, rows] = np.max(least, axis=0)
+        costs[able, rows, :4] = _criteria(stages, family.hop_s)
+        costs[:, rows, 4] = family.depth
+    costs[:, :, 5] = -behind
+    return PricedSlices(families, slices, first_row, behind, needed, costs, places, all_cuts, inner)
+
+
+def _criteria(stages: Sequence[SlicePrices], hop_s: float) -> NDArray[np.float64]:
+    """What the composition compares: slowest stage, latency, forward latency, closing. (slices, K, 4)."""
+    slowest = np.max([stage.forward_s + stage.backward_s for stage in stages], axis=0)
+    forward = [stage.forward_s for stage in stages]
+    backward = [stage.backward_s for stage in stages]
+    tail = [stage.gradient_sync_s + stage.optimizer_s for stage in stages]
+    return np.stack([slowest, *passage(forward, backward, tail, hop_s)], axis=-1)
+
+
+def _most_behind(
+    request: Request, stage: SlicePrices, capacity: float, fragmentation: float, inner_behind: int
+) -> NDArray[np.int64]:
+    """Per layout, the most stages behind the whole partial plan at which this inner stage fits; -1 never.
+
+    For a schedule that holds as many microbatches as the pipeline is deep: the most other stages.
+    """
+    free = (capacity - stage.static_bytes) / (1.0 + fragmentation) - stage.transient_bytes
+    limit = np.floor(np.where(free > 0, free, 0.0) / np.maximum(stage.activation_bytes, 1.0))
+    limit = np.minimum(limit, UNLIMITED).astype(np.int64)
+    return holding(request.job.schedule, request.microbatches).most_behind_each(limit, inner_behind)
+
+
+def _least_bytes(
+    request: Request, stage: SlicePrices, fragmentation: float, inner_behind: int
+) -> NDArray[np.float64]:
+    """Per layout, bytes of an inner stage when no other stage stands behind the slice."""
+    held = in_flight(request.job.schedule, inner_behind, inner_behind + 1, 1, request.microbatches)
+    activations = held * stage.activation_bytes + stage.transient_bytes
+    return stage.static_bytes + (1.0 + fragmentation) * activations

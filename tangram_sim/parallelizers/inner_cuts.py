@@ -1,0 +1,19 @@
+"""Where a slice is cut into the stages of an inner pipeline."""
+
+import numpy as np
+
+from tangram_sim.training.stage.pricing import Pricer
+
+
+def balanced_cuts(pricer: Pricer, start: int, stop: int, depth: int) -> tuple[int, ...]:
+    """Cut atoms [start, stop) into `depth` runs whose slowest is as fast as possible (first layout's times).
+
+    Returns the boundaries, start and stop included; fewer runs when there are fewer atoms.
+    """
+    depth = min(depth, stop - start)
+    if depth == 1:
+        return (start, stop)
+    from tangram_sim.parallelizers.kernels import balanced
+
+    weights = np.ascontiguousarray(pricer.atom_seconds[start:stop])
+    return tuple((start + balanced(weights, depth)).tolist())
