@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.studies.figures import MOST_OPS, memory_figure, plotly, timeline_figure
 
@@ -27,6 +29,7 @@ ACCOUNT_COLORS = {
     "slow": "#953800",
     "idle_nodes": "#d0d7de",
 }
+_MOST_POINTS = 400  # of a distribution's line
 _MOST_CELLS = 400  # of a heat map that still have room for their numbers
 
 
@@ -229,3 +232,32 @@ def policy_timeline(
     figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=list(found), row=2, col=1)
     figure.update_xaxes(title_text="h", row=2, col=1)
     return _drawn(figure, "policies-timeline", 260 + 34 * len(found), barmode="overlay")
+
+
+def distributions(columns: Mapping[str, FloatArray]) -> str:
+    """The share of requests that took at most so many seconds, a line for each column."""
+    go = plotly()
+    figure = go.Figure()
+    for words, seconds in columns.items():
+        ordered = np.sort(seconds)
+        kept = np.unique(np.linspace(0, max(len(ordered) - 1, 0), _MOST_POINTS).astype(np.int64))
+        if len(ordered):
+            share = 100.0 * (kept + 1) / len(ordered)
+            figure.add_scatter(name=words, x=ordered[kept], y=share, mode="lines", line={"shape": "hv"})
+    figure.update_xaxes(type="log", title_text="s")
+    return _drawn(figure, "distributions", 420, yaxis_title="% of requests")
+
+
+def lines(times: FloatArray, columns: Mapping[str, FloatArray], key: str, what: str, along: str) -> str:
+    """Lines over time."""
+    go = plotly()
+    figure = go.Figure([go.Scatter(name=name, x=times, y=column) for name, column in columns.items()])
+    return _drawn(figure, key, 320, xaxis_title=along, yaxis_title=what)
+
+
+def bars(values: Mapping[str, float], key: str, what: str) -> str:
+    """One bar for each name."""
+    go = plotly()
+    figure = go.Figure(go.Bar(orientation="h", y=list(values), x=list(values.values())))
+    figure.update_yaxes(autorange="reversed")
+    return _drawn(figure, key, 120 + 24 * len(values), xaxis_title=what)

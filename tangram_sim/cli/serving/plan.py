@@ -37,7 +37,10 @@ TimeLimit = Annotated[
         help="Seconds to prove the plan best; then the best so far.  [default: 3.5 CPU-s, large: 18]",
     ),
 ]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write the JSON answer to this file.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Write the JSON answer to this file, or report.html to look at."),
+]
 
 
 @grouped
@@ -84,7 +87,11 @@ def command(
         found = plan_of_models(question, fleet, requests, goal, time_limit_s, shared.load_hwdb(hwdb))
     if found.status == "infeasible":
         raise InfeasibleError(f"{question}: {found.reason}")
-    if output is not None:
+    if output is not None and writing.is_report(output):
+        from tangram_sim.reports.services import plan_report
+
+        write_whole(output, plan_report(found, question))
+    elif output is not None:
         write_whole(output, json.dumps(found.model_dump(exclude={"planning_cpu_s"}), indent=1) + "\n")
     if as_json:
         print_json(found.model_dump())

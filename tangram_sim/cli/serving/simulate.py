@@ -33,6 +33,9 @@ OnLoss = Annotated[
 Spot = Annotated[
     Path | None, typer.Option("--spot", help="CSV time_s, gpu, count: GPUs available over time by kind.")
 ]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="report.html to look at, or the answer as .json.")
+]
 RequestsOut = Annotated[
     Path | None, typer.Option("--requests-out", help="Write one row per request to this CSV.")
 ]
@@ -49,6 +52,7 @@ def command(
     slo: asked.SloOption = None,
     engine: Engine = "fast",
     requests_out: RequestsOut = None,
+    output: Output = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
@@ -65,7 +69,7 @@ def command(
         raise unknown_name("--on-loss", on_loss, (RESUME, FAIL))
     if not 0 <= lag < float("inf"):
         raise BadInputError(f"--lag {lag}: seconds, 0 or more, are wanted")
-    writing.require_writable(**{"requests-out": requests_out})
+    writing.require_writable(**{"requests-out": requests_out, "output": output})
     objective = asked.slo_of(slo)
     given = load_fleet(fleet, shared.load_hwdb(hwdb))
     work = requests.made()
@@ -83,6 +87,12 @@ def command(
     )
     if requests_out is not None:
         write_whole(requests_out, requests_text(played))
+    if output is not None and writing.is_report(output):
+        from tangram_sim.reports.services import simulation_report
+
+        write_whole(output, simulation_report(found, played, fleet.name))
+    elif output is not None:
+        write_whole(output, found.model_dump_json(indent=2) + "\n")
     if as_json:
         print_json(found.model_dump())
         return

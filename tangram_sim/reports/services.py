@@ -1,0 +1,196 @@
+"""Reports of a service: a simulated run as latencies, queue, memory and cost; a plan beside its rivals."""
+
+import numpy as np
+
+from tangram_sim.reports import figures
+from tangram_sim.reports.ledger import Cell, Ledger
+from tangram_sim.reports.page import caption, figure_of, name, page, plot, section, table
+from tangram_sim.serving.fleet import PlayedService
+from tangram_sim.serving.outcome import ServiceOutcome
+from tangram_sim.serving.workload import Floats
+from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.serving_simulation import ServeSimulationDocument
+from tangram_sim.units import show_seconds
+
+_MOST_ROWS = 200  # replicas told one by one
+_UNITS = {"makespan": "s", "cost": "USD/h", "tokens": "tokens/s", "goodput": "requests/s"}
+
+
+def simulation_report(found: ServeSimulationDocument, played: PlayedService, title: str) -> str:
+    """One offline page of a run: HTML. Raises BadInputError without plotly."""
+    ledger = Ledger()
+    run = ledger.cite("simulated", f"{found.engine} player, router {found.router}, {title}")
+    counts, outcome = found.requests, ServiceOutcome(played)
+    lead = (
+        f"{figure_of(f'{counts.completed:,} of {counts.arrived:,} requests', [run])} in "
+        f"{figure_of(show_seconds(found.duration_s), [run])}: "
+        f"{figure_of(f'{found.output_tok_s:,.1f} output tokens/s', [run])}, "
+        f"{figure_of(f'{found.good_share * 100:.1f} %', [run])} good, "
+        f"{figure_of(f'{found.cost_usd:.4g} USD', [run])}."
+    )
+    sections = [
+        _latencies(found, outcome, run),
+        _over_time(played, run, ledger),
+        _replicas(found, run),
+        _notes(found.notes),
+    ]
+    return page(f"A service simulated: {title}", lead, sections, ledger, figures.library())
+
+
+def _latencies(found: ServeSimulationDocument, outcome: ServiceOutcome, run: str) -> str:
+    columns = {
+        "time to first token": outcome.ttft_s,
+        "time per output token": outcome.tpot_s[outcome.several],
+        "end to end": outcome.e2e_s,
+        "in the queue": outcome.queue_s,
+    }
+    spreads = (found.ttft_s, found.tpot_s, found.e2e_s, found.queue_s)
+    rows = [
+        [Cell(words), *(Cell(show_seconds(s), [run], s) for s in (one.mean, one.p50, one.p90, one.p99))]
+        for words, one in zip(columns, spreads, strict=True)
+    ]
+    drawn = plot(figures.distributions(columns), [run])
+    words = "Share of the served requests that took at most so long."
+    heads = ("", "mean", "p50", "p90", "p99")
+    return section("Latencies", table("latencies", heads, rows), drawn, caption(words))
+
+
+def _over_time(played: PlayedService, run: str, ledger: Ledger) -> str:
+    derived = ledger.cite(
+        "computed", "requests from their arrivals, starts and ends; contexts as growing evenly in between"
+    )
+    times, waiting, running, held = over_time(played)
+    queue = figures.lines(
+        times, {"waiting": waiting, "running": running}, "over-time", "requests", "seconds of the run"
+    )
+    memory = figures.lines(
+        times, {"all replicas": 100 * held}, "kv", "% of the KV memory", "seconds of the run"
+    )
+    words = "Cached prefixes, and requests thrown out and begun again, are not in the memory shown."
+    return section(
+        "Queue and memory over time", plot(queue, [run]), plot(memory, [run, derived]), caption(words)
+    )
+
+
+def over_time(played: PlayedService, points: int = 400) -> tuple[Floats, Floats, Floats, Floats]:
+    """(seconds, requests waiting, requests running, share of the KV memory held) at even moments."""
+    work, book = played.workload, played.ledger
+    there = ~np.isnan(book.finish_s)
+    arrival, start, first, finish = (
+        one[there] for one in (work.arrival_s, book.start_s, book.first_s, book.finish_s)
+    )
+    inputs, outputs = work.input_tokens[there], work.output_tokens[there]
+    times = np.linspace(float(work.arrival_s[0]), max(played.end_s, float(work.arrival_s[0])), points)
+    blocks = sum(one.given.rules.blocks * one.given.rules.block_tokens for one in played.instances)
+    waiting, running, held = (np.zeros(points) for _ in range(3))
+    for place, now in enumerate(times):
+        waiting[place] = np.count_nonzero((arrival <= now) & (start > now))
+        inside = (start <= now) & (finish > now)
+        running[place] = np.count_nonzero(inside)
+        span = np.maximum(finish[inside] - first[inside], 1e-12)
+        through = np.clip((now - first[inside]) / span, 0.0, 1.0)
+        held[place] = (inputs[inside] + through * outputs[inside]).sum() / blocks
+    return times, waiting, running, held
+
+
+def _replicas(found: ServeSimulationDocument, run: str) -> str:
+    shown = found.replicas[:_MOST_ROWS]
+    rows = [
+        [
+            Cell(one.name),
+            Cell(f"{one.requests:,}", [run], one.requests),
+            Cell(f"{one.output_tokens:,}", [run], one.output_tokens),
+            Cell(f"{one.busy_share * 100:.0f} %", [run], one.busy_share),
+            Cell(f"{one.peak_blocks:,} of {one.capacity_blocks:,}", [run], one.peak_blocks),
+            Cell(f"{one.cost_usd:.4g}", [run], one.cost_usd),
+        ]
+        for one in shown
+    ]
+    heads = ("replica", "requests", "output tokens", "busy", "KV blocks at most", "USD")
+    bars = figures.bars({one.name: 100 * one.busy_share for one in shown}, "busy", "busy, % of the time up")
+    left = len(found.replicas) - len(shown)
+    words = f"{left} more replicas are not shown." if left else ""
+    return section("Replicas", plot(bars, [run]), table("replicas", heads, rows), caption(words))
+
+
+def _notes(notes: list[str]) -> str:
+    listed = "".join(f"<li>{name(note)}</li>" for note in notes) or "<li>none</li>"
+    return section("Notes", f"<ul>{listed}</ul>")
+
+
+def plan_report(found: ServePlanDocument, title: str) -> str:
+    """One offline page of a plan with replicas: what is rented, where requests go, rivals, levers, replay."""
+    ledger = Ledger()
+    planned = ledger.cite("computed", f"the plan of {title} (docs/models/serving-planners.md)")
+    unit = _UNITS[found.objective]
+    value = {
+        "makespan": found.makespan_s,
+        "cost": found.cost_per_hour,
+        "tokens": found.tokens_per_s,
+        "goodput": found.throughput_rps,
+    }[found.objective]
+    proof = (
+        "proven best" if found.status == "optimal" else f"within {(found.gap or 0.0) * 100:.2g} % of the best"
+    )
+    lead = f"{figure_of(f'{value:.6g} {unit}', [planned])}, {figure_of(proof, [planned])}."
+    sections = [_rented(found, planned), _rivals(found, planned, unit)]
+    if found.replay is not None:
+        replayed = ledger.cite("simulated", "the plan played by the simulator before it is shown")
+        sections.append(_replay(found, replayed))
+    sections.append(_notes(found.notes))
+    return page(f"A service planned: {title}", lead, sections, ledger, figures.library())
+
+
+def _rented(found: ServePlanDocument, planned: str) -> str:
+    types = range(min(12, max((len(row) for row in found.shares.values()), default=0)))
+    rows = [
+        [
+            Cell(one.configuration),
+            Cell(str(one.count), [planned], one.count),
+            Cell(", ".join(f"{count} {gpu}" for gpu, count in one.gpus.items()), [planned]),
+            Cell(f"{one.cost_per_hour * one.count:.2f}", [planned], one.cost_per_hour * one.count),
+            *(
+                Cell(
+                    f"{100 * found.shares[one.configuration][w]:.1f} %",
+                    [planned],
+                    found.shares[one.configuration][w],
+                )
+                for w in types
+            ),
+        ]
+        for one in found.replicas
+    ]
+    heads = ("configuration", "replicas", "GPUs each", "USD/h", *(f"type {w}" for w in types))
+    told = "; ".join(
+        f"type {w}: {one.input_tokens:,.0f} in, {one.output_tokens:,.0f} out"
+        + (f", {one.model}" if one.model else "")
+        for w, one in enumerate(found.types)
+    )
+    return section(
+        "Replicas, and the share of each type of request", table("rented", heads, rows), caption(name(told))
+    )
+
+
+def _rivals(found: ServePlanDocument, planned: str, unit: str) -> str:
+    known = {
+        f"{one.gpu} alone, {'available' if one.capped else 'any number'}": one.value for one in found.rivals
+    } | {f"without choosing {key.replace('_', ' ')}": one.value for key, one in found.levers.items()}
+    rows = [
+        [Cell(words), Cell("no plan" if value is None else f"{value:.6g} {unit}", [planned], value)]
+        for words, value in known.items()
+    ]
+    return section("What else could be done", table("rivals", ("instead", found.objective), rows))
+
+
+def _replay(found: ServePlanDocument, replayed: str) -> str:
+    one = found.replay
+    assert one is not None
+    unit = "s" if found.objective == "makespan" else "requests/s"
+    rows = [
+        [Cell("promised"), Cell(f"{one.promised:.6g} {unit}", [replayed], one.promised)],
+        [Cell("played"), Cell(f"{one.played:.6g} {unit} ({one.error * 100:+.1f} %)", [replayed], one.played)],
+        [Cell("good requests"), Cell(f"{one.good_share * 100:.1f} %", [replayed], one.good_share)],
+        [Cell("time to first token, p99"), Cell(show_seconds(one.ttft_p99_s), [replayed], one.ttft_p99_s)],
+        [Cell("time per output token, p99"), Cell(show_seconds(one.tpot_p99_s), [replayed], one.tpot_p99_s)],
+    ]
+    return section("Played by the simulator", table("replay", ("", ""), rows))
