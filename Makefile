@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: accuracy help plan test test-all validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
+.PHONY: accuracy fuzz help plan test test-all validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads files over the cores by itself: what a file
 # works out once serves all of its tests.
 .NOTPARALLEL:
@@ -17,6 +17,7 @@ help:
 	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
 	@echo "make validate-full  the same five times over, real kernels, one device: half an hour, on a quiet machine"
 	@echo "make validate-gpu GPU=NAME  kernels and training steps of one GPU, a few minutes"
+	@echo "make fuzz      10,000 damaged commands and files over all verbs (CASES=, SEED=)"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
 	@echo "make docs      the JSON Schemas in docs/schema"
@@ -82,6 +83,11 @@ validate-gpu: $(VENV)/.installed-validate
 	  -o traces/microbench/$(GPU).json
 	$(BIN)/tangram validate device --device cuda --gpu $(GPU) -o validate/results/device-$(GPU).csv \
 	  --trace traces/microbench/$(GPU)-suite.json
+
+CASES ?= 10000
+SEED ?= 1
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED)
 
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .

@@ -35,6 +35,23 @@ MAY_BE_ZERO = frozenset(
     }
 )
 
+# The smallest and the largest figure that could be meant, by the unit of its column: a thousand times and more
+# beyond what is built, and far from where sums and quotients of floats overflow.
+PHYSICAL = {
+    "1e12 flop/s": (1e-6, 1e7),
+    "1e12 op/s": (1e-6, 1e7),
+    "1e9 bytes": (1e-3, 1e6),
+    "1e6 bytes": (1e-3, 1e7),
+    "1e9 bytes/s": (1e-6, 1e6),
+    "1e9 bit/s": (1e-6, 1e7),
+    "us": (1e-6, 1e7),
+    "MHz": (1e-3, 1e6),
+    "W": (1e-3, 1e7),
+    "kW": (1e-6, 1e5),
+}
+_ANY_UNIT = (1e-15, 1e18)  # seconds of a cycle to bytes/s of a cluster
+_LARGEST_INTEGER = 1e9
+
 # Prose and provenance: a corrected sentence does not change what a prediction rests on.
 PROSE = frozenset({"source", "note", "date", "price_date", "price_region", "price_source", "n"})
 
@@ -46,6 +63,7 @@ class Column:
     name: str
     type: str  # text, integer, number or date
     required: bool
+    unit: str = ""
 
 
 @dataclass(slots=True)
@@ -112,7 +130,7 @@ def read_schema(path: Path) -> dict[str, dict[str, Column]]:
     schema: dict[str, dict[str, Column]] = {}
     for _, row in read_lines(path):
         schema.setdefault(row["table"], {})[row["column"]] = Column(
-            row["column"], row["type"], row["required"] == "yes"
+            row["column"], row["type"], row["required"] == "yes", row["unit"]
         )
     return schema
 
@@ -138,8 +156,14 @@ def check_cell(table: str, column: Column, cell: str, where: str) -> None:
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero_allowed):
         wanted = "a finite number, zero or more" if zero_allowed else "a finite number above zero"
         raise BadInputError(f"{place}: {cell} given; {wanted}, is wanted")
-    if column.type == "integer" and not value.is_integer():
-        raise BadInputError(f"{place}: {cell} given; a whole number is wanted")
+    least, most = PHYSICAL.get(column.unit, _ANY_UNIT)
+    if column.type == "integer":
+        most = min(most, _LARGEST_INTEGER)
+        if not value.is_integer():
+            raise BadInputError(f"{place}: {cell} given; a whole number is wanted")
+    if value and not least <= value <= most:
+        unit = f", in {column.unit}" if column.unit else ""
+        raise BadInputError(f"{place}: {cell} given; {least:g} to {most:g} can be meant{unit}")
 
 
 def read_rows(path: Path, table: str, columns: Mapping[str, Column]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -1,6 +1,7 @@
-"""Generated clusters, models, jobs and broken files: a plan or a named error, never another exception."""
+"""Generated clusters, models, jobs and damaged commands: an answer or a named error, nothing else."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.errors import TangramError
-from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster, load_model
+from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_model
 from tangram_sim.layouts import RECOMPUTE
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import SearchOptions
@@ -19,8 +20,11 @@ from tangram_sim.studies import api
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, Job
 from tangram_sim.training.schedules import SCHEDULES
-from tests.commands import files, tangram
+from tests.commands import Finished
+from tests.fuzz.cases import Case, broken_rule, case, run
+from tests.fuzz.inputs import COMMANDS, write
 
+CI_CASES, CI_PARTS = 300, 6
 HWDB = Hwdb.load()
 QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
@@ -186,82 +190,40 @@ def test_estimating_gives_a_forecast_or_a_named_error(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("broken")
-    finished = tangram("estimate", *files(folder), "--pp", 3, "--global-batch", 8, "-o", folder / "plan.json")
-    assert finished.code == 0
-    return folder
+def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """(folder, texts by name) of the sound files that commands are damaged from."""
+    made = tmp_path_factory.mktemp("fuzz")
+    return made, {name: (made / name).read_text() for name in write(made)}
 
 
-mutations = st.lists(
-    st.tuples(st.integers(0, 10**6), st.sampled_from(["set", "cut", "double"]), st.integers(0, 255)),
-    min_size=1,
-    max_size=3,
-)
+@pytest.mark.parametrize("part", range(CI_PARTS))
+def test_every_damaged_command_is_answered_or_refused(part: int, folder: tuple[Path, dict[str, str]]) -> None:
+    """A part of the cases of `make fuzz`: exit codes, output, files, time (tests/fuzz says the rule)."""
+    place, sound = folder
+    outcomes = [run(case(number, 0, sound), place, sound) for number in range(part, CI_CASES, CI_PARTS)]
+    broken = [f"case {one.case.number}: {one.case.words}\n{one.problem}" for one in outcomes if one.problem]
+    assert not broken, "\n".join(broken)
+    assert {one.code for one in outcomes} == {0, 2}
 
 
-def broken(text: bytes, changes: list[tuple[int, str, int]]) -> bytes:
-    """`text` with bytes replaced, left out, or written twice."""
-    data = bytearray(text)
-    for where, how, value in changes:
-        place = where % len(data)
-        if how == "set":
-            data[place] = value
-        elif how == "cut":
-            del data[place : place + 1 + value % 8]
-        else:
-            data[place:place] = data[place : place + 1 + value % 8]
-    return bytes(data)
+@pytest.mark.parametrize("words", COMMANDS)
+def test_what_fuzzing_damages_is_sound(words: str, folder: tuple[Path, dict[str, str]]) -> None:
+    place, sound = folder
+    outcome = run(Case(0, tuple(shlex.split(words)), ()), place, sound)
+    assert (outcome.code, outcome.problem) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("file", "verb"),
-    [
-        ("plan.json", "simulate FILE"),
-        ("lab.yaml", "islands FILE"),
-        ("tiny.yaml", "models show FILE"),
-    ],
-)
-@settings(QUIET, max_examples=80)
-@given(changes=mutations)
-def test_a_damaged_file_is_understood_or_refused(
-    folder: Path, file: str, verb: str, changes: list[tuple[int, str, int]]
-) -> None:
-    path = folder / f"damaged-{file}"
-    path.write_bytes(broken((folder / file).read_bytes(), changes))
-    finished = tangram(*[str(path) if word == "FILE" else word for word in verb.split()])
-    assert finished.code in (0, 2)
-    assert bool(finished.err) == (finished.code == 2)
-
-
-# Numbers that break something where a program does not look: none, negative, huge, of another kind.
-VALUES = st.sampled_from([0, -1, 1, 3, 10**9, 10**30, 1e308, True, None, "", "8", [], {}, [1, 2]])
-
-
-@settings(QUIET, max_examples=150)
-@given(data=st.data())
-def test_any_value_of_a_plan_file_may_be_replaced(folder: Path, data: st.DataObject) -> None:
-    document = json.loads((folder / "plan.json").read_text())
-    decisions = {
-        key: document[key] for key in ("model", "cluster", "job", "pipelines", "schema_version", "hwdb_rows")
-    }
-    node: Any = decisions
-    while True:
-        key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
-        deeper = node[key]
-        if not isinstance(deeper, dict | list) or not deeper or data.draw(st.integers(0, 7)) == 0:
-            node[key] = data.draw(VALUES)
-            break
-        node = deeper
-    path = folder / "edited.json"
-    path.write_text(json.dumps(document | decisions))
-    finished = tangram("simulate", path)
-    assert finished.code in (0, 2), finished.err
-    assert bool(finished.err) == (finished.code == 2)
-
-
-def test_the_small_cluster_of_these_tests_is_sound(folder: Path) -> None:
-    """The files that are damaged above are good ones."""
-    assert load_cluster(str(folder / "lab.yaml")).gpus == 12
-    assert load_model(str(folder / "tiny.yaml")).layers == 4
-    assert tangram("simulate", folder / "plan.json").code == 0
+def test_the_judge_sees_broken_rules() -> None:
+    """Each way of breaking the rule is told from keeping it."""
+    kept = broken_rule(Finished(0, "an answer\n", ""), ("plan",), ["plan.json"])
+    assert kept == ""
+    for finished, words, made, problem in (
+        (Finished(1, "", "error: x"), (), [], "exit code 1"),
+        (Finished(2, "half an answer", "error: x"), (), [], "standard output"),
+        (Finished(2, "", ""), (), [], "no message"),
+        (Finished(2, "", "error: x"), (), ["plan.json"], "without an answer"),
+        (Finished(0, "x\x1b[31m", ""), (), [], "control characters"),
+        (Finished(0, "x", ""), ("--json",), [], "no JSON"),
+        (Finished(0, "x", ""), (), [".plan.json.x1"], "partial file"),
+    ):
+        assert problem in broken_rule(finished, words, made)

@@ -1,0 +1,1 @@
+"""Fuzzing of the whole command line: sound commands and files, damaged at random, judged by one rule."""
