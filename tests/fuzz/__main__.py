@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from tests.fuzz.cases import Outcome, case, run
+from tests.fuzz.cases import COMPILING_S, Outcome, case, run, sound_case
 from tests.fuzz.inputs import COMMANDS, write
 
 _MEMORY_BYTES = 6 << 30  # of the address space: a figure that asks for more ends in a MemoryError
@@ -29,6 +29,8 @@ def main() -> int:
         if given.case is not None:
             one = case(given.case, given.seed, sound)
             sys.stdout.write(f"{one.words}\n" + "".join(f"{name}: {data!r}\n" for name, data in one.broken))
+        for number in range(len(COMMANDS)):
+            run(sound_case(number), folder, sound, COMPILING_S)
         numbers = [given.case] if given.case is not None else range(given.first, given.first + given.cases)
         began, outcomes = time.process_time(), []
         for number in numbers:

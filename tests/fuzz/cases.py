@@ -21,6 +21,7 @@ from tests.fuzz.inputs import COMMANDS
 from tests.fuzz.mutations import ODD, damaged
 
 LIMIT_S = 10.0  # CPU seconds of one command on small files
+COMPILING_S = 300.0  # of the first of its kind on a fresh machine, which compiles what it runs
 # Options that start processes or draw, or that only say where a file goes: nothing to find, much to wait for.
 _LEFT_ALONE = {"jobs", "dask", "plot", "help", "output", "cache", "requests_out", "timeline"}
 # Steering characters that may appear in an answer: line ends.
@@ -109,14 +110,14 @@ def _options(words: tuple[str, ...]) -> list[tuple[str, bool]]:
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
-    """Raise Hang in the command when it has used LIMIT_S CPU seconds."""
+def _limited(limit_s: float) -> Iterator[None]:
+    """Raise Hang in the command when it has used so many CPU seconds."""
 
     def ring(_number: int, _frame: FrameType | None) -> None:
         raise Hang
 
     before = signal.signal(signal.SIGPROF, ring)
-    signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
         yield
     finally:
@@ -124,7 +125,12 @@ def _limited() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def run(one: Case, folder: Path, sound: dict[str, str]) -> Outcome:
+def sound_case(number: int) -> Case:
+    """A command as it stands in the list, nothing damaged."""
+    return Case(number, tuple(shlex.split(COMMANDS[number])), ())
+
+
+def run(one: Case, folder: Path, sound: dict[str, str], limit_s: float = LIMIT_S) -> Outcome:
     """Run a case in `folder`, which is left as it was found."""
     for name, data in one.broken:
         (folder / name).write_bytes(data)
@@ -133,11 +139,11 @@ def run(one: Case, folder: Path, sound: dict[str, str]) -> Outcome:
     os.chdir(folder)
     finished, problem = Finished(-1, "", ""), ""
     try:
-        with warnings.catch_warnings(), _limited():
+        with warnings.catch_warnings(), _limited(limit_s):
             warnings.simplefilter("error")
             finished = tangram(*one.words)
     except Hang:
-        problem = f"more than {LIMIT_S:g} CPU-s\n{_where(traceback.format_exc())}"
+        problem = f"more than {limit_s:g} CPU-s\n{_where(traceback.format_exc())}"
     except Exception:  # what no command may end with: this is what is looked for
         problem = traceback.format_exc()
     finally:
