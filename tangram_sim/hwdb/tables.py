@@ -35,8 +35,8 @@ MAY_BE_ZERO = frozenset(
     }
 )
 
-# The smallest and the largest figure that could be meant, by the unit of its column: a thousand times and more
-# beyond what is built, and far from where sums and quotients of floats overflow.
+# The smallest and the largest figure that could be meant, by the unit of its column: a thousand times and
+# more beyond what is built, and far from where sums and quotients of floats overflow.
 PHYSICAL = {
     "1e12 flop/s": (1e-6, 1e7),
     "1e12 op/s": (1e-6, 1e7),
