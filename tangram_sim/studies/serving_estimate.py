@@ -117,7 +117,8 @@ def service_cost(question: ServiceQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, 
         speculation=Speculation(question.drafts, question.acceptance) if question.drafts else None,
     )
     table = CalibrationTable.load(hwdb)
-    fit = table.fit(question.engine, question.version, model.name, precision.name)
+    kind = hwdb.gpu(question.gpu).name
+    fit = table.fit(question.engine, question.version, model.name, precision.name, kind)
     cost = LayerStepCost(deployment, hwdb, fit)
     return cost, kv_capacity(deployment, hwdb, fit, int(question.isl + question.osl))
 

@@ -33,7 +33,7 @@ def command(
     hwdb: shared.HwdbFolders = None,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Predict every run of MEASURED.csv that has a closed form; score it beside the null model."""
+    """Predict every run of MEASURED.csv, in closed form or played from its log, beside the null model."""
     from tangram_sim.cli.console import print_json, print_line, print_table
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole

@@ -20,9 +20,12 @@ from tangram_sim.serving.closed_form import (
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
 from tangram_sim.validation.serving.replicas import DeploymentRuns, column, replicas
+from tangram_sim.validation.serving.request_logs import replayed
 from tangram_sim.validation.serving.runs import (
     CLOSED,
     FIRST,
+    LOG,
+    METRICS,
     OFFLINE,
     OPEN,
     START,
@@ -65,10 +68,7 @@ def predict(
                 refused += [RefusedRun(run.line, str(error)) for run in same.runs]
                 continue
             found += _rows(same, values)
-    order = {
-        metric: place for place, metric in enumerate(("tpot", "ttft", "e2e", "output_tok_s", "kv_tokens"))
-    }
-    found.sort(key=lambda one: (one.run.line, order[one.metric]))
+    found.sort(key=lambda one: (one.run.line, METRICS.index(one.metric)))
     return found, sorted(refused, key=lambda one: one.line)
 
 
@@ -79,7 +79,7 @@ def _rows(replica: DeploymentRuns, values: dict[str, Floats]) -> list[PredictedR
             if metric not in values or not np.isfinite(values[metric][place]):
                 continue
             value = float(values[metric][place])
-            reach = float(np.exp(INTERVAL * replica.fit.residuals[f"residual_{metric}"]))
+            reach = float(np.exp(INTERVAL * replica.fit.residuals[f"residual_{metric.removesuffix('_p99')}"]))
             found.append(PredictedRun(run, metric, measured, value, value / reach, value * reach))
     return found
 
@@ -87,6 +87,8 @@ def _rows(replica: DeploymentRuns, values: dict[str, Floats]) -> list[PredictedR
 def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]:
     """Predictions of runs that all have the same kind of load. Arrays over the runs."""
     cost, deployment, runs = replica.cost, replica.deployment, replica.runs
+    if load == LOG:
+        return replayed(replica, hwdb)
     if load == START:
         capacity = kv_capacity(deployment, hwdb, replica.fit)
         return {"kv_tokens": np.full(len(runs), float(capacity.tokens))}

@@ -12,13 +12,16 @@ from tangram_sim.models import Model
 from tangram_sim.precision import Precision
 from tangram_sim.serving.build import precision_of
 from tangram_sim.serving.engines import engine_names
+from tangram_sim.validation.serving.request_logs import NEEDED, TIMES, by_setup, is_request_log, summary
 from tangram_sim.validation.serving.runs import (
     CLOSED,
     FIRST,
+    LOG,
     OFFLINE,
     OPEN,
     START,
     STATIC,
+    LoggedRequest,
     RefusedRun,
     ServedRun,
 )
@@ -45,7 +48,7 @@ _FAMILIES = ("meta-llama/", "mistralai/", "Qwen/", "ibm-granite/", "deepseek-ai/
 
 
 def read_runs(path: Path, hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
-    """Every row of a table as a run, or with the reason why it is none.
+    """Every row of a table as a run, or why it is none; of a log of requests, all requests of a setup.
 
     Raises BadInputError for a file that is no such table.
     """
@@ -56,9 +59,24 @@ def read_runs(path: Path, hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
         raise BadInputError(
             f"{path}: no table of serving runs: it lacks {', '.join(missing) if rows else 'rows'}; "
             "wanted are the columns of measurements.csv (gpu, model, engine, scenario, tp, concurrency, isl, "
-            "osl, tpot_ms, ...) or of vllm_kv_capacity.csv (gpu, model, vllm, tp, kv_tokens, ...)"
+            "osl, tpot_ms, ...), of vllm_kv_capacity.csv (gpu, model, vllm, tp, kv_tokens, ...) or of a log "
+            "of requests (gpu, model, tp, arrival_s, input_toks, output_toks, ttft_ms, ...)"
         )
+    if is_request_log(columns):
+        return _logged_runs(rows, hwdb)
     return read_rows_as_runs(rows, hwdb)
+
+
+def _logged_runs(rows: list[dict[str, str]], hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
+    """Logs of requests: a run for each setup; of a request that cannot be read, its whole run is refused."""
+    reader = _Reader(hwdb)
+    found: list[ServedRun | RefusedRun] = []
+    for group in by_setup(rows):
+        try:
+            found.append(reader.log(group))
+        except TangramError as error:
+            found += [RefusedRun(line, _short(str(error))) for line, _ in group]
+    return found
 
 
 def read_rows_as_runs(rows: Iterable[dict[str, str]], hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
@@ -178,6 +196,47 @@ class _Reader:
             source=row.get("source", "")[:60],
             measured=(("kv_tokens", tokens * (_number(row, "dp") or 1)),),
             memory_fraction=_fraction(row),
+        )
+
+    def log(self, group: list[tuple[int, dict[str, str]]]) -> ServedRun:
+        """All requests of one setup in a log."""
+        line, row = group[0]
+        model, engine = self.model(row["model"]), row.get("engine", "") or "vllm"
+        if engine not in self.engines:
+            raise _RowError(f"no row of defaults for the engine {engine[:40]!r}")
+        requests = tuple(
+            LoggedRequest(_number(one, "arrival_s"), *(int(_number(one, name)) for name in NEEDED[1:]))
+            for _, one in group
+        )
+        if any(one.input_tokens < 1 or one.output_tokens < 1 for one in requests):
+            raise _RowError("a request of the log has no tokens in or out")
+        measured: dict[str, float] = {}
+        for column, metric in TIMES.items():
+            seconds = [_number(one, column) / 1e3 for _, one in group if one.get(column)]
+            measured |= summary([value for value in seconds if value > 0], metric)
+        return ServedRun(
+            line=line,
+            gpu=self.hwdb.gpu(row["gpu"]).name,
+            model=model,
+            precision=self.precision(row, model, engine),
+            engine=engine,
+            version=row.get("vllm", "") or _version(row.get("engine_version", ""), engine),
+            tp=int(_number(row, "tp") or 1),
+            pp=int(_number(row, "pp") or 1),
+            attention_dp=1,
+            ep=1,
+            load=LOG,
+            clients=0.0,
+            rate=0.0,
+            isl=sum(one.input_tokens for one in requests) / len(requests),
+            osl=sum(one.output_tokens for one in requests) / len(requests),
+            cached=0.0,
+            source=row.get("source", "")[:60],
+            measured=tuple(measured.items()),
+            max_sequences=int(_number(row, "max_num_seqs")),
+            max_batched_tokens=int(_number(row, "max_num_batched_tokens")),
+            memory_fraction=_fraction(row),
+            requests=requests,
         )
 
     def model(self, name: str) -> Model:

@@ -87,7 +87,7 @@ def replicas(
         by_setup.setdefault(run.setup, []).append(run)
     for same in by_setup.values():
         first = same[0]
-        fit = table.fit(first.engine, first.version, first.model.name, first.precision.name)
+        fit = table.fit(first.engine, first.version, first.model.name, first.precision.name, first.gpu)
         try:
             cost = LayerStepCost(deployment_for(first, hwdb), hwdb, fit)
         except TangramError as error:

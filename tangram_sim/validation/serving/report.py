@@ -12,6 +12,7 @@ from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.validation.serving.fitting import by_version
 from tangram_sim.validation.serving.null import with_null
 from tangram_sim.validation.serving.predict import PredictedRun, predict
+from tangram_sim.validation.serving.request_logs import weight
 from tangram_sim.validation.serving.runs import RefusedRun, ServedRun
 from tangram_sim.validation.serving.scoring import metrics, worst
 from tangram_sim.validation.serving.tables import calibrate, table_of
@@ -69,8 +70,8 @@ def document(
     reasons = Counter(one.reason for one in (*unread, *refused))
     return {
         "schema_version": SCHEMA_VERSION,
-        "rows": len(read),
-        "rows_used": len({one.run.line for one in found}),
+        "rows": sum(weight(one) if isinstance(one, ServedRun) else 1 for one in read),
+        "rows_used": sum(weight(one) for one in {one.run.line: one.run for one in found}.values()),
         "left_out": leave_out or None,
         "refused": [{"reason": reason, "count": count} for reason, count in reasons.most_common()],
         "metrics": metrics(found),

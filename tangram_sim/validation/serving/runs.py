@@ -7,7 +7,20 @@ from tangram_sim.precision import Precision
 
 # Loads that have a closed form.
 CLOSED, OPEN, OFFLINE, STATIC, FIRST, START = "closed", "open", "offline", "static", "first", "start"
-METRICS = ("tpot", "ttft", "e2e", "output_tok_s", "kv_tokens")
+LOG = "log"  # every request of the run is known: it is played
+METRICS = (
+    *("tpot", "ttft", "e2e", "output_tok_s", "kv_tokens"),
+    *("tpot_p99", "ttft_p99", "e2e_p99"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """One request of a log."""
+
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +37,7 @@ class ServedRun:
     pp: int
     attention_dp: int
     ep: int
-    load: str  # one of CLOSED, OPEN, OFFLINE, STATIC, FIRST, START
+    load: str  # one of CLOSED, OPEN, OFFLINE, STATIC, FIRST, START, LOG
     clients: float  # in flight (CLOSED, STATIC)
     rate: float  # requests per second (OPEN)
     isl: float
@@ -35,6 +48,7 @@ class ServedRun:
     max_sequences: int = 0  # 0: the engine's default
     max_batched_tokens: int = 0
     memory_fraction: float = 0.0
+    requests: tuple[LoggedRequest, ...] = ()  # LOG
 
     def value(self, metric: str) -> float:
         """A measured value, 0.0 where there is none."""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb, Row
-from tangram_sim.serving.calibration import RESIDUALS, CalibrationTable
+from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable
 from tangram_sim.validation.serving.fitting import Effects, FittedRow, by_kernels, fit
 from tangram_sim.validation.serving.observations import observe
 from tangram_sim.validation.serving.predict import INTERVAL, PredictedRun, predict
@@ -40,7 +41,17 @@ def calibrate(runs: Sequence[ServedRun], hwdb: Hwdb, effects: Effects = by_kerne
     ]
     rows = fit(observe(runs, hwdb), effects) + memory
     rows += first_tokens(runs, hwdb, rows)
-    return rows + residuals(runs, hwdb, rows)
+    return rows + residuals(runs, hwdb, rows) + seen(runs)
+
+
+def seen(runs: Sequence[ServedRun]) -> list[FittedRow]:
+    """The kinds of GPU that were run on, and how often."""
+    counts = Counter(run.gpu for run in runs)
+    return [
+        FittedRow("*", f"gpu:{gpu}", SEEN, float(count), 0.0, count)
+        for gpu, count in sorted(counts.items())
+        if count >= LEAST_RUNS
+    ]
 
 
 def table_of(rows: Sequence[FittedRow]) -> CalibrationTable:

@@ -1,0 +1,79 @@
+"""Logs of requests: every request's arrival, lengths and times, held against the same requests played.
+
+A log is a table with a row for each request (`arrival_s, input_toks, output_toks`, some of `ttft_ms, tpot_ms,
+e2e_ms`). Its requests are grouped by what served them; each group is one measured run, whose means and 99th
+percentiles the simulator is asked for.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.batching import batching_rules
+from tangram_sim.serving.fleet import FleetReplica, play
+from tangram_sim.serving.outcome import ServiceOutcome
+from tangram_sim.serving.router import RoundRobin
+from tangram_sim.serving.workload import Floats, plain
+from tangram_sim.validation.serving.replicas import DeploymentRuns
+from tangram_sim.validation.serving.runs import LoggedRequest, ServedRun
+
+NEEDED = ("arrival_s", "input_toks", "output_toks")
+# What served a request: rows that agree in these are one run.
+SETUP = (
+    *("gpu", "model", "tp", "pp", "vllm", "engine", "engine_version", "precision"),
+    *("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "source"),
+)
+TIMES = {"ttft_ms": "ttft", "tpot_ms": "tpot", "e2e_ms": "e2e"}
+_P99 = 99.0
+
+
+def is_request_log(columns: set[str]) -> bool:
+    """Whether a table with these columns has a row for each request."""
+    return set(NEEDED) <= columns and bool(TIMES.keys() & columns)
+
+
+def by_setup(rows: Sequence[dict[str, str]]) -> list[list[tuple[int, dict[str, str]]]]:
+    """(line, row) of every request, grouped by what served it, in order of lines."""
+    groups: dict[tuple[str, ...], list[tuple[int, dict[str, str]]]] = {}
+    for line, row in enumerate(rows, start=2):
+        key = tuple(row.get(name, "") for name in SETUP)
+        groups.setdefault(key, []).append((line, row))
+    return list(groups.values())
+
+
+def summary(seconds: Sequence[float], metric: str) -> dict[str, float]:
+    """The mean of a metric and its 99th percentile; of requests without it nothing."""
+    if not len(seconds):
+        return {}
+    return {metric: float(np.mean(seconds)), f"{metric}_p99": float(np.percentile(seconds, _P99))}
+
+
+def replayed(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
+    """Every run's requests played on its replica: means and percentiles by metric. Arrays over the runs."""
+    told = [_played(replica, run.requests, hwdb) for run in replica.runs]
+    names = dict.fromkeys(name for one in told for name in one)
+    return {name: np.array([one.get(name, np.nan) for one in told]) for name in names}
+
+
+def _played(replica: DeploymentRuns, requests: Sequence[LoggedRequest], hwdb: Hwdb) -> dict[str, float]:
+    rules = batching_rules(replica.deployment.engine, replica.capacity(hwdb))
+    table = replica.cost.table(min(rules.seats, len(requests)), rules.budget_tokens)
+    ordered = sorted(requests, key=lambda one: one.arrival_s)
+    work = plain(
+        np.array([one.arrival_s for one in ordered]),
+        np.array([one.input_tokens for one in ordered]),
+        np.array([one.output_tokens for one in ordered]),
+    )
+    one = FleetReplica("log", rules, table)
+    outcome = ServiceOutcome(play([one], work, RoundRobin()))
+    return {
+        **summary(outcome.ttft_s.tolist(), "ttft"),
+        **summary(outcome.tpot_s[outcome.several].tolist(), "tpot"),
+        **summary(outcome.e2e_s.tolist(), "e2e"),
+    }
+
+
+def weight(run: ServedRun) -> int:
+    """Rows of the table that a run stands for."""
+    return max(1, len(run.requests))
