@@ -89,10 +89,6 @@ class _Task:
             return None
         return Scored(plan, lowered.steps[0], contention.play(lowered.graph()).makespan_s)
 
-    def known_s(self) -> float:
-        """The step of the best plan that was known before the search."""
-        return min((scored.step_s for scored in self.standing), default=float("inf"))
-
     def found(self, ranked: Sequence[Scored]) -> Found:
         """The answer with these plans, fastest first."""
         if self.deadline.over():
@@ -221,7 +217,8 @@ def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallel
     search = Search(
         enumeration, referee, task.bound.step_s(), units, work, wishes.order, task.budget, task.deadline
     )
-    search.best_s = task.known_s()
+    if task.standing:
+        search.begin_at(min(task.standing, key=lambda scored: scored.step_s))
     played = search.run(progress)
     enumeration.count_pruned()
     if search.left_out:

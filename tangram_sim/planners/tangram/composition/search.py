@@ -109,12 +109,18 @@ class Search:
         self.slack = budget.rough_slack if estimated else budget.slack
         self.played: dict[tuple[tuple[StageAssignment, ...], int], float] = {}
 
+    def begin_at(self, known: Scored) -> None:
+        """Look for plans faster than one that is known, first for those of its microbatch size."""
+        self.best_s = known.step_s
+        self.best_of[known.plan.pipelines[0].microbatch] = known.step_s
+
     def run(self, progress: Progress | None) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
         """Everything that was played and fits."""
         islands = list(zip(self.enumeration.islands, self.units, strict=True))
         every = tuple(tuple(range(unit, one.nodes + 1, unit)) for one, unit in islands)
         halves = tuple(coarse(one.nodes, unit) for one, unit in islands)
         sizes = microbatch_sizes(self.enumeration.job)
+        sizes.sort(key=lambda size: self.best_of.get(size, float("inf")))
         whole = tuple(parts[-1:] for parts in every)
         if whole != every:
             self._sweep(sizes[:1], whole, COARSE, None)
