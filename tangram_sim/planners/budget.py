@@ -69,6 +69,7 @@ class SearchBudget:
     # in any case, all that matter on small clusters.
     grace_s: float = 0.7
     grace_ops: int = 300_000
+    grace_gpus: int = 128  # clusters up to which ops count: on larger ones it is the clock alone
 
     @property
     def coarse(self) -> "SearchBudget":

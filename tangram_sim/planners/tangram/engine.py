@@ -141,7 +141,7 @@ def tangram(
 
 def _unsearched(task: _Task) -> Found:
     """The best uniform layout, for lack of time to look for others."""
-    simple = sorted([*_simple(task), *task.standing], key=lambda scored: scored.step_s)
+    simple = sorted([*_simple(task, task.budget.grace_ops), *task.standing], key=lambda scored: scored.step_s)
     if not simple:
         raise InfeasibleError(
             f"no uniform layout of {task.model.name} was found to fit {task.cluster.name} in "
@@ -151,8 +151,13 @@ def _unsearched(task: _Task) -> Found:
     return Found(simple, task.bound.step_s(), task.counts, task.notes, task.candidates)
 
 
-def _simple(task: _Task) -> list[Scored]:
-    """The fastest uniform layout that can be found while a search that is out of time is waited for."""
+def _simple(task: _Task, at_least: int | None = None) -> list[Scored]:
+    """The fastest uniform layout that can be found while a search that is out of time is waited for.
+
+    `at_least` ops are played whatever the clock says; by default none on large clusters.
+    """
+    if at_least is None:
+        at_least = task.budget.grace_ops if task.cluster.gpus <= task.budget.grace_gpus else 0
     order = task.wishes.order
     seated = sorted(task.islands, key=lambda one: order.index(one.name) if order else 0)
     some = bool(order or task.notes)  # not all of the cluster, or not in file order
@@ -166,7 +171,7 @@ def _simple(task: _Task) -> list[Scored]:
         task.counts,
         some,
         Deadline(task.budget.grace_s),
-        task.budget.grace_ops,
+        at_least,
     )
     return [found] if found else []
 

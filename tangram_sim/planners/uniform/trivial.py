@@ -148,6 +148,17 @@ def ideal_before(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, .
     return tuple(accumulate(ideal_seconds(model, gpu, job, hwdb)[1:-1], initial=0.0))
 
 
+def least_bytes(model: Model, job: Job, layout: Layout, pp: int) -> float:
+    """Bytes of weights, gradients and optimizer state that the fullest of `pp` stages' GPUs holds at least.
+
+    A stage with the mean of the parameters, all of them spread over its ranks as experts are.
+    """
+    state = job.trainable * job.optimizer_bytes
+    each, rest = layout.tp * layout.ep, layout.tp * layout.dp
+    whole = (job.bytes_per_parameter - state) / (rest if layout.zero_stage == 3 else each)
+    return model.parameters / pp * (whole + state / (rest if layout.zero_stage else each))
+
+
 def _first_that_fits(
     model: Model,
     cluster: Cluster,
@@ -157,13 +168,23 @@ def _first_that_fits(
     constraints: Constraints,
     counts: Counts,
 ) -> tuple[Plan, LoweredStep] | None:
-    """The plan with the first saver of memory that is allowed and suffices; None where none does."""
+    """The plan with the first saver of memory that is allowed and suffices; None where none does.
+
+    Savers that cannot suffice are not priced.
+    """
+    room = max(
+        group.node.gpu.memory_bytes
+        for group in cluster.groups
+        if not wanted.order or group.name in wanted.order
+    )
     savers: Sequence[tuple[int, str]] = SAVERS
     if "zero_stage" in dict(constraints.fixed):
         savers = tuple((dict(constraints.fixed)["zero_stage"], one) for one in RECOMPUTE)
     for zero, recompute in savers:
         layout = Layout(wanted.tp, wanted.dp, 1, wanted.ep, 1, zero, recompute, wanted.sequence_parallel)
         if not constraints.allows(layout, wanted.micro_batch * wanted.dp):
+            continue
+        if least_bytes(model, job, layout, wanted.pp) > room:
             continue
         try:
             plan = uniform_plan(model, cluster, job, replace(wanted, zero_stage=zero, recompute=recompute))

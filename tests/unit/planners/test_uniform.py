@@ -4,12 +4,15 @@ import pytest
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError
-from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_model
+from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster, load_model
+from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, rank_order, uniform_plan
+from tangram_sim.planners.uniform.trivial import least_bytes
 from tangram_sim.studies import api
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
+from tangram_sim.training.step.side_by_side import price_plan
 
 HWDB = Hwdb.load()
 
@@ -140,3 +143,14 @@ def test_laws_hold_for_every_kind_of_block() -> None:
 
 
 _SIX = {"nodes": [{"count": 1, "gpu": "T4", "gpus": 6, "intra_link": "PCIe3x16", "nic_gbps": 25}]}
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize(("tp", "pp", "dp"), [(1, 1, 1), (1, 4, 4), (4, 1, 2), (2, 2, 4), (8, 4, 1)])
+def test_no_gpu_holds_less_than_the_least(tp: int, pp: int, dp: int, zero: int) -> None:
+    """What is left out before it is priced could not have fitted: the fullest GPU holds more."""
+    large, job = load_model("gpt3-1.3b"), Job(16, 512, "bf16")
+    nodes = load_cluster("h100x8-nodes4", HWDB)
+    plan = uniform_plan(large, nodes, job, Uniform(tp, pp, dp, zero_stage=zero, micro_batch=1))
+    peaks = [peak for step in price_plan(plan, HWDB).steps for peak in map(step.peak_bytes, range(pp))]
+    assert max(peaks) >= least_bytes(large, job, Layout(tp=tp, dp=dp, zero_stage=zero), pp) > 0
