@@ -6,10 +6,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tangram_sim.cli.printable import shortened
+from tangram_sim.cli.wording import as_options
 
 PIPE_WIDTH = 200  # of a pipe or file when COLUMNS does not say otherwise: nobody's window wraps it
 _NARROWEST, _GAP = 40, 3  # characters; between two columns
@@ -24,7 +25,7 @@ def print_json(data: Any) -> None:
 def print_line(text: str = "") -> None:
     """Prose, wrapped to the width of the output: between phrases (three blanks) first, then at words."""
     room, lines = width(), [""]
-    for phrase in shortened(text).split(_PHRASE):
+    for phrase in shortened(as_options(text)).split(_PHRASE):
         joined = f"{lines[-1]}{_PHRASE}{phrase}" if lines[-1] else phrase
         if len(joined) <= room or not lines[-1]:
             lines[-1] = joined
@@ -81,7 +82,8 @@ def print_widest(variants: Sequence[ConsoleTable]) -> None:
     from rich.table import Table as RichTable
 
     room = width()
-    chosen = next((table for table in variants if table.natural_width() <= room), variants[-1])
+    worded = [replace(table, rows=[[*map(as_options, row)] for row in table.rows]) for table in variants]
+    chosen = next((table for table in worded if table.natural_width() <= room), worded[-1])
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(chosen.columns):
         drawn.add_column(column, justify="right" if index in chosen.right else "left", overflow="fold")

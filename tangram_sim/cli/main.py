@@ -32,6 +32,7 @@ from tangram_sim.cli import (
 from tangram_sim.cli.printable import LONGEST, PrintableStream
 from tangram_sim.cli.progress import Listener, listening
 from tangram_sim.cli.serving import app as serving
+from tangram_sim.cli.wording import as_options
 from tangram_sim.errors import TangramError
 
 app = typer.Typer(
@@ -108,7 +109,7 @@ def _run(words: Sequence[str] | None = None) -> int:
     try:
         _COMMAND(args=words, prog_name="tangram")
     except TangramError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {as_options(str(error))}\n")
         return 2
     except SystemExit as leave:
         # Typer ends a command whose reader has left with exit code 1; for us that is a good end.

@@ -48,7 +48,9 @@ def device_rates(gpu: Gpu, types: NumberTypes, hwdb: Hwdb, stack: str = "generic
     vector_peak = gpu.peak_flop_per_s(types.vector)
     if peak <= 0 or vector_peak <= 0:
         have = ", ".join(dtype for dtype, _ in gpu.peaks)
-        raise InfeasibleError(f"{gpu.name} has no {types.name} units (it has {have}); choose another --dtype")
+        raise InfeasibleError(
+            f"{gpu.name} has no {types.name} units (it has {have}); choose another `dtype=`"
+        )
     efficiency = hwdb.efficiency(gpu, types.gemm, stack)
     attention = hwdb.efficiency(gpu, types.vector, stack)
     scale = efficiency.time_scale.value

@@ -108,7 +108,7 @@ def _schedule(plan: Plan) -> Exported:
         order = schedule.order(depth, pipeline.microbatches, chunks)
         name = schedule_csv.file_name(plan, number)
         _same(schedule_csv.read(files[name]), [order.stage(stage) for stage in range(depth)], name)
-    note = "the order of passes alone: cuts, degrees and ranks are not in it (`--to rankmap` has them)"
+    note = "the order of passes alone: cuts, degrees and ranks are not in it (`to=rankmap` has them)"
     return Exported(files, (note,))
 
 

@@ -19,7 +19,7 @@ def refuse(title: str, reasons: Sequence[str]) -> None:
         listed = "".join(f"\n  - {reason}" for reason in dict.fromkeys(reasons))
         raise CannotExportError(
             f"{title} cannot express this plan:{listed}\n"
-            "`--to rankmap` writes every decision down; `tangram plan --for FRAMEWORK` looks for a "
+            "`to=rankmap` writes every decision down; `tangram plan --for FRAMEWORK` looks for a "
             "plan that it can express"
         )
 
@@ -33,7 +33,7 @@ def uniform_of(plan: Plan, title: str) -> UniformPlan:
     if plan.job.trainable < 1.0:
         reasons.append(
             f"adapters ({100 * plan.job.trainable:.2g} % of the weights trained): a plan does not say on "
-            "which matrices they sit; write the same layout without --lora-rank or --trainable "
+            "which matrices they sit; write the same layout without `lora_rank=` or `trainable=` "
             f"(`tangram estimate ... -o full.json`), export that, and switch adapters on in {title}"
         )
     refuse(title, reasons)

@@ -69,13 +69,13 @@ def _check_overlay(overlay: Path, base: Path) -> None:
     named = (*sorted(tables), "efficiency/*.csv", "collectives/*.csv", "serving/*.csv", "clusters/*.yaml")
     wanted = f"give a folder with any of {', '.join(named)}"
     if not overlay.is_dir():
-        raise BadInputError(f"--hwdb {overlay}: no such folder; {wanted}")
+        raise BadInputError(f"`hwdb={overlay}`: no such folder; {wanted}")
     for path in sorted(overlay.glob("*.csv")):
         if path.name not in (*tables, "schema.csv"):
             raise BadInputError(f"{path}: {unknown_name('table', path.name, tables)}")
     patterns = ("*.csv", "efficiency/*.csv", "collectives/*.csv", "serving/*.csv", "clusters/*.yaml")
     if not any(True for pattern in patterns for _ in overlay.glob(pattern)):
-        raise BadInputError(f"--hwdb {overlay}: the folder holds no table; {wanted}")
+        raise BadInputError(f"`hwdb={overlay}`: the folder holds no table; {wanted}")
 
 
 def _merge(table: str, rows: dict[str, Row], folder: Path, spellings: Names | None, schema: Schema) -> None:

@@ -20,17 +20,17 @@ def usable_islands(
         cluster, job.precision.compute, wishes.tolerances or DEFAULT_TOLERANCES, hwdb, job.stack
     )
     names = [island.name for island in islands]
-    for option, given in (("--order", wishes.order), ("--exclude", wishes.exclude)):
+    for wish, given in (("order", wishes.order), ("exclude", wishes.exclude)):
         for name in given:
             if name not in names:
                 raise unknown_name(
-                    "island", name, names, f"{option} takes names that `tangram islands` prints."
+                    "island", name, names, f"`{wish}=` takes names that `tangram islands` prints."
                 )
     both = sorted(set(wishes.order) & set(wishes.exclude))
     if both:
-        raise BadInputError(f"--order and --exclude both name {', '.join(both)}; drop it from one of them")
+        raise BadInputError(f"`order=` and `exclude=` both name {', '.join(both)}; drop it from one of them")
     if len(set(wishes.order)) != len(wishes.order):
-        raise BadInputError(f"--order names an island twice: {','.join(wishes.order)}; name each once")
+        raise BadInputError(f"`order=` names an island twice: {','.join(wishes.order)}; name each once")
     notes, usable = [], []
     for island in islands:
         if island.name in wishes.exclude or (wishes.order and island.name not in wishes.order):

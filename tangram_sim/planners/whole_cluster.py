@@ -114,7 +114,7 @@ def no_answer(planner: WholeClusterPlanner, price: Price, why: str) -> CannotAns
     if price.deadline.stopped:
         return CannotAnswerError(
             f"{planner.name}: no plan found within the time limit of {price.deadline.limit_s:g} s; "
-            "raise --time-limit"
+            "raise `time_limit_s=`"
         )
     return CannotAnswerError(f"{planner.name}: {why}; {planner.limits}")
 

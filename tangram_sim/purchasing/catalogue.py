@@ -138,7 +138,7 @@ def priced_offers(
     if missing:
         raise BadInputError(
             f"the catalogue cannot be priced without {', '.join(missing)}. Complete this and give it with "
-            f"--prices FILE (docs/how-to/buy-gpus.md):\n{price_file(missing)}"
+            f"`prices=` FILE (docs/how-to/buy-gpus.md):\n{price_file(missing)}"
         )
     if not offers:
         raise InfeasibleError("nothing in the catalogue comes in time: " + "; ".join(notes))
@@ -155,7 +155,7 @@ def mixes(offers: Sequence[Offer], limits: Limits) -> list[tuple[int, ...]]:
         found.append(mix)
         if len(found) > MOST_MIXES:
             raise BadInputError(
-                f"the limits allow more than {MOST_MIXES:,} mixes; lower --max-nodes, --budget or `most`"
+                f"the limits allow more than {MOST_MIXES:,} mixes; lower `max_nodes=`, `budget=` or `most`"
             )
     return found
 

@@ -84,7 +84,7 @@ class Fleet:
         ]
         kept = [(index, count) for index, count in kept if count > 0]
         if not kept:
-            raise BadInputError("--remove leaves no node of the fleet; keep one or buy one")
+            raise BadInputError("`remove=` leaves no node of the fleet; keep one or buy one")
         place = {index: new for new, (index, _) in enumerate(kept)}
         groups = tuple(
             NodeGroup(f"g{place[index]}", count, self.members[index].node) for index, count in kept
@@ -124,10 +124,10 @@ def parse_retired(items: Sequence[str], fleet: Fleet) -> dict[str, int]:
         name, _, text = item.partition(":")
         if name not in known:
             raise unknown_name("node group", name, known, "Groups are g0, g1, ... in file order.")
-        count = _count(f"--remove {item}", text, "--remove g0:2") if text else known[name]
+        count = _count(f"`remove={item}`", text, "`remove=g0:2`") if text else known[name]
         retired[name] = retired.get(name, 0) + count
         if retired[name] > known[name]:
-            raise BadInputError(f"--remove {item}: {name} has {known[name]} nodes")
+            raise BadInputError(f"`remove={item}`: {name} has {known[name]} nodes")
     return retired
 
 
@@ -138,10 +138,10 @@ def parse_purchases(item: str, hwdb: Hwdb) -> tuple[Purchase, ...]:
         name, colon, text = part.rpartition(":")
         if not colon or not name:
             raise BadInputError(
-                f"--add {item}: give NODE:COUNT, e.g. --add p5.48xlarge:2 or --add mine.yaml:4; "
+                f"`add={item}`: give NODE:COUNT, e.g. `add=p5.48xlarge:2` or `add=mine.yaml:4`; "
                 "several kinds at once: p5.48xlarge:2+p4d.24xlarge:1"
             )
-        found.append(named_purchase(name.strip(), _count(f"--add {item}", text, "--add p5.48xlarge:2"), hwdb))
+        found.append(named_purchase(name.strip(), _count(f"`add={item}`", text, "`add=p5.48xlarge:2`"), hwdb))
     return tuple(found)
 
 

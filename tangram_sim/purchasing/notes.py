@@ -120,6 +120,6 @@ def _idle(rows: Sequence["WhatIfRow"]) -> list[str]:
                 what += f"only {use.busy:.0%} of its time" if use.gpus_used else "not at all"
                 idle.setdefault(what, []).append(f"`{row.name}`")
     return [
-        f"the plan for {', '.join(names)} uses {what}; --remove shows what is lost without it"
+        f"the plan for {', '.join(names)} uses {what}; `remove=` shows what is lost without it"
         for what, names in idle.items()
     ]

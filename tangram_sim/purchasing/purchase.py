@@ -87,7 +87,7 @@ def purchase(
     offers, notes = offered.priced_offers(catalogue, prices, terms, limits, ordered)
     if by_outlay and not any(offer.outlay_usd for offer in offers):
         raise BadInputError(
-            "--cost outlay: nothing in the catalogue is bought, all is rented; take --cost hourly"
+            "`cost=outlay`: nothing in the catalogue is bought, all is rented; take `cost=hourly`"
         )
     mixes = offered.mixes(offers, limits)
     if len(mixes) == 1:
@@ -154,7 +154,7 @@ def _assuming(front: Front, wishes: SearchOptions, growth: bool) -> list[str]:
     """What the front rests on."""
     notes = []
     if not wishes.sub_islands:
-        notes.append("islands were planned whole; `--sub-islands` searches finer and takes longer")
+        notes.append("islands were planned whole; `sub_islands=True` searches finer and takes longer")
     if growth:
         notes.append(
             "assumed: a fleet is worth no more than one that contains it"

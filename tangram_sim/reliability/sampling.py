@@ -30,7 +30,7 @@ def sample_share(regime: Regime, failures: int, window_s: float, seed: int = 0) 
     Windows are shortened where fewer than 20 would fit. Raises BadInputError for fewer than 100 failures.
     """
     if failures < 100:
-        raise BadInputError(f"--sample {failures}: give 100 failures or more, e.g. 10000")
+        raise BadInputError(f"`sample={failures}`: give 100 failures or more, e.g. 10000")
     if not regime.struck:
         share = regime.share()
         return SampledShare(share, 0.0, share, share, 0, 0, window_s)

@@ -134,7 +134,7 @@ def kernel_rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:
     """What `gpu` delivers for products in `compute`; raises InfeasibleError where it has no 16-bit units."""
     own = vector_type(gpu, vector)
     if not gpu.peak_flop_per_s(own):
-        raise InfeasibleError(f"{gpu.name} has no {own} units; choose another --precision or GPU")
+        raise InfeasibleError(f"{gpu.name} has no {own} units; choose another `precision=` or GPU")
     return _rates(gpu, compute_type(gpu, compute, own), own, hwdb)
 
 

@@ -106,11 +106,11 @@ def kv_capacity(deployment: Deployment, hwdb: Hwdb, fit: EngineFit, longest: int
             raise InfeasibleError(
                 f"stage {index} does not fit: {show_bytes(memory.weights)} of weights and "
                 f"{show_bytes(memory.kept)} beside them on each {stage.island.gpu.name}, of which "
-                f"{deployment.engine.engine} may take {show_bytes(memory.given)}; give more --tp or --pp, "
+                f"{deployment.engine.engine} may take {show_bytes(memory.given)}; give more `tp=` or `pp=`, "
                 "a larger GPU or fewer bits"
             )
         token = memory.token + (memory.states / longest if longest else 0.0)
         blocks.append(int(memory.left // (token * engine.block_tokens)) if token else 10**9)
     if min(blocks) < 1:
-        raise InfeasibleError("no KV block fits beside the weights; give more --tp or --pp, or fewer bits")
+        raise InfeasibleError("no KV block fits beside the weights; give more `tp=` or `pp=`, or fewer bits")
     return KvCapacity(min(blocks) * deployment.attention_dp, engine.block_tokens)

@@ -55,7 +55,7 @@ def read_trace(
     elif arrivals_from is not None and len(arrivals_from) == len(rows):
         arrival_s = arrivals_from
     else:
-        raise BadInputError(f"{path}: lengths only, no column arrival_s; say how they come: --rate R")
+        raise BadInputError(f"{path}: lengths only, no column arrival_s; say how they come: `rate=` R")
     if np.any(np.diff(arrival_s) < 0):
         late = int(np.flatnonzero(np.diff(arrival_s) < 0)[0]) + 1
         notes.append(

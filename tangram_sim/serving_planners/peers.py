@@ -66,7 +66,7 @@ def _hexgen(
         )
         count = min(offer.available, even)
         if count == inf:
-            raise BadInputError(f"planner hexgen needs `available` of {offer.name}, or a --budget")
+            raise BadInputError(f"planner hexgen needs `available` of {offer.name}, or a `budget=`")
         pool.append(int(count))
     if not any(pool):
         return []

@@ -50,12 +50,12 @@ def load_problem(path: Path, chosen: str | None = None) -> tuple[RentalProblem |
             data = next(one for one in data if isinstance(one, dict) and str(one.get("id")) == chosen)
         elif chosen is None:
             raise BadInputError(
-                f"{path}: holds {len(data)} problems; name one with --id: {', '.join(known[:12])}"
+                f"{path}: holds {len(data)} problems; name one with `id=`: {', '.join(known[:12])}"
             )
         else:
             raise unknown_name("problem", chosen, known)
     elif chosen is not None and (not isinstance(data, dict) or str(data.get("id")) != chosen):
-        raise BadInputError(f"{path}: holds no problem with id {chosen!r}; leave --id away")
+        raise BadInputError(f"{path}: holds no problem with id {chosen!r}; leave `id=` away")
     return read_problem(data, str(path))
 
 

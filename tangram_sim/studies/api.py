@@ -57,18 +57,18 @@ def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> 
 
     Raises BadInputError or UnknownNameError for impossible or unknown values.
     """
-    for option, value, most in (
-        ("--global-batch", job.global_batch, MOST_SEQUENCES),
-        ("--seq", job.seq, MOST_TOKENS),
+    for name, value, most in (
+        ("global_batch", job.global_batch, MOST_SEQUENCES),
+        ("seq", job.seq, MOST_TOKENS),
     ):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise BadInputError(f"{option} {value}: give a whole number, 1 to {most}")
+            raise BadInputError(f"`{name}={value}`: give a whole number, 1 to {most}")
     if job.optimizer not in OPTIMIZER_STATE_BYTES:
         raise unknown_name("optimizer", job.optimizer, OPTIMIZER_STATE_BYTES)
     schedule_named(job.schedule)
     if not 0 < job.trainable <= 1:
         raise BadInputError(
-            f"--trainable {job.trainable:g}: give a share above 0, at most 1, e.g. 0.001 for adapters"
+            f"`trainable={job.trainable:g}`: give a share above 0, at most 1, e.g. 0.001 for adapters"
         )
     if job.dtype == "auto":
         usable = [
@@ -94,9 +94,9 @@ def require_stack(job: Job, hwdb: Hwdb) -> None:
 def lora_share(model: Model, rank: int, trainable: float = 1.0) -> float:
     """The trainable share of LoRA adapters of `rank`. Raises BadInputError where --trainable is given too."""
     if rank < 1 or rank > model.hidden:
-        raise BadInputError(f"--lora-rank {rank}: give 1 to {model.hidden}, the width of {model.name}")
+        raise BadInputError(f"`lora_rank={rank}`: give 1 to {model.hidden}, the width of {model.name}")
     if trainable != 1.0:
-        raise BadInputError("--lora-rank sets the trainable share; drop --trainable, or give it alone")
+        raise BadInputError("`lora_rank=` sets the trainable share; drop `trainable=`, or give it alone")
     return min(lora_parameters(model, rank) / model.parameters, 1.0)
 
 
@@ -330,8 +330,8 @@ def _require_units(made: Plan) -> None:
         ]
         raise InfeasibleError(
             f"{', '.join(lacking)}: no {made.job.dtype} units; "
-            + (f"give --dtype {' or '.join(has)}" if has else "these kinds have no dtype in common")
-            + ", or leave them out with --order"
+            + (f"give `dtype=` {' or '.join(has)}" if has else "these kinds have no dtype in common")
+            + ", or leave them out with `order=`"
         )
 
 

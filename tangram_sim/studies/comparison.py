@@ -145,7 +145,7 @@ def question(
     job = resolve(job or Job(), cluster)
     require_stack(job, hwdb)
     if chunked(job.schedule):
-        raise BadInputError("planners compose 1f1b, gpipe and zb-h1 pipelines; give --schedule one of these")
+        raise BadInputError("planners compose 1f1b, gpipe and zb-h1 pipelines; give `schedule=` one of these")
     return Price(model, cluster, job, hwdb, deadline or Deadline())
 
 
@@ -167,7 +167,7 @@ def compare_planners(
     require_margin(memory_margin)
     names = list(planners or registry.planner_names())
     if len(set(names)) != len(names):
-        raise BadInputError(f"--planners names one twice: {','.join(names)}; name each once")
+        raise BadInputError(f"`planners=` names one twice: {','.join(names)}; name each once")
     loaded = [registry.planner(name)() for name in names]
     asked = question(model, cluster, job, hwdb)
     answers = []

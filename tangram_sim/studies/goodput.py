@@ -188,7 +188,7 @@ def goodput_document(
         accounts, goodput = _shrink(setting, regime)
     sampled = sample_share(regime, sample, window_s, seed) if sample and policy == "restart" else None
     if sample and policy != "restart":
-        notes.append("--sample plays the policy restart only; the interval is the analytic one")
+        notes.append("`sample=` plays the policy restart only; the interval is the analytic one")
     low, high = (sampled.low, sampled.high) if sampled else _interval(regime, goodput, window_s)
     tokens = throughput.tokens_per_s * goodput if throughput.tokens_per_s else None
     return GoodputDocument(
@@ -285,7 +285,7 @@ def _shrink(setting: GoodputQuestion, regime: Regime) -> tuple[dict[str, float],
     if setting.replicas < 2:
         raise InfeasibleError(
             "policy shrink goes on without the broken replica; this plan holds everything once, "
-            "give a plan with two replicas or more, or --policy restart"
+            "give a plan with two replicas or more, or `policy=restart`"
         )
     found = empty_accounts()
     for failure in regime.losing:
@@ -365,7 +365,7 @@ def _what_helps(regime: Regime) -> str:
         return (
             f"no progress: a failure every {mtbf_s:.3g} s, and a checkpoint takes {regime.block_s:.3g} s: "
             f"none ends before the next failure; checkpoints well below {mtbf_s / 10:.3g} s (asynchronous, "
-            "in memory), fewer nodes or --policy shrink would help"
+            "in memory), fewer nodes or `policy=shrink` would help"
         )
     return (
         f"no progress: a failure comes every {mtbf_s:.3g} s and recovery takes {worst:.3g} s, so it is "

@@ -43,7 +43,7 @@ def frameworks_named(name: str | None) -> tuple[str, ...]:
 def require_simple_within(share: float) -> None:
     """Raise BadInputError unless it is a share of the step, zero or more."""
     if not 0.0 <= share < float("inf"):
-        raise BadInputError(f"--simple-within {share:g}: give a share of the step, zero or more, e.g. 0.01")
+        raise BadInputError(f"`simple_within={share:g}`: give a share of the step, zero or more, e.g. 0.01")
 
 
 def choose(
@@ -83,7 +83,7 @@ def choose(
             saved = f"{show_seconds(free.step_s)}, {_percent(longer / (1 + longer))} less"
             note = (
                 f"the fastest plan found takes {saved}; no framework launches it, and the interval does not "
-                "tell the two apart: --simple-within 0"
+                "tell the two apart: `simple_within=0`"
             )
             return LaunchChoice(near.forecast.plan, (note,))
     return LaunchChoice(free.plan, (), None if able else described(near, free))
@@ -98,8 +98,8 @@ def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[
         )
     if near is None:
         raise InfeasibleError(
-            f"no plan that {titles} can launch fits; without --for there is one of "
-            f"{show_seconds(free.step_s)}, which `--to rankmap` exports"
+            f"no plan that {titles} can launch fits; without `frameworks=` there is one of "
+            f"{show_seconds(free.step_s)}, which `to=rankmap` exports"
         )
     gain = 1.0 - free.step_s / near.forecast.step_s
     if gain > 0:

@@ -30,7 +30,7 @@ def require_margin(margin: float | None) -> None:
     """Raise BadInputError unless a margin is a share of the memory that leaves something to plan with."""
     if margin is not None and not 0.0 <= margin <= LARGEST:
         raise BadInputError(
-            f"--memory-margin {margin:g}: give auto or a share of the memory to leave free, 0 to "
+            f"`memory_margin={margin:g}`: give auto or a share of the memory to leave free, 0 to "
             f"{LARGEST:g}, e.g. 0.1"
         )
 
@@ -53,10 +53,10 @@ def kept(
         if margin is not None:
             raise InfeasibleError(
                 f"no plan leaves {free:.1%} of every GPU's memory free; without a margin there is one of "
-                f"{found.ranked[0].step_s:.4g} s: --memory-margin 0"
+                f"{found.ranked[0].step_s:.4g} s: `memory_margin=0`"
             ) from None
         found.notes.append(
             f"warning: no plan leaves {free:.1%} of the memory free, what the upper end of the peak's "
-            "interval needs; this one may run out of memory (`--memory-margin 0` asks for such plans at once)"
+            "interval needs; this one may run out of memory (`memory_margin=0` asks for such plans at once)"
         )
         return found, 0.0

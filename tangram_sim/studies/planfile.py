@@ -228,7 +228,7 @@ def _require_present(rows: Sequence[str], hwdb: Hwdb, where: str) -> None:
                     kind,
                     name,
                     names,
-                    f"{where} was priced with it: give --hwdb DIR with its row, or plan again.",
+                    f"{where} was priced with it: give `hwdb=` DIR with its row, or plan again.",
                 )
 
 

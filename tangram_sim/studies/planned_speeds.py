@@ -77,7 +77,7 @@ class PlannedSpeeds:
                     )
                 raise unknown_name("kind of node", kind, [name for name in known if name])
         if self.kinds not in (*KINDS, *history.kinds):
-            raise unknown_name("--kinds", self.kinds, (*KINDS, *history.kinds))
+            raise unknown_name("`kinds=`", self.kinds, (*KINDS, *history.kinds))
 
     def best(self, fleet: Fleet) -> Option | None:
         """The best plan for a fleet, or for a smaller one where that is faster."""

@@ -41,7 +41,7 @@ def overlaid(cluster: dict[str, Any], hwdb: Hwdb, where: str) -> dict[str, Any]:
         own = _own_columns(row, hwdb)
         if "gpus" in own and int(row.number("gpus")) != group.get("gpus"):
             raise BadInputError(
-                f"{where}: nodes of {name} have {row['gpus']} GPUs under --hwdb, {group.get('gpus')} in the "
+                f"{where}: nodes of {name} have {row['gpus']} GPUs under `hwdb=`, {group.get('gpus')} in the "
                 "plan; plan again"
             )
         for column in own & set(_NODE_COLUMNS):

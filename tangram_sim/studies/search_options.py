@@ -54,12 +54,12 @@ def require_possible(
     _batch(job, wishes.constraints, max(island.gpus for island in islands))
     zero = fixed.get("zero_stage", 0)
     if zero and fixed.get("dp") == 1 and fixed.get("cp") == 1:
-        raise BadInputError(f"--fix zero={zero}: with dp=1 and cp=1 there are no replicas to shard over")
+        raise BadInputError(f"`fixed=` zero={zero}: with dp=1 and cp=1 there are no replicas to shard over")
     fused = [hwdb.efficiency(island.gpu, job.precision.compute).fused_attention.value for island in islands]
     if wishes.constraints.recompute == ("selective",) and job.flash_attention and all(fused):
         kinds = ", ".join(dict.fromkeys(island.gpu.name for island in islands))
         raise BadInputError(
-            f"--recompute selective: saves nothing on {kinds}, whose fused attention kernel stores no "
+            f"`recompute=selective`: saves nothing on {kinds}, whose fused attention kernel stores no "
             "scores; give none or full"
         )
 
@@ -74,12 +74,12 @@ def _tensor_and_context(model: Model, job: Job, fixed: dict[str, int]) -> None:
     for heads in sorted({block.attention.heads for block in model.blocks}):
         if heads % tp:
             raise BadInputError(
-                f"--fix tp={tp}: does not divide the {heads} attention heads of {model.name}; "
+                f"`fixed=` tp={tp}: does not divide the {heads} attention heads of {model.name}; "
                 f"give one of {_listed(divisors(heads))}"
             )
     if job.seq % cp:
         raise BadInputError(
-            f"--fix cp={cp}: does not divide the sequence of {job.seq} tokens; "
+            f"`fixed=` cp={cp}: does not divide the sequence of {job.seq} tokens; "
             f"give one of {_listed(divisors(job.seq))}"
         )
 
@@ -88,11 +88,11 @@ def _experts(model: Model, fixed: dict[str, int]) -> None:
     ep = fixed.get("ep", 1)
     counts = sorted({b.feed_forward.experts for b in model.blocks if isinstance(b.feed_forward, Experts)})
     if ep > 1 and not counts:
-        raise BadInputError(f"--fix ep={ep}: {model.name} has no experts; leave ep out")
+        raise BadInputError(f"`fixed=` ep={ep}: {model.name} has no experts; leave ep out")
     for experts in counts:
         if experts % ep:
             raise BadInputError(
-                f"--fix ep={ep}: does not divide the {experts} experts of {model.name}; "
+                f"`fixed=` ep={ep}: does not divide the {experts} experts of {model.name}; "
                 f"give one of {_listed(divisors(experts))}"
             )
 
@@ -107,14 +107,14 @@ def _gpus(fixed: dict[str, int], islands: Sequence[Island]) -> None:
     largest = max(islands, key=lambda island: island.gpus)
     if product > largest.gpus:
         raise InfeasibleError(
-            f"--fix {words}: one stage would take {product} GPUs or more, the largest island "
+            f"`fixed=` {words}: one stage would take {product} GPUs or more, the largest island "
             f"{largest.name} has {largest.gpus} ({largest.gpu.name}); lower a degree"
         )
     whole = len(degrees) == 4
     if not any(_suits(island, degrees) for island in islands):
         shapes = "; ".join(f"{i.name}: {i.nodes} nodes of {i.gpus_per_node}" for i in islands)
         raise InfeasibleError(
-            f"--fix {words}: a stage takes whole nodes, and no number of them has "
+            f"`fixed=` {words}: a stage takes whole nodes, and no number of them has "
             f"{'exactly ' if whole else 'a multiple of '}{product} GPUs ({shapes}); change a degree"
         )
     pp = fixed.get("pp", 1)
@@ -122,12 +122,12 @@ def _gpus(fixed: dict[str, int], islands: Sequence[Island]) -> None:
     if pp > 1 and all(domain % pp for domain in domains.values()):
         shapes = ", ".join(f"{name}: {domain}" for name, domain in domains.items())
         raise InfeasibleError(
-            f"--fix pp={pp}: inner pipelines stay inside one node and must divide its GPUs "
+            f"`fixed=` pp={pp}: inner pipelines stay inside one node and must divide its GPUs "
             f"({shapes}); pp counts stages inside a node, not those of the whole pipeline"
         )
     ep, replicas = fixed.get("ep", 1), fixed.get("dp", 0) * fixed.get("cp", 1)
     if "dp" in fixed and "cp" in fixed and replicas % ep:
-        raise BadInputError(f"--fix ep={ep}: does not divide dp x cp = {replicas}")
+        raise BadInputError(f"`fixed=` ep={ep}: does not divide dp x cp = {replicas}")
 
 
 def _degrees(fixed: dict[str, int]) -> dict[str, int]:
@@ -148,7 +148,7 @@ def left_out(constraints: Constraints, islands: Sequence[Island], used: Collecti
     words = " ".join(f"{name}={value}" for name, value in degrees.items())
     wants = "" if len(degrees) == len(_OF_A_STAGE) else "a multiple of "
     return [
-        f"{island.name} ({island.nodes} x {island.gpus_per_node} {island.gpu.name}) stays idle: --fix "
+        f"{island.name} ({island.nodes} x {island.gpus_per_node} {island.gpu.name}) stays idle: `fixed=` "
         f"{words} wants {wants}{prod(degrees.values())} GPUs on whole nodes, which it has not"
         for island in islands
         if degrees and island.name not in used and not _suits(island, degrees)
@@ -161,14 +161,14 @@ def _batch(job: Job, constraints: Constraints, gpus: int) -> None:
     dp, batch = fixed.get("dp", 0), job.global_batch
     if dp > batch:
         raise BadInputError(
-            f"--fix dp={dp}: a global batch of {batch} gives some ranks no sequence; lower dp or raise "
-            "--global-batch"
+            f"`fixed=` dp={dp}: a global batch of {batch} gives some ranks no sequence; lower dp or raise "
+            "`global_batch=`"
         )
     if per_rank > batch or per_rank * dp > batch + dp - 1:
         ranks = f" x dp {dp}" if dp else ""
         raise BadInputError(
-            f"--microbatch-per-rank {per_rank}{ranks}: one microbatch is more than the global batch of "
-            f"{batch}; lower it or raise --global-batch"
+            f"`microbatch_per_rank={per_rank}`{ranks}: one microbatch is more than the global batch of "
+            f"{batch}; lower it or raise `global_batch=`"
         )
     sizes = divisors(batch)
     replicas = [dp] if dp else range(1, gpus + 1)
@@ -177,8 +177,8 @@ def _batch(job: Job, constraints: Constraints, gpus: int) -> None:
         ranks = f"with dp={dp}" if dp else f"with any dp up to {gpus}"
         below, above = [s for s in shares if s < per_rank][-1:], [s for s in shares if s > per_rank][:1]
         raise BadInputError(
-            f"--microbatch-per-rank {per_rank}: a microbatch is a divisor of the global batch of {batch} "
+            f"`microbatch_per_rank={per_rank}`: a microbatch is a divisor of the global batch of {batch} "
             f"({_listed(sizes)}), and {ranks} none gives its fullest rank exactly {per_rank} sequences; the "
-            f"nearest that can be: {' and '.join(map(str, below + above))}; or take a --global-batch that "
+            f"nearest that can be: {' and '.join(map(str, below + above))}; or take a `global_batch=` that "
             f"{per_rank * max(dp, 1)} divides"
         )

@@ -101,7 +101,7 @@ def service_cost(question: ServiceQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, 
     precision = precision_of(question.precision, model, question.kv_dtype)
     if question.drafts < 0 or not 0 <= question.acceptance <= 1:
         raise BadInputError(
-            f"--drafts {question.drafts} --acceptance {question.acceptance:g}: drafts are 0 or more, their "
+            f"`drafts={question.drafts}` `acceptance={question.acceptance:g}`: drafts are 0 or more, their "
             "acceptance a probability"
         )
     deployment = deployment_of(
@@ -138,7 +138,7 @@ def estimate_service(question: ServiceQuestion, hwdb: Hwdb) -> ServeEstimateDocu
     if room[0] < 1:
         raise InfeasibleError(
             f"a request of {question.isl + question.osl:,.0f} tokens does not fit the KV cache of "
-            f"{capacity.tokens:,}; give more --tp or --pp, fewer bits or --kv-dtype fp8"
+            f"{capacity.tokens:,}; give more `tp=` or `pp=`, fewer bits or `kv_dtype=fp8`"
         )
     most = open_loop(cost, cost.deployment, capacity, load, np.inf)
     if question.rate:
@@ -151,15 +151,15 @@ def estimate_service(question: ServiceQuestion, hwdb: Hwdb) -> ServeEstimateDocu
 
 def check_load(isl: float, osl: float, cached: float, concurrency: float, rate: float) -> None:
     """Raise BadInputError unless the load can be."""
-    for option, value, least, largest in (
-        ("--isl", isl, 1, MOST_TOKENS),
-        ("--osl", osl, 1, MOST_TOKENS),
-        ("--concurrency", concurrency, 1, MOST_CLIENTS),
-        ("--cached", cached, 0, max(isl - 1, 0)),
-        ("--rate", rate, 0, MOST_CLIENTS),
+    for name, value, least, largest in (
+        ("isl", isl, 1, MOST_TOKENS),
+        ("osl", osl, 1, MOST_TOKENS),
+        ("concurrency", concurrency, 1, MOST_CLIENTS),
+        ("cached", cached, 0, max(isl - 1, 0)),
+        ("rate", rate, 0, MOST_CLIENTS),
     ):
         if not least <= value <= largest:
-            raise BadInputError(f"{option} {value:g}: give a number from {least:g} to {largest:,.0f}")
+            raise BadInputError(f"`{name}={value:g}`: give a number from {least:g} to {largest:,.0f}")
 
 
 def estimate_many(

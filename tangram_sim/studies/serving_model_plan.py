@@ -75,7 +75,7 @@ def plan_service(
         "planner": planner,
         "engine": goal.engine,
         "precision": goal.precision,
-        "throughputs": "of the cost layer, each type alone, as many at once as seats and --slo allow",
+        "throughputs": "of the cost layer, each type alone, as many at once as seats and `slo=` allow",
         "configurations": len(priced),
         "configurations_refused": refused,
     }

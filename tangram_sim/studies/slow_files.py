@@ -147,7 +147,7 @@ def _pair(part: str) -> Slowdown:
     try:
         return Slowdown(where.strip(), float(factor))
     except ValueError:
-        raise BadInputError(f"--slow {part}: give WHERE=FACTOR, e.g. n3=1.5, or a file") from None
+        raise BadInputError(f"`slow={part}`: give WHERE=FACTOR, e.g. n3=1.5, or a file") from None
 
 
 def _entry(entry: Any, cluster: Cluster, where: str) -> list[Slowdown]:

@@ -41,7 +41,7 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
         return healthy
     if slow.sequences:
         raise BadInputError(
-            "plan --slow: lengths of sequences suit one plan's microbatches; give them to simulate"
+            "plan `slow=`: lengths of sequences suit one plan's microbatches; give them to simulate"
         )
     unchanged = replayed(healthy.forecast.plan, slow, hwdb)
     lasting = [one for one in slow.slowdowns if not one.seconds]

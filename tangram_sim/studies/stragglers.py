@@ -109,7 +109,7 @@ def layers_of_plan(path: Path) -> tuple[tuple[int, ...], int]:
     """(layers per stage, tp) of a plan file of one pipeline; raises `BadInputError` for others."""
     read = read_plan(path)
     if len(read.pipelines) != 1:
-        raise BadInputError(f"{path}: {len(read.pipelines)} pipelines; give --layers and --tp instead")
+        raise BadInputError(f"{path}: {len(read.pipelines)} pipelines; give `layers=` and `tp=` instead")
     stages = read.pipelines[0].stages
     held = tuple(sum(stop - start for start, stop in stage.chunks) for stage in stages)
     return held, min(stage.parts[0].layouts[0].tp for stage in stages)

@@ -98,7 +98,7 @@ class Cache:
             self._broken = True
             self.notes.append(
                 f"the sweep goes on without its cache: {error}. Answers kept so far stay; later ones are in "
-                "this run only: make room, or name another folder with --cache"
+                "this run only: make room, or name another folder with `cache=`"
             )
 
 
@@ -124,12 +124,12 @@ class Sweep:
         dask: str | None = None,
     ) -> None:
         if jobs < 0:
-            raise BadInputError(f"--jobs {jobs}: give a number of processes, or 0 for all cores")
+            raise BadInputError(f"`jobs={jobs}`: give a number of processes, or 0 for all cores")
         has_joblib = find_spec("joblib") is not None
         if jobs > 1 and not has_joblib:
-            raise BadInputError(f'--jobs {jobs} needs joblib: pip install "tangram-sim[sweep]"')
+            raise BadInputError(f'`jobs={jobs}` needs joblib: pip install "tangram-sim[sweep]"')
         if dask is not None and not (has_joblib and find_spec("distributed")):
-            raise BadInputError(f'--dask {dask} needs distributed: pip install "tangram-sim[sweep-dask]"')
+            raise BadInputError(f'`dask={dask}` needs distributed: pip install "tangram-sim[sweep-dask]"')
         self._dask = dask
         if dask is not None and not jobs:
             with _client(dask) as client:
@@ -255,7 +255,7 @@ def _client(address: str) -> Iterator[Any]:
     try:
         client = Client(address, timeout="10s")
     except (OSError, ValueError, TypeError) as error:
-        raise BadInputError(f"--dask {address}: no Dask scheduler answers there: {error}") from None
+        raise BadInputError(f"`dask={address}`: no Dask scheduler answers there: {error}") from None
     with client:
         yield client
 

@@ -145,7 +145,7 @@ def _unsearched(task: _Task) -> Found:
     if not simple:
         raise InfeasibleError(
             f"no uniform layout of {task.model.name} was found to fit {task.cluster.name} in "
-            f"{task.budget.grace_s:g} s; search for others with a longer --time-limit"
+            f"{task.budget.grace_s:g} s; search for others with a longer `time_limit_s=`"
         )
     task.notes.append("time limit 0: the best uniform layout, nothing was searched")
     return Found(simple, task.bound.step_s(), task.counts, task.notes, task.candidates)
@@ -186,7 +186,9 @@ def _copies_of_patterns(task: _Task) -> Found | None:
     fleet = fleets.best()
     task.notes += fleets.notes()
     if wishes.every_candidate:
-        task.notes.append("--candidates: partial plans of patterns are not recorded; the file is empty")
+        task.notes.append(
+            "`every_candidate=True`: partial plans of patterns are not recorded; the file is empty"
+        )
     ready = [fleet] if fleet else _simple(task) if task.deadline.over() else []
     if not (ready or task.standing):
         if task.deadline.over():
@@ -200,7 +202,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
             found.fleet_bound_s = fleet_bound_s(ground, task.bound, best.step_s, task.counts, task.deadline)
             found.covered = covers(best.plan, task.islands)
         if not found.fleet_bound_s:
-            found.notes.append(f"--bound: none was found, {why or 'for the time limit'}")
+            found.notes.append(f"`fleet_bound=True`: none was found, {why or 'for the time limit'}")
     return found
 
 
@@ -208,7 +210,9 @@ def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallel
     """Single pipelines composed of single nodes; then several side by side, and stages over islands."""
     wishes, notes = task.wishes, task.notes
     if wishes.fleet_bound:
-        notes.append("--bound: none was looked for; it covers large clusters, planned as copies of patterns")
+        notes.append(
+            "`fleet_bound=True`: none was looked for; it covers large clusters, planned as copies of patterns"
+        )
     units = node_units(task.islands) if wishes.sub_islands else tuple(one.nodes for one in task.islands)
     if wishes.sub_islands and max(units) > 1:
         notes.append(_grouped(task.islands, units))
@@ -240,8 +244,8 @@ def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallel
     if not (ranked or task.standing):
         if task.counts.windowed:
             raise InfeasibleError(
-                f"no plan inside --window {wishes.window:g}: {task.counts.windowed} pairs of a slice and a "
-                "part of an island lie outside; widen it, or leave it to the planner with --window auto"
+                f"no plan inside `window={wishes.window:g}`: {task.counts.windowed} pairs of a slice and a "
+                "part of an island lie outside; widen it, or leave it to the planner with `window=auto`"
             )
         raise InfeasibleError(
             why_not(task.model, task.cluster, task.job, islands, task.hwdb, wishes.constraints)
@@ -336,7 +340,7 @@ def _several(
 
 def _out_of_time(task: _Task) -> str:
     limit_s = task.deadline.limit_s
-    return f"no plan was found within {limit_s:g} s and no uniform layout fits; raise --time-limit"
+    return f"no plan was found within {limit_s:g} s and no uniform layout fits; raise `time_limit_s=`"
 
 
 def _tied_s(model: Model, job: Job, islands: Sequence[Island]) -> float:

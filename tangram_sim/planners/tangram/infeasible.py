@@ -38,5 +38,5 @@ def why_not(
     if fixed:
         text += f" Fixed by you: {', '.join(fixed)}; relax one of them."
     else:
-        text += " Use more or larger GPUs, a smaller model or shorter --seq."
+        text += " Use more or larger GPUs, a smaller model or shorter `seq=`."
     return text

@@ -69,7 +69,7 @@ TORCHTITAN = Framework(
     experts_over_tp=True,
     uneven_stages=True,
     words={
-        "schedules": "1f1b, gpipe, interleaved are what it has; `--to torch-pipeline-csv` writes the order "
+        "schedules": "1f1b, gpipe, interleaved are what it has; `to=torch-pipeline-csv` writes the order "
         "of passes for PyTorch's own runtime",
         "dtypes": "bf16 and fp32 are what its configuration has",
         "optimizers": "its recipes take AdamW",

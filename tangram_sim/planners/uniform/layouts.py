@@ -54,10 +54,10 @@ def rank_order(cluster: Cluster, order: Sequence[str]) -> list[int]:
     for name in order:
         if name not in names:
             raise unknown_name(
-                "node group", name, names, "--order takes group names g0, g1, ... in file order."
+                "node group", name, names, "`order=` takes group names g0, g1, ... in file order."
             )
     if len(set(order)) != len(order):
-        raise BadInputError(f"--order names a group twice: {','.join(order)}; name each once")
+        raise BadInputError(f"`order=` names a group twice: {','.join(order)}; name each once")
     begins, ranks = {}, 0
     for group in cluster.groups:
         begins[group.name] = ranks, ranks + group.count * group.node.gpus
@@ -86,7 +86,7 @@ def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available:
     microbatch = wanted.micro_batch * dp
     if microbatch > job.global_batch:
         raise BadInputError(
-            f"--micro-batch {wanted.micro_batch} x {_chosen(wanted, dp)} = {microbatch} sequences are one "
+            f"`micro_batch={wanted.micro_batch}` x {_chosen(wanted, dp)} = {microbatch} sequences are one "
             f"microbatch, more than the global batch of {job.global_batch}; {_instead(job, wanted, dp)}"
         )
     if job.global_batch % microbatch:
@@ -97,9 +97,9 @@ def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available:
     microbatches = job.global_batch // microbatch
     if schedule_named(job.schedule).whole_rounds and microbatches % wanted.pp:
         raise BadInputError(
-            f"--vpp {wanted.vpp}: the {job.schedule} schedule needs microbatches in multiples of --pp "
-            f"{wanted.pp}, a global batch of {job.global_batch} gives {microbatches}; change --micro-batch, "
-            "--dp, --pp or --global-batch"
+            f"`vpp={wanted.vpp}`: the {job.schedule} schedule needs microbatches in multiples of `pp=` "
+            f"{wanted.pp}, a global batch of {job.global_batch} gives {microbatches}; change `micro_batch=`, "
+            "`dp=`, `pp=` or `global_batch=`"
         )
     layout = Layout(
         wanted.tp,
@@ -152,15 +152,15 @@ def _degrees(cluster: Cluster, wanted: Uniform, available: int) -> int:
         if value < 1:
             raise BadInputError(f"--{name} {value}: give 1 or more")
     if wanted.dp < 0:
-        raise BadInputError(f"--dp {wanted.dp}: give 1 or more, or 0 for as many replicas as the GPUs hold")
+        raise BadInputError(f"`dp={wanted.dp}`: give 1 or more, or 0 for as many replicas as the GPUs hold")
     if not 0 <= wanted.zero_stage <= 3:
-        raise BadInputError(f"--zero {wanted.zero_stage}: ZeRO stages are 0 to 3")
+        raise BadInputError(f"`zero_stage={wanted.zero_stage}`: ZeRO stages are 0 to 3")
     per_replica = wanted.tp * wanted.pp * wanted.cp
     dp = wanted.dp or max(available // per_replica, 1)
     if per_replica * dp > available:
         among = f" in {', '.join(wanted.order)}" if wanted.order else ""
         raise InfeasibleError(
-            f"--tp {wanted.tp} x --pp {wanted.pp} x --dp {dp} x --cp {wanted.cp} = {per_replica * dp} GPUs; "
+            f"`tp={wanted.tp}` x `pp={wanted.pp}` x `dp={dp}` x `cp={wanted.cp}` = {per_replica * dp} GPUs; "
             f"{cluster.name} has {available}{among}; lower a degree"
         )
     return dp
@@ -168,7 +168,7 @@ def _degrees(cluster: Cluster, wanted: Uniform, available: int) -> int:
 
 def _chosen(wanted: Uniform, dp: int) -> str:
     """The data-parallel degree, and who chose it."""
-    return f"dp {dp}" if wanted.dp else f"dp {dp} (as many replicas as the GPUs hold: --dp is not given)"
+    return f"dp {dp}" if wanted.dp else f"dp {dp} (as many replicas as the GPUs hold: `dp=` is not given)"
 
 
 def _instead(job: Job, wanted: Uniform, dp: int) -> str:
@@ -177,8 +177,8 @@ def _instead(job: Job, wanted: Uniform, dp: int) -> str:
     fitting = [one for one in range(1, dp) if job.global_batch % (wanted.micro_batch * one) == 0]
     below = job.global_batch // microbatch * microbatch
     batches = " or ".join(str(size) for size in (below, below + microbatch) if size)
-    degrees = f"--dp {' or '.join(map(str, fitting[-3:]))}, or " if fitting else ""
-    return f"give {degrees}--global-batch {batches}"
+    degrees = f"`dp=` {' or '.join(map(str, fitting[-3:]))}, or " if fitting else ""
+    return f"give {degrees}`global_batch={batches}`"
 
 
 def _group_of(cluster: Cluster) -> list[str]:
@@ -190,30 +190,30 @@ def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
     for heads in sorted(head_counts(model)):
         if heads % wanted.tp:
             raise BadInputError(
-                f"--tp {wanted.tp} does not divide the {heads} attention heads of {model.name}; "
+                f"`tp={wanted.tp}` does not divide the {heads} attention heads of {model.name}; "
                 f"give one of {', '.join(map(str, divisors(heads)))}"
             )
     if job.seq % wanted.cp:
         raise BadInputError(
-            f"--cp {wanted.cp} does not divide the sequence of {job.seq} tokens; give a divisor"
+            f"`cp={wanted.cp}` does not divide the sequence of {job.seq} tokens; give a divisor"
         )
     if wanted.sequence_parallel and job.seq // wanted.cp % wanted.tp:
         raise BadInputError(
-            f"--sequence-parallel: --tp {wanted.tp} does not divide the {job.seq // wanted.cp} tokens of a "
-            "rank; change --seq or --tp, or leave it out"
+            f"`sequence_parallel=True`: `tp={wanted.tp}` does not divide the {job.seq // wanted.cp} tokens "
+            "of a rank; change `seq=` or `tp=`, or leave it out"
         )
     if wanted.ep not in expert_degrees(model, dp * wanted.cp):
         raise BadInputError(
-            f"--ep {wanted.ep}: {model.name} on dp {dp} x cp {wanted.cp} allows ep "
+            f"`ep={wanted.ep}`: {model.name} on dp {dp} x cp {wanted.cp} allows ep "
             f"{', '.join(map(str, expert_degrees(model, dp * wanted.cp)))}"
         )
     least, most = schedule_named(job.schedule).chunks
     if wanted.vpp > 1 and most == 1:
-        raise BadInputError(f"--vpp {wanted.vpp} needs --schedule interleaved (it is {job.schedule})")
+        raise BadInputError(f"`vpp={wanted.vpp}` needs `schedule=interleaved` (it is {job.schedule})")
     if least > 1 and (wanted.pp == 1 or not least <= wanted.vpp <= most):
-        chunks = f"--vpp {least}" + ("" if least == most else f" to {most}")
+        chunks = f"`vpp={least}`" + ("" if least == most else f" to {most}")
         raise BadInputError(
-            f"--schedule {job.schedule} needs --pp 2 or more and {chunks} (they are {wanted.pp} and "
+            f"`schedule={job.schedule}` needs `pp=2` or more and {chunks} (they are {wanted.pp} and "
             f"{wanted.vpp})"
         )
 
@@ -225,7 +225,7 @@ def chunk_bounds(model: Model, wanted: Uniform) -> list[tuple[int, int]]:
     if not counts:
         if places > model.layers:
             raise BadInputError(
-                f"--pp {wanted.pp} x --vpp {wanted.vpp} = {places} places for the {model.layers} layers of "
+                f"`pp={wanted.pp}` x `vpp={wanted.vpp}` = {places} places for the {model.layers} layers of "
                 f"{model.name}; lower one"
             )
         base, extra = divmod(model.layers, places)
@@ -235,20 +235,20 @@ def chunk_bounds(model: Model, wanted: Uniform) -> list[tuple[int, int]]:
     if len(counts) == wanted.pp and wanted.vpp > 1:
         if any(count % wanted.vpp for count in counts):
             raise BadInputError(
-                f"--layers {','.join(map(str, counts))}: with --vpp {wanted.vpp} give multiples of it, "
+                f"`layers={','.join(map(str, counts))}`: with `vpp={wanted.vpp}` give multiples of it, "
                 f"or {places} numbers"
             )
         counts = [counts[place % wanted.pp] // wanted.vpp for place in range(places)]
     if len(counts) != places or sum(counts) != model.layers or any(count < 0 for count in counts):
         raise BadInputError(
-            f"--layers {','.join(map(str, wanted.layers))}: needs {places} numbers, none negative, that add "
+            f"`layers={','.join(map(str, wanted.layers))}`: needs {places} numbers, none negative, that add "
             f"up to the {model.layers} layers of {model.name} (they are {len(counts)}, in all {sum(counts)})"
         )
     # A stage at either end may hold the embedding or the head alone; anywhere else it would hold nothing.
     if any(count == 0 for count in (counts if wanted.vpp > 1 else counts[1:-1])):
         raise BadInputError(
-            f"--layers {','.join(map(str, wanted.layers))}: a stage would hold nothing; only the first and "
-            "the last one, which hold the embedding and the head, may have 0 layers (and without --vpp)"
+            f"`layers={','.join(map(str, wanted.layers))}`: a stage would hold nothing; only the first and "
+            "the last one, which hold the embedding and the head, may have 0 layers (and without `vpp=`)"
         )
     bounds, start = [], 0
     for count in counts:

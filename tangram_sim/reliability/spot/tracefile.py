@@ -32,7 +32,7 @@ def read_trace(path: Path, name: str = "", until_s: float = 0.0) -> Availability
     names = list(dict.fromkeys(row.get("trace", "") for row in rows))
     if "trace" in header and len(names) > 1 and not name:
         raise BadInputError(
-            f"{path}: holds {len(names)} traces, {', '.join(names)}: say which with --trace-name"
+            f"{path}: holds {len(names)} traces, {', '.join(names)}: say which with `trace_name=`"
         )
     if name and name not in names:
         raise unknown_name("trace", name, names)
@@ -42,7 +42,7 @@ def read_trace(path: Path, name: str = "", until_s: float = 0.0) -> Availability
     events = _from_counts(path, numbered, counted) if counted else _from_events(path, numbered)
     last = events[-1].time_s
     if until_s and until_s <= 0:
-        raise BadInputError(f"--until {until_s:g}: give seconds above zero")
+        raise BadInputError(f"`until_s={until_s:g}`: give seconds above zero")
     on_minutes = all(event.time_s % _MINUTE_S == 0 for event in events)
     return Availability(
         tuple(events), until_s or last + (_MINUTE_S if on_minutes else 0.0), name or path.stem

@@ -83,10 +83,10 @@ def advise(found: StragglerCost, replay: Replay, setup: Setup) -> Advice:
     left_out: list[str] = []
     for candidates, reason in (
         (_resplit(pipeline), "re-split microbatches: one replica only"),
-        (_moved(pipeline, setup), "move layers: give --layers, the layers of each stage, and two stages"),
+        (_moved(pipeline, setup), "move layers: give `layers=`, the layers of each stage, and two stages"),
         (_dropped(pipeline, setup), "drop a replica: one replica only"),
-        (_tensor(pipeline, setup), "uneven tensor shares: give --tp, the ranks of each worker, 2 or more"),
-        (_regrouped(pipeline, setup), "regroup tensor-parallel ranks: give --tp, and two slow workers"),
+        (_tensor(pipeline, setup), "uneven tensor shares: give `tp=`, the ranks of each worker, 2 or more"),
+        (_regrouped(pipeline, setup), "regroup tensor-parallel ranks: give `tp=`, and two slow workers"),
         (_swapped(found, replay), "swap the roles of links: no stage's collectives are congested"),
         (_resorted(found, replay, setup), "re-sort sequences: microbatches do not differ by their lengths"),
         (_replaced(found, replay, setup), "replace the worker: no slow worker was found"),
@@ -255,7 +255,7 @@ def _resorted(found: StragglerCost, replay: Replay, setup: Setup) -> list[Remedy
     detail = (
         "longest first onto the least sum of squares of all microbatches of a step"
         if setup.sequences
-        else "at best: every microbatch as long as the mean (give --sequences for the lengths at hand)"
+        else "at best: every microbatch as long as the mean (give `sequences=` for the lengths at hand)"
     )
     return [_remedy(found.replayed_step_s, "re-sort sequences", step, 0.0, detail)]
 

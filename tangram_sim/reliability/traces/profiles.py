@@ -65,7 +65,7 @@ def read_profiles(profiles: list[RankProfile], stages: int, name: str) -> StepTr
         )
     if world % stages:
         raise BadInputError(
-            f"{name}: {world} ranks are no multiple of {stages} stages; give --pp N that divides them."
+            f"{name}: {world} ranks are no multiple of {stages} stages; give `pp=` N that divides them."
         )
     replicas = world // stages
     found = [row for profile in profiles for row in _rows(profile, replicas)]
@@ -115,7 +115,7 @@ def _rows(profile: RankProfile, replicas: int) -> list[_Row]:
             raise BadInputError(
                 f"{profile.name}: rank {profile.rank} runs stage {match[3]}, not {stage}: several stages "
                 f"per rank, or "
-                "another --pp"
+                "another `pp=`"
             )
         code = (match[1] or match[4])[0]
         rows.append((step, dp, stage, CODES[code], int(match[2] or match[5]), start, took))

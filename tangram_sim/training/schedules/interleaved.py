@@ -33,7 +33,7 @@ class Interleaved(Schedule):
         if chunks < 2 or stages < 2:
             raise BadInputError(
                 f"schedule 'interleaved' needs 2 stages and 2 chunks per stage or more, got {stages} stages "
-                f"and {chunks} chunks; give --chunks 2, or use schedule '1f1b'."
+                f"and {chunks} chunks; give 2 chunks or more, or use schedule '1f1b'."
             )
         if microbatches % stages:
             below = microbatches // stages * stages

@@ -29,7 +29,7 @@ def implausible(
     names = {one.run.id for group in groups for one in group}
     for name in keep:
         if name != ALL and name not in names:
-            raise unknown_name("row", name, names, f"--keep takes ids of measured rows, or {ALL}.")
+            raise unknown_name("row", name, names, f"`keep=` takes ids of measured rows, or {ALL}.")
     return [
         (one, Problem(one.run.id, one.run.source_id, _reason(one)))
         for group, doubt in zip(groups, doubts, strict=True)
@@ -53,5 +53,5 @@ def _reason(one: Prediction) -> str:
     return (
         f"implausible: measured {show_seconds(measured)}, {times:.3g} times "
         f"{'slower' if measured > one.step_s else 'faster'} than the predicted {show_seconds(one.step_s)}; "
-        f"mend the row, or keep it with --keep {one.run.id}"
+        f"mend the row, or keep it with `keep={one.run.id}`"
     )

@@ -30,7 +30,7 @@ def left_out(points: Sequence[Point], axis: str, hwdb: Hwdb) -> dict[str, list[C
     """
     key = AXES.get(axis)
     if key is None:
-        raise BadInputError(f"--left-out {axis} given; known: {', '.join(AXES)}")
+        raise BadInputError(f"`left_out={axis}` given; known: {', '.join(AXES)}")
     usable = [point for point in points if rows.clean(point)]
     inside = [point for point in usable if point.fabric.nic is None]
     found, known = dict[str, list[CollectivePrediction]](), rows.Fits()

@@ -164,7 +164,7 @@ def _operation(
             if abs(ratio / busbw_factor(candidate, ranks) - 1.0) < _ENOUGH:
                 return candidate
     raise BadInputError(
-        f"{path}: nothing says which operation was timed; give --op all_gather, all_to_all, broadcast, ..."
+        f"{path}: nothing says which operation was timed; give `op=` all_gather, all_to_all, broadcast, ..."
     )
 
 

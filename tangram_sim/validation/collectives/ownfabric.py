@@ -73,20 +73,20 @@ def points_of(log: Log, parts: FabricParts, source: str, hwdb: Hwdb) -> list[Poi
     """The log's measurements on the fabric that log and user describe."""
     given = parts.gpu or log.gpu
     if not given and not parts.link:
-        raise BadInputError(f"{source}: the log names no GPU; give --gpu or --link")
+        raise BadInputError(f"{source}: the log names no GPU; give `gpu=` or `link=`")
     gpu = hwdb.gpu(given).name if given else "*"
     link = hwdb.link(parts.link or hwdb.gpu_row(gpu)["link"])
     if link.kind == "none":
-        raise BadInputError(f"{gpu} has no link but PCIe; give --link, such as PCIe4x16")
+        raise BadInputError(f"{gpu} has no link but PCIe; give `link=`, such as PCIe4x16")
     crosses = any(one.nodes > 1 for one in log.measurements)
     if crosses and not (parts.nic and parts.nic_gbps > 0):
         raise BadInputError(
-            f"{source}: ranks on several nodes; give --nic (a network row of links.csv, such as IB-NDR) and "
-            "--nic-gbps, what all NICs of one node move together in Gbit/s"
+            f"{source}: ranks on several nodes; give `nic=` (a network row of links.csv, such as IB-NDR) and "
+            "`nic_gbps=`, what all NICs of one node move together in Gbit/s"
         )
     nic = hwdb.link(parts.nic) if crosses else None
     if nic is not None and nic.kind != "network":
-        raise BadInputError(f"--nic {parts.nic} given; that link is of kind {nic.kind}, a network is wanted")
+        raise BadInputError(f"`nic={parts.nic}` given; that link is of kind {nic.kind}, a network is wanted")
     architectures = hwdb.architectures(hwdb.gpu(gpu)) if given else frozenset({"unknown"})
     inside = MeasuredFabric(gpu, architectures, link, None, 0.0)
     across = replace(inside, nic=nic, node_bytes_per_s=gbps_to_bytes_per_s(parts.nic_gbps))

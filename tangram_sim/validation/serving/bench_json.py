@@ -77,9 +77,9 @@ def _row(path: Path, result: Any, setup: Mapping[str, str]) -> dict[str, str]:
     for column, names in TIMES.items():
         row[column] = next((str(result[name]) for name in names if result.get(name) is not None), "")
     row |= {name: value for name, value in setup.items() if value}
-    for name, option in (("gpu", "--gpu"), ("model", "--model"), ("engine", "--engine")):
+    for name in ("gpu", "model", "engine"):
         if not row.get(name):
-            raise BadInputError(f"{path}: the file does not say the {name}; give {option}")
+            raise BadInputError(f"{path}: the file does not say the {name}; give `{name}=`")
     if not clients and not finite:
         raise BadInputError(
             f"{path}: all requests were sent at once; run the benchmark with --max-concurrency or a finite "

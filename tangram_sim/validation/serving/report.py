@@ -40,7 +40,7 @@ def predictions(
         found, refused = predict(runs, hwdb, CalibrationTable.load(hwdb))
         return with_null(found, found, hwdb), refused
     if leave_out not in FOLDS:
-        raise unknown_name("--leave-out", leave_out, FOLDS)
+        raise unknown_name("`leave_out=`", leave_out, FOLDS)
     key = FOLDS[leave_out]
     all_found: list[PredictedRun] = []
     all_refused: list[RefusedRun] = []
@@ -48,7 +48,7 @@ def predictions(
         rest = [run for run in runs if key(run) != fold]
         if len(rest) < LEAST_TRAINING:
             raise BadInputError(
-                f"--leave-out {leave_out}: without {fold} {len(rest)} runs are left, too few to fit "
+                f"`leave_out={leave_out}`: without {fold} {len(rest)} runs are left, too few to fit "
                 f"({LEAST_TRAINING} are wanted); give a larger table or leave the option out"
             )
         table = table_of(calibrate(rest, hwdb, by_version))

@@ -181,7 +181,7 @@ class TestRefusals:
         assert "tensor-parallel degree differs between stages: 2, 1" in words
         assert "data-parallel degree differs between stages: 1, 4" in words
         assert "ZeRO stage differs between stages: 0, 1" in words
-        assert "--to rankmap" in words
+        assert "`to=rankmap`" in words
         assert set(export(plan, "rankmap").files) == {"rankmap.json"}
 
     def test_mixed_stages_are_refused_and_mapped(self):

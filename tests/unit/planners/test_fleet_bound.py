@@ -162,7 +162,7 @@ def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None
     ):
         made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB.fresh()).document
         assert made.lower_bound_covers != FLEETS
-        assert any("--bound" in note for note in made.notes)
+        assert any("`fleet_bound=" in note for note in made.notes)
 
 
 def test_other_stages_are_not_covered() -> None:

@@ -147,7 +147,7 @@ def test_a_window_reports_what_it_may_lose(seed: int) -> None:
         try:
             found = planned(instance, replicate=False, window=window)
         except InfeasibleError as error:
-            assert "--window" in str(error)
+            assert "`window=" in str(error)
             continue
         assert 1 - free.ranked[0].step_s / found.ranked[0].step_s <= found.lost + 1e-9
         assert any("at most" in note for note in found.notes)

@@ -206,7 +206,7 @@ def test_a_time_limit_of_zero_gives_a_uniform_plan_or_says_there_is_none() -> No
     again = api.simulate(result.document, hwdb=HWDB.fresh())
     assert again.document.step_s == pytest.approx(result.document.step_s, rel=1e-9)
     small = load_cluster("azure-c1-t4x4-v100x4", HWDB)
-    with pytest.raises(InfeasibleError, match=r"no uniform layout .* --time-limit"):
+    with pytest.raises(InfeasibleError, match=r"no uniform layout .* `time_limit_s=`"):
         tangram(load_model("gpt3-175b"), small, Job(64, dtype="fp16"), HWDB.fresh(), FEW_SECONDS)
 
 
@@ -314,7 +314,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     answers = pieces.run(_slow_square, [(number, str(tmp_path)) for number in range(12)])
     assert answers == [number * number for number in range(12)]
     assert pieces.repeated >= 1
-    with pytest.raises(BadInputError, match="--jobs -1"):
+    with pytest.raises(BadInputError, match="`jobs=-1`"):
         Pieces(-1)
 
 

@@ -97,7 +97,7 @@ def test_profiles_that_do_not_hold_together_are_refused(tmp_path: Path) -> None:
     folder = profiles(tmp_path / "p")
     with pytest.raises(BadInputError, match="no multiple of 4"):
         read_trace([folder], stages=4)
-    with pytest.raises(BadInputError, match="another --pp"):
+    with pytest.raises(BadInputError, match="another `pp=`"):
         read_trace([folder], stages=2)
     (folder / "rank3.json").unlink()
     with pytest.raises(BadInputError, match="missing: rank 3"):

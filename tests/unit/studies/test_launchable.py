@@ -69,7 +69,7 @@ def test_among_plans_that_cannot_be_told_apart_one_that_launches_wins(free: api.
     found = api.plan(MODEL, CLUSTER, JOB, wishes=fixed, hwdb=HWDB).document
     assert found.launchable_with
     assert found.step_s <= free.document.step_s * 1.5
-    assert any("--simple-within 0" in note for note in found.notes)
+    assert any("`simple_within=0`" in note for note in found.notes)
 
 
 def test_no_launchable_plan_is_an_answer() -> None:
@@ -80,7 +80,7 @@ def test_no_launchable_plan_is_an_answer() -> None:
     with pytest.raises(UnknownNameError, match="framework"):
         frameworks_named("megatorn")
     assert frameworks_named("any") == tuple(FRAMEWORKS)
-    with pytest.raises(BadInputError, match="--simple-within"):
+    with pytest.raises(BadInputError, match="`simple_within="):
         api.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(simple_within=-1.0), hwdb=HWDB)
 
 

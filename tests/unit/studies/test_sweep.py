@@ -157,7 +157,7 @@ def test_keys_depend_on_content_not_on_order_of_keys():
 
 
 def test_jobs_below_zero_are_refused():
-    with pytest.raises(BadInputError, match="--jobs -1"):
+    with pytest.raises(BadInputError, match="`jobs=-1`"):
         Sweep(jobs=-1)
 
 
@@ -192,7 +192,7 @@ def test_a_sweep_finds_its_dask_cluster_by_address():
 
 def test_a_dask_cluster_that_does_not_answer_is_named():
     pytest.importorskip("distributed", reason="distributed comes with the extra `sweep-dask`")
-    with pytest.raises(BadInputError, match=r"--dask tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
+    with pytest.raises(BadInputError, match=r"`dask=tcp://127\.0\.0\.1:9`: no Dask scheduler answers"):
         Sweep(dask="tcp://127.0.0.1:9")
 
 

@@ -306,7 +306,7 @@ def test_interleaved_wants_whole_groups_of_microbatches() -> None:
         ("gpipe", 0, 2, 1, "stages is 0"),
         ("1f1b", 2, 0, 1, "microbatches is 0"),
         ("interleaved", 2, 2, 0, "chunks is 0"),
-        ("interleaved", 4, 4, 1, "--chunks 2"),
+        ("interleaved", 4, 4, 1, "2 chunks or more"),
         ("interleaved", 1, 4, 2, "2 stages"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_mistyped_step_is_left_out_unless_kept(tmp_path: Path) -> None:
     found = ownruns.calibrate([*rows, slip], HWDB)
     assert found.shifts == clean
     assert [one.id for one in found.problems] == ["slip"]
-    assert "times slower" in found.problems[0].reason and "--keep slip" in found.problems[0].reason
+    assert "times slower" in found.problems[0].reason and "`keep=slip`" in found.problems[0].reason
     for keep in (["slip"], ["all"]):
         kept = ownruns.calibrate([*rows, slip], HWDB, keep)
         assert not kept.problems and kept.shifts[0].n == 5 and kept.shifts[0].spread > clean[0].spread

@@ -19,9 +19,9 @@ class Pieces:
 
     def __init__(self, jobs: int = 1) -> None:
         if jobs < 0:
-            raise BadInputError(f"--jobs {jobs}: give a number of processes, or 0 for all cores")
+            raise BadInputError(f"`jobs={jobs}`: give a number of processes, or 0 for all cores")
         if jobs != 1 and find_spec("joblib") is None:
-            raise BadInputError(f'--jobs {jobs} needs joblib: pip install "tangram-sim[sweep]"')
+            raise BadInputError(f'`jobs={jobs}` needs joblib: pip install "tangram-sim[sweep]"')
         self.jobs = jobs or -1
         self.repeated = 0  # pieces whose worker died
 

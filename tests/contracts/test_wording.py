@@ -1,0 +1,113 @@
+"""The library names arguments as Python writes them; the command line alone says --options."""
+
+import ast
+import re
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+import tangram_sim as ts
+from tangram_sim.cli.main import app
+from tangram_sim.cli.wording import as_options, option_of
+from tests.commands import tangram
+from tests.places import ROOT
+
+PACKAGE = ROOT / "tangram_sim"
+FLAG = re.compile(r"(?<![\w-])--[a-z]")
+# Commands of others and our own by name, in backticks, whatever their options.
+COMMANDS = re.compile(r"`[^`]*--[^`]*`")
+OTHERS = {  # who writes or quotes options of other programs
+    "export/launch.py",
+    "export/megatron.py",
+    "export/torchtitan.py",
+    "parallelizers/external.py",
+    "reports/page.py",
+    "validation/serving/bench_json.py",
+}
+ARGUMENT = re.compile(r"`([a-z][a-z0-9_]*)=[^`\n]*`")
+# Arguments of Python that the command line has in another form.
+NO_OPTION = {"to"}
+
+
+def _texts(path: Path) -> list[str]:
+    """String constants of a module that people may read: no docstrings, no descriptions of options."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    quiet = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
+            "add_argument",
+            "Field",
+        ):
+            quiet |= {id(part) for part in ast.walk(node)}
+    joined = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    found = [
+        "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr) and id(node) not in quiet
+    ]
+    return found + [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet | joined
+    ]
+
+
+MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "cli"]
+
+
+def test_no_message_of_the_library_says_an_option() -> None:
+    said = {
+        f"{path.relative_to(PACKAGE)}: {text.strip()}"
+        for path in MODULES
+        if str(path.relative_to(PACKAGE)) not in OTHERS
+        for text in _texts(path)
+        if FLAG.search(COMMANDS.sub("", text))
+    }
+    assert not said
+
+
+def _options(command: click.Command) -> set[str]:
+    """Every option of a command and of those below it."""
+    found = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    for child in getattr(command, "commands", {}).values():
+        found |= _options(child)
+    return found
+
+
+def test_every_argument_named_in_a_message_is_an_option() -> None:
+    known = _options(typer.main.get_command(app)) | {option_of(name) for name in NO_OPTION}
+    named = {name for path in MODULES for text in _texts(path) for name in ARGUMENT.findall(text) if name}
+    assert len(named) > 40
+    assert {name for name in named if option_of(name) not in known} == set()
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("`global_batch=0`: give a whole number", "--global-batch 0: give a whole number"),
+        ("`fixed=` tp=3: does not divide", "--fix tp=3: does not divide"),
+        ("raise `time_limit_s=`", "raise --time-limit"),
+        ("`sequence_parallel=True`: `tp=3` does", "--sequence-parallel: --tp 3 does"),
+        ("leave `gpu` out, see `tangram hw list`", "leave `gpu` out, see `tangram hw list`"),
+    ],
+)
+def test_the_command_line_says_options(said: str, shown: str) -> None:
+    assert as_options(said) == shown
+
+
+def test_one_error_in_both_forms() -> None:
+    with pytest.raises(ts.BadInputError) as error:
+        ts.estimate("gpt3-350m", "azure-c1-t4x4-v100x4", ts.Job(global_batch=16), ts.Uniform(tp=3))
+    assert "`tp=3` does not divide" in str(error.value)
+    told = tangram("estimate", "gpt3-350m", "azure-c1-t4x4-v100x4", "--global-batch", "16", "--tp", "3")
+    assert told.code == 2
+    assert "--tp 3 does not divide" in told.err
+    assert "`" not in told.err
