@@ -42,6 +42,12 @@ def read_text(path: Path) -> str:
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """Rows of a CSV file, cells stripped; a row of the wrong width is an error naming its line."""
+    header, rows = csv_cells(path)
+    return [dict(zip(header, cells, strict=True)) for _, cells in rows]
+
+
+def csv_cells(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Header, and rows with their line numbers; as `read_csv`."""
     reader = csv.reader(read_text(path).splitlines())
     header = [cell.strip() for cell in next(reader, [])]
     rows = []
@@ -53,8 +59,8 @@ def read_csv(path: Path) -> list[dict[str, str]]:
                 f"{path}, line {reader.line_num}: {len(cells)} cells where the header has {len(header)} "
                 "columns"
             )
-        rows.append({column: cell.strip() for column, cell in zip(header, cells, strict=True)})
-    return rows
+        rows.append((reader.line_num, [cell.strip() for cell in cells]))
+    return header, rows
 
 
 def read_json(path: Path) -> Any:

@@ -5,14 +5,13 @@ session_id, model`, or `prefix_hit_blocks_infinite_cache` (Mooncake's traces: pr
 that a cache of any size would hold). Azure's own `TIMESTAMP, ContextTokens, GeneratedTokens` are understood.
 """
 
-import csv
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
-from tangram_sim.datafiles import read_text
+from tangram_sim.datafiles import csv_cells
 from tangram_sim.errors import BadInputError
 from tangram_sim.serving.workload import Floats, Ints, Workload
 
@@ -33,7 +32,7 @@ def read_trace(
     `arrivals_from`: times to use where the file has lengths only. `where` keeps rows whose columns have these
     values. Raises BadInputError that names line and column; rows are never left out silently.
     """
-    header, rows = _cells(path)
+    header, rows = csv_cells(path)
     for column, value in (where or {}).items():
         if column not in header:
             raise BadInputError(f"{path}: no column {column!r}; it has {', '.join(header)}")
@@ -85,28 +84,11 @@ def read_trace(
 
 def count_rows(path: Path, where: Mapping[str, str] | None = None) -> int:
     """Requests in a file, before their cells are looked at."""
-    header, rows = _cells(path)
+    header, rows = csv_cells(path)
     kept = (where or {}).items()
     return sum(
         all(cells[header.index(name)] == value for name, value in kept if name in header) for _, cells in rows
     )
-
-
-def _cells(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Header, and rows with their line numbers."""
-    reader = csv.reader(read_text(path).splitlines())
-    header = [cell.strip() for cell in next(reader, [])]
-    rows = []
-    for cells in reader:
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            raise BadInputError(
-                f"{path}, line {reader.line_num}: {len(cells)} cells where the header has {len(header)} "
-                "columns"
-            )
-        rows.append((reader.line_num, [cell.strip() for cell in cells]))
-    return header, rows
 
 
 def _column(header: Sequence[str], spellings: Sequence[str]) -> int:

@@ -10,21 +10,11 @@ from tangram_sim.parallelizers.layouts import choices, divisors, expert_degrees,
 from tangram_sim.sim.critical import critical_path
 from tangram_sim.studies.forecast import Forecast, PathShare, forecast, longest_run
 from tangram_sim.training.plan import LayerLayout, Plan
+from tangram_sim.training.schedules.step import OP_WORDS
 from tangram_sim.training.stage.peaks import capacity_bytes, device_bytes
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import show_bytes, show_seconds
-
-CAUSES = {
-    "F": "forward",
-    "B": "backward",
-    "W": "weight gradients",
-    "SEND_F": "activations to the next stage",
-    "SEND_B": "gradients to the stage before",
-    "SYNC": "gradient synchronisation",
-    "TIED": "tied embeddings",
-    "OPTIMIZER": "optimizer",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +58,7 @@ def _path(played: Forecast) -> tuple[PathShare, ...]:
     for op in found.ops.tolist():
         kind = played.timeline.graph.kinds[played.timeline.graph.kind[op]]
         place = f"{lowered.step_of[op]}.{lowered.stage_of[op]}" if several else f"{lowered.stage_of[op]}"
-        cause = f"stage {place}: {CAUSES.get(kind, kind)}"
+        cause = f"stage {place}: {OP_WORDS.get(kind, kind)}"
         totals[cause] = totals.get(cause, 0.0) + float(spent[op])
     return tuple(
         PathShare(cause, seconds) for cause, seconds in sorted(totals.items(), key=lambda item: -item[1])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.training.schedules.step import OP_WORDS
 
 if TYPE_CHECKING:
     from tangram_sim.sim.timeline import Timeline
@@ -13,16 +14,6 @@ if TYPE_CHECKING:
 
 MOST_OPS = 3000  # of a timeline: more is slow to draw and too fine to see
 _MOST_TRACKS = 24
-_WORDS = {
-    "F": "forward",
-    "B": "backward",
-    "W": "weight gradients",
-    "SEND_F": "activations to the next stage",
-    "SEND_B": "gradients to the stage before",
-    "SYNC": "gradient synchronisation",
-    "TIED": "tied embeddings",
-    "OPTIMIZER": "optimizer",
-}
 
 
 def plotly() -> Any:
@@ -80,13 +71,13 @@ def timeline_figure(played: "Timeline") -> tuple[Any, float]:
         mine = shown[graph.kind[shown] == number]
         if len(mine):
             figure.add_bar(
-                name=_WORDS.get(kind, kind),
+                name=OP_WORDS.get(kind, kind),
                 orientation="h",
                 y=[graph.resources[graph.resource[op]] for op in mine.tolist()],
                 base=played.start_s[mine].tolist(),
                 x=spent[mine].tolist(),
                 marker={"line": {"width": 0.3, "color": "white"}},
-                hovertemplate="%{base:.4f} s, %{x:.4f} s<extra>" + _WORDS.get(kind, kind) + "</extra>",
+                hovertemplate="%{base:.4f} s, %{x:.4f} s<extra>" + OP_WORDS.get(kind, kind) + "</extra>",
             )
     lines = dict.fromkeys(graph.resources[graph.resource[op]] for op in shown.tolist())
     figure.update_layout(

@@ -133,6 +133,29 @@ class Config:
             **rest,
         )
 
+    def decoder(
+        self,
+        family: str,
+        hidden: int,
+        blocks: list[Block],
+        *,
+        vocab: int,
+        max_seq: int,
+        tied: bool = False,
+    ) -> Model:
+        """A decoder whose file says its vocabulary, tied ends and longest sequence in the usual keys.
+
+        `vocab`, `max_seq` and `tied` hold where it does not.
+        """
+        return self.model(
+            family,
+            hidden,
+            self.count("vocab_size", vocab),
+            blocks,
+            tied=self.flag("tie_word_embeddings", tied),
+            max_seq=self.count("max_position_embeddings", max_seq),
+        )
+
 
 def shown(value: object) -> str:
     """A value of a user's file as the file spells it, shortened."""

@@ -80,14 +80,7 @@ def deepseek_v2(config: Config) -> Model:
         _experts(config, defaults, bias, router_bias=False),
         first=0,
     )
-    return config.model(
-        "deepseek_v2",
-        hidden,
-        config.count("vocab_size", 102400),
-        blocks,
-        tied=config.flag("tie_word_embeddings", False),
-        max_seq=config.count("max_position_embeddings", 2048),
-    )
+    return config.decoder("deepseek_v2", hidden, blocks, vocab=102400, max_seq=2048)
 
 
 def deepseek_v3(config: Config) -> Model:
@@ -108,11 +101,4 @@ def deepseek_v3(config: Config) -> Model:
         _experts(config, dict(defaults), bias=False, router_bias=True),
         first=3,
     )
-    return config.model(
-        "deepseek_v3",
-        hidden,
-        config.count("vocab_size", 129280),
-        blocks,
-        tied=config.flag("tie_word_embeddings", False),
-        max_seq=config.count("max_position_embeddings", 4096),
-    )
+    return config.decoder("deepseek_v3", hidden, blocks, vocab=129280, max_seq=4096)

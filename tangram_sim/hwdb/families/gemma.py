@@ -28,14 +28,7 @@ def _gemma(config: Config, family: str, *, vocab: int, max_seq: int, period: int
         )
         for window in config.windows(layers, config.count("sliding_window", 4096, null=0), sliding)
     ]
-    return config.model(
-        family,
-        hidden,
-        config.count("vocab_size", vocab),
-        blocks,
-        tied=config.flag("tie_word_embeddings", True),
-        max_seq=config.count("max_position_embeddings", max_seq),
-    )
+    return config.decoder(family, hidden, blocks, vocab=vocab, max_seq=max_seq, tied=True)
 
 
 def gemma2(config: Config) -> Model:

@@ -35,11 +35,4 @@ def gpt_oss(config: Config) -> Model:
         )
         for window in config.windows(layers, config.count("sliding_window", 128, null=0), sliding)
     ]
-    return config.model(
-        "gpt_oss",
-        hidden,
-        config.count("vocab_size", 201088),
-        blocks,
-        tied=config.flag("tie_word_embeddings", False),
-        max_seq=config.count("max_position_embeddings", 131072),
-    )
+    return config.decoder("gpt_oss", hidden, blocks, vocab=201088, max_seq=131072)

@@ -30,21 +30,8 @@ def _attention(
     )
 
 
-def _model(
-    config: Config, family: str, hidden: int, blocks: list[Block], *, vocab: int, max_seq: int
-) -> Model:
-    return config.model(
-        family,
-        hidden,
-        config.count("vocab_size", vocab),
-        blocks,
-        tied=config.flag("tie_word_embeddings", False),
-        max_seq=config.count("max_position_embeddings", max_seq),
-    )
-
-
-def llama(config: Config) -> Model:
-    """Llama 1 to 3."""
+def llama(config: Config, family: str = "llama") -> Model:
+    """Llama 1 to 3, and what has the same blocks under another name."""
     hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", 32)
     bias = config.flag("attention_bias", False)
     attention = _attention(
@@ -52,7 +39,7 @@ def llama(config: Config) -> Model:
     )
     feed_forward = FeedForward(config.count("intermediate_size", 11008), bias=config.flag("mlp_bias", False))
     blocks = [Block(attention, feed_forward)] * config.layers("num_hidden_layers", 32)
-    return _model(config, "llama", hidden, blocks, vocab=32000, max_seq=2048)
+    return config.decoder(family, hidden, blocks, vocab=32000, max_seq=2048)
 
 
 def mistral(config: Config) -> Model:
@@ -62,7 +49,7 @@ def mistral(config: Config) -> Model:
     attention = _attention(heads, config.kv_heads(heads, 8), config.head_dim(hidden, heads), window=window)
     feed_forward = FeedForward(config.count("intermediate_size", 14336))
     blocks = [Block(attention, feed_forward)] * config.layers("num_hidden_layers", 32)
-    return _model(config, "mistral", hidden, blocks, vocab=32000, max_seq=131072)
+    return config.decoder("mistral", hidden, blocks, vocab=32000, max_seq=131072)
 
 
 def mixtral(config: Config) -> Model:
@@ -74,7 +61,7 @@ def mixtral(config: Config) -> Model:
     active = config.active("num_experts_per_tok", 2, experts)
     part = Experts(experts, active, config.count("intermediate_size", 14336))
     blocks = [Block(attention, part)] * config.layers("num_hidden_layers", 32)
-    return _model(config, "mixtral", hidden, blocks, vocab=32000, max_seq=131072)
+    return config.decoder("mixtral", hidden, blocks, vocab=32000, max_seq=131072)
 
 
 def _qwen_windows(config: Config, layers: int) -> list[int]:
@@ -94,7 +81,7 @@ def qwen2(config: Config) -> Model:
         Block(_attention(heads, kv_heads, head_dim, window=window, qkv_bias=True), feed_forward)
         for window in _qwen_windows(config, config.layers("num_hidden_layers", 32))
     ]
-    return _model(config, "qwen2", hidden, blocks, vocab=151936, max_seq=32768)
+    return config.decoder("qwen2", hidden, blocks, vocab=151936, max_seq=32768)
 
 
 def qwen3(config: Config) -> Model:
@@ -110,7 +97,7 @@ def qwen3(config: Config) -> Model:
         )
         for window in _qwen_windows(config, config.layers("num_hidden_layers", 32))
     ]
-    return _model(config, "qwen3", hidden, blocks, vocab=151936, max_seq=32768)
+    return config.decoder("qwen3", hidden, blocks, vocab=151936, max_seq=32768)
 
 
 def qwen3_moe(config: Config) -> Model:
@@ -146,7 +133,7 @@ def qwen3_moe(config: Config) -> Model:
         Block(attention, dense if layer in dense_layers or (layer + 1) % step else sparse)
         for layer in range(layers)
     ]
-    return _model(config, "qwen3_moe", hidden, blocks, vocab=151936, max_seq=32768)
+    return config.decoder("qwen3_moe", hidden, blocks, vocab=151936, max_seq=32768)
 
 
 def phi3(config: Config) -> Model:
@@ -156,16 +143,9 @@ def phi3(config: Config) -> Model:
     attention = _attention(heads, config.kv_heads(heads), config.head_dim(hidden, heads), window=window)
     feed_forward = FeedForward(config.count("intermediate_size", 8192))
     blocks = [Block(attention, feed_forward)] * config.layers("num_hidden_layers", 32)
-    return _model(config, "phi3", hidden, blocks, vocab=32064, max_seq=4096)
+    return config.decoder("phi3", hidden, blocks, vocab=32064, max_seq=4096)
 
 
 def granite(config: Config) -> Model:
     """Granite 3: Llama's blocks; four scalar multipliers carry no parameters."""
-    hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", 32)
-    bias = config.flag("attention_bias", False)
-    attention = _attention(
-        heads, config.kv_heads(heads), config.head_dim(hidden, heads), qkv_bias=bias, out_bias=bias
-    )
-    feed_forward = FeedForward(config.count("intermediate_size", 11008), bias=config.flag("mlp_bias", False))
-    blocks = [Block(attention, feed_forward)] * config.layers("num_hidden_layers", 32)
-    return _model(config, "granite", hidden, blocks, vocab=32000, max_seq=2048)
+    return llama(config, "granite")

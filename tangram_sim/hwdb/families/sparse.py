@@ -39,7 +39,7 @@ def glm4_moe(config: Config) -> Model:
     first = config.count("first_k_dense_replace", 1, least=0)
     layers = config.layers("num_hidden_layers", 46)
     blocks = [Block(attention, dense if layer < first else part) for layer in range(layers)]
-    return _model(config, "glm4_moe", hidden, blocks, vocab=151552, max_seq=131072)
+    return config.decoder("glm4_moe", hidden, blocks, vocab=151552, max_seq=131072)
 
 
 def glm_moe_dsa(config: Config) -> Model:
@@ -51,7 +51,7 @@ def glm_moe_dsa(config: Config) -> Model:
         replace(block, attention=replace(block.attention, index_heads=heads, index_dim=dim, window=chosen))
         for block in dense.blocks
     ]
-    return _model(config, "glm_moe_dsa", dense.hidden, blocks, vocab=154880, max_seq=202752)
+    return config.decoder("glm_moe_dsa", dense.hidden, blocks, vocab=154880, max_seq=202752)
 
 
 def minimax_m2(config: Config) -> Model:
@@ -73,7 +73,7 @@ def minimax_m2(config: Config) -> Model:
         router_bias=True,
     )
     blocks = [Block(attention, part)] * config.layers("num_hidden_layers", 62)
-    return _model(config, "minimax_m2", hidden, blocks, vocab=200064, max_seq=196608)
+    return config.decoder("minimax_m2", hidden, blocks, vocab=200064, max_seq=196608)
 
 
 def kimi_k25(config: Config) -> Model:
@@ -124,7 +124,7 @@ def qwen3_5_moe(config: Config) -> Model:
         Block(linear if (layer + 1) % interval else full, part)
         for layer in range(config.layers("num_hidden_layers", 60))
     ]
-    return _model(config, "qwen3_5_moe", hidden, blocks, vocab=248320, max_seq=262144)
+    return config.decoder("qwen3_5_moe", hidden, blocks, vocab=248320, max_seq=262144)
 
 
 def _text(config: Config) -> Config:
@@ -136,16 +136,3 @@ def _text(config: Config) -> Config:
         raise config.error("text_config", "an object with the facts of the text model")
     kept = {key: config.facts[key] for key in ("source", "tie_word_embeddings") if key in config.facts}
     return Config(text | kept, f"{config.where}, text_config", config.name)
-
-
-def _model(
-    config: Config, family: str, hidden: int, blocks: list[Block], *, vocab: int, max_seq: int
-) -> Model:
-    return config.model(
-        family,
-        hidden,
-        config.count("vocab_size", vocab),
-        blocks,
-        tied=config.flag("tie_word_embeddings", False),
-        max_seq=config.count("max_position_embeddings", max_seq),
-    )

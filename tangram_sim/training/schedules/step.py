@@ -21,6 +21,16 @@ from tangram_sim.training.schedules.named import schedule_named
 
 SYNC, TIED, OPTIMIZER = 5, 6, 7
 KINDS = ("F", "B", "W", "SEND_F", "SEND_B", "SYNC", "TIED", "OPTIMIZER")
+OP_WORDS = {
+    "F": "forward",
+    "B": "backward",
+    "W": "weight gradients",
+    "SEND_F": "activations to the next stage",
+    "SEND_B": "gradients to the stage before",
+    "SYNC": "gradient synchronisation",
+    "TIED": "tied embeddings",
+    "OPTIMIZER": "optimizer",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
