@@ -5,10 +5,8 @@ Training asks with the tokens of a microbatch, serving with the rows of an itera
 
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tangram_sim.cost.kernels import Floats, Number
+from tangram_sim.layers.sharding import Sharding
 from tangram_sim.models import Attention, FeedForward, Model
 
 # Kernels of a dense block's forward pass: norms, projections, attention, activations, residuals, reductions.
@@ -33,8 +31,8 @@ class Sharded(Protocol):
         """Rows of the products: tokens of one rank."""
 
     @property
-    def tp(self) -> float | Floats | NDArray[np.int64]:
-        """Tensor-parallel degree."""
+    def sharding(self) -> Sharding:
+        """How columns are cut over the tensor-parallel group."""
 
 
 class Gemm(NamedTuple):
@@ -48,13 +46,12 @@ class Gemm(NamedTuple):
 
 def kv_heads(work: Sharded, attention: Attention) -> Floats:
     """Key/value heads of one rank; replicated where tp exceeds them."""
-    local: Floats = np.maximum(attention.kv_heads / work.tp, 1.0)
-    return local
+    return work.sharding.whole(attention.kv_heads)
 
 
 def input_projections(work: Sharded, attention: Attention) -> list[Gemm]:
     """Query, key and value projections, column-parallel; MLA's down-projections are replicated."""
-    tokens, hidden, heads = work.tokens, work.model.hidden, attention.heads / work.tp
+    tokens, hidden, heads = work.tokens, work.model.hidden, work.sharding.width(attention.heads)
     if not attention.kv_rank:
         width = heads * attention.head_dim + kv_heads(work, attention) * (
             attention.head_dim + attention.value_dim
@@ -86,14 +83,14 @@ def input_projections(work: Sharded, attention: Attention) -> list[Gemm]:
 
 def output_projection(work: Sharded, attention: Attention) -> list[Gemm]:
     """The row-parallel projection behind the attention core."""
-    return [Gemm(work.tokens, work.model.hidden, attention.heads * attention.value_dim / work.tp)]
+    return [Gemm(work.tokens, work.model.hidden, work.sharding.width(attention.heads * attention.value_dim))]
 
 
 def up_projection(work: Sharded, part: FeedForward) -> list[Gemm]:
     """The column-parallel up-projection(s)."""
-    return [Gemm(work.tokens, part.width * (2 if part.gated else 1) / work.tp, work.model.hidden)]
+    return [Gemm(work.tokens, work.sharding.width(part.width * (2 if part.gated else 1)), work.model.hidden)]
 
 
 def down_projection(work: Sharded, part: FeedForward) -> list[Gemm]:
     """The row-parallel down-projection."""
-    return [Gemm(work.tokens, work.model.hidden, part.width / work.tp)]
+    return [Gemm(work.tokens, work.model.hidden, work.sharding.width(part.width))]

@@ -17,6 +17,7 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layers import products
 from tangram_sim.layers.products import IMBALANCE, KERNELS_FORWARD, NORM_PASSES, Gemm
+from tangram_sim.layers.sharding import Sharding
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
 from tangram_sim.precision import STORED_BYTES, NumberTypes, Precision
 
@@ -94,6 +95,11 @@ class Ranks:
     one_shot: bool  # links join every rank with every other, so small reductions take one step
 
     @property
+    def sharding(self) -> Sharding:
+        """How columns are cut over tensor-parallel ranks: evenly."""
+        return Sharding(float(self.tp))
+
+    @property
     def expert_tp(self) -> float:
         """Ranks that split one expert."""
         return self.tp * self.attention_dp / self.ep
@@ -112,7 +118,7 @@ class _Products:
 
     model: Model
     tokens: Number
-    tp: float
+    sharding: Sharding
 
 
 def vector_type(gpu: Gpu, wanted: str) -> str:
@@ -142,7 +148,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
     """One block."""
     attention, part, model = block.attention, block.feed_forward, ranks.model
     precision = ranks.precision
-    shape = _Products(model, work.tokens, float(ranks.tp))
+    shape = _Products(model, work.tokens, ranks.sharding)
     own = [*products.input_projections(shape, attention), *products.output_projection(shape, attention)]
     dense_s = _gemms_s(ranks, own, precision.attention_compute, precision.attention_bytes)
     everyone = ranks.attention_dp
@@ -165,7 +171,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
         dense_s = dense_s + _gemms_s(ranks, both, precision.compute, precision.weight_bytes)
     width = precision.activation_bytes
     residual = work.tokens * model.hidden * width
-    activated = work.tokens * inner / ranks.tp * width * (3.0 if part.gated else 2.0)
+    activated = ranks.sharding.width(work.tokens * inner) * width * (3.0 if part.gated else 2.0)
     memory = streaming_s(2.0 * NORM_PASSES * residual + activated + permuted, ranks.rates(precision.vector))
     halves = 1.0 if block.parallel else 2.0
     reductions = halves * (ranks.tp > 1) * np.ones_like(zero)
@@ -196,7 +202,7 @@ def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) ->
         kernels = kernels + 3.0
     if head:
         yields = work.decodes * work.verified + np.minimum(work.rows, 1.0)
-        logits = [Gemm(yields, model.vocab / ranks.tp, model.embedding_width)]
+        logits = [Gemm(yields, ranks.sharding.width(model.vocab), model.embedding_width)]
         gemm = _gemms_s(ranks, logits, precision.vector, precision.end_bytes)
         # Logits of all ranks are gathered and sampled from in fp32: written, read thrice.
         memory = memory + streaming_s(4.0 * 4.0 * yields * model.vocab, ranks.rates(precision.vector))
@@ -212,7 +218,8 @@ def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) 
     """
     precision, rates = ranks.precision, ranks.rates(ranks.precision.vector)
     if attention.linear:
-        states = 2.0 * work.decodes * work.verified * attention.state_elements / ranks.tp * STATE_BYTES
+        whole = 2.0 * work.decodes * work.verified * attention.state_elements
+        states = ranks.sharding.width(whole) * STATE_BYTES
         return np.asarray(states / rates.memory_bytes_per_s)
     keys = work.decode_keys
     seen = np.minimum(keys, attention.window) if attention.window else keys
@@ -224,18 +231,20 @@ def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) 
     else:
         columns = attention.head_dim + attention.value_dim
     queries = 2.0 * work.decodes * work.verified
-    flop = queries * (seen * attention.heads / ranks.tp * columns + keys * attention.index_heads * index)
+    flop = queries * (
+        ranks.sharding.width(seen * attention.heads) * columns + keys * attention.index_heads * index
+    )
     return np.asarray(np.maximum(moved / rates.memory_bytes_per_s, flop / rates.attention_flop_per_s))
 
 
 def prompt_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
     """Chunks of prompts over what is cached and themselves."""
     rates, width = ranks.rates(ranks.precision.vector), ranks.precision.activation_bytes
-    heads = attention.heads / ranks.tp
+    heads = ranks.sharding.width(attention.heads)
     keys = work.prompt_keys
     seen = np.minimum(keys, attention.window) if attention.window else keys
     dims = attention.head_dim + attention.value_dim
-    moved = work.rows * (heads + max(attention.kv_heads / ranks.tp, 1.0)) * dims * width
+    moved = work.rows * (heads + ranks.sharding.whole(attention.kv_heads)) * dims * width
     pairs = work.rows * seen * heads
     seconds = fused_attention_s(pairs, attention.head_dim, attention.value_dim, moved, rates)
     if attention.index_heads:

@@ -70,7 +70,7 @@ class ServeEstimateDocument(Document):
 
 
 @dataclass(frozen=True)
-class ServiceQuestion:
+class ReplicaQuestion:
     """One replica and its load; lengths in tokens. `rate` 0.0 means a closed loop of `concurrency`."""
 
     model: str
@@ -94,7 +94,7 @@ class ServiceQuestion:
     usd_per_gpu_hour: float = 0.0  # 0: the dearest knowledge of prices.csv, if any
 
 
-def service_cost(question: ServiceQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, KvCapacity]:
+def service_cost(question: ReplicaQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, KvCapacity]:
     """(iterations' cost, KV memory) of the replica a question is about. Raises TangramError."""
     model = load_model(question.model)
     engine = engine_defaults(hwdb, question.engine, hwdb.gpu(question.gpu), question.version)
@@ -123,7 +123,7 @@ def service_cost(question: ServiceQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, 
     return cost, kv_capacity(deployment, hwdb, fit, int(question.isl + question.osl))
 
 
-def estimate_service(question: ServiceQuestion, hwdb: Hwdb) -> ServeEstimateDocument:
+def estimate_service(question: ReplicaQuestion, hwdb: Hwdb) -> ServeEstimateDocument:
     """One replica under one steady load. Raises TangramError where there is no answer."""
     check_load(question.isl, question.osl, question.cached, question.concurrency, question.rate)
     cost, capacity = service_cost(question, hwdb)
@@ -163,7 +163,7 @@ def check_load(isl: float, osl: float, cached: float, concurrency: float, rate: 
 
 
 def estimate_many(
-    question: ServiceQuestion, hwdb: Hwdb, loads: Mapping[str, Sequence[float] | Floats]
+    question: ReplicaQuestion, hwdb: Hwdb, loads: Mapping[str, Sequence[float] | Floats]
 ) -> dict[str, Floats]:
     """Many loads on the replica of one question, at once: `loads` has arrays isl, osl, concurrency or rate.
 
@@ -191,7 +191,7 @@ def estimate_many(
 
 
 def _document(
-    question: ServiceQuestion,
+    question: ReplicaQuestion,
     hwdb: Hwdb,
     cost: LayerStepCost,
     capacity: KvCapacity,
@@ -272,7 +272,7 @@ def _parts(cost: LayerStepCost, load: Load, steady: Steady) -> dict[str, float]:
     return parts
 
 
-def _price(question: ServiceQuestion, hwdb: Hwdb) -> tuple[float, str]:
+def _price(question: ReplicaQuestion, hwdb: Hwdb) -> tuple[float, str]:
     """(USD per GPU and hour, where it is from): as given, or the least of dated prices of its nodes."""
     if question.usd_per_gpu_hour:
         return question.usd_per_gpu_hour, "given"
@@ -289,7 +289,7 @@ def _price(question: ServiceQuestion, hwdb: Hwdb) -> tuple[float, str]:
     return value, f"{name}, {figure}"
 
 
-def _assumptions(question: ServiceQuestion, hwdb: Hwdb, cost: LayerStepCost, priced: str) -> dict[str, Any]:
+def _assumptions(question: ReplicaQuestion, hwdb: Hwdb, cost: LayerStepCost, priced: str) -> dict[str, Any]:
     deployment, fit = cost.deployment, cost.fit
     engine, island = deployment.engine, deployment.stages[0].island
     memory = stage_memory(deployment, deployment.stages[0], hwdb, fit)
@@ -324,7 +324,7 @@ def _assumptions(question: ServiceQuestion, hwdb: Hwdb, cost: LayerStepCost, pri
     }
 
 
-def _notes(question: ServiceQuestion, steady: Steady, most: Steady, room: float) -> list[str]:
+def _notes(question: ReplicaQuestion, steady: Steady, most: Steady, room: float) -> list[str]:
     notes = []
     if steady.overloaded[0]:
         carried = float(most.request_rate[0])

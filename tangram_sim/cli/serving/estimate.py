@@ -72,14 +72,14 @@ def command(
     """Estimate one replica of MODEL under a steady load: TPOT, TTFT, tokens/s, KV memory, what limits it."""
     from tangram_sim.cli.console import print_json, print_line, print_table
     from tangram_sim.errors import BadInputError
-    from tangram_sim.studies.serving_estimate import ServiceQuestion, estimate_service, summary
+    from tangram_sim.studies.serving_estimate import ReplicaQuestion, estimate_service, summary
     from tangram_sim.units import show_seconds
 
     if rate is not None and not rate > 0:
         raise BadInputError(f"--rate {rate:g}: give requests per second above 0, or leave the option out")
     if price is not None and not 0 < price < float("inf"):
         raise BadInputError(f"--price {price:g}: give USD per GPU and hour above 0")
-    question = ServiceQuestion(
+    question = ReplicaQuestion(
         model=model,
         gpu=gpu,
         tp=tp,

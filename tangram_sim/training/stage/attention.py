@@ -128,7 +128,7 @@ def _keys(setting: Setting, attention: Attention) -> float:
 def _alone_s(setting: Setting, block: Block, pieces: Number = 1.0) -> Floats:
     """Seconds forward of one of so many equal pieces of a rank's core, each a kernel of its own."""
     attention, rates = block.attention, setting.rates
-    heads, width = attention.heads / setting.tp, setting.job.precision.activation_bytes
+    heads, width = setting.sharding.width(attention.heads), setting.job.precision.activation_bytes
     dims = attention.head_dim, attention.value_dim
     scores = setting.tokens * _keys(setting, attention) * heads / pieces
     if not rates.fused_attention:
@@ -146,7 +146,7 @@ def _ring(setting: Setting, block: Block, alone: Floats, backward: float = 0.0) 
     """
     attention, rates, cp = block.attention, setting.rates, setting.cp
     width, columns = setting.job.precision.activation_bytes, attention.head_dim + attention.value_dim
-    heads = attention.heads / setting.tp
+    heads = setting.sharding.width(attention.heads)
     ringed, steps = cp > 1, cp - 1.0
     streamed = setting.job.streamed_ring
     step = _alone_s(setting, block, cp.astype(np.float64))
@@ -184,7 +184,7 @@ def _exchanges_s(setting: Setting, attention: Attention) -> tuple[Floats, Floats
     they are sent to several.
     """
     rates, width = setting.rates, setting.job.precision.activation_bytes
-    queries = setting.tokens * attention.heads / setting.tp * width
+    queries = setting.sharding.width(setting.tokens * attention.heads) * width
     columns = attention.head_dim + attention.value_dim
     keys = setting.tokens * np.maximum(kv_heads(setting, attention), setting.cp) * columns * width
     inward, outward = queries * attention.head_dim + keys, queries * attention.value_dim

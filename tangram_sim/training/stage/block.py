@@ -91,7 +91,7 @@ def block_times(setting: Setting, block: Block) -> Times:
             passes(setting, products.down_projection(setting, part)),
         )
         inner = part.width
-    activated = tokens * inner / setting.tp * width * (3.0 if part.gated else 2.0)
+    activated = setting.sharding.width(tokens * inner) * width * (3.0 if part.gated else 2.0)
     # A parallel block reads one norm and reduces attention and feed-forward in one collective.
     halves = 0.5 if block.parallel else 1.0
     exposed = rates.tensor_exposed
@@ -130,7 +130,7 @@ def _cast_bytes(setting: Setting, inner: float) -> Floats:
     """
     if not setting.job.precision.narrow:
         return np.zeros(len(setting.layouts))
-    return CAST_BYTES * setting.tokens * (2.0 * setting.model.hidden + inner / setting.tp)
+    return CAST_BYTES * setting.tokens * (2.0 * setting.model.hidden + setting.sharding.width(inner))
 
 
 def _forward_ops(

@@ -69,10 +69,10 @@ def imbalance(setting: Setting) -> Floats:
 
 def expert_up(setting: Setting, part: Experts, rows: Floats) -> list[Gemm]:
     """Up-projections of the local experts, `rows` each, as one grouped product."""
-    width = part.width * (2 if part.gated else 1) / setting.tp
+    width = setting.sharding.width(part.width * (2 if part.gated else 1))
     return [Gemm(rows, width, setting.model.hidden, part.experts / setting.ep)]
 
 
 def expert_down(setting: Setting, part: Experts, rows: Floats) -> list[Gemm]:
     """Down-projections of the local experts, `rows` each, as one grouped product."""
-    return [Gemm(rows, setting.model.hidden, part.width / setting.tp, part.experts / setting.ep)]
+    return [Gemm(rows, setting.model.hidden, setting.sharding.width(part.width), part.experts / setting.ep)]

@@ -71,7 +71,7 @@ def logit_gemms(setting: Setting) -> list[Gemm]:
     predicted = MASKED_FRACTION if setting.model.masked_lm else 1.0
     model = setting.model
     width = model.embedding_dim or model.hidden
-    products = [Gemm(setting.tokens * predicted, model.vocab / setting.tp, width)]
+    products = [Gemm(setting.tokens * predicted, setting.sharding.width(model.vocab), width)]
     if width != model.hidden:
         products.append(Gemm(setting.tokens * predicted, width, model.hidden))
     return products
@@ -81,7 +81,8 @@ def loss_s(setting: Setting) -> Floats:
     """Seconds of the cross-entropy over this rank's vocabulary shard."""
     predicted = MASKED_FRACTION if setting.model.masked_lm else 1.0
     return streaming_s(
-        setting.tokens * predicted * setting.model.vocab / setting.tp * 4.0 * LOSS_PASSES, setting.rates
+        setting.sharding.width(setting.tokens * predicted * setting.model.vocab) * 4.0 * LOSS_PASSES,
+        setting.rates,
     )
 
 

@@ -12,6 +12,7 @@ from tangram_sim.cost.collectives import Group, group
 from tangram_sim.cost.device import Rates, device_rates
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers.sharding import Sharding
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
@@ -42,6 +43,11 @@ class Setting:
     def tp(self) -> NDArray[np.int64]:
         """Tensor-parallel degrees, K."""
         return self._column([layout.tp for layout in self.layouts])
+
+    @cached_property
+    def sharding(self) -> Sharding:
+        """How columns are cut over tensor-parallel ranks: evenly."""
+        return Sharding(self.tp)
 
     @cached_property
     def cp(self) -> NDArray[np.int64]:

@@ -35,11 +35,11 @@ class Held(NamedTuple):
 def parameters_per_rank(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
     """(dense, expert) parameters of an atom on one rank before any ZeRO sharding."""
     if not isinstance(atom, Block):
-        return atom.parameters / setting.tp, np.zeros(len(setting.layouts))
+        return setting.sharding.width(atom.parameters), np.zeros(len(setting.layouts))
     hidden, part = setting.model.hidden, atom.feed_forward
     total = atom.parameters(hidden)
     experts = part.expert_parameters(hidden) if isinstance(part, Experts) else 0
-    return (total - experts) / setting.tp, experts / (setting.tp * setting.ep)
+    return setting.sharding.width(total - experts), experts / (setting.tp * setting.ep)
 
 
 def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
@@ -213,7 +213,7 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     latent = 2 * (attention.query_rank + attention.kv_rank)
     # Inputs of the two norms and of the two column-parallel products, and dropout masks.
     residual = (hidden * (2 * width + (2 if trained else 1) * read + masks) + latent * width) / shards
-    heads = attention.heads / setting.tp
+    heads = setting.sharding.width(attention.heads)
     projected = heads * (attention.head_dim + attention.value_dim) + kv_heads(setting, attention) * (
         attention.head_dim + attention.value_dim
     )
@@ -223,9 +223,9 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     if isinstance(part, Experts):
         copies = width + (read if trained else 0.0)  # tokens sorted by expert: as combined, as multiplied
         columns = part.active * part.width + part.shared_width
-        inner = (columns * per_column + part.active * hidden * copies) / setting.tp
+        inner = setting.sharding.width(columns * per_column + part.active * hidden * copies)
     else:
-        inner = part.width * per_column / setting.tp
+        inner = setting.sharding.width(part.width * per_column)
     kept = tokens * (residual + width * projected + output + inner)
     # Unfused kernels keep the whole matrix, whatever the mask hides: behind the softmax, and behind dropout.
     per_score = 2 * width + MASK_BYTES if drops(setting, block) else width
@@ -264,7 +264,7 @@ def held(setting: Setting, atom: Atom) -> Held:
         return Held(static, boundary, transient, np.zeros_like(static))
     if isinstance(atom, Head):
         predicted = tokens * (MASKED_FRACTION if setting.model.masked_lm else 1.0)
-        logits = predicted * setting.model.vocab / setting.tp
+        logits = setting.sharding.width(predicted * setting.model.vocab)
         # The loss has logits and their fp32 copy; the product behind it their gradient and the weight's.
         product = logits * width + _gradient_scratch(setting, atom)
         # Under sequence parallelism the head's input is gathered, and so is its gradient.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.studies.serving_estimate import ServiceQuestion, estimate_many
+from tangram_sim.studies.serving_estimate import ReplicaQuestion, estimate_many
 from tests.commands import tangram as run
 
 BASE = ("serve", "estimate", "llama3-70b", "--gpu", "H100", "--tp", "4", "--precision", "fp8")
@@ -73,7 +73,7 @@ def test_no_answer_is_one_message_and_exit_2(options: tuple[str, ...], words: st
 
 def test_thousands_of_loads_a_second() -> None:
     """The batch form: 5,000 loads in less than a CPU-second, each as a single answer has it."""
-    question = ServiceQuestion("llama3-70b", "H100", tp=4, precision="fp8")
+    question = ReplicaQuestion("llama3-70b", "H100", tp=4, precision="fp8")
     hwdb = Hwdb.load()
     clients = np.geomspace(1, 500, 5000)
     estimate_many(question, hwdb, {"concurrency": clients[:2]})

@@ -214,7 +214,7 @@ class TestRefusals:
             (
                 "megatron",
                 two_stages(Layout(), Layout(), trainable=0.01),
-                "without --lora-rank",
+                "without `lora_rank=`",
             ),
         ],
     )

@@ -52,7 +52,7 @@ def test_a_planner_that_is_stopped_gives_its_best_so_far_and_says_so(planner):
         told = answer(planner(), asked(Looks(looks)))
         if told.status == CANNOT:
             assert stopped == 0, "a plan was known sooner"
-            assert "no plan found within the time limit of 1 s; raise --time-limit" in told.reason
+            assert "no plan found within the time limit of 1 s; raise `time_limit_s=`" in told.reason
             continue
         assert told.status == OK, told.reason
         if not told.result.document.notes:  # it was through before

@@ -210,7 +210,7 @@ def test_vllm_s_and_sglang_s_results_are_read_as_they_are(tmp_path: Path) -> Non
         (json.dumps(BENCH | {"completed": 0}), "no request of this run completed"),
         (json.dumps(BENCH | {"total_input_tokens": "x"}), "a number of zero or more"),
         (json.dumps(BENCH | {"max_concurrency": None}), "all requests were sent at once"),
-        (json.dumps(BENCH | {"model_id": ""}), "give --model"),
+        (json.dumps(BENCH | {"model_id": ""}), "give `model=`"),
     ],
 )
 def test_other_files_are_refused_with_what_to_give(tmp_path: Path, text: str, words: str) -> None:
