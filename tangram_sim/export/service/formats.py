@@ -22,7 +22,7 @@ def export_service(service: ServiceLaunch, to: str, weights: Mapping[str, str]) 
     models = tuple(dict.fromkeys(group.model for group in service.groups))
     for name in weights:
         if name not in models:
-            raise unknown_name("model of --weights", name, models)
+            raise unknown_name("model of `weights=`", name, models)
     if to == KUBERNETES:
         name = kubernetes.FILE
         text, notes = kubernetes.write(service, weights)
@@ -42,6 +42,6 @@ def export_service(service: ServiceLaunch, to: str, weights: Mapping[str, str]) 
     unplaced = [model for model in models if model not in weights]
     if unplaced:
         notes.append(
-            f"weights are looked for under {', '.join(unplaced)}: give --weights MODEL=PATH_OR_HUB_NAME"
+            f"weights are looked for under {', '.join(unplaced)}: give `weights=` MODEL=PATH_OR_HUB_NAME"
         )
     return Exported({name: text, router_weights.FILE: routed}, tuple(notes))

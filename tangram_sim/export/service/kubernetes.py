@@ -43,7 +43,7 @@ def write(service: ServiceLaunch, weights: Mapping[str, str]) -> tuple[str, list
         if len(group.kinds) > 1:
             raise CannotExportError(
                 f"{group.name}: its stages are on {' and '.join(group.kinds)}, and pods of a Deployment are "
-                "alike: export it with --to of its engine, or plan with the other configurations"
+                "alike: export it with `to=` of its engine, or plan with the other configurations"
             )
         one = command(group, service.engine, weights.get(group.model, group.model))
         notes += one.notes
