@@ -29,7 +29,7 @@ class ReplanPeriodDocument(Document):
     served_share: float
 
 
-class PolicyDocument(Document):
+class ReplanPolicyDocument(Document):
     """What a policy costs over the whole trace."""
 
     name: str
@@ -50,7 +50,7 @@ class ServeReplanDocument(Document):
     requests: float
     bound: float = Field(description="no policy costs less, whatever it foresees")
     gap: float = Field(description="of hindsight to the bound, as a share")
-    policies: list[PolicyDocument]
+    policies: list[ReplanPolicyDocument]
     planning_cpu_s: float
 
 
@@ -88,9 +88,9 @@ def follow_market(
 
 def _policy(
     one: Followed, problem: RentalProblem, market: Sequence[MarketPeriod], least: float
-) -> PolicyDocument:
+) -> ReplanPolicyDocument:
     names = [configuration.name for configuration in problem.configurations]
-    return PolicyDocument(
+    return ReplanPolicyDocument(
         name=one.name,
         usd=one.usd,
         switching_usd=one.switching_usd,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.export.service.groups import ReplicaGroup
+from tangram_sim.export.service.groups import ServedGroup
 from tangram_sim.export.uniform import CannotExportError
 
 PORT = 8000
@@ -94,7 +94,7 @@ class LaunchCommand:
     notes: tuple[str, ...] = ()
 
 
-def command(group: ReplicaGroup, engine: str, weights: str) -> LaunchCommand:
+def command(group: ServedGroup, engine: str, weights: str) -> LaunchCommand:
     """What starts a replica of the group with the weights at a path or hub name. Raises CannotExportError."""
     flags, depth = ENGINES[engine], len(group.stages)
     notes, environment = list[str](), list[tuple[str, str]]()
@@ -142,7 +142,7 @@ def parsed(
     arguments: Sequence[str],
     stages: Sequence[tuple[str, int, int]],
     **known: object,
-) -> ReplicaGroup:
+) -> ServedGroup:
     """The group that a command starts; `stages` are the GPUs that the file names, held against it.
 
     `known` are what no flag says: name, model, count, precision, kv_precision. Raises BadInputError.
@@ -162,7 +162,7 @@ def parsed(
     said = tuple(int(part) for part in uneven.split(",")) if uneven else layers
     if len(stages) != depth or {degree for _, degree, _ in stages} != {tp} or said != layers:
         raise BadInputError(f"the command starts {depth} stages of tp {tp}, the file speaks of {stages}")
-    return ReplicaGroup(
+    return ServedGroup(
         stages=tuple(stages),
         seats=seats,
         budget_tokens=budget,

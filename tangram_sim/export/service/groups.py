@@ -16,7 +16,7 @@ from tangram_sim.serving.fleet_schema import FleetIn, ReplicaIn
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaGroup:
+class ServedGroup:
     """`count` replicas alike: stages as (GPU kind, tensor-parallel degree, layers), the engine's limits."""
 
     name: str
@@ -63,7 +63,7 @@ class ServiceLaunch:
 
     engine: str  # to be launched
     planned_for: str
-    groups: tuple[ReplicaGroup, ...]
+    groups: tuple[ServedGroup, ...]
     shares: tuple[tuple[float, ...], ...]
     types: tuple[tuple[float, float, str], ...]  # prompt tokens, output tokens, model
 
@@ -100,7 +100,7 @@ def service_of(data: Any, hwdb: Hwdb, engine: str = "", source: str = "fleet") -
     return ServiceLaunch(given.engine, planned_for, groups, shares, types)
 
 
-def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) -> ReplicaGroup:
+def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) -> ServedGroup:
     name = one.name or f"replica {place}"
     model = one.model or given.model
     if model is None:
@@ -121,7 +121,7 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
         layers = load_model(model).layers
         cuts = [round(layers * stage / one.pp) for stage in range(one.pp + 1)]
         stages = tuple((hwdb.gpu(kind).name, one.tp, end - first) for first, end in pairwise(cuts))
-    return ReplicaGroup(
+    return ServedGroup(
         name=name,
         model=model,
         count=one.count,

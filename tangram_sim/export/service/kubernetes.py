@@ -12,7 +12,7 @@ import yaml
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.service.commands import ENGINES, PORT, command, parsed
-from tangram_sim.export.service.groups import ReplicaGroup, ServiceLaunch
+from tangram_sim.export.service.groups import ServedGroup, ServiceLaunch
 from tangram_sim.export.service.launch_script import stages_of
 from tangram_sim.export.uniform import CannotExportError
 
@@ -58,13 +58,13 @@ def write(service: ServiceLaunch, weights: Mapping[str, str]) -> tuple[str, list
     return yaml.safe_dump_all(documents, sort_keys=False, width=1000), notes
 
 
-def _label(number: int, group: ReplicaGroup) -> str:
+def _label(number: int, group: ServedGroup) -> str:
     """A name that Kubernetes takes: lower case, dashes, 63 letters."""
     return f"g{number}-" + re.sub(r"[^a-z0-9]+", "-", group.name.lower()).strip("-")[:50].strip("-")
 
 
 def _deployment(
-    engine: str, number: int, group: ReplicaGroup, environment: dict[str, str], arguments: list[str]
+    engine: str, number: int, group: ServedGroup, environment: dict[str, str], arguments: list[str]
 ) -> dict[str, Any]:
     name, kind = _label(number, group), group.kinds[0]
     selector = {_PRODUCT: _PRODUCTS[kind]} if kind in _PRODUCTS else {_OWN: kind}
@@ -107,7 +107,7 @@ def _deployment(
     }
 
 
-def _service(number: int, group: ReplicaGroup) -> dict[str, Any]:
+def _service(number: int, group: ServedGroup) -> dict[str, Any]:
     name = _label(number, group)
     return {
         "apiVersion": "v1",
@@ -117,7 +117,7 @@ def _service(number: int, group: ReplicaGroup) -> dict[str, Any]:
     }
 
 
-def read(text: str, engine: str) -> tuple[ReplicaGroup, ...]:
+def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
     """The groups that the manifests deploy. Raises BadInputError for others."""
     groups = []
     for one in yaml.safe_load_all(text):

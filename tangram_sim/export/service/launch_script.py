@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.service.commands import command, parsed
-from tangram_sim.export.service.groups import ReplicaGroup, ServiceLaunch
+from tangram_sim.export.service.groups import ServedGroup, ServiceLaunch
 
 FILE = "launch.sh"
 _HEAD = """\
@@ -54,7 +54,7 @@ def write(service: ServiceLaunch, engine: str, weights: Mapping[str, str]) -> tu
     return text, notes
 
 
-def read(text: str, engine: str) -> tuple[ReplicaGroup, ...]:
+def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
     """The groups that a script starts. Raises BadInputError for another script."""
     groups = []
     for match in _READ.finditer(text):

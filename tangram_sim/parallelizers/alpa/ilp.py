@@ -51,7 +51,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharding:
+class SolvedSharding:
     """A solved graph: the strategy of every node by name, and what it costs."""
 
     choice: tuple[int, ...]
@@ -67,7 +67,7 @@ def size_of(graph: Graph) -> tuple[int, int]:
     return sum(counts) + sum(p * q for p, q in pairs), len(counts) + sum(1 + p + q for p, q in pairs)
 
 
-def solve(graph: Graph, limit_bytes: float = float("inf")) -> Sharding | None:
+def solve(graph: Graph, limit_bytes: float = float("inf")) -> SolvedSharding | None:
     """The fastest sharding within `limit_bytes`; None when there is none.
 
     Raises BadInputError without scipy, whose HiGHS solves the program.
@@ -128,4 +128,4 @@ def solve(graph: Graph, limit_bytes: float = float("inf")) -> Sharding | None:
     choice = tuple(int(np.argmax(found.x[first[k] : first[k + 1]])) for k in range(len(counts)))
     seconds, held = graph.cost(choice)
     roles = {node.name: node.strategies[pick] for node, pick in zip(graph.nodes, choice, strict=True)}
-    return Sharding(choice, roles, seconds, held)
+    return SolvedSharding(choice, roles, seconds, held)

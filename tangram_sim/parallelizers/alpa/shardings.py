@@ -8,7 +8,7 @@ import numpy as np
 
 from tangram_sim.cost.collectives import all_reduce_s, group
 from tangram_sim.models import Block, Model
-from tangram_sim.parallelizers.alpa.ilp import Sharding, solve
+from tangram_sim.parallelizers.alpa.ilp import SolvedSharding, solve
 from tangram_sim.parallelizers.alpa.mesh import Axis, Mesh
 from tangram_sim.parallelizers.alpa.operators import Builder, block_graph
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees
@@ -43,7 +43,7 @@ def _axis(setting: Setting, ranks: int, stride: int) -> Axis:
     return Axis(ranks, start, 2 * size * (ranks - 1) / ranks / max(whole - start, 1e-12))
 
 
-def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple[Mesh, Sharding]]:
+def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple[Mesh, SolvedSharding]]:
     """Fast shardings of a block and, step by step, ones that hold less, for every logical mesh.
 
     `tensor` > 0 binds the operators to that tensor-parallel degree. Memory is counted with few and with many
@@ -55,7 +55,7 @@ def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple
     for mesh, bound in meshes(setting):
         if tensor and mesh[-1].ranks not in (tensor, setting.island.gpus):
             continue
-        fastest: Sharding | None = None  # without a limit it is the same however many are held
+        fastest: SolvedSharding | None = None  # without a limit it is the same however many are held
         # Sequences are not cut: with fewer of them than ranks, the last axis has to cut weights.
         forced = setting.island.gpus > int(np.max(setting.microbatch)) or mesh[-1].ranks == tensor > 1
         batch = (0,) if bound or tensor == 1 else ()
@@ -82,7 +82,7 @@ def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple
 
 
 def degrees(
-    model: Model, job: Job, block: Block, mesh: Mesh, sharding: Sharding
+    model: Model, job: Job, block: Block, mesh: Mesh, sharding: SolvedSharding
 ) -> Iterator[tuple[int, int, int, bool]]:
     """The nearest (tp, dp, ep, sequence parallel) that a layout of a whole block can say.
 

@@ -12,7 +12,7 @@ from tangram_sim.training.schedules.named import holds_whole_depth, in_flight
 Counts = npt.NDArray[np.int64]
 
 
-class Holding:
+class HeldSets:
     """Activation sets that a stage of one chunk holds at peak, by the number of stages behind it.
 
     A schedule never holds fewer with more stages behind, so the greatest number that fits is looked up in
@@ -48,9 +48,9 @@ class Holding:
 
 
 @lru_cache(maxsize=256)
-def holding(schedule: str, microbatches: int) -> Holding:
+def holding(schedule: str, microbatches: int) -> HeldSets:
     """What stages hold under a schedule with so many microbatches."""
-    return Holding(schedule, microbatches)
+    return HeldSets(schedule, microbatches)
 
 
 def counted_beside(schedule: str, depth: int) -> tuple[int, ...]:

@@ -247,7 +247,7 @@ def test_layouts_nearest_to_shardings():
 
     def named(**roles):
         roles = {name: tuple(word) for name, word in roles.items()}
-        return set(degrees(model, job, model.blocks[0], mesh, ilp.Sharding((), roles, 0.0, 0.0)))
+        return set(degrees(model, job, model.blocks[0], mesh, ilp.SolvedSharding((), roles, 0.0, 0.0)))
 
     assert named(hid="TR", qkv="TN", att="TF", out="TK", up="TN", dn="TK") == {(4, 2, 1, True)}
     assert named(hid="TT", qkv="TT", att="TT", out="TT", up="TT", dn="TT") == {(1, 8, 1, False)}
@@ -257,7 +257,7 @@ def test_layouts_nearest_to_shardings():
     }
     mixture = load_model("mixtral-8x7b")
     routed = {"qkv": ("T", "N"), "out": ("T", "K"), "experts": ("E", "E")}
-    sharding = ilp.Sharding((), routed, 0.0, 0.0)
+    sharding = ilp.SolvedSharding((), routed, 0.0, 0.0)
     assert set(degrees(mixture, job, mixture.blocks[0], mesh, sharding)) == {
         (4, 2, 2, True),
         (1, 8, 8, False),
