@@ -27,14 +27,20 @@ def searched_once() -> Iterator[None]:
     search, kept = api.tangram, {}
 
     def remembered(
-        model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, wishes: SearchOptions, *more: object
+        model: Model,
+        cluster: Cluster,
+        job: Job,
+        hwdb: Hwdb,
+        wishes: SearchOptions,
+        *more: object,
+        **named: object,
     ) -> Found:
         deadline = next((one for one in more if isinstance(one, Deadline)), Deadline())
-        if hwdb.folders != SHIPPED or deadline.left_s() < float("inf"):
-            return search(model, cluster, job, hwdb, wishes, *more)
+        if any(named.values()) or hwdb.folders != SHIPPED or deadline.left_s() < float("inf"):
+            return search(model, cluster, job, hwdb, wishes, *more, **named)
         key = (model, cluster, job, hwdb.edition[1:], wishes)
         if key not in kept:
-            kept[key] = search(model, cluster, job, hwdb, wishes, *more)
+            kept[key] = search(model, cluster, job, hwdb, wishes, *more, **named)
         return kept[key]
 
     with patch.object(api, "tangram", remembered):
