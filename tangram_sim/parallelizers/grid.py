@@ -19,7 +19,7 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
-from tangram_sim.parallelizers.grid_prices import Family, PricedSlices, price_slices
+from tangram_sim.parallelizers.grid_prices import DepthLayouts, PricedSlices, price_slices
 from tangram_sim.parallelizers.layouts import divisors, layouts, objection
 from tangram_sim.training.plan import PartialPlan
 from tangram_sim.training.stage import state
@@ -35,7 +35,7 @@ _MENUS = 128  # (island part, microbatch) pairs whose layouts stay priced: those
 class _Menu:
     """What one (part of an) island offers for one microbatch, whatever the slice."""
 
-    families: list[Family]
+    families: list[DepthLayouts]
     objections: list[tuple[Layout, str]]
     capacity_bytes: float
     rates: Rates
@@ -186,7 +186,7 @@ class Grid(Parallelizer):
                     some = replace(setting, layouts=tuple(single[column] for column in chosen))
                     kept = tuple(found[column] for column in chosen)
                     menu.families.append(
-                        Family(depth, kept, Pricer(some), hop, None if able else block[chosen])
+                        DepthLayouts(depth, kept, Pricer(some), hop, None if able else block[chosen])
                     )
         return menu
 

@@ -21,7 +21,7 @@ CRITERIA = 6  # slowest, latency, forward latency, closing, depth, stages behind
 
 
 @dataclass
-class Family:
+class DepthLayouts:
     """Layouts of one inner pipeline depth, and the pricer of one of its stages.
 
     `block_bytes` is set for layouts that cannot hold even the lightest block: slices with blocks need
@@ -44,7 +44,7 @@ class Family:
 class PricedSlices:
     """All layouts of a menu on some slices; rows count layouts through, family by family."""
 
-    families: Sequence[Family]
+    families: Sequence[DepthLayouts]
     slices: Sequence[Slice]
     first_row: list[int]  # of every family
     behind: NDArray[np.int64]  # (slices, rows): most stages behind, -1 never
@@ -79,7 +79,7 @@ class PricedSlices:
 
 
 def price_slices(
-    request: Request, families: Sequence[Family], slices: Sequence[Slice], capacity: float, rates: Rates
+    request: Request, families: Sequence[DepthLayouts], slices: Sequence[Slice], capacity: float, rates: Rates
 ) -> PricedSlices:
     """Price some slices on the part that `request` is about; its own slice does not matter."""
     counts = [len(family.layouts) for family in families]
