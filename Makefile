@@ -139,6 +139,7 @@ site: $(VENV)/.installed-site
 
 examples: $(VENV)/.installed
 	for example in examples/*.py; do $(BIN)/python $$example > $${example%.py}.out || exit 1; done
+	$(BIN)/python -m docs.notebook examples/*.ipynb
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
