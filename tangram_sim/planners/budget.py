@@ -12,11 +12,15 @@ from tangram_sim.errors import unknown_name
 class SearchBudget:
     """What one search may spend. A unit of `work` is a comparison of two labels, 3 to 10 ns."""
 
-    # Sweeps over microbatch sizes. Halves of islands say which sizes are likely: so many of these are looked
-    # at node by node, and further ones while all of them came to no more options than this (some 2 ms each
-    # thousand). Of sizes left out no more is known than their work.
+    # Sweeps over microbatch sizes. Over halves of islands they go outward from some 32 microbatches, until so
+    # many in a row, on that side, are no better. Halves say which sizes are likely: so many of these are
+    # looked at node by node, and further ones while all of them came to no more options than this (some 2 ms
+    # each thousand). Of sizes left out no more is known than their work.
+    patience: int = 3
     sizes: int = 4
     options: int = 30_000
+    # Layouts priced in all, about a microsecond each, after which no further size is begun; over halves half.
+    layouts: int = 8_000_000
     # Composition of one table (one microbatch size): first a look at everything, which ends most small
     # questions; where that is too much a beam finds good pipelines, whose steps then limit the proof.
     first_work: int = 4_000_000
@@ -79,8 +83,10 @@ class SearchBudget:
 
 EFFORTS = {
     "quick": SearchBudget(
+        patience=2,
         sizes=2,
         options=0,
+        layouts=1_000_000,
         first_work=1_000_000,
         widths=(4,),
         coarse_widths=(2,),
@@ -106,7 +112,9 @@ EFFORTS = {
     ),
     "normal": SearchBudget(),
     "exhaustive": SearchBudget(
+        patience=1 << 30,
         sizes=1 << 30,
+        layouts=1 << 62,
         first_work=40_000_000,
         beam_work=4_000_000_000,
         tolerances=(0.0005, 0.005),

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -13,7 +13,14 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.exact import Proof, find
 from tangram_sim.planners.tangram.composition.labels import Look, PipelineTable, roads
 from tangram_sim.planners.tangram.engine import tangram
-from tests.planning import HWDB, Workshop, composed_of, objective_s, pipelines, random_instance
+from tests.planning import (
+    HWDB,
+    Workshop,
+    composed_of,
+    objective_s,
+    pipelines,
+    random_instance,
+)
 
 NARROW = SearchBudget(first_work=1, widths=(1, 2), proof_work=1 << 40)
 TIGHT = replace(NARROW, proof_work=1, tolerances=(0.01,))
@@ -123,3 +130,24 @@ def test_no_pipeline_of_few_passes_is_played_below_what_they_take_at_least(seed:
         _, played, _ = problem(seed, microbatch)
         assert bound.pipeline_s(microbatch) <= min(played, default=float("inf")) * (1 + 1e-9)
         assert bound.pipeline_s(microbatch) >= bound.microbatch_s(microbatch)
+
+
+def test_more_effort_looks_at_no_less_of_anything() -> None:
+    """Every field: quick is at most normal, normal at most exhaustive; and quick is less of most of them."""
+    fewer_is_more = ("tolerances", "beside_share", "joint_share")
+    alike = 0
+    for field in fields(SearchBudget):
+        given = [getattr(EFFORTS[one], field.name) for one in ("quick", "normal", "exhaustive")]
+        ordered = [max(one) if isinstance(one, tuple) else one for one in given]
+        assert ordered == sorted(ordered, reverse=field.name in fewer_is_more), field.name
+        alike += given[0] == given[1]
+    assert alike < len(fields(SearchBudget)) / 2
+
+
+@pytest.mark.parametrize("seed", [4, 6])
+def test_quick_asks_no_more_and_plans_within_a_tenth(seed: int) -> None:
+    instance = random_instance(seed)
+    asked = instance.model, instance.cluster, instance.job, HWDB
+    quick, normal = (tangram(*asked, SearchOptions(effort=one)) for one in ("quick", "normal"))
+    assert quick.counts.asked <= normal.counts.asked
+    assert normal.ranked[0].step_s <= quick.ranked[0].step_s <= 1.1 * normal.ranked[0].step_s

@@ -95,9 +95,8 @@ class Search:
         self.enumeration, self.referee, self.bound_s = enumeration, referee, bound_s
         self.units, self.work, self.order = units, work, order
         self.options = 0  # of the tables of the full sweep
-        self.left_out: list[
-            int
-        ] = []  # microbatch sizes that the budget did not allow to look at node by node
+        self.vain: dict[int, bool] = {}  # by microbatch size: the last look at it found nothing better
+        self.left_out: list[int] = []  # microbatch sizes for which the budget did not suffice
         self.best_s = float("inf")
         self.best_of: dict[int, float] = {}  # by microbatch size
         cluster, islands = referee.cluster, enumeration.islands
@@ -147,17 +146,36 @@ class Search:
             for position, microbatch in enumerate(sizes):
                 if self.deadline.over():
                     return
-                budget = self.budget
-                if full and self.best_of and position >= budget.sizes and self.options >= budget.options:
-                    self.left_out.append(microbatch)
-                    if self.provable:
+                if self._enough(position, microbatch, sizes, full):
+                    if full and self.provable:
                         self.bounds[microbatch] = self.enumeration.least_s(microbatch, self.units, grain)
                     continue
                 if progress:
                     progress(position, len(sizes), f"microbatch {microbatch}{', all nodes' * full}")
-                self._size(microbatch, min(limit_s, self.best_s * (1 + self.slack)), grain, full)
+                before_s = self.best_s
+                self._size(microbatch, min(limit_s, before_s * (1 + self.slack)), grain, full)
+                self.vain[microbatch] = self.best_s >= before_s
             if self.best_s <= limit_s:
                 return
+
+    def _enough(self, position: int, microbatch: int, sizes: Sequence[int], full: bool) -> bool:
+        """Whether the budget leaves a microbatch size out, now that there is a plan."""
+        budget = self.budget
+        if not position or not self.played:
+            return False
+        if full:
+            spent = position >= budget.sizes and self.options >= budget.options
+            if spent or self.enumeration.priced >= budget.layouts:
+                self.left_out.append(microbatch)
+                return True
+            return False
+        if self.enumeration.priced >= budget.layouts // 2:
+            return True
+        # Outward from the size in the middle: those before it on the same side, the last first.
+        middle = sizes[0]
+        side = [size for size in sizes[:position] if (size < middle) == (microbatch < middle)][::-1]
+        vain = [self.vain.get(size, True) for size in side[: budget.patience]]
+        return len(vain) == budget.patience and all(vain)
 
     def _found(self, microbatch: int, limit_s: float, grain: Grain, full: bool) -> Proof:
         """The pipelines of one microbatch size below the limit, and what is proven of the others."""

@@ -99,6 +99,7 @@ class Enumeration:
     deadline: Deadline = field(default_factory=Deadline)  # over: no further questions, what is known must do
     asking: PrefetchQueue | None = None  # the parallelizer in several processes
     passage_s: float = 0.0  # of one microbatch through the pipeline, at least (closed objective)
+    priced: int = 0  # layouts that parallelizers have looked at, of all questions
     joint: bool = False  # stages on several islands, too: what the rest costs is known for single ones alone
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
     # By (part, class, microbatch): the pace asked with, and the answer.
@@ -368,6 +369,7 @@ class Enumeration:
         answers = [known[one] for one in questions]
         self.counts.asked += len(answers)
         for answer in answers:
+            self.priced += answer.considered
             self.counts.dominated += answer.dominated
             if not answer.partials and not answer.dominated:
                 self.counts.infeasible += 1

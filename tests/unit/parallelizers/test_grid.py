@@ -1,0 +1,43 @@
+"""Slices priced together: the same answers as one by one, and none below what compute takes at least."""
+
+import pytest
+
+from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.layers.atoms import Slice
+from tangram_sim.parallelizers.api import Request
+from tangram_sim.parallelizers.grid import Grid
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.training.job import Job
+
+HWDB = Hwdb.load()
+SLICES = ((0, 1), (0, 4), (1, 3), (5, 12), (20, 26), (0, 26), (25, 26))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("microbatch", [1, 8])
+def test_slices_priced_together_are_priced_as_alone(nodes: int, microbatch: int) -> None:
+    model, job = load_model("gpt2-medium"), Job(64, 1024, "fp16")
+    island = find_islands(load_cluster("azure-c2", HWDB), "fp16", hwdb=HWDB)[0].part(nodes)
+    requests = [
+        Request(Slice(model, *ends), island, job, microbatch, 64 // microbatch, HWDB) for ends in SLICES
+    ]
+    together = Grid().parallelize_many(requests)
+    for request, answer in zip(requests, together, strict=True):
+        alone = Grid().parallelize(request)
+        assert answer.partials == alone.partials
+        assert (answer.considered, answer.dominated) == (alone.considered, alone.dominated)
+        assert list(answer.rejected) == list(alone.rejected)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_no_partial_plan_takes_less_than_compute_alone(nodes: int) -> None:
+    """The law that prunes questions: GPU-seconds of the atoms bound every layout's stage."""
+    model, job, microbatch = load_model("gpt2-medium"), Job(64, 1024, "fp16"), 8
+    for island in find_islands(load_cluster("azure-c2", HWDB), "fp16", hwdb=HWDB):
+        part, grid = island.part(min(nodes, island.nodes)), Grid()
+        for ends in SLICES:
+            request = Request(Slice(model, *ends), part, job, microbatch, 8, HWDB)
+            least_s = grid.least_seconds(request)[slice(*ends)].sum() * microbatch / part.gpus
+            answer = grid.parallelize(request)
+            assert answer.partials and least_s > 0
+            assert min(one.slowest_s for one in answer.partials) >= least_s * (1 - 1e-9)
