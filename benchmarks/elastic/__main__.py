@@ -45,6 +45,7 @@ def _row(figure: Figure, answer: Answer) -> dict[str, object]:
         "predicted": answer.value,
         "error": error_of(figure, answer),
         "within": within(figure, answer),
+        **({"note": answer.note} if answer.note else {}),
     }
 
 

@@ -38,12 +38,14 @@ class Answer:
     """What is computed for a figure: a number with `unit` of the row, or words that must equal its value.
 
     `within` is the module's own verdict where the tolerance is not a number; None leaves it to the row.
-    `tolerance` is the part of a tolerance with conditions that applies to the row; empty: all of it.
+    `tolerance` is the part of a tolerance with conditions that applies to the row; empty: all of it. `note`
+    says what a reader must know of how the answer came about.
     """
 
     value: float | str
     within: bool | None = None
     tolerance: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ MODULES = {
     "failure frequency": "benchmarks.elastic.node_losses",
     "spot replay": "benchmarks.elastic.node_losses",
     "state migration": "benchmarks.elastic.state_moves",
+    "headline": "benchmarks.elastic.headlines",
 }
 
 

@@ -340,10 +340,12 @@ def show(document: "ReplayDocument") -> None:
         if document.policies
         else []
     )
+    priced = any(policy.usd is not None for policy in document.policies.values())
     rows = []
     for name, policy in document.policies.items():
         amount = policy.tokens if policy.tokens is not None else policy.samples
-        dollars = [] if policy.usd_per_million is None else [f"{policy.usd_per_million:,.4g}"]
+        each = policy.usd_per_million  # a policy that trained nothing has no price of a million
+        dollars = [] if not priced else ["-" if each is None else f"{each:,.4g}"]
         rows.append(
             (
                 name,
@@ -353,8 +355,13 @@ def show(document: "ReplayDocument") -> None:
                 *(f"{policy.accounts[account] / document.duration_s * 100:.1f} %" for account in accounts),
             )
         )
-    priced = [f"$/M {unit}"] if rows and len(rows[0]) > 3 + len(accounts) else []
-    headings = ("policy", unit, "of bound", *priced, *(name.replace("_", " ") for name in accounts))
+    headings = (
+        "policy",
+        unit,
+        "of bound",
+        *([f"$/M {unit}"] if priced else []),
+        *(name.replace("_", " ") for name in accounts),
+    )
     print_table(headings, rows, right=range(1, len(headings)))
     bound, short = document.upper_bound, document.upper_bound_short
     if short is None:

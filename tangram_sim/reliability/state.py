@@ -61,7 +61,7 @@ def length(intervals: Iterable[Interval]) -> float:
 
 
 @dataclass(frozen=True)
-class Holding:
+class HeldState:
     """Atoms [start, stop) of one section as one run of layers of one stage holds them: intervals by node."""
 
     section: Section
@@ -75,7 +75,7 @@ class Holding:
 class StateMap:
     """All state of a plan on its nodes. `atom_bytes` gives bytes by section of every atom, held once."""
 
-    holdings: tuple[Holding, ...]
+    holdings: tuple[HeldState, ...]
     atom_bytes: Mapping[Section, tuple[float, ...]]
 
     @cached_property
@@ -116,7 +116,7 @@ class StateMap:
         """The same state with its nodes renamed."""
         return StateMap(
             tuple(
-                Holding(
+                HeldState(
                     h.section,
                     h.start,
                     h.stop,
@@ -157,7 +157,7 @@ class StateMap:
 
 def state_of(plan: Plan, node_of: Sequence[int]) -> StateMap:
     """The state of a plan; `node_of` gives the node of every rank."""
-    holdings: list[Holding] = []
+    holdings: list[HeldState] = []
     for number, pipeline in enumerate(plan.pipelines):
         for place, stage in enumerate(pipeline.stages):
             where = f"stage {place}" if len(plan.pipelines) == 1 else f"pipeline {number}, stage {place}"
@@ -191,7 +191,7 @@ def _parameters(atom: object, model: Model) -> tuple[int, int]:
     return atom.parameters(model.hidden), experts
 
 
-def _stage_holdings(stage: Stage, model: Model, node_of: Sequence[int], where: str) -> list[Holding]:
+def _stage_holdings(stage: Stage, model: Model, node_of: Sequence[int], where: str) -> list[HeldState]:
     found = []
     last = model.layers + 1
     for part in stage.parts:
@@ -207,7 +207,7 @@ def _stage_holdings(stage: Stage, model: Model, node_of: Sequence[int], where: s
                 for place, rank in enumerate(part.ranks):
                     by_node.setdefault(node_of[rank], []).append(_share(run.layout, place, section))
                 held = {node: merged(intervals) for node, intervals in by_node.items()}
-                found += [Holding(section, a, b, held, where) for a, b in sorted(atoms)]
+                found += [HeldState(section, a, b, held, where) for a, b in sorted(atoms)]
     return found
 
 
@@ -232,7 +232,7 @@ def _share(layout: Layout, place: int, section: Section) -> Interval:
 def with_partners(state: StateMap, partners: Mapping[int, int]) -> StateMap:
     """The state with a second copy: `partners` says whose memory holds a node's."""
     copies = [
-        Holding(
+        HeldState(
             h.section,
             h.start,
             h.stop,

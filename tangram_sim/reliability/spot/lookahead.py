@@ -162,6 +162,7 @@ class Hold:
         value = np.full(count, -np.inf)
         carry = np.zeros(count)
         first = np.full(count, -1)
+        stay, every = np.arange(count), np.ones(count, dtype=np.bool_)
         before = ahead[0].nodes + ahead[0].lost - ahead[0].came
         for number, stretch in enumerate(ahead):
             migrate, restart = self._costs[stretch.came > 0]
@@ -176,15 +177,25 @@ class Hold:
                 carry = np.maximum(0.0, time - stretch.seconds)
                 first = np.arange(count)
             else:
-                chance = self._hit(before, stretch.lost)
-                # time[i, j]: from option i to option j.
-                time = np.where((single & (stretch.lost > 0))[:, None], restart[None, :], migrate[None, :])
-                stay = np.arange(count)
-                time[stay, stay] = carry + chance * time[stay, stay]
-                total = value[:, None] + rates[None, :] * np.maximum(0.0, stretch.seconds - time)
-                source = np.argmax(total, axis=0)
-                reached = total[source, stay]
-                carry = np.maximum(0.0, time[source, stay] - stretch.seconds)
+                time, classes = carry, [(every, migrate)]
+                if stretch.lost > 0:  # the only copy may be among what went
+                    own = np.where(single, restart, migrate)
+                    time = carry + self._hit(before, stretch.lost) * own
+                    classes = [(single, restart), (~single, migrate)] if single.any() else classes
+                reached, source = value + rates * np.maximum(0.0, stretch.seconds - time), stay
+                for sources, cost in classes:
+                    # From all options alike: the best one to come from, for itself the second best.
+                    ranked = np.argsort(np.where(sources, -value, np.inf), kind="stable")[:2]
+                    origin = np.where(stay == ranked[0], ranked[-1], ranked[0])
+                    total = np.where(
+                        sources[origin] & (origin != stay),
+                        value[origin] + rates * np.maximum(0.0, stretch.seconds - cost),
+                        -np.inf,
+                    )
+                    better = total > reached
+                    reached, time = np.where(better, total, reached), np.where(better, cost, time)
+                    source = np.where(better, origin, source)
+                carry = np.maximum(0.0, time - stretch.seconds)
                 first = first[source]
                 value = np.where(feasible, reached, -np.inf)
                 if not np.isfinite(value).any():  # nothing runs for a while: what was gained stays

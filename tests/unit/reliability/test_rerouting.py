@@ -19,6 +19,7 @@ def test_a_rerouted_step_lies_between_its_bounds_in_both_engines(data: st.DataOb
     graph = rerouted_graph(forward, backward, pipelines, microbatches, dead)
     step_s = fast.makespan(graph)
     assert reference.play(graph).makespan_s == pytest.approx(step_s)
+    assert rerouted_step_s(forward, backward, pipelines, microbatches, dead) == pytest.approx(step_s)
     work = max(
         count * (f + b)
         for count, f, b in zip(busiest(pipelines, microbatches, dead), forward, backward, strict=True)

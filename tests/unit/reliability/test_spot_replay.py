@@ -242,6 +242,13 @@ def test_the_command_answers_with_the_agreed_keys(tmp_path: Path) -> None:
     assert again.out == finished.out
 
 
+def test_a_policy_that_trains_nothing_has_no_price_of_a_million(tmp_path: Path) -> None:
+    speeds, trace = write(tmp_path / "speeds.csv", SPEEDS), write(tmp_path / "trace.csv", TRACE)
+    found = tangram("replay-trace", "any", trace, "--speeds", speeds, "--restart-s", 1e6, "--price", 2)
+    assert found.code == 0
+    assert "$/M samples" in found.out
+
+
 @pytest.mark.parametrize(
     ("trace", "said"),
     [
@@ -281,9 +288,10 @@ def test_a_trace_of_the_shipped_figures_is_replayed_in_a_tenth_of_a_second() -> 
     some = read_trace(path)
     speeds = read_speeds(FOLDER / "policies/parcae_throughput.csv", "gpt-1.5b")
     costs, _ = read_transitions(FOLDER / "policies/parcae_migration_costs.csv", "gpt-1.5b")
-    before = time.process_time()
-    replay(some, Restart(speeds, costs), costs)
-    assert time.process_time() - before < 0.1
+    for policy in (Restart(speeds, costs), Hold(speeds, costs, RecentForecast())):
+        before = time.process_time()
+        replay(some, policy, costs)
+        assert time.process_time() - before < 0.1
 
 
 def test_the_figures_table_has_the_rows_that_are_tested() -> None:
