@@ -239,7 +239,7 @@ class Estimator:
         if tied_apart:
             rate, latency = self.placement.road(batch.stages[0], batch.stages[-1])
             tied = 2 * latency + model.vocabulary_parameters * job.recipe.gradient_bytes / max(rate, 1.0)
-        return [
+        made = [
             StageTimes(
                 forward_s=forward[row],
                 backward_input_s=backward[row] - weight[row],
@@ -252,6 +252,7 @@ class Estimator:
             )
             for row in range(len(size))
         ]
+        return [times.blocking() for times in made] if job.blocks_on_sends else made
 
     def _spread(self, batch: _Batch, stages: Sequence[_Stage], slots: Floats, seconds: Floats) -> Floats:
         """Log standard deviations of the steps of a batch, [K]."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from tangram_sim.models import Model
 from tangram_sim.precision import Precision, converted, plain
 from tangram_sim.training.stacks import (
+    BLOCKING_SENDS,
     BROADCASTING_SHARDS,
     EARLY_STOPPING,
     EXCHANGING_HEADS,
@@ -89,6 +90,11 @@ class Job:
     def fused_softmax(self) -> bool:
         """Whether attention without a flash kernel scales, masks and normalises scores in one kernel."""
         return self.stack in FUSED_SOFTMAX and self.precision.activation_bytes < 4
+
+    @property
+    def blocks_on_sends(self) -> bool:
+        """Whether a stage computes nothing while it sends to its neighbours."""
+        return self.stack in BLOCKING_SENDS
 
     @property
     def exchanges_heads(self) -> bool:

@@ -8,6 +8,7 @@ STACKS = (
     "nemo",
     "fsdp",
     "deepspeed",
+    "deepspeed-pipeline",
     "jax",
     "internevo",
     "pytorch",
@@ -21,7 +22,16 @@ STACKS = (
 # checkpoint without re-entrance (`early_stop`, PyTorch 2.1), and XLA, which drops what nothing reads.
 EARLY_STOPPING = ("fsdp", "jax", "pax")
 # Stacks with one kernel for scale, mask and softmax of unfused attention, for 16-bit numbers: Megatron's.
-FUSED_SOFTMAX = ("generic", "megatron", "megatron-lm", "megatron-deepspeed", "nemo", "amp", "amp-pipe")
+FUSED_SOFTMAX = (
+    "generic",
+    "megatron",
+    "megatron-lm",
+    "megatron-deepspeed",
+    "deepspeed-pipeline",
+    "nemo",
+    "amp",
+    "amp-pipe",
+)
 # Stacks whose context parallelism exchanges heads for tokens (DeepSpeed Ulysses); others pass keys around.
 EXCHANGING_HEADS = ("deepspeed", "megatron-deepspeed")
 # Stacks with Transformer Engine's ring attention: its steps alternate between two streams, so that one fills
@@ -30,6 +40,10 @@ STREAMED_RINGS = ("generic", "megatron", "megatron-lm", "nemo")
 # Stacks whose ZeRO-1 hands updated weights out by one broadcast from every rank that owns a shard, one after
 # another (InternEvo, `HybridZeroOptimizer._broadcast_params`); others gather them in one collective.
 BROADCASTING_SHARDS = ("internevo",)
+# Stacks whose stages compute nothing while they send: DeepSpeed's pipeline engine calls the blocking send on
+# the stream of its kernels (`deepspeed/runtime/pipe/p2p.py`). No row of the database is about it:
+# efficiencies are those of `generic`.
+BLOCKING_SENDS = ("deepspeed-pipeline",)
 # Stacks whose products add weight gradients to those of the microbatches before (Megatron's fused
 # accumulation, XLA's loops); elsewhere autograd adds them with a kernel of its own.
 FUSED_ACCUMULATION = ("generic", "megatron", "megatron-lm", "nemo", "jax", "pax")

@@ -52,6 +52,17 @@ class StageTimes:
     last_backward_extra_s: FloatArray | None = None  # [S], how much gradient sync slows the last backward
     tied_s: float = 0.0  # all-reduce of tied embeddings between first and last stage
 
+    def blocking(self) -> "StageTimes":
+        """The same where a stage computes nothing while it sends: passes end when that has arrived."""
+        forward, backward = self.forward_s.copy(), self.backward_input_s.copy()
+        for boundary in range(len(forward) - 1):
+            forward[boundary] += self.send_forward_s[boundary]
+            backward[boundary + 1] += self.send_backward_s[boundary]
+        none = np.zeros_like(self.send_forward_s)
+        return replace(
+            self, forward_s=forward, backward_input_s=backward, send_forward_s=none, send_backward_s=none
+        )
+
     @classmethod
     def equal(
         cls,
