@@ -102,6 +102,7 @@ class Hold:
     name: str = "hold"
     checkpoints: bool = True
     _idle: Fleet = ()
+    _asked: int = -1  # the most nodes whose options are known
     _options: list[Option] = field(default_factory=list)
     _costs: dict[bool, tuple[Floats, Floats]] = field(default_factory=dict)
 
@@ -132,8 +133,9 @@ class Hold:
 
     def _learn(self, fleet: Fleet, nodes: int) -> None:
         """All options on so many nodes, and what going over to each costs."""
-        if self._options and max(option.size for option in self._options) >= nodes:
+        if nodes <= self._asked:
             return
+        self._asked = nodes
         kind = fleet[0][0] if fleet else ""
         known = set(self._options)
         more = [option for option in self.speeds.all_on(((kind, nodes),)) if option not in known]

