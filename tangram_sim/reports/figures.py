@@ -145,8 +145,8 @@ def timeline(played: "Timeline", key: str = "timeline") -> tuple[str, float]:
     return _drawn(figure, key, figure.layout.height), until
 
 
-def grid(ratios: FloatArray) -> str:
-    """A heat map of workers, [dp, stages]: 1 is as everybody, above is slower."""
+def grid(ratios: FloatArray, key: str = "grid", title: str = "passes / mean") -> str:
+    """A heat map of workers, [dp, stages]: 1 is as everybody, above is slower; `title` says of what."""
     shown = (
         [[f"{value:.2f}" for value in row] for row in ratios.tolist()] if ratios.size <= _MOST_CELLS else None
     )
@@ -158,11 +158,11 @@ def grid(ratios: FloatArray) -> str:
             colorscale="OrRd",
             text=shown,
             texttemplate="%{text}" if shown else None,
-            colorbar={"title": "passes / mean"},
+            colorbar={"title": title},
         )
     )
     figure.update_yaxes(autorange="reversed")
-    return _drawn(figure, "grid", min(180 + 28 * len(ratios), 900))
+    return _drawn(figure, key, min(180 + 28 * len(ratios), 900))
 
 
 def account_bars(accounts: Mapping[str, Mapping[str, float]]) -> str:

@@ -31,7 +31,7 @@ def stragglers_report(found: Diagnosis, name: str) -> str:
         f"{figure_of(show_seconds(told.ideal_step_s), [replayed])}. Pattern: {told.pattern}."
     )
     sections = [
-        _grid(found, measured),
+        _grid(found, measured, replayed),
         _alone(found, replayed),
         _remedies(found, priced),
         _timelines(found, replayed),
@@ -39,13 +39,18 @@ def stragglers_report(found: Diagnosis, name: str) -> str:
     return page(f"Slow ranks of {name}", lead, sections, ledger, figures.library())
 
 
-def _grid(found: Diagnosis, source: str) -> str:
-    ratios = np.zeros((found.document.dp, found.document.pp))
+def _grid(found: Diagnosis, measured: str, replayed: str) -> str:
+    ratios, slowdowns = (np.zeros((found.document.dp, found.document.pp)) for _ in range(2))
     for worker in found.document.workers:
         ratios[worker.dp, worker.stage] = worker.compute_ratio
-    drawn = plot(figures.grid(ratios), [source])
-    words = "Passes of every worker over the mean of all: 1 is as everybody, above is slower."
-    return section("Who is slow", drawn, caption(words))
+        slowdowns[worker.dp, worker.stage] = worker.slowdown
+    return section(
+        "Who is slow",
+        plot(figures.grid(slowdowns, "grid-slowdown", "S"), [replayed]),
+        caption("What a worker costs the step: the lesser of its replica's and its stage's S alone."),
+        plot(figures.grid(ratios), [measured]),
+        caption("Passes of every worker over the mean of all: 1 is as everybody, above is slower."),
+    )
 
 
 def _alone(found: Diagnosis, source: str) -> str:
