@@ -28,7 +28,7 @@ FORECASTS = ("recent", "perfect")
 BATCHES = ("keep", "scale")
 
 
-class PolicyDocument(Document):
+class SpotPolicyDocument(Document):
     """What one policy made of the history."""
 
     samples: float = Field(description="sequences trained and kept")
@@ -51,7 +51,7 @@ class ReplayDocument(Document):
     events: int
     losses: int
     mean_nodes: float
-    policies: dict[str, PolicyDocument] = Field(description="best first")
+    policies: dict[str, SpotPolicyDocument] = Field(description="best first")
     left_out: dict[str, str] = Field(description="policies that the speeds given say nothing about, and why")
     upper_bound: float = Field(description="tokens, or samples: changes cost nothing and lose nothing")
     upper_bound_short: float | None = Field(
@@ -223,9 +223,9 @@ def _priced(history: Availability) -> bool:
 
 def _document(
     outcome: Outcome, ideal: Outcome, usd: float | None, scale: float, question: ReplayQuestion
-) -> PolicyDocument:
+) -> SpotPolicyDocument:
     amount = outcome.samples * scale
-    return PolicyDocument(
+    return SpotPolicyDocument(
         samples=outcome.samples,
         tokens=amount if question.tokens_per_sample else None,
         useful_share=outcome.useful_share,
