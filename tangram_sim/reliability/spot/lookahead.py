@@ -6,7 +6,7 @@ probability that not all its replicas are left.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -91,6 +91,17 @@ class PerfectForecast:
         ]
 
 
+def _joined(ahead: Sequence[Interval]) -> list[Interval]:
+    """Intervals at whose start nothing happens are one with those before: who changes there could before."""
+    found: list[Interval] = []
+    for one in ahead:
+        if found and not one.lost and not one.came:
+            found[-1] = replace(found[-1], seconds=found[-1].seconds + one.seconds)
+        else:
+            found.append(one)
+    return found
+
+
 @dataclass
 class Hold:
     """Choose what brings most over the intervals ahead; nodes are alike."""
@@ -166,7 +177,7 @@ class Hold:
         first = np.full(count, -1)
         stay, every = np.arange(count), np.ones(count, dtype=np.bool_)
         before = ahead[0].nodes + ahead[0].lost - ahead[0].came
-        for number, stretch in enumerate(ahead):
+        for number, stretch in enumerate(_joined(ahead)):
             migrate, restart = self._costs[stretch.came > 0]
             feasible = sizes <= stretch.nodes
             if number == 0:
