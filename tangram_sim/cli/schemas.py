@@ -24,6 +24,7 @@ from tangram_sim.studies.serving_replan import ServeReplanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 from tangram_sim.studies.serving_workload import WorkloadDocument
 from tangram_sim.studies.stragglers import StragglersDocument
+from tangram_sim.validation.serving.documents import ServeCalibrateDocument, ServeValidateDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,
@@ -40,6 +41,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serve-compare": ServiceComparisonDocument,
     "serve-replan": ServeReplanDocument,
     "serve-simulate": ServeSimulationDocument,
+    "serve-validate": ServeValidateDocument,
+    "serve-calibrate": ServeCalibrateDocument,
     "serve-workload": WorkloadDocument,
     "stragglers": StragglersDocument,
     "replay-trace": ReplayDocument,

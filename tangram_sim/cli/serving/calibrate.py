@@ -40,6 +40,7 @@ def command(
     from tangram_sim.datafiles import write_whole
     from tangram_sim.errors import BadInputError
     from tangram_sim.validation.serving.bench_json import is_bench_json, read_bench_json
+    from tangram_sim.validation.serving.documents import ServeCalibrateDocument
     from tangram_sim.validation.serving.own import calibrate_to
     from tangram_sim.validation.serving.reading import read_rows_as_runs, read_runs
     from tangram_sim.validation.serving.runs import RefusedRun, ServedRun
@@ -74,7 +75,7 @@ def command(
         for row in found.rows
     ]
     if as_json:
-        print_json(
+        told = ServeCalibrateDocument.model_validate(
             {
                 "schema_version": 1,
                 "runs": len(read),
@@ -85,6 +86,7 @@ def command(
                 "rows": rows,
             }
         )
+        print_json(told.model_dump())
         return
     print_line(f"{found.used} of {len(read)} runs used")
     print_line()

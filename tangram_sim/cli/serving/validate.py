@@ -38,6 +38,7 @@ def command(
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
     from tangram_sim.validation.serving import report
+    from tangram_sim.validation.serving.documents import ServeValidateDocument
     from tangram_sim.validation.serving.reading import read_runs
 
     require_writable(predictions_out=predictions_out)
@@ -48,7 +49,7 @@ def command(
         write_whole(predictions_out, report.predictions_csv(found))
     answer = report.document(read, found, refused, leave_out)
     if as_json:
-        print_json(answer)
+        print_json(ServeValidateDocument.model_validate(answer).model_dump())
         return
     how = f"each {leave_out} predicted from rows fitted to the others" if leave_out else "the shipped rows"
     print_line(f"{answer['rows_used']:,} of {answer['rows']:,} rows predicted with {how}")

@@ -1,0 +1,99 @@
+"""What `serve validate` and `serve calibrate` answer, as documents with schemas."""
+
+from pydantic import Field
+
+from tangram_sim.studies.documents import Document
+
+
+class RefusalCountDocument(Document):
+    """Rows that could not be predicted, by reason."""
+
+    reason: str
+    count: int
+
+
+class GroupScoreDocument(Document):
+    """Errors of one group of rows, as fractions of what was measured."""
+
+    rows: float
+    median_ape: float = Field(description="median of absolute errors")
+    p90_ape: float = Field(description="their 90th percentile")
+    bias: float = Field(description="median of signed errors")
+    interval_coverage: float | None = Field(
+        None, description="share of rows inside the 90 % interval; the null model has none"
+    )
+
+
+class MetricScoreDocument(GroupScoreDocument):
+    """Errors of one metric, whole and by group."""
+
+    by_gpu: dict[str, GroupScoreDocument] = Field({})
+    by_engine: dict[str, GroupScoreDocument] = Field({})
+    by_model: dict[str, GroupScoreDocument] = Field({})
+    by_load: dict[str, GroupScoreDocument] = Field({})
+
+
+class FarthestRowDocument(Document):
+    """One of the rows farthest off."""
+
+    line: int
+    metric: str
+    gpu: str
+    engine: str
+    version: str
+    model: str
+    precision: str
+    tp: int
+    load: str
+    measured: float
+    predicted: float
+
+
+class ServeValidateDocument(Document):
+    """`serve validate --json`."""
+
+    schema_version: int
+    rows: int
+    rows_used: int
+    left_out: str | None = Field(description="gpu, model or source, where each was predicted from the others")
+    refused: list[RefusalCountDocument]
+    metrics: dict[str, MetricScoreDocument]
+    null: dict[str, MetricScoreDocument] = Field(description="the same of a regression without physics")
+    worst: list[FarthestRowDocument]
+
+
+class RefusedRowDocument(Document):
+    """One row of a benchmark that could not be used."""
+
+    row: int
+    reason: str
+
+
+class OwnErrorDocument(Document):
+    """Errors of a metric on one's own runs."""
+
+    median_ape: float
+    bias: float
+    interval: float = Field(description="how far the 90 % interval reaches above the prediction, as a share")
+
+
+class CalibratedRowDocument(Document):
+    """One row of the overlay."""
+
+    engine: str
+    parameter: str
+    value: float
+    sigma: float
+    n: int = Field(description="runs it rests on")
+
+
+class ServeCalibrateDocument(Document):
+    """`serve calibrate --json`."""
+
+    schema_version: int
+    runs: int
+    runs_used: int
+    refused: list[RefusedRowDocument]
+    before: dict[str, OwnErrorDocument]
+    after: dict[str, OwnErrorDocument]
+    rows: list[CalibratedRowDocument]
