@@ -119,12 +119,8 @@ def test_a_mutilated_fleet_is_played_or_refused(seed: int) -> None:
 
 
 TRACE = (
-    "arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens,model
-"
-    "0,10,3,a,5,m
-1.5,20,4,,0,n
-2,9,1,a,9,m
-"
+    "arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens,model\n"
+    "0,10,3,a,5,m\n1.5,20,4,,0,n\n2,9,1,a,9,m\n"
 )
 MARKET = "time_s,gpu,price_per_hour,available,rate_factor\n0,t1,4,2,1\n60,t2,,1,\n90,t1,3,,0.5\n"
 
