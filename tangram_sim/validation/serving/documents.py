@@ -69,11 +69,9 @@ class RefusedRowDocument(Document):
     reason: str
 
 
-class OwnErrorDocument(Document):
+class OwnErrorDocument(GroupScoreDocument):
     """Errors of a metric on one's own runs."""
 
-    median_ape: float
-    bias: float
     interval: float = Field(description="how far the 90 % interval reaches above the prediction, as a share")
 
 

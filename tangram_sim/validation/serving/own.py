@@ -4,6 +4,7 @@ Each metric's logarithmic error has an expectation of zero and the shipped resid
 move the expectation (conjugate normal, by count and scatter), and what scatter is left is the new spread.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.serving.calibration import SEEN, CalibrationTable
 from tangram_sim.validation.serving.fitting import FittedRow
 from tangram_sim.validation.serving.predict import PredictedRun, predict
 from tangram_sim.validation.serving.runs import CLOSED, OPEN, RefusedRun, ServedRun
@@ -35,7 +36,8 @@ class OwnCalibration:
 def calibrate_to(runs: Sequence[ServedRun], hwdb: Hwdb) -> OwnCalibration:
     """What `runs` change of the shipped rows: iterations first, then first tokens, then spreads."""
     before, refused = predict(runs, hwdb, CalibrationTable.load(hwdb))
-    rows: list[FittedRow] = []
+    kinds = Counter(run.gpu for run in runs)
+    rows = [FittedRow("*", f"gpu:{gpu}", SEEN, float(n), 0.0, n) for gpu, n in sorted(kinds.items())]
     for engine in sorted({run.engine for run in runs}):
         known = CalibrationTable.load(hwdb).fit(engine)
         rows += _shift(before, engine, "tpot", "time_scale", known["time_scale"])
