@@ -117,12 +117,15 @@ class Setting:
         owned: NDArray[np.int64] = np.maximum(self.replicas // self.ep, 1)
         return owned
 
+    @property
+    def hybrid(self) -> bool:
+        """Whether ZeRO cuts over groups of replicas, each of which holds a copy."""
+        return self.job.shard_ranks > 0 and self.sharing is None
+
     @cached_property
     def shards(self) -> NDArray[np.int64]:
         """Ranks that ZeRO cuts dense weights and their state over: all replicas, or a hybrid group's."""
-        if self.job.shard_ranks == 0 or self.sharing is not None:
-            return self.replicas
-        return np.gcd(self.replicas, self.job.shard_ranks)
+        return np.gcd(self.replicas, self.job.shard_ranks) if self.hybrid else self.replicas
 
     @cached_property
     def rates(self) -> Rates:
@@ -148,9 +151,7 @@ class Setting:
     @cached_property
     def shard_group(self) -> Group:
         """Groups that ZeRO cuts dense weights over: neighbours among the replicas."""
-        if self.shards is self.replicas:
-            return self.dp_group
-        return group(self.island, self.shards, self.tp, self.hwdb)
+        return group(self.island, self.shards, self.tp, self.hwdb) if self.hybrid else self.dp_group
 
     @cached_property
     def copy_group(self) -> Group:

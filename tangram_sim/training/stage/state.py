@@ -117,7 +117,7 @@ def _between_copies_s(setting: Setting, atom: Atom, bytes_per_parameter: float) 
 
     Zhao et al., PyTorch FSDP (arXiv:2304.11277, section 3.2.2).
     """
-    if setting.shards is setting.replicas:
+    if not setting.hybrid:
         return np.zeros(len(setting.layouts))
     dense, _ = parameters_per_rank(setting, atom)
     shard = all_reduce_s(dense * bytes_per_parameter / setting.shards, setting.copy_group)
