@@ -20,7 +20,7 @@ HOST_ROWS = 4  # rows from which host time is told apart from scale: with three,
 NEAR = 0.5  # of the device's time: where the host's begins to matter
 HOST_STARTS = (0.0, 1.6)  # device-bound and host-bound optima can both be local ones
 LIMIT = math.log(8.0)  # no stack is further off than this
-EVIDENCE = 1.0  # log of how much more probable a shift must be than none
+EVIDENCE = 1.5  # log of how much more probable a shift must be than none: odds of 4.5
 STEP, SMALL, MOST_STEPS = 0.05, 0.003, 8
 
 # Log seconds of every row, [N], at (log scale, log host factor).
@@ -62,9 +62,10 @@ def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float
     starts += [
         np.array([0.0, host]) for host in HOST_STARTS if host and free and host_load * math.exp(host) > NEAR
     ]
-    found = [_search(logs, target, doubt.plan, width, np.clip(start, -LIMIT, LIMIT)) for start in starts]
+    plan = _spread(target - first, doubt.plan)
+    found = [_search(logs, target, plan, width, np.clip(start, -LIMIT, LIMIT)) for start in starts]
     best, at, left, slopes = min(found, key=lambda one: one[0])
-    if _loss(target - first, doubt.plan, np.zeros(2), width) - best < EVIDENCE:
+    if _loss(target - first, plan, np.zeros(2), width) - best < EVIDENCE:
         at, left = np.zeros(2), target - first
     used = 2 if free and abs(at[1]) > 1e-3 else 1
     freedom = max(len(target) - used, 0)
@@ -75,6 +76,19 @@ def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float
     pull = np.minimum(_pull(left, spread), 1 / spread**2)
     curvature = float((pull * slopes[:, 0] ** 2).sum()) + 1 / doubt.common**2
     return ShiftEstimate(float(at[0]), float(at[1]), 1 / math.sqrt(curvature), spread, left)
+
+
+def _spread(error: FloatArray, plan: float) -> float:
+    """Log standard deviation of rows beside their source: as the database says, less where they agree.
+
+    By the median distance from their median, which one bad row in three does not move. Where they disagree,
+    it may be the host's doing.
+    """
+    freedom = len(error) - 1
+    if freedom < 1:
+        return plan
+    own = 1.4826 * float(np.median(np.abs(error - np.median(error))))
+    return math.sqrt((DEGREES * plan**2 + freedom * min(own, plan) ** 2) / (DEGREES + freedom))
 
 
 def _loss(error: FloatArray, spread: float, at: FloatArray, width: FloatArray) -> float:
