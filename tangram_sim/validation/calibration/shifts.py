@@ -20,7 +20,7 @@ HOST_ROWS = 4  # rows from which host time is told apart from scale: with three,
 NEAR = 0.5  # of the device's time: where the host's begins to matter
 HOST_STARTS = (0.0, 1.6)  # device-bound and host-bound optima can both be local ones
 LIMIT = math.log(8.0)  # no stack is further off than this
-EVIDENCE = 1.5  # log of how much more probable a shift must be than none: odds of 4.5
+EVIDENCE = 1.25  # log of how much more probable a shift must be than none: odds of 3.5
 STEP, SMALL, MOST_STEPS = 0.05, 0.003, 8
 
 # Log seconds of every row, [N], at (log scale, log host factor).
