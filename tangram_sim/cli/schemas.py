@@ -22,6 +22,7 @@ from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_replan import ServeReplanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
+from tangram_sim.studies.serving_whatif import ServeWhatIfDocument
 from tangram_sim.studies.serving_workload import WorkloadDocument
 from tangram_sim.studies.stragglers import StragglersDocument
 from tangram_sim.validation.serving.documents import ServeCalibrateDocument, ServeValidateDocument
@@ -41,6 +42,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serve-compare": ServiceComparisonDocument,
     "serve-replan": ServeReplanDocument,
     "serve-simulate": ServeSimulationDocument,
+    "serve-what-if": ServeWhatIfDocument,
     "serve-validate": ServeValidateDocument,
     "serve-calibrate": ServeCalibrateDocument,
     "serve-workload": WorkloadDocument,

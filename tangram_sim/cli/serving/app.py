@@ -11,6 +11,7 @@ from tangram_sim.cli.serving import (
     replan,
     simulate,
     validate,
+    what_if,
     workload,
 )
 
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command("plan")(plan.command)
 app.command("replan")(replan.command)
+app.command("what-if")(what_if.command)
 app.command("export")(export.command)
 app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)

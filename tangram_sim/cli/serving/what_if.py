@@ -1,0 +1,104 @@
+"""`tangram serve what-if`: what more GPUs would do for a service."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.serving import plan as single
+from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests
+from tangram_sim.errors import BadInputError
+
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
+    from tangram_sim.studies.serving_whatif import GpuPurchase
+
+Fleet = Annotated[
+    Path, typer.Option("--fleet", help="YAML: `gpus`, each with price_per_hour and available: what is there.")
+]
+Add = Annotated[
+    list[str] | None,
+    typer.Option("--add", help="A candidate: GPU:COUNT[@USD_PER_HOUR]; A:2+B:4 for several kinds."),
+]
+
+
+@grouped
+def command(
+    model: single.Models,
+    fleet: Fleet,
+    requests: PlannedRequests,
+    goal: GoalOptions,
+    add: Add = None,
+    time_limit: single.TimeLimit = None,
+    as_json: shared.AsJson = False,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """The fleet with each --add: requests/s that keep --slo, tokens/s, dollars a million tokens, replayed."""
+    limit_s = None if time_limit is None else shared.time_limit_s(time_limit)
+
+    from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.hwdb import load_model
+    from tangram_sim.serving_planners.offer_file import load_offers
+    from tangram_sim.studies.serving_whatif import what_if_serving
+
+    if goal.budget is not None:
+        raise BadInputError("--budget: all GPUs of a candidate are there to be used; leave it out")
+    database = shared.load_hwdb(hwdb)
+    found = what_if_serving(
+        {name: load_model(name) for name in shared.names("MODEL", model)},
+        load_offers(fleet, database),
+        {text: purchases(text, database) for text in add or ()},
+        requests.made("goodput"),
+        database,
+        goal.goal(),
+        limit_s,
+    )
+    if as_json:
+        print_json(found.model_dump())
+        return
+    rows = [
+        (
+            one.name,
+            f"{one.good_rps:.4g}" if not one.reason else one.status,
+            f"{one.good_output_tok_s:,.0f}",
+            f"{one.usd_per_hour:.4g}",
+            "-" if one.usd_per_million_tokens is None else f"{one.usd_per_million_tokens:.3g}",
+            "-" if one.more_tokens_per_usd is None else f"{one.more_tokens_per_usd:,.0f}",
+            ", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count),
+        )
+        for one in found.candidates
+    ]
+    heads = (
+        "candidate",
+        "good requests/s",
+        "tokens/s",
+        "USD/h",
+        "USD/M tokens",
+        "tokens per USD more",
+        "GPUs used",
+    )
+    print_table(heads, rows, right=range(1, 6))
+    for one in found.candidates:
+        if one.reason:
+            print_line(f"{one.name}: {one.reason}")
+
+
+def purchases(text: str, hwdb: "Hwdb") -> "tuple[GpuPurchase, ...]":
+    """`GPU:COUNT[@USD]+...` as purchases. Raises BadInputError, UnknownNameError."""
+    from tangram_sim.studies.serving_whatif import GpuPurchase
+
+    found = []
+    for part in text.split("+"):
+        name, sign, rest = part.partition(":")
+        count, priced, usd = rest.partition("@")
+        try:
+            value = float(usd) if priced else 0.0
+        except ValueError:
+            value = -1.0
+        if not sign or not count.isdecimal() or not 1 <= int(count) <= 10**6 or not 0 <= value < math.inf:
+            raise BadInputError(f"--add {text}: give it like L40S:4, or L40S:4@0.9 with USD an hour for each")
+        found.append(GpuPurchase(hwdb.gpu(name.strip()).name, int(count), value))
+    return tuple(found)

@@ -1,0 +1,132 @@
+"""What more GPUs would do for a service: requests a second within the objective, dollars a million tokens."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import Field
+
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.serving.workload import Workload
+from tangram_sim.serving_planners.offer_file import Offers
+from tangram_sim.serving_planners.offers import GpuOffer
+from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.serving_model_plan import plan_service
+from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
+
+_HOUR_S, _MILLION = 3600.0, 1e6
+_NOW = "the fleet as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPurchase:
+    """So many GPUs more of a kind; a price of 0 is that of the fleet's offers."""
+
+    gpu: str
+    count: int
+    usd_per_hour: float = 0.0
+
+
+class ServiceCandidateDocument(Document):
+    """The fleet with one purchase, planned for the most requests and replayed."""
+
+    name: str
+    status: str
+    reason: str = ""
+    good_rps: float = Field(0.0, description="requests a second that keep the objective, as replayed")
+    good_output_tok_s: float = 0.0
+    usd_per_hour: float = Field(description="of all GPUs there, busy or not")
+    usd_per_million_tokens: float | None = Field(None, description="output tokens of good requests")
+    more_tokens_per_usd: float | None = Field(
+        None, description="output tokens more for each dollar more than the fleet as it is"
+    )
+    ttft_p99_s: float | None = None
+    tpot_p99_s: float | None = None
+    gpus_used: dict[str, int] = Field({})
+
+
+class ServeWhatIfDocument(Document):
+    """`serve what-if --json`; the first candidate is the fleet as it is."""
+
+    schema_version: str = SCHEMA_VERSION
+    candidates: list[ServiceCandidateDocument]
+    planning_cpu_s: float
+
+
+def what_if_serving(
+    models: Mapping[str, Model],
+    offers: Offers,
+    purchases: Mapping[str, Sequence[GpuPurchase]],
+    workload: Workload,
+    hwdb: Hwdb,
+    goal: ServiceGoal,
+    time_limit_s: float | None = None,
+) -> ServeWhatIfDocument:
+    """The fleet as it is and with every purchase, each planned for goodput. Raises BadInputError.
+
+    All GPUs are there to be used, so there is no budget; a candidate that cannot serve says why.
+    """
+    for gpu in offers.gpus:
+        if gpu.available == float("inf"):
+            raise BadInputError(f"fleet: how many {gpu.name} are there? Give `available`")
+    begun, found = time.process_time(), list[ServiceCandidateDocument]()
+    whole = replace(goal, objective=GOODPUT, budget_usd_per_hour=None)
+    for name, bought in {_NOW: (), **purchases}.items():
+        fleet = with_purchase(offers, bought)
+        usd = sum(gpu.usd_per_hour * gpu.available for gpu in fleet.gpus)
+        try:
+            plan = plan_service(models, fleet, workload, hwdb, whole, time_limit_s=time_limit_s)
+        except InfeasibleError as error:
+            found.append(
+                ServiceCandidateDocument(name=name, status="infeasible", reason=str(error), usd_per_hour=usd)
+            )
+            continue
+        found.append(_candidate(name, plan, usd, found[0] if found else None))
+    return ServeWhatIfDocument(candidates=found, planning_cpu_s=time.process_time() - begun)
+
+
+def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:
+    """The fleet with GPUs more. Raises BadInputError for a kind without a price."""
+    gpus = {gpu.name: gpu for gpu in offers.gpus}
+    for one in bought:
+        there = gpus.get(one.gpu, GpuOffer(one.gpu, one.usd_per_hour, 0))
+        usd = one.usd_per_hour or there.usd_per_hour
+        if not usd > 0:
+            raise BadInputError(
+                f"{one.gpu} is not in the fleet: say what it costs, like {one.gpu}:{one.count}@2.5 an hour"
+            )
+        # What is there already keeps its price: a purchase at another one is their mean.
+        total = there.available + one.count
+        mean = (there.usd_per_hour * there.available + usd * one.count) / total
+        gpus[one.gpu] = replace(there, usd_per_hour=mean, available=total)
+    return replace(offers, gpus=tuple(gpus.values()))
+
+
+def _candidate(
+    name: str, plan: ServePlanDocument, usd: float, now: ServiceCandidateDocument | None
+) -> ServiceCandidateDocument:
+    replay = plan.replay
+    if replay is None:
+        return ServiceCandidateDocument(name=name, status=plan.status, reason=plan.reason, usd_per_hour=usd)
+    requests = sum(one.amount for one in plan.types)
+    tokens = sum(one.amount * one.output_tokens for one in plan.types) / requests
+    good_rps = replay.played * replay.good_share
+    rate = good_rps * tokens
+    more = None
+    if now is not None and usd > now.usd_per_hour:
+        more = (rate - now.good_output_tok_s) * _HOUR_S / (usd - now.usd_per_hour)
+    return ServiceCandidateDocument(
+        name=name,
+        status=plan.status,
+        good_rps=good_rps,
+        good_output_tok_s=rate,
+        usd_per_hour=usd,
+        usd_per_million_tokens=usd / (rate * _HOUR_S) * _MILLION if rate > 0 else None,
+        more_tokens_per_usd=more,
+        ttft_p99_s=replay.ttft_p99_s,
+        tpot_p99_s=replay.tpot_p99_s,
+        gpus_used=plan.gpus_used,
+    )
