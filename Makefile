@@ -137,7 +137,7 @@ $(VENV)/.installed-site: $(VENV)/.installed
 site: $(VENV)/.installed-site
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --strict --quiet
 
-examples: $(VENV)/.installed
+examples: $(VENV)/.installed-test
 	for example in examples/*.py; do $(BIN)/python $$example > $${example%.py}.out || exit 1; done
 	$(BIN)/python -m docs.notebook examples/*.ipynb
 

@@ -11,6 +11,10 @@ The blocks of a page run in order in one folder. A command ends with exit code 0
 behind it (`$ tangram plan x y  # exit 2`). Shown output must be the real one, except that "..." stands for
 any number of lines, and lines that tell how long a search took (`searched:`) are not compared.
 
+How-to pages run on a copy of the hardware data that a calibration does not touch (FROZEN), so that one that
+moves every figure by a little rewrites no prose. It is renewed by hand, with the pages: copy hwdb/ there and
+refresh them.
+
 Refresh the output that a page shows: python -m docs.snippets README.md
 """
 
@@ -27,6 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+FROZEN = Path(__file__).resolve().parent.parent / "tests" / "documents" / "hwdb"
+_HANDED_ON = re.compile(r"^tangram (?P<words>[^|><;&$]*) (?P<how>[>|]) (?P<rest>.+)$")
 _FENCE = re.compile(r"^```(?P<language>\w+) (?P<mark>run|output|file=\S+)\n(?P<text>.*?)^```$", re.M | re.S)
 _EXIT = re.compile(r"\s+# exit (\d+)$")
 _TIMED = "searched: "  # a line of output with seconds in it
@@ -95,12 +101,29 @@ def _same(shown: str, printed: str) -> bool:
     return shown == printed or (shown.startswith(_TIMED) and printed.startswith(_TIMED))
 
 
-def run_page(page: str) -> Iterator[Ran]:
+def frozen(path: Path) -> bool:
+    """Whether a page runs on the frozen copy of the hardware data."""
+    return path.resolve().parent.name == "how-to"
+
+
+@contextlib.contextmanager
+def frozen_hardware() -> Iterator[None]:
+    """Read the frozen copy in place of the shipped hardware data, in this process."""
+    from tangram_sim.hwdb import database
+
+    shipped = database.shipped
+    with patch.object(database, "shipped", lambda name: FROZEN if name == "hwdb" else shipped(name)):
+        yield
+
+
+def run_page(page: str, pinned: bool = False) -> Iterator[Ran]:
     """Run the blocks of a page in order, in a new folder."""
     found = blocks(page)
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as back:
         back.callback(os.chdir, before)
+        if pinned:
+            back.enter_context(frozen_hardware())
         os.chdir(folder)
         for number, block in enumerate(found):
             if block.mark.startswith("file="):
@@ -142,21 +165,33 @@ def _python(text: str, shown: str) -> Ran:
 def _shell(line: str, shown: str) -> Ran:
     command = _EXIT.sub("", line)
     expected = _EXIT.search(line)
+    handed_on = _HANDED_ON.match(command)
     if command.startswith("tangram ") and not set(command) & set("|><;&$"):
         printed, code = _tangram(shlex.split(command)[1:])
+    elif handed_on:
+        text, code = _tangram(shlex.split(handed_on["words"]))
+        rest = f"cat > {handed_on['rest']}" if handed_on["how"] == ">" else handed_on["rest"]
+        printed, after = _process(rest, text)
+        code = code or after
     else:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            command,
-            shell=True,
-            env={**os.environ, "PATH": path, "COLUMNS": ""},  # as in a pipe, whoever runs this
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        printed, code = done.stdout, done.returncode
+        printed, code = _process(command)
     return Ran(line, shown, printed, code, int(expected[1]) if expected else 0)
+
+
+def _process(command: str, text: str | None = None) -> tuple[str, int]:
+    """Run a shell command on `text`; standard output and error together, and its exit code."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        shell=True,
+        env={**os.environ, "PATH": path, "COLUMNS": ""},  # as in a pipe, whoever runs this
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout, done.returncode
 
 
 def _tangram(arguments: list[str]) -> tuple[str, int]:
@@ -176,9 +211,9 @@ def _tangram(arguments: list[str]) -> tuple[str, int]:
     return printed.getvalue(), code
 
 
-def refreshed(page: str) -> str:
+def refreshed(page: str, pinned: bool = False) -> str:
     """The page with its output as printed now; output with "..." is left alone."""
-    ran, found = run_page(page), blocks(page)
+    ran, found = run_page(page, pinned), blocks(page)
     changes: list[tuple[int, int, str]] = []
     for number, block in enumerate(found):
         if block.mark != "run":
@@ -204,5 +239,5 @@ def _ends(printed: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        Path(name).write_text(refreshed(Path(name).read_text(encoding="utf-8")), encoding="utf-8")
+    for name in map(Path, sys.argv[1:]):
+        name.write_text(refreshed(name.read_text(encoding="utf-8"), frozen(name)), encoding="utf-8")

@@ -13,7 +13,6 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.layers.atoms import Embedding
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers import mixing
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Request
@@ -257,7 +256,7 @@ class LayerWise(Parallelizer):
         setting = menu.setting
         if setting.model.tied and stop - start == setting.model.layers + 2:
             # Both ends hold the shared matrix once: counted where it saves least, whatever the other end is.
-            saved = state.static_bytes(setting, Embedding(setting.model.vocabulary_parameters))
+            saved, _ = state.shared_copy(setting)
             front_bytes[:, -1] += saved - saved.min()
         return MixingProblem(np.diff(front_s).T, np.diff(front_bytes).T, transient, switch_s, room)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tangram_sim.cost.kernels import Floats
-from tangram_sim.layers.atoms import Embedding, Slice
+from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
 from tangram_sim.training.plan import StagePrice
 from tangram_sim.training.stage import state
@@ -143,11 +143,10 @@ class Menu:
         static, optimizer = total("static_bytes"), total("optimizer_s")
         setting = self.setting
         if len(runs) > 1 and setting.model.tied and runs[0][0] == 0 and runs[-1][1] == len(self.pricer.atoms):
-            # Both ends on the same ranks hold the shared matrix once.
-            # The end that holds less of it saves its copy.
-            shared, ends = Embedding(setting.model.vocabulary_parameters), [runs[0][2], runs[-1][2]]
-            static -= float(state.static_bytes(setting, shared)[ends].min())
-            optimizer -= float(state.optimizer_s(setting, shared)[ends].min() - setting.rates.launch_s)
+            ends = [runs[0][2], runs[-1][2]]
+            copy_bytes, copy_s = state.shared_copy(setting)
+            static -= float(copy_bytes[ends].min())
+            optimizer -= float(copy_s[ends].min())
         backward = total("backward_s") + sum(float(self.forward_switch_s[b, a]) for a, b in pairs)
         return StagePrice(
             forward_s=total("forward_s") + sum(float(self.forward_switch_s[a, b]) for a, b in pairs),

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from docs.snippets import blocks, matches, run_page
+from docs.snippets import FROZEN, blocks, frozen, frozen_hardware, matches, run_page
+from tangram_sim.datafiles import shipped
+from tangram_sim.hwdb import Hwdb
 from tests.places import ROOT
 
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md"))
@@ -42,7 +44,7 @@ def test_slow_pages_are_pages() -> None:
 @pytest.mark.parametrize("page", RUN)
 def test_marked_blocks_run_and_print_what_the_page_shows(page: Path) -> None:
     """Every command ends as it should, and shown output is the real one."""
-    ran = list(run_page(page.read_text(encoding="utf-8")))
+    ran = list(run_page(page.read_text(encoding="utf-8"), frozen(page)))
     assert len(ran) >= (2 if page == README else 1), "the README shows a plan and its Python form"
     problems = [problem for one in ran if (problem := one.problem())]
     assert not problems, "\n\n".join(problems)
@@ -92,3 +94,12 @@ def test_the_comparison_can_fail() -> None:
     assert not matches("a\n", "a\nb\n")
     assert not matches("b\n...\na\n", "a\nb\n")
     assert not matches("a\nb\n", "a\n")
+
+
+def test_how_to_pages_read_the_frozen_hardware_data() -> None:
+    """A calibration moves figures of the product, not of these pages; the copy holds every table."""
+    with frozen_hardware():
+        assert Hwdb.load().folders == (FROZEN,)
+    assert Hwdb.load().folders == (shipped("hwdb"),)
+    tables = {path.relative_to(FROZEN) for path in FROZEN.rglob("*.csv")}
+    assert tables >= {path.relative_to(shipped("hwdb")) for path in shipped("hwdb").glob("*.csv")}

@@ -251,11 +251,10 @@ class Pricer:
             (column[:, stops] - column[:, starts]).T for column in self._sums
         )
         if self.setting.model.tied:
-            # Both ends on the same ranks hold the shared matrix once.
             whole = stops - starts == len(self.atoms)
-            shared = Embedding(self.setting.model.vocabulary_parameters)
-            static[whole] -= state.static_bytes(self.setting, shared)
-            optimizer[whole] -= state.optimizer_s(self.setting, shared) - self.setting.rates.launch_s
+            copy_bytes, copy_s = state.shared_copy(self.setting)
+            static[whole] -= copy_bytes
+            optimizer[whole] -= copy_s
         backward = np.maximum(middle, middle_synced)
         return SlicePrices(
             forward_s=forward,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tangram_sim.cost.collectives import group
 from tangram_sim.errors import BadInputError
-from tangram_sim.layers.atoms import Atom, Embedding
+from tangram_sim.layers.atoms import Atom
 from tangram_sim.layers.chain import play_chain
 from tangram_sim.layers.program import PREVIOUS, TENSOR, Program
 from tangram_sim.layouts import Layout
@@ -170,10 +170,9 @@ def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
             scratch = max(scratch, float(kept.scratch[0]))
     first = runs[0].pricer.setting
     if first.model.tied and runs[0].start == 0 and runs[-1].stop == len(runs[0].pricer.atoms):
-        # Both ends on the same ranks hold the shared matrix once.
-        shared = Embedding(first.model.vocabulary_parameters)
-        static -= float(state.static_bytes(first, shared)[0])
-        optimizer -= float(state.optimizer_s(first, shared)[0] - first.rates.launch_s)
+        copies = [state.shared_copy(end) for end in (first, runs[-1].pricer.setting)]
+        static -= min(float(size[0]) for size, _ in copies)
+        optimizer -= min(float(seconds[0]) for _, seconds in copies)
     return StagePrice(
         forward_s=forward,
         backward_s=backward,

@@ -97,6 +97,16 @@ def accumulation_s(setting: Setting, atom: Atom) -> Floats:
     return np.where(setting.zero < 2, streaming_s(moved, setting.rates), 0.0)
 
 
+def shared_copy(setting: Setting) -> tuple[Floats, Floats]:
+    """(bytes, optimizer seconds) of one copy of a tied matrix under every layout.
+
+    Where both ends of the model lie on the same ranks, these hold the matrix once. Each end counts a copy of
+    its own; the one that goes is the smaller, since what the other end needs is held anyway.
+    """
+    shared = Embedding(setting.model.vocabulary_parameters)
+    return static_bytes(setting, shared), optimizer_s(setting, shared) - setting.rates.launch_s
+
+
 def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
     """All-reduce of an atom's dense and expert parameters over their replicas, or all-gather over shards.
 
