@@ -121,7 +121,7 @@ class Availability:
         )
 
     def delayed(self, boot_s: float) -> "Availability":
-        """The same with every node usable `boot_s` after it came; one gone before is never seen."""
+        """This history with every node usable `boot_s` after it came; one gone before is never seen."""
         if boot_s <= 0:
             return self
         came: dict[str, float] = {}

@@ -40,7 +40,7 @@ class Tree:
 
     @cached_property
     def size(self) -> int:
-        """Leaves below."""
+        """Number of ranks below this switch."""
         return self.leaves or sum(child.size for child in self.children)
 
     @cached_property

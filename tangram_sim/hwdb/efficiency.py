@@ -47,7 +47,7 @@ class Residuals:
         return self.novelty < NOVELTY_STACKS.index(SISTER)
 
     def of(self, mixture: bool) -> "Residuals":
-        """The same for a dense model, or for a mixture of experts."""
+        """Residuals for a dense model, or for a mixture of experts."""
         if not mixture:
             return self
         step, source = (hypot(one, self.mixture) for one in (self.step, self.source))

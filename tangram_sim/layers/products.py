@@ -87,10 +87,10 @@ def output_projection(work: Sharded, attention: Attention) -> list[Gemm]:
 
 
 def up_projection(work: Sharded, part: FeedForward) -> list[Gemm]:
-    """The column-parallel up-projection(s)."""
+    """The up-projection, with the gate where there is one, cut by columns."""
     return [Gemm(work.tokens, work.sharding.width(part.width * (2 if part.gated else 1)), work.model.hidden)]
 
 
 def down_projection(work: Sharded, part: FeedForward) -> list[Gemm]:
-    """The row-parallel down-projection."""
+    """The down-projection, cut by rows."""
     return [Gemm(work.tokens, work.model.hidden, work.sharding.width(part.width))]

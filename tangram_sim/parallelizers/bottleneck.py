@@ -66,7 +66,7 @@ class Strategies:
         return self._near[index]
 
     def saver(self, index: int, kind: str) -> int | None:
-        """The same strategy with another kind of recomputation."""
+        """This strategy with another kind of recomputation."""
         return self._kinds[index][kind]
 
     def pair(self, index: int) -> Stage:

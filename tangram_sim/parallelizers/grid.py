@@ -65,7 +65,7 @@ class Grid(Parallelizer):
         return self.parallelize_many([request])[0]
 
     def parallelize_many(self, requests: Sequence[Request]) -> list[Answer]:
-        """The same for many slices on one part, which are priced together."""
+        """Answers for many slices on one part of an island, priced together."""
         first = requests[0]
         try:
             menu = self._menu(first)

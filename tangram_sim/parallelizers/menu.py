@@ -57,7 +57,7 @@ class Menu:
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """The strategies."""
+        """The layouts to choose from, one per strategy."""
         return self.setting.layouts
 
     @cached_property

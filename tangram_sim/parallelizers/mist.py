@@ -42,7 +42,7 @@ class Policies(NamedTuple):
     blocks: NDArray[np.int64]  # blocks in front
 
     def at(self, rows: NDArray[np.int64]) -> "Policies":
-        """Some of them."""
+        """The entries at `index`, an array of places or a mask."""
         return Policies(
             self.seconds[rows],
             self.extra[rows],

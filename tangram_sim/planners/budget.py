@@ -77,7 +77,7 @@ class SearchBudget:
 
     @property
     def coarse(self) -> "SearchBudget":
-        """The same for a sweep that looks for a first good plan."""
+        """The budget of a sweep that looks for a first good plan."""
         return replace(self, widths=self.coarse_widths)
 
 

@@ -113,7 +113,7 @@ class StateMap:
         return found
 
     def on(self, names: Mapping[int, int]) -> "StateMap":
-        """The same state with its nodes renamed."""
+        """This state with its nodes renamed."""
         return StateMap(
             tuple(
                 HeldState(

@@ -68,7 +68,7 @@ class ServiceFleet:
         return (*self.replicas, *self.prefill, *self.decode)
 
     def under(self, available: Mapping[str, Steps]) -> "ServiceFleet":
-        """The same with instances that are there only while there are GPUs for them."""
+        """This fleet with instances that exist only while there are GPUs for them."""
         return replace(
             self,
             replicas=tuple(under_availability(self.replicas, self.gpus, available)),

@@ -145,7 +145,7 @@ def kernel_rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:
 
 
 def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes:
-    """One block."""
+    """Seconds of one transformer block by part, arrays of N iterations."""
     attention, part, model = block.attention, block.feed_forward, ranks.model
     precision = ranks.precision
     shape = _Products(model, work.tokens, ranks.sharding)

@@ -30,7 +30,7 @@ class Spread:
 
 
 def spread(seconds: Floats) -> Spread:
-    """Of a column."""
+    """Mean and percentiles of one column, seconds."""
     if not len(seconds):
         return Spread(0.0, 0.0, 0.0, 0.0)
     p50, p90, p99 = np.percentile(seconds, (50, 90, 99))

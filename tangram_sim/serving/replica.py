@@ -63,7 +63,7 @@ class ReplicaPlayer(ABC):
         """A request that may be scheduled from `ready_s` on; pushes come in the order of their times."""
 
     def push_all(self, requests: Ints, ready_s: Floats) -> None:
-        """The same for many, in the order of their times."""
+        """Push many requests, in the order of their times."""
         for request, ready in zip(requests.tolist(), ready_s.tolist(), strict=True):
             self.push(request, ready)
 

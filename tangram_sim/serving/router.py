@@ -23,7 +23,7 @@ class Router(ABC):
         """One of `able` (never empty, ascending) for the request."""
 
     def choose_all(self, count: int, able: Sequence[int]) -> Ints:
-        """The same for requests 0 to `count` when nothing comes or goes; for routers that see no loads."""
+        """Replicas of requests 0 to `count` when none comes or goes; for routers that see no loads."""
         return np.array([self.choose(request, able, _unseen) for request in range(count)], dtype=np.int64)
 
 

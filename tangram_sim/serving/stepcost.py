@@ -21,7 +21,7 @@ class KvCapacity:
 
     @property
     def tokens(self) -> int:
-        """Tokens that fit."""
+        """Tokens of context that the KV cache holds."""
         return self.blocks * self.block_tokens
 
 

@@ -58,7 +58,7 @@ def throughput(problem: FlowProblem, placement: Placement) -> float:
 
 
 def largest_flow(problem: FlowProblem, placement: Placement) -> tuple[float, dict[tuple[int, int], float]]:
-    """The same with the flow on every link, from a linear program."""
+    """The greatest flow and what crosses every link, from a linear program."""
     program, host = LinearProgram(), problem.host
     flow = {link: program.variable(rate) for link, rate in open_links(problem, placement).items()}
     if not flow:

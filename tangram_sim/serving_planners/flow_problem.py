@@ -25,7 +25,7 @@ class FlowProblem:
         return len(self.nodes)
 
     def of_kind(self, kind: str) -> "FlowProblem":
-        """The same with the nodes of one kind only."""
+        """The problem with the nodes of one kind only."""
         kept = [i for i, node in enumerate(self.nodes) if node.kind == kind]
         rows = [*kept, self.host]
         links = tuple(tuple(self.link_tokens_per_s[i][j] for j in rows) for i in rows)

@@ -114,7 +114,7 @@ def solve(
 def _solve(
     problem: RentalProblem, common_shares: bool, relative_gap: float, time_limit_s: float
 ) -> Rental | Unanswered:
-    """The same with all configurations of the problem, scaled by the makespan of fractions of replicas."""
+    """The integer program with all configurations, scaled by the makespan of fractions of replicas."""
     scale_s = 1.0
     if problem.objective == MAKESPAN:
         relaxed = _Program(problem, common_shares, 1.0, whole_replicas=False)

@@ -94,7 +94,7 @@ class RentalProblem:
         return sum(one.amount for one in self.types)
 
     def keeping(self, chosen: frozenset[int], *, capped: bool = True) -> "RentalProblem":
-        """The same with only the `chosen` configurations; without limits on availability if not `capped`."""
+        """The problem with only the `chosen` configurations; no limits on availability unless `capped`."""
         order = sorted(chosen)
         place = {old: new for new, old in enumerate(order)}
         return replace(

@@ -166,7 +166,7 @@ class _Period:
         return min([*limits, one.most])
 
     def cost(self, switching: Switching, *, switches: bool) -> list[tuple[int, float]]:
-        """Dollars by variable."""
+        """Cost of each variable of the integer program, USD."""
         terms = []
         for c in range(len(self.counts)):
             usd_per_s = _usd_per_hour(self.problem, self.period, c) / HOUR_S

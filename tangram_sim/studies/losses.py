@@ -74,7 +74,7 @@ class Migration:
     transfer_s: float  # all transfers at once, NICs shared evenly
 
     def words(self, names: Sequence[str], before_s: float, after_s: float) -> str:
-        """In one sentence."""
+        """What is lost and what it costs, in one sentence."""
         restored = (
             f"; {show_bytes(self.checkpoint_bytes)} have no copy left and come from a checkpoint"
             if self.checkpoint_bytes

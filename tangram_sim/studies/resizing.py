@@ -34,7 +34,7 @@ class ResizedGroup:
     sent_bytes: float  # a step
 
     def document(self) -> ResizedGroupDocument:
-        """For plan files."""
+        """This resizing as plan files hold it."""
         return ResizedGroupDocument(
             pipeline=self.pipeline,
             stage=self.stage,

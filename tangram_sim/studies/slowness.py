@@ -41,7 +41,7 @@ def stages_of(plan: Plan) -> Stages:
 
 
 def slow_plan(plan: Plan, slowdowns: Sequence[Slowdown]) -> Plan:
-    """The same decisions on the cluster as it runs under these slowdowns; those of a window are left out."""
+    """The decisions on the cluster as slowdowns leave it; those of a part of a step are left out."""
     lasting = [one for one in slowdowns if not one.seconds]
     return replace(plan, cluster=with_slowdowns(plan.cluster, lasting, stages_of(plan)))
 

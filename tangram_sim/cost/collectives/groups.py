@@ -76,7 +76,7 @@ class Group:
 
     @cached_property
     def twice(self) -> Curve:
-        """All-reduce by ring."""
+        """Start and rate of an all-reduce by ring: twice round."""
         return curves.ring(self._size, self.domains, 2, self.ring, self.network)
 
     @cached_property

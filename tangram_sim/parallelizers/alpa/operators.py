@@ -136,7 +136,7 @@ class Builder:
         self.edges.append(Resharding(before, after, matrix))
 
     def graph(self) -> Graph:
-        """What was collected."""
+        """The graph of the operators added so far."""
         return Graph(tuple(self.nodes), tuple(self.edges))
 
 

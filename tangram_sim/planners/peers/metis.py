@@ -216,7 +216,7 @@ class _Book:
         return _least_s([self.quickest_s(place, microbatch) for place in places], microbatches)
 
     def least_held_s(self, places: Sequence[Place], microbatch: int, microbatches: int) -> float:
-        """The same where every stage holds no more than its memory; whatever tp, layers split at will."""
+        """Least seconds of a step with every stage inside its memory, whatever tp; layers split at will."""
         options = [
             self._options(place, microbatch, min(microbatches, len(places) - number))
             for number, place in enumerate(places)

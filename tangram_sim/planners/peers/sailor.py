@@ -132,7 +132,7 @@ class _Shape:
 
     @property
     def depth(self) -> int:
-        """Stages."""
+        """Number of pipeline stages."""
         return len(self.cuts) - 1
 
     @property

@@ -61,7 +61,7 @@ class WorkBound:
         self._settle(least)
 
     def tightened(self, least: NDArray[np.float64]) -> "WorkBound":
-        """The same where atoms cost `least` (kinds, atoms) GPU-seconds per sequence at least."""
+        """This bound where atoms cost `least` (kinds, atoms) GPU-seconds per sequence at least."""
         tighter = copy(self)
         tighter._settle(least)
         return tighter

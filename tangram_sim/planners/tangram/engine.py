@@ -275,7 +275,7 @@ def _spans(scored: Scored, islands: Sequence[Island]) -> bool:
 
 
 def _grouped(islands: Sequence[Island], units: Sequence[int]) -> str:
-    """What it means that nodes are taken in groups, in words."""
+    """A note that says what is lost where nodes are taken in groups."""
     taken = ", ".join(
         f"{island.name} by {unit}" + (f", {island.nodes % unit} left over" if island.nodes % unit else "")
         for island, unit in zip(islands, units, strict=True)

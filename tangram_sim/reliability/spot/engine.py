@@ -104,7 +104,7 @@ class Outcome:
 
     @property
     def useful_share(self) -> float:
-        """Of wall time."""
+        """Useful seconds over wall time."""
         return self.accounts["useful"] / self.duration_s if self.duration_s > 0 else 0.0
 
 

@@ -35,7 +35,7 @@ class Option:
 
     @property
     def size(self) -> int:
-        """Nodes it takes."""
+        """Number of nodes that the plan takes."""
         return sum(count for _, count in self.nodes)
 
     @property
@@ -238,7 +238,7 @@ class CountTable:
         return 0.0
 
     def short_of_nodes(self, fleet: Fleet) -> Option | None:
-        """Not known, either."""
+        """None: how fast it is with fewer nodes is not known."""
         del fleet
         return None
 

@@ -29,12 +29,12 @@ class MeasuredPipeline:
 
     @property
     def dp(self) -> int:
-        """Replicas."""
+        """Number of data-parallel replicas."""
         return len(self.forward_s)
 
     @property
     def stages(self) -> int:
-        """Depth of each."""
+        """Number of pipeline stages of each replica."""
         return int(self.forward_s.shape[1])
 
     def pipelines_s(

@@ -75,7 +75,7 @@ class ScheduleOrder:
 
     @property
     def places(self) -> "Places":
-        """Where chunks stand."""
+        """Places of all chunks in the pipeline, from the embedding on."""
         return Places(rounds(self.stages, self.chunks) if self.place is None else self.place)
 
     def stage(self, stage: int) -> tuple[Pass, ...]:

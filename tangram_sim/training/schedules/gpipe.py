@@ -26,5 +26,5 @@ class GPipe(Schedule):
         return join_stages(stages, microbatches, chunks, False, [row] * stages)
 
     def in_flight(self, behind: int, depth: int, chunks: int, microbatches: int) -> int:  # noqa: ARG002 - interface
-        """All microbatches."""
+        """Every microbatch is held until the first backward."""
         return microbatches

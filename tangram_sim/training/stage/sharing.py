@@ -62,7 +62,7 @@ def atoms_held(stage: Stage, layers: int) -> list[tuple[int, int]]:
 def runs_of(
     chunks: Sequence[tuple[int, int]], embedding: bool, head: bool, layers: int
 ) -> list[tuple[int, int]]:
-    """The same of bare chunks [start, stop) of blocks."""
+    """Runs of atoms [start, stop) of chunks given in blocks; the model's ends join the first and the last."""
     runs = [(start + 1, stop + 1) for start, stop in chunks]
     if not runs:
         return [(0, 1)] if embedding else [(layers + 1, layers + 2)]

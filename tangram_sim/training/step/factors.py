@@ -114,7 +114,7 @@ class ClassShares:
         return self._found[key]
 
     def of(self, pricer: Pricer, start: int, stop: int, direction: str) -> Floats:
-        """The same as shares of the pass."""
+        """Seconds by class as shares of the whole pass."""
         seconds = self.seconds(pricer, start, stop, direction)
         shares: Floats = seconds / np.maximum(seconds.sum(axis=1, keepdims=True), 1e-300)
         return shares

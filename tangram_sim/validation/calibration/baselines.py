@@ -80,7 +80,7 @@ def null(ratio: FloatArray, kind: NDArray[np.str_], source: NDArray[np.str_], us
 
 
 def ridge(ratio: FloatArray, columns: FloatArray, source: NDArray[np.str_], use: Mask) -> FloatArray:
-    """The same by least squares on standardised features with a penalty, [N]."""
+    """Steps predicted by ridge regression: least squares on standardised features with a penalty, [N]."""
     weights = _weights(source)[use]
     middle = weights @ columns[use] / weights.sum()
     width = np.sqrt(weights @ (columns[use] - middle) ** 2 / weights.sum())

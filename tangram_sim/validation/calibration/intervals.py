@@ -53,7 +53,7 @@ class Errors:
     unfitted: FloatArray  # the same of those peaks under the assumed overheads, as of a stack never fitted
 
     def take(self, mask: NDArray[np.bool_], memory: NDArray[np.bool_]) -> "Errors":
-        """Some of them."""
+        """The entries at `index`, an array of places or a mask."""
         return Errors(
             self.log_error[mask],
             self.factors_sigma[mask],

@@ -118,7 +118,7 @@ def calibrate(rows: Sequence[Mapping[str, str]], hwdb: Hwdb, keep: Sequence[str]
 def calibrate_predictions(
     measured: Sequence[Prediction], hwdb: Hwdb, problems: Sequence[Problem] = ()
 ) -> Calibrated:
-    """The same from predictions that have measured steps."""
+    """Own runs from predictions that have measured steps."""
     shifts = tuple(_shift(key, group, hwdb) for key, group in sorted(_by_key(measured).items()))
     lines = overlay_rows(shifts, hwdb)
     text = overlay_text(lines)

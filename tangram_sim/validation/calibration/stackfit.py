@@ -55,7 +55,7 @@ class MeasuredRuns:
     surface: Mixtures
 
     def take(self, mask: Mask | NDArray[np.int64]) -> "MeasuredRuns":
-        """Some of them, by mask or by index."""
+        """The runs at `index`, an array of places or a mask."""
         return MeasuredRuns(
             self.measured[mask],
             self.source[mask],

@@ -55,7 +55,7 @@ class Reached:
 
     @property
     def share(self) -> float:
-        """Measured over expected."""
+        """Measured bus bandwidth over the expected one."""
         return self.busbw_bytes_per_s / self.expected_bytes_per_s
 
     @property

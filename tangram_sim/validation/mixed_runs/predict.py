@@ -29,7 +29,7 @@ class MixedPrediction:
 
     @property
     def source_error(self) -> float | None:
-        """The same of the source's own prediction; None where it has none."""
+        """Relative error of the source's own prediction; None where it has none."""
         if not self.run.measured_s or not self.run.source_s:
             return None
         return self.run.source_s / self.run.measured_s - 1

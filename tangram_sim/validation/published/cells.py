@@ -53,5 +53,5 @@ class Cells:
         return [value for value in values if value is not None]
 
     def assume(self, column: str, value: object, why: str) -> None:
-        """Record a default."""
+        """Record that a cell was empty, what was assumed for it and why."""
         self.assumed.append(f"{column}={value} ({why})")

@@ -106,7 +106,7 @@ class Predictor:
             return Problem(run.id, run.source_id, str(error))
 
     def beside_each_other(self, found: Sequence[Prediction | Problem]) -> list[Prediction | Problem]:
-        """The same, those of silent runs that may recompute told what the runs around them need."""
+        """Predictions of runs; where a run is silent on recomputation, what runs around it need decides."""
         sweeps: dict[tuple[str, ...], list[Prediction]] = {}
         for one in found:
             if isinstance(one, Prediction) and not one.run.recompute:

@@ -30,7 +30,7 @@ class DeploymentRuns:
 
     @property
     def deployment(self) -> Deployment:
-        """What serves them."""
+        """The deployment that served these runs."""
         return self.cost.deployment
 
     @property

@@ -85,7 +85,7 @@ class PartitionSearch:
             yield deal(self.graph, k, [int(one) for one in self._random.permutation(vertices)])
 
     def _exchanged(self, parts: Counts) -> Counts:
-        """The same with some GPUs of two parts exchanged, or one moved."""
+        """A partition with some GPUs of two parts exchanged, or one moved."""
         changed = parts.copy()
         for _ in range(int(self._random.integers(1, 4))):
             a, b = (int(one) for one in self._random.choice(len(parts), 2, replace=False))

@@ -26,11 +26,11 @@ class Machine:
 
     @property
     def devices(self) -> int:
-        """All devices."""
+        """Number of devices of all kinds."""
         return sum(self.counts)
 
     def even(self) -> tuple[float, ...]:
-        """Equal shares."""
+        """The same share of a batch for every device."""
         return (1.0 / self.devices,) * len(self.counts)
 
     def proportional(self, work: Sequence[float]) -> tuple[float, ...]:

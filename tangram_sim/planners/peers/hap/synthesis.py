@@ -47,7 +47,7 @@ class SynthesizedProgram:
     choices: tuple[OperationChoice, ...]
 
     def bill(self, machine: Machine) -> DeviceLoad:
-        """What it asks of the devices."""
+        """FLOP, bytes and transfers that the program asks of every device."""
         classes = len(machine.speeds)
         total = DeviceLoad([0.0] * classes, [0.0] * classes)
         for op, choice in zip(self.ops, self.choices, strict=True):

@@ -39,7 +39,7 @@ class StageAssignment:
     beside: tuple["StageAssignment", ...] = ()
 
     def between(self, start: int, stop: int) -> "StageAssignment":
-        """The same stage with other atoms."""
+        """This stage with other atoms."""
         return replace(
             self, start=start, stop=stop, beside=tuple(one.between(start, stop) for one in self.beside)
         )

@@ -173,7 +173,7 @@ class Range:
     high_s: float
 
     def halves(self) -> "tuple[Range, ...]":
-        """The same in two halves; none where it is narrow."""
+        """This range of paces cut into two halves; none where it is narrow."""
         if self.most == 1 or self.high_s <= self.low_s * (1 + EXACT):
             return ()
         middle_s = (self.low_s * self.high_s) ** 0.5

@@ -318,7 +318,7 @@ def _anonymous(island: Island) -> Island:
 
 
 def _moved(pattern: PipelinePattern, source: tuple[int, ...], target: tuple[int, ...]) -> PipelinePattern:
-    """The same pattern on equal islands."""
+    """This pattern on islands equal to its own."""
     if source == target:
         return pattern
     nodes = [0.0] * len(pattern.nodes)
