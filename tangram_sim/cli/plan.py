@@ -133,11 +133,11 @@ For = Annotated[
     ),
 ]
 SimpleWithin = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--simple-within",
         help="A plan that a framework can launch wins if it takes so much longer at most and cannot be told "
-        "apart.",
+        "apart.  [default: 0.01, 0.03 where all nodes are alike]",
     ),
 ]
 
@@ -178,7 +178,7 @@ def command(
     losses: Losses = None,
     memory_margin: shared.MemoryMargin = "auto",
     launch_with: For = None,
-    simple_within: SimpleWithin = 0.01,
+    simple_within: SimpleWithin = None,
     stack: shared.Stack = "generic",
     slow: shared.Slow = None,
     output: shared.Output = None,
@@ -219,7 +219,7 @@ def command(
                 "--without": without,
                 "--losses": losses is not None,
                 "--for": launch_with is not None,
-                "--simple-within": simple_within != 0.01,
+                "--simple-within": simple_within is not None,
             },
         )
     if sum(given is not None for given in (slow, without, losses)) > 1:

@@ -33,7 +33,8 @@ class SearchOptions:
     memory_margin: float | None = None  # share of every GPU's memory left free; None: what its error needs
     frameworks: tuple[str, ...] = ()  # only plans that one of these can launch; (): any plan
     beside: bool = True  # also look for the nearest plan that a framework can launch
-    simple_within: float = 0.01  # a launchable plan wins that takes so much longer and cannot be told apart
+    # A launchable plan wins that takes so much longer and cannot be told apart; None: by the cluster.
+    simple_within: float | None = None
     fleet_bound: bool = False  # large clusters: also prove a bound on fleets of pipelines, if there is time
 
 

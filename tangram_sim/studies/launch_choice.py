@@ -20,6 +20,9 @@ from tangram_sim.training.step.intervals import compare
 from tangram_sim.units import show_seconds
 
 ANY = "any"  # of the frameworks
+SIMPLE_WITHIN = 0.01  # of the step: what finalists of the search differ by
+# Equal nodes give no reason for unequal stages: what these gain is mostly what single predictions are off by.
+SIMPLE_WITHIN_ALIKE = 0.03
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,9 @@ def frameworks_named(name: str | None) -> tuple[str, ...]:
     return tuple(FRAMEWORKS) if name == ANY else (name,)
 
 
-def require_simple_within(share: float) -> None:
-    """Raise BadInputError unless it is a share of the step, zero or more."""
-    if not 0.0 <= share < float("inf"):
+def require_simple_within(share: float | None) -> None:
+    """Raise BadInputError unless it is a share of the step, zero or more, or left to the cluster."""
+    if share is not None and not 0.0 <= share < float("inf"):
         raise BadInputError(f"`simple_within={share:g}`: give a share of the step, zero or more, e.g. 0.01")
 
 
@@ -58,8 +61,10 @@ def choose(
     """Hold the fastest plan of the search, `free`, against what frameworks can launch.
 
     `within` says how far memory may be filled. Where frameworks are asked for, theirs is the plan. Else a
-    launchable plan of the same schedule is shown instead of a free one if it is faster, or if the interval
-    does not tell them apart and it takes at most `options.simple_within` longer.
+    launchable plan of the same schedule (on equal nodes also an interleaved one) is shown instead of a free
+    one if it is faster, or if the interval
+    does not tell them apart and it takes at most `options.simple_within` longer: left to the cluster
+    SIMPLE_WITHIN, where all its nodes are alike SIMPLE_WITHIN_ALIKE.
     Raises InfeasibleError where no plan that the frameworks asked for can launch fits.
     """
     if not (options.frameworks or options.beside):
@@ -71,15 +76,18 @@ def choose(
         return _for(free, near, able, asked)
     if near is None:
         return LaunchChoice(free.plan)
-    longer = near.forecast.step_s / free.step_s - 1.0
+    longer, alike = near.forecast.step_s / free.step_s - 1.0, _alike(cluster)
     # What another parallelizer proposes, or a search that was told to look at less, is shown as it is.
     told_less = not (options.sub_islands and options.spanning and options.replicate) or options.tolerances
-    if near.forecast.plan.job == free.plan.job and options.parallelizer == "grid" and not told_less:
+    same = near.forecast.plan.job == free.plan.job or alike  # chunks are what equal stages are interleaved by
+    if same and options.parallelizer == "grid" and not told_less:
         if longer < 0:
             note = f"one layout for all GPUs is {_percent(-longer)} faster than what the search composed"
             return LaunchChoice(near.forecast.plan, (note,))
+        usual = SIMPLE_WITHIN_ALIKE if alike else SIMPLE_WITHIN
+        within_share = usual if options.simple_within is None else options.simple_within
         apart = compare(near.forecast.uncertainty, free.uncertainty).told_apart
-        if not able and longer <= options.simple_within and not apart:
+        if not able and longer <= within_share and not apart:
             saved = f"{show_seconds(free.step_s)}, {_percent(longer / (1 + longer))} less"
             note = (
                 f"the fastest plan found takes {saved}; no framework launches it, and the interval does not "
@@ -87,6 +95,11 @@ def choose(
             )
             return LaunchChoice(near.forecast.plan, (note,))
     return LaunchChoice(free.plan, (), None if able else described(near, free))
+
+
+def _alike(cluster: Cluster) -> bool:
+    """Whether all nodes of a cluster are the same, and in the same health."""
+    return len({group.node for group in cluster.groups}) == 1 and cluster.health.is_full
 
 
 def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[str, ...]) -> LaunchChoice:
