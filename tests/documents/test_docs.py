@@ -22,6 +22,7 @@ def name(path: Path) -> str:
 
 # Pages that plan for more than a few seconds.
 SLOW = {
+    "docs/how-to/add-a-model.md",
     "docs/how-to/buy-gpus.md",
     "docs/how-to/find-slow-ranks.md",
     "docs/how-to/plan-a-service.md",

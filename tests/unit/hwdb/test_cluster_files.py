@@ -295,6 +295,7 @@ sensible = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(sensible, min_size=1, max_size=4), st.floats(1, 1e4), st.floats(0.001, 1e6), st.floats(0, 1e7)

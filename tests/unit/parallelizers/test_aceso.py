@@ -296,6 +296,7 @@ def test_half_of_the_layers_recompute_where_memory_asks_for_it() -> None:
     assert best.evaluations < len(menu.layouts) ** 2 / 4  # pairs, not counting where they meet
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Grid, Aceso, GalvatronBMW, GalvatronUniform])
 def test_tangram_on_one_island_is_its_parallelizer(kind: type[Parallelizer], monkeypatch) -> None:
     """With whole islands it plays what the parallelizer finds; splitting islands is never worse."""

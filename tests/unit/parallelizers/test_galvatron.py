@@ -289,6 +289,7 @@ def one_island(gpu="A100-SXM4-40GB", link="NVLink3", nodes=1, gpus=8):
     return Cluster("one-island", (group,), Network(1.0, ()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["galvatron", "osdp"])
 def test_tangram_on_one_island_is_its_parallelizer_and_plays_hybrid_plans_whole(name, monkeypatch):
     """With whole islands it chooses what the parallelizer chooses; splitting islands is never worse."""

@@ -41,6 +41,7 @@ def asked(deadline: Deadline) -> Price:
     return Price(small_model(), MIXED, Job(8, 1024, "fp16"), HWDB.fresh(), deadline)
 
 
+@pytest.mark.slow
 @by_name
 def test_a_planner_that_is_stopped_gives_its_best_so_far_and_says_so(planner):
     """Before its first plan is known there is none; when it is given enough time it answers as ever."""

@@ -42,6 +42,7 @@ def problem(seed: int, microbatch: int) -> tuple[PipelineTable, list[float], dic
     return PipelineTable(table, workshop.counts, ways, instance.model, instance.job), played, asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(400, 408))
 def test_a_beam_first_finds_what_a_look_at_everything_does(seed: int) -> None:
     """The proof below the beam's best pipeline is as good as one without a limit, and its bound holds."""
@@ -53,6 +54,7 @@ def test_a_beam_first_finds_what_a_look_at_everything_does(seed: int) -> None:
         assert narrow.pipelines[0].objective_s <= whole.pipelines[0].objective_s * 1.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(400, 408))
 def test_what_is_left_out_is_below_no_bound(seed: int) -> None:
     """Labels dropped for the width of a state or for a tolerance: the bound takes them into account."""

@@ -54,6 +54,7 @@ def everything(seed: int, microbatch: int, schedule: str, limit: float) -> tuple
     return proof, played
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("seed", range(400, 412))
 def test_the_best_played_pipeline_is_found_and_nothing_is_below_the_bound(seed: int, schedule: str) -> None:

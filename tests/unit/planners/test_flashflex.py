@@ -143,6 +143,7 @@ TWO = cluster_of(("A100-PCIe-80GB", 1, 4), ("V100-PCIe-16GB", 2, 2))
 THREE = cluster_of(("A100-PCIe-80GB", 1, 4), ("V100-PCIe-16GB", 2, 2), ("T4", 1, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", [TWO, THREE], ids=["two kinds", "three kinds"])
 def test_on_several_kinds_the_plan_is_at_least_as_fast_as_the_best_symmetric_one(cluster):
     asked = question(small_model(layers=8), cluster, batch=16)

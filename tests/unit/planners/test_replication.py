@@ -64,6 +64,7 @@ def pairs(kind: str) -> list[tuple[Found, Found]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["coarse", "random"])
 def test_never_worse_than_one_pipeline(kind: str) -> None:
     """Whatever is tried beside it, the single pipeline stays a candidate."""
@@ -132,6 +133,7 @@ def test_policies_never_change_the_plan(seed: int) -> None:
     assert nothing.ranked[0].step_s == pytest.approx(everything.ranked[0].step_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_window_reports_what_it_may_lose(seed: int) -> None:
     """The loss found is never larger than the loss reported; wide windows lose nothing."""

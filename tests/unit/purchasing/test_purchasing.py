@@ -264,6 +264,7 @@ class TestPurchase:
             assert 0 < one.tokens_per_s <= one.bound_tokens_per_s
             assert one.gap == pytest.approx(one.bound_tokens_per_s / one.tokens_per_s - 1)
 
+    @pytest.mark.slow
     def test_plans_of_the_front_replay_to_their_numbers(self, shop, kept, tmp_path):
         study = self.ask(shop, kept, growth=True)
         for point in study.points:
@@ -276,6 +277,7 @@ class TestPurchase:
                     point.simulated.tokens_per_s, rel=1e-9
                 )
 
+    @pytest.mark.slow
     def test_a_repeated_search_asks_nothing_and_a_changed_row_asks_again(self, shop, kept, tmp_path):
         works = [ModelToTrain(load_model(str(shop / "tiny.yaml")), JOB)]
         catalogue = load_catalogue(shop / "catalogue.yaml", HWDB)

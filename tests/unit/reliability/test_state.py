@@ -136,6 +136,7 @@ LAYOUTS = st.builds(
 CUTS = st.sampled_from([(0, 4), (0, 2, 4), (0, 1, 4), (0, 1, 3, 4)])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(old=LAYOUTS, new=LAYOUTS, old_cuts=CUTS, new_cuts=CUTS)
 def test_moves_are_what_is_needed_less_what_is_held(
@@ -226,6 +227,7 @@ def test_commands_on_lost_nodes(folder: Path, tmp_path: Path) -> None:
     assert copied["restored_from"] == "partner copies"
 
 
+@pytest.mark.slow
 def test_planning_without_nodes_says_what_moves(folder: Path) -> None:
     model, cluster = folder / "model.yaml", folder / "cluster.yaml"
     found = tangram("plan", model, cluster, "--global-batch", 12, "--without", "n1", "--json").json

@@ -66,6 +66,7 @@ def played(
     return play(fleet, work, RoundRobin(), engine=engine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("load", "count"), [(0.3, 200_000), (0.6, 400_000), (0.9, 1_200_000)])
 def test_one_seat_is_the_queue_m_d_1(load: float, count: int) -> None:
     """Outputs of one token, one seat: mean wait rho D / (2 (1 - rho)) (Pollaczek and Khinchine)."""

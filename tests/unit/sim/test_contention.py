@@ -57,6 +57,7 @@ def test_engines_agree_where_many_things_happen_at_once(graph: OpGraph) -> None:
     assert_agree(graph)
 
 
+@pytest.mark.slow
 @steady
 @given(loaded(st.one_of(ties, generic)))
 def test_bytes_are_conserved_and_links_never_overfull(graph: OpGraph) -> None:

@@ -29,6 +29,7 @@ def free() -> api.Result:
     return api.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(simple_within=0.0), hwdb=HWDB)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_what_is_planned_for_a_framework_can_be_exported_to_it(name: str, free: api.Result) -> None:
     """The file is written and read back by `export`; a plan under rules is no faster than one without."""

@@ -31,6 +31,7 @@ def plan_file(inputs: tuple[Path, Path]) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["fast", "reference"])
 def test_a_replay_says_what_the_plan_said(plan_file: Path, engine: str) -> None:
     planned = json.loads(plan_file.read_text())
