@@ -20,6 +20,14 @@ def show_seconds(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
 
 
+def show_amount(count: float) -> str:
+    """A large count in words, `1 trillion`, `2.5 billion`; smaller ones in digits."""
+    for size, word in ((TERA, "trillion"), (GIGA, "billion"), (MEGA, "million")):
+        if count >= size:
+            return f"{count / size:,.4g} {word}"
+    return f"{count:,.0f}"
+
+
 def show_bytes(count: float) -> str:
     """A size in binary units, as memory is sold and reported by drivers: `14.3 GiB`."""
     for scale, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):

@@ -120,7 +120,7 @@ def _require_plotly() -> None:
     try:
         import plotly.graph_objects  # noqa: F401  # asked for before any work is done
     except ImportError as error:
-        raise TangramError("--plot needs plotly: pip install 'tangram-sim[report]'") from error
+        raise TangramError("--plot needs plotly: pip install 'tangram-sim[notebook]'") from error
 
 
 def plot_html(answers: "list[PlannerAnswer]", title: str) -> str:

@@ -59,6 +59,7 @@ def command(
     from tangram_sim.purchasing.sensitivity import sensitivity as find_sensitivity
     from tangram_sim.purchasing.whatif import what_if
     from tangram_sim.purchasing.words import count_of, days, hourly, outlay, per_million, rate, uses
+    from tangram_sim.units import show_amount
 
     buying.require_tokens(billing.tokens)
     if not add and not remove:
@@ -95,7 +96,7 @@ def command(
         print_json(document.model_dump(mode="json"))
         _write(study, hangs_on, database, output)
         return
-    print_line(f"{study.model.name} on {standing.cluster.name}, {billing.tokens:,.4g} tokens")
+    print_line(f"{study.model.name} on {standing.cluster.name}, {show_amount(billing.tokens)} tokens")
     print_table(
         (
             *("candidate", "tokens/s", "MFU", "time", "GPUs used, and busy", "kW", "capital $", "$/h"),

@@ -41,10 +41,6 @@ def require_writable(**files: Path | None) -> None:
             raise BadInputError(f"{option}: {place} is a file, not a folder; name another place")
         if not os.access(path if path.exists() else place, os.W_OK):
             raise BadInputError(f"{option}: no permission to write in {place}; name another place")
-        if is_report(path) and name == "output":
-            from tangram_sim.studies.figures import plotly
-
-            plotly()
         if path.absolute() in seen and (path.is_file() or not path.exists()):
             raise BadInputError(f"--{seen[path.absolute()]} and {option} name one file; name two")
         seen[path.absolute()] = name

@@ -12,6 +12,8 @@ def money(usd: float | None) -> str:
         return "-"
     if math.isinf(usd):
         return "inf"
+    if 0 < abs(usd) < 1e-4:
+        return f"{usd:.{2 - math.floor(math.log10(abs(usd)))}f}"
     return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}"
 
 

@@ -1,8 +1,9 @@
-"""The sections of a report that take one plan apart: its stages, its memory, when what runs."""
+"""The sections of a report that take one plan apart: when what runs, its stages, its memory."""
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.reports import figures, page
+from tangram_sim.reports import charts, page
 from tangram_sim.reports.ledger import Cell, Ledger
+from tangram_sim.reports.rounding import number, rounded, seconds_with_interval, with_interval
 from tangram_sim.studies.documents import PlanDocument, StageForecast
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document
@@ -13,6 +14,7 @@ _FORMULAS = {
     "idle": "idle: the share of the step in which a stage's compute stream waits",
     "gap": "gap: how far the step is above a bound that no plan of the kind named can beat",
 }
+_ON_A_PHONE = 5  # columns of the stages
 
 
 def simulated(document: PlanDocument, name: str, ledger: Ledger) -> str:
@@ -27,12 +29,20 @@ def simulated(document: PlanDocument, name: str, ledger: Ledger) -> str:
 
 def given_job(document: PlanDocument, ledger: Ledger) -> str:
     """The id of the job as a source."""
+    return ledger.cite("given", f"job: {_job(document)}, software stack {document.job.stack}")
+
+
+def _job(document: PlanDocument) -> str:
     job = document.job
-    return ledger.cite(
-        "given",
-        f"job: {job.global_batch} sequences of {job.seq} tokens a step, {job.dtype}, {job.optimizer}, "
-        f"schedule {job.schedule}, software stack {job.stack}",
+    return (
+        f"{job.global_batch:,} sequences of {job.seq:,} tokens a step, {job.dtype}, {job.optimizer}, "
+        f"schedule {job.schedule}"
     )
+
+
+def job_line(document: PlanDocument, ledger: Ledger) -> str:
+    """The job as it stands under the title."""
+    return page.figure_of(_job(document), (given_job(document, ledger),))
 
 
 def capacities(document: PlanDocument, ledger: Ledger, hwdb: Hwdb) -> list[str]:
@@ -59,70 +69,75 @@ def _seat(stage: StageForecast, several: bool) -> str:
 
 
 def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> list[str]:
-    """Stages, timeline and memory of the plan called `name`."""
+    """When what runs, stages and memory of the plan called `name`."""
     source, hardware = simulated(document, name, ledger), capacities(document, ledger, hwdb)
-    job, idle = given_job(document, ledger), ledger.cite("computed", _FORMULAS["idle"])
-    names = seat_names(document)
-    rows = []
-    for seat, stage in zip(names, document.stages, strict=True):
-        rows.append(
-            [
-                Cell(seat),
-                Cell(f"{stage.gpus}", (source,), stage.gpus),
-                Cell(
-                    " ".join(f"[{start}, {stop})" for start, stop in stage.chunks or [stage.layers]),
-                    (source,),
-                    stage.layers[0],
-                ),
-                Cell(_degrees(stage), (source,)),
-                Cell(show_seconds(stage.forward_s), (source,), stage.forward_s),
-                Cell(show_seconds(stage.backward_s), (source,), stage.backward_s),
-                Cell(show_seconds(stage.gradient_sync_s), (source,), stage.gradient_sync_s),
-                Cell(f"{stage.idle_fraction:.0%}", (source, idle), stage.idle_fraction),
-                Cell(show_bytes(stage.peak_memory_bytes), (source,), stage.peak_memory_bytes),
-                Cell(show_bytes(stage.memory_capacity_bytes), hardware, stage.memory_capacity_bytes),
-            ]
-        )
-    heads = (
-        "stage",
-        "GPUs",
-        "layers",
-        "layout",
-        "forward",
-        "backward",
-        "sync",
-        "idle",
-        "peak memory",
-        "capacity",
-    )
-    step = show_seconds(document.step_s)
-    if document.step_s_high:
-        step += f" ({show_seconds(document.step_s_low)} to {show_seconds(document.step_s_high)})"
-    mfu = ledger.cite("computed", _FORMULAS["mfu"])
-    words = (
-        f"One step takes {page.figure_of(step, (source, job))}, MFU "
-        f"{page.figure_of(f'{document.mfu:.1%}', (source, mfu))}; "
-        f"{page.figure_of(f'{document.gpus_used} of {document.gpus_total}', (source,))} GPUs work"
-        f"{_idle_gpus(document, source)}. {_bounds(document, source, ledger)}Times are of one microbatch."
-    )
-    found = [
-        page.section(
-            "The plan",
-            page.caption(page.name(name) + ": " + words),
-            page.table("stages", heads, rows, names=(3,)),
-        )
-    ]
     played = forecast(plan_from_document(document, hwdb, name), hwdb)
-    drawn, until = figures.timeline(played.timeline)
+    drawn, until = charts.timeline(played.timeline)
     whole = played.timeline.makespan_s
-    what = "All of one step." if until >= whole else "The beginning of one step:"
+    shown = "All of one step" if until >= whole else "The beginning of one step"
     figure = page.figure_of(f"{show_seconds(until)} of {show_seconds(whole)}", (source,))
-    found.append(
-        page.section("When what runs", page.plot(drawn, (source,)), page.caption(f"{what} {figure}."))
+    keys = "the buttons, + and -, the arrow keys and dragging move through it"
+    names = seat_names(document)
+    return [
+        page.section(
+            "When what runs",
+            page.chart("timeline", drawn, (source,)),
+            page.caption(f"{page.name(name)}. {shown}, {figure}; {keys}."),
+        ),
+        page.section(
+            "The plan", _stages(document, names, source, hardware, ledger), _facts(document, source, ledger)
+        ),
+        page.section(
+            "Memory", page.chart("memory", charts.memory(document.stages, names), (source, *hardware))
+        ),
+    ]
+
+
+def _stages(
+    document: PlanDocument, names: list[str], source: str, hardware: list[str], ledger: Ledger
+) -> str:
+    idle = ledger.cite("computed", _FORMULAS["idle"])
+    rows = [
+        [
+            Cell(seat),
+            Cell(f"{stage.gpus}", (source,), stage.gpus),
+            Cell(_layers(stage), (source,), stage.layers[0]),
+            Cell(_degrees(stage), (source,)),
+            Cell(_memory(stage), (source, *hardware), stage.peak_memory_bytes / stage.memory_capacity_bytes),
+            Cell(f"{stage.idle_fraction:.0%}", (source, idle), stage.idle_fraction),
+            Cell(show_seconds(stage.forward_s), (source,), stage.forward_s),
+            Cell(show_seconds(stage.backward_s), (source,), stage.backward_s),
+            Cell(show_seconds(stage.gradient_sync_s), (source,), stage.gradient_sync_s),
+        ]
+        for seat, stage in zip(names, document.stages, strict=True)
+    ]
+    heads = ("stage", "GPUs", "layers", "layout", "memory", "idle", "forward", "backward", "sync")
+    paces = [stage.forward_s + stage.backward_s for stage in document.stages]
+    slowest = paces.index(max(paces))
+    table = page.table("stages", heads, rows, slowest, names=(3,), first=_ON_A_PHONE)
+    return table + page.caption("Times are of one microbatch; the marked stage sets the pace.")
+
+
+def _memory(stage: StageForecast) -> str:
+    return f"{show_bytes(stage.peak_memory_bytes)} of {show_bytes(stage.memory_capacity_bytes)}"
+
+
+def _layers(stage: StageForecast) -> str:
+    runs = [run for run in stage.chunks or [stage.layers] if run[1] > run[0]]
+    words = [f"{start}-{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in runs]
+    ends = ("embedding" if stage.embedding else "", ", ".join(words), "head" if stage.head else "")
+    return " + ".join(part for part in ends if part)
+
+
+def _facts(document: PlanDocument, source: str, ledger: Ledger) -> str:
+    """What the plan makes of its GPUs, and what could not be beaten."""
+    mfu = ledger.cite("computed", _FORMULAS["mfu"])
+    gpus = page.figure_of(f"{document.gpus_used} of {document.gpus_total}", (source,))
+    share = page.figure_of(f"{document.mfu:.1%}", (source, mfu))
+    return page.caption(
+        f"{gpus} GPUs work{_idle_gpus(document, source)}, at {share} of their peak (MFU). "
+        f"{_bounds(document, source, ledger)}"
     )
-    memory = figures.memory(document.stages, names)
-    found.append(page.section("Memory", page.plot(memory, (source, *hardware))))
-    return found
 
 
 def _idle_gpus(document: PlanDocument, source: str) -> str:
@@ -157,16 +172,60 @@ def _degrees(stage: StageForecast) -> str:
 
 
 def plan_report(document: PlanDocument, hwdb: Hwdb) -> str:
-    """The report of one plan. Raises BadInputError without plotly."""
-    script, ledger = figures.library(), Ledger()
+    """The report of one plan."""
+    ledger = Ledger()
     title = f"{document.model['name']} on {document.cluster['name']}"
-    source = simulated(document, title, ledger)
-    rate = page.figure_of(f"{document.tokens_per_s:,.0f}", (source, given_job(document, ledger)))
-    parts = sections(document, title, ledger, hwdb)
-    parts += [_notes(document, source)] if document.notes else []
-    return page.page(title, f"{rate} tokens/s", parts, ledger, script)
+    sources = (simulated(document, title, ledger), given_job(document, ledger))
+    high, low = document.step_s_high or document.step_s, document.step_s_low or document.step_s
+    step = seconds_with_interval(document.step_s, low, high)
+    tokens = document.tokens_per_s * document.step_s
+    rate = with_interval(document.tokens_per_s, tokens / high, tokens / low)
+    answer = f"A step takes {page.figure_of(step, sources)}: {page.figure_of(rate, sources)} tokens a second."
+    parts = [page.verdict(_judged(document, sources)), *sections(document, title, ledger, hwdb)]
+    parts += [_alternatives(document, sources[0]), _notes(document, sources[0])]
+    return page.page(title, job_line(document, ledger), answer, [part for part in parts if part], ledger)
+
+
+def _judged(document: PlanDocument, sources: tuple[str, ...]) -> list[str]:
+    """How sure the answer is, and what it rests on, in sentences."""
+    found = []
+    if not document.feasible:
+        found.append("<strong>It does not fit the memory of its GPUs.</strong>")
+    if document.step_s_high:
+        off = max(document.step_s_high / document.step_s - 1, 1 - document.step_s_low / document.step_s)
+        share = page.figure_of(f"{number(rounded(off * 100))} %", sources)
+        found.append(f"In nine runs of ten such a step is within {share} of what is said here.")
+    assumed = [kind.gpu for kind in document.gpu_kinds if not kind.measured]
+    if assumed:
+        found.append(
+            f"No kernels were measured on {page.name(', '.join(assumed))}: inherited or assumed rates."
+        )
+    open_ones = [one for one in document.alternatives if not one.told_apart]
+    if open_ones:
+        many = page.figure_of(f"{len(open_ones)} of the {len(document.alternatives)}", sources)
+        found.append(f"A tie: {many} alternatives cannot be told apart from this plan.")
+    return found
+
+
+def _alternatives(document: PlanDocument, source: str) -> str:
+    if not document.alternatives:
+        return ""
+    rows = [
+        [
+            Cell(show_seconds(one.step_s), (source,), one.step_s),
+            Cell("yes" if one.told_apart else "no: a tie"),
+            Cell(f"{one.gpus_used}", (source,), one.gpus_used),
+            Cell(f"{one.peak_memory_fraction:.0%}", (source,), one.peak_memory_fraction),
+            Cell(one.summary, (source,)),
+        ]
+        for one in document.alternatives
+    ]
+    heads = ("step", "told apart", "GPUs", "fullest memory", "what")
+    return page.section("Alternatives", page.table("alternatives", heads, rows, names=(1, 4)))
 
 
 def _notes(document: PlanDocument, source: str) -> str:
+    if not document.notes:
+        return ""
     items = "".join(f"<li>{page.figure_of(note, (source,))}</li>" for note in document.notes)
     return page.section("Notes", f"<ul>{items}</ul>")

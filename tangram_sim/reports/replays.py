@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from tangram_sim.availability import Availability
 from tangram_sim.reliability.spot.engine import Outcome
-from tangram_sim.reports import figures
+from tangram_sim.reports import charts
 from tangram_sim.reports.ledger import Cell, Ledger
-from tangram_sim.reports.page import caption, figure_of, page, plot, section, table
+from tangram_sim.reports.page import caption, chart, figure_of, page, section, table
 from tangram_sim.studies.replaying import ReplayDocument
 
 
@@ -16,28 +16,32 @@ def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], histor
     given = ledger.cite("given", f"the trace {document.trace}")
     played = ledger.cite("computed", f"replays of {document.trace} under each policy (docs/models/replay.md)")
     unit = "samples" if all(one.tokens is None for one in document.policies.values()) else "tokens"
-    lead = (
+    job = (
         f"{figure_of(f'{document.duration_s / 3600:.2f} h', [given])} with "
         f"{figure_of(str(document.losses), [given])} losses and "
-        f"{figure_of(f'{document.mean_nodes:.1f}', [given])} nodes in the mean. Best: "
-        f"{document.best or 'none'}, "
+        f"{figure_of(f'{document.mean_nodes:.1f}', [given])} nodes in the mean"
+    )
+    answer = (
+        f"Best is {document.best or 'none'}: "
         f"{figure_of(f'{_amount(document, document.best):,.0f}', [played])} {unit}; changes that cost "
         f"nothing would make {figure_of(f'{document.upper_bound:,.0f}', [played])} of them."
     )
+    accounts = charts.account_bars({name: one.accounts for name, one in found.items()})
     sections = [
         _policies(document, unit, played),
         section(
             "Where the time went",
-            plot(figures.account_bars({name: one.accounts for name, one in found.items()}), [played]),
+            chart("accounts", accounts, [played]),
             caption("Shares of wall time by account; they sum to one."),
         ),
         section(
             "What each policy did when",
-            plot(figures.policy_timeline(found, history.counts(), history.until_s), [played, given]),
+            chart("nodes", charts.node_counts(history.counts(), history.until_s), [given]),
+            chart("policies-timeline", charts.policy_timeline(found, history.until_s), [played]),
             caption("Nodes that there are, and below them every policy: running, or stalled for what."),
         ),
     ]
-    return page(f"Policies on {document.trace}", lead, sections, ledger, figures.library())
+    return page(f"Policies on {document.trace}", job, answer, sections, ledger)
 
 
 def _amount(document: ReplayDocument, name: str) -> float:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tangram_sim.reports import figures
+from tangram_sim.reports import charts
 from tangram_sim.reports.ledger import Cell, Ledger
-from tangram_sim.reports.page import caption, figure_of, name, page, plot, section, table
+from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table
 from tangram_sim.serving.fleet import PlayedService
 from tangram_sim.serving.outcome import ServiceOutcome
 from tangram_sim.serving.workload import Floats
@@ -17,12 +17,13 @@ _UNITS = {"makespan": "s", "cost": "USD/h", "tokens": "tokens/s", "goodput": "re
 
 
 def simulation_report(found: ServeSimulationDocument, played: PlayedService, title: str) -> str:
-    """One offline page of a run: HTML. Raises BadInputError without plotly."""
+    """One offline page of a run: HTML."""
     ledger = Ledger()
     run = ledger.cite("simulated", f"{found.engine} player, router {found.router}, {title}")
     counts, outcome = found.requests, ServiceOutcome(played)
-    lead = (
-        f"{figure_of(f'{counts.completed:,} of {counts.arrived:,} requests', [run])} in "
+    job = f"{figure_of(f'{counts.arrived:,} requests', [run])}, router {name(found.router)}"
+    answer = (
+        f"{figure_of(f'{counts.completed:,} of {counts.arrived:,} requests', [run])} served in "
         f"{figure_of(show_seconds(found.duration_s), [run])}: "
         f"{figure_of(f'{found.output_tok_s:,.1f} output tokens/s', [run])}, "
         f"{figure_of(f'{found.good_share * 100:.1f} %', [run])} good, "
@@ -34,7 +35,7 @@ def simulation_report(found: ServeSimulationDocument, played: PlayedService, tit
         _replicas(found, run),
         _notes(found.notes),
     ]
-    return page(f"A service simulated: {title}", lead, sections, ledger, figures.library())
+    return page(f"A service simulated: {title}", job, answer, sections, ledger)
 
 
 def _latencies(found: ServeSimulationDocument, outcome: ServiceOutcome, run: str) -> str:
@@ -49,7 +50,7 @@ def _latencies(found: ServeSimulationDocument, outcome: ServiceOutcome, run: str
         [Cell(words), *(Cell(show_seconds(s), [run], s) for s in (one.mean, one.p50, one.p90, one.p99))]
         for words, one in zip(columns, spreads, strict=True)
     ]
-    drawn = plot(figures.distributions(columns), [run])
+    drawn = chart("distributions", charts.distributions(columns), [run])
     words = "Share of the served requests that took at most so long."
     heads = ("", "mean", "p50", "p90", "p99")
     return section("Latencies", table("latencies", heads, rows), drawn, caption(words))
@@ -60,15 +61,15 @@ def _over_time(played: PlayedService, run: str, ledger: Ledger) -> str:
         "computed", "requests from their arrivals, starts and ends; contexts as growing evenly in between"
     )
     times, waiting, running, held = over_time(played)
-    queue = figures.lines(
-        times, {"waiting": waiting, "running": running}, "over-time", "requests", "seconds of the run"
-    )
-    memory = figures.lines(
-        times, {"all replicas": 100 * held}, "kv", "% of the KV memory", "seconds of the run"
-    )
+    along = "seconds of the run"
+    queue = charts.lines(times, {"waiting": waiting, "running": running}, "requests", along)
+    memory = charts.lines(times, {"all replicas": 100 * held}, "% of the KV memory", along)
     words = "Cached prefixes, and requests thrown out and begun again, are not in the memory shown."
     return section(
-        "Queue and memory over time", plot(queue, [run]), plot(memory, [run, derived]), caption(words)
+        "Queue and memory over time",
+        chart("over-time", queue, [run]),
+        chart("kv", memory, [run, derived]),
+        caption(words),
     )
 
 
@@ -107,10 +108,10 @@ def _replicas(found: ServeSimulationDocument, run: str) -> str:
         for one in shown
     ]
     heads = ("replica", "requests", "output tokens", "busy", "KV blocks at most", "USD")
-    bars = figures.bars({one.name: 100 * one.busy_share for one in shown}, "busy", "busy, % of the time up")
+    bars = charts.share_bars({one.name: 100 * one.busy_share for one in shown}, "busy, of the time up")
     left = len(found.replicas) - len(shown)
     words = f"{left} more replicas are not shown." if left else ""
-    return section("Replicas", plot(bars, [run]), table("replicas", heads, rows), caption(words))
+    return section("Replicas", chart("busy", bars, [run]), table("replicas", heads, rows), caption(words))
 
 
 def _notes(notes: list[str]) -> str:
@@ -132,13 +133,13 @@ def plan_report(found: ServePlanDocument, title: str) -> str:
     proof = (
         "proven best" if found.status == "optimal" else f"within {(found.gap or 0.0) * 100:.2g} % of the best"
     )
-    lead = f"{figure_of(f'{value:.6g} {unit}', [planned])}, {figure_of(proof, [planned])}."
+    answer = f"{figure_of(f'{value:.6g} {unit}', [planned])}, {figure_of(proof, [planned])}."
     sections = [_rented(found, planned), _rivals(found, planned, unit)]
     if found.replay is not None:
         replayed = ledger.cite("simulated", "the plan played by the simulator before it is shown")
         sections.append(_replay(found, replayed))
     sections.append(_notes(found.notes))
-    return page(f"A service planned: {title}", lead, sections, ledger, figures.library())
+    return page(f"A service planned: {title}", name(f"best by {found.objective}"), answer, sections, ledger)
 
 
 def _rented(found: ServePlanDocument, planned: str) -> str:

@@ -3,32 +3,34 @@
 import numpy as np
 
 from tangram_sim.reliability.stragglers.whatif import ideal_work_s
-from tangram_sim.reports import figures
+from tangram_sim.reports import charts
 from tangram_sim.reports.ledger import Cell, Ledger
-from tangram_sim.reports.page import caption, figure_of, page, plot, section, table
+from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table
 from tangram_sim.studies.stragglers import Diagnosis
 from tangram_sim.units import show_seconds
 
 _MOST_ALONE = 20
 
 
-def stragglers_report(found: Diagnosis, name: str) -> str:
+def stragglers_report(found: Diagnosis, trace: str) -> str:
     """One offline page: the grid of workers as a heat map, groups alone, remedies, two timelines."""
     ledger = Ledger()
-    measured = ledger.cite("measured", f"the trace {name}")
+    measured = ledger.cite("measured", f"the trace {trace}")
     replayed = ledger.cite(
-        "computed", f"replays of {name} with operations as measured or ideal (arXiv 2505.05713)"
+        "computed", f"replays of {trace} with operations as measured or ideal (arXiv 2505.05713)"
     )
     priced = ledger.cite("computed", "the trace's passes played by our engine with other shares of work")
     told = found.document
-    lead = (
+    job = (
         f"{figure_of(f'{told.steps} steps', [measured])} of dp {figure_of(str(told.dp), [measured])} x "
         f"{figure_of(f'{told.pp} stages', [measured])}, measured "
-        f"{figure_of(show_seconds(told.measured_step_s), [measured])}"
-        f" a step. Slow ranks make it {figure_of(f'{told.slowdown:.3f} times', [replayed])} longer than "
-        f"it need be: "
+        f"{figure_of(show_seconds(told.measured_step_s), [measured])} a step"
+    )
+    answer = (
+        f"Slow ranks make a step {figure_of(f'{told.slowdown:.3f} times', [replayed])} as long as it "
+        "need be: "
         f"{figure_of(show_seconds(told.replayed_step_s), [replayed])} against "
-        f"{figure_of(show_seconds(told.ideal_step_s), [replayed])}. Pattern: {told.pattern}."
+        f"{figure_of(show_seconds(told.ideal_step_s), [replayed])}. The pattern is {name(told.pattern)}."
     )
     sections = [
         _grid(found, measured, replayed),
@@ -36,7 +38,7 @@ def stragglers_report(found: Diagnosis, name: str) -> str:
         _remedies(found, priced),
         _timelines(found, replayed),
     ]
-    return page(f"Slow ranks of {name}", lead, sections, ledger, figures.library())
+    return page(f"Slow ranks of {trace}", job, answer, sections, ledger)
 
 
 def _grid(found: Diagnosis, measured: str, replayed: str) -> str:
@@ -46,16 +48,16 @@ def _grid(found: Diagnosis, measured: str, replayed: str) -> str:
         slowdowns[worker.dp, worker.stage] = worker.slowdown
     return section(
         "Who is slow",
-        plot(figures.grid(slowdowns, "grid-slowdown", "S"), [replayed]),
+        chart("grid-slowdown", charts.grid(slowdowns), [replayed]),
         caption("What a worker costs the step: the lesser of its replica's and its stage's S alone."),
-        plot(figures.grid(ratios), [measured]),
+        chart("grid", charts.grid(ratios), [measured]),
         caption("Passes of every worker over the mean of all: 1 is as everybody, above is slower."),
     )
 
 
 def _alone(found: Diagnosis, source: str) -> str:
     ranked = sorted(found.document.alone.items(), key=lambda item: -item[1])[:_MOST_ALONE]
-    rows = [(Cell(name), Cell(f"{s:.4f}", [source], s)) for name, s in ranked]
+    rows = [(Cell(group), Cell(f"{s:.4f}", [source], s)) for group, s in ranked]
     words = "S of a group alone: only its operations as measured, all others ideal, over the ideal step."
     return section("Which group costs what", table("alone", ("group", "S"), rows), caption(words))
 
@@ -88,6 +90,6 @@ def _timelines(found: Diagnosis, source: str) -> str:
         ("before", f"Step {replay.trace.steps[worst]}, the slowest, as measured", replay.work_s[worst]),
         ("after", "The same with every operation as usual", ideal_work_s(replay)),
     ):
-        drawn, until = figures.timeline(replay.timeline(work), key)
-        parts += [plot(drawn, [source]), caption(f"{title} (the first {show_seconds(until)}).")]
+        drawn, until = charts.timeline(replay.timeline(work))
+        parts += [chart(key, drawn, [source]), caption(f"{title} (the first {show_seconds(until)}).")]
     return section("A step before and after", *parts)

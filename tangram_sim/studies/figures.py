@@ -1,4 +1,4 @@
-"""Figures of a plan: memory of its stages, and its step over time. Drawn in notebooks and in reports."""
+"""Figures of a plan: memory of its stages, and its step over time. Drawn in notebooks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ def plotly() -> Any:
     try:
         from plotly import graph_objects
     except ImportError:
-        raise BadInputError('plots and HTML reports need plotly: pip install "tangram-sim[report]"') from None
+        raise BadInputError('plots need plotly: pip install "tangram-sim[notebook]"') from None
     return graph_objects
 
 

@@ -39,6 +39,8 @@ function digits(value) {
 /** Seconds in the unit that fits. */
 export function seconds(value) {
   if (value === 0) return "0 s";
+  if (Math.abs(value) >= 2 * 86400) return `${digits(value / 86400)} d`;
+  if (Math.abs(value) >= 7200) return `${digits(value / 3600)} h`;
   if (Math.abs(value) >= 1) return `${digits(value)} s`;
   if (Math.abs(value) >= 1e-3) return `${digits(value * 1e3)} ms`;
   return `${digits(value * 1e6)} us`;
@@ -148,12 +150,22 @@ function scale(low, high, from, to) {
   return made;
 }
 
+function logarithmic(low, high, box) {
+  const linear = scale(Math.log10(low), Math.log10(high), box.left, box.right);
+  const made = (value) => linear(Math.log10(value));
+  made.ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+    made.ticks.push(...[1, 2, 5].map((one) => one * 10 ** power).filter((one) => one >= low && one <= high));
+  }
+  return made;
+}
+
 function axes(svg, box, x, y, chart) {
   for (const at of ticks(y.low, y.high, 5)) {
     svg.append(node("path", { class: "grid", d: `M${box.left},${y(at)}H${box.right}` }));
     svg.append(text(box.left - 6, y(at) + 4, short(at), { class: "small end" }));
   }
-  for (const at of ticks(x.low, x.high, Math.max((box.right - box.left) / 90, 2))) {
+  for (const at of x.ticks || ticks(x.low, x.high, Math.max((box.right - box.left) / 90, 2))) {
     svg.append(text(x(at), box.bottom + 16, short(at), { class: "small middle" }));
     svg.append(node("path", { class: "grid", d: `M${x(at)},${box.bottom}V${box.bottom + 4}` }));
   }
@@ -212,8 +224,8 @@ function swings(element, chart) {
         width: Math.max(Math.abs(x(value) - x(chart.base)), 1) }),
       `${row.name} at ${end}: ${short(value)} ${chart.unit}`));
     }
+    svg.append(node("path", { class: "mark", d: `M${x(chart.base)},${top - 2}v18` }));
   });
-  svg.append(node("path", { class: "mark", d: `M${x(chart.base)},8V${height - 22}` }));
   for (const at of ticks(low, high, Math.max(width / 110, 2))) {
     svg.append(text(x(at), height - 6, short(at), { class: "small middle" }));
   }
@@ -229,7 +241,8 @@ function steps(element, chart) {
   const box = { left: 58, right: width - 12, top: 16, bottom: height - 38 };
   const all = chart.series.flatMap((one) => one.points);
   const tops = [...all.map(([, value]) => value), ...chart.series.map((one) => one.limit || 0)];
-  const x = scale(0, chart.until || Math.max(...all.map(([at]) => at)) || 1, box.left, box.right);
+  const least = Math.min(...all.map(([at]) => at));
+  const x = chart.x.log ? logarithmic(least, Math.max(...all.map(([at]) => at)), box) : scale(0, chart.until || Math.max(...all.map(([at]) => at)) || 1, box.left, box.right);
   const y = scale(0, Math.max(...tops) * 1.04 || 1, box.bottom, box.top);
   axes(svg, box, x, y, chart);
   chart.series.forEach((one, number) => {
@@ -286,7 +299,7 @@ function timeline(element, chart) {
     svg.append(node("rect", { x: left, y: row * (tall + GAP), width: width - 4 - left, height: tall, class: "lane" }));
   });
   const last = new Map();
-  for (const [track, kind, start, end] of chart.ops) {
+  for (const [track, kind, start, end, said] of chart.ops) {
     if (end <= view.from || start >= view.to) continue;
     const from = Math.max(x(start), left), to = Math.min(x(end), width - 4);
     const before = last.get(track);
@@ -297,7 +310,7 @@ function timeline(element, chart) {
     }
     const mark = titled(node("rect", { x: from, y: track * (tall + GAP), width: Math.max(to - from, 0.5),
       height: tall, class: `op ${chart.colours[kind]}` }),
-    `${chart.tracks[track]}: ${chart.kinds[kind]}, ${seconds(end - start)} from ${seconds(start)}`);
+    `${chart.tracks[track]}: ${chart.kinds[kind]}${said ? ` ${said}` : ""}, ${seconds(end - start)} from ${seconds(start)}`);
     svg.append(mark);
     last.set(track, { kind, from, to, mark });
   }

@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.commands import tangram
-
-pytest.importorskip("plotly", reason="reports need the [report] extra")
 
 
 def test_the_page_stands_alone_and_shows_policies_accounts_and_a_timeline(tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ from tangram_sim.studies.serving_plan import plan_problem
 from tangram_sim.studies.serving_simulation import simulate_service
 from tests.unit.serving_planners.test_plan_problem import PAPER
 
-pytest.importorskip("plotly", reason="reports need the [report] extra")
-
 OWN = {"step_s": 0.01, "decode_s": 1e-4, "prompt_s": 2e-5, "kv_blocks": 4000}
 FLEET = {"replicas": [{"name": "mine", "count": 2, "usd_per_hour": 3.0, "costs": OWN}]}
 

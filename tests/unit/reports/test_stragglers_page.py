@@ -2,13 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from tangram_sim.reports.stragglers import stragglers_report
 from tangram_sim.studies.stragglers import diagnose
 from tests.unit.reliability.traces import rows_of, written
-
-pytest.importorskip("plotly", reason="reports need the [report] extra")
 
 
 def test_the_page_shows_the_grid_the_remedies_and_two_timelines(tmp_path: Path) -> None:

@@ -1,0 +1,230 @@
+"""The charts of a report as figures: what `assets/charts.js` draws, one mapping each."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tangram_sim.opgraph import FloatArray
+from tangram_sim.training.schedules.step import OP_WORDS
+
+if TYPE_CHECKING:
+    from tangram_sim.purchasing.sensitivity import Sensitivity
+    from tangram_sim.purchasing.whatif import WhatIfRow
+    from tangram_sim.reliability.spot.engine import Outcome
+    from tangram_sim.sim.timeline import Timeline
+    from tangram_sim.studies.documents import StageForecast
+
+Chart = dict[str, Any]
+
+MOST_OPS = 20_000  # of a timeline: about a megabyte
+MOST_TRACKS = 24
+MATTERS = 0.005  # of the figure: assumptions that move it less are counted, not drawn
+MOST_SWINGS = 12
+_COLOURS = {
+    "F": "fill0",
+    "B": "fill1",
+    "W": "fill7",
+    "SEND_F": "fill6",
+    "SEND_B": "fill3",
+    "SYNC": "fill4",
+    "TIED": "fill5",
+    "OPTIMIZER": "fill2",
+}
+_GIB = float(1 << 30)
+_HOUR_S = 3600.0
+_MOST_POINTS = 400  # of a distribution's line
+
+
+def front(
+    rows: Sequence["WhatIfRow"], costs: Sequence[float | None], cost: str, *, line: bool, chosen: str
+) -> Chart:
+    """Throughput against cost with intervals; throughput alone, as bars, where a cost is not known."""
+    if any(one is None for one in costs):
+        return {
+            "kind": "bars",
+            "unit": "tokens a second",
+            "bars": [
+                {
+                    "name": row.name,
+                    "parts": [{"name": "tokens a second", "value": row.throughput.tokens_per_s}],
+                }
+                for row in rows
+            ],
+        }
+    points = [
+        {
+            "name": row.name,
+            "x": spent,
+            "y": row.throughput.tokens_per_s,
+            "low": row.throughput.low,
+            "high": row.throughput.high,
+            "chosen": row.name == chosen,
+        }
+        for row, spent in zip(rows, costs, strict=True)
+    ]
+    axes = {"x": {"title": cost}, "y": {"title": "tokens a second"}}
+    return {"kind": "points", "line": line, "points": points, **axes}
+
+
+def cost_bars(rows: Sequence["WhatIfRow"]) -> Chart:
+    """USD per hour of every candidate, by what is paid for."""
+    bars = [
+        {
+            "name": row.name,
+            "parts": [{"name": f"{c.member} {c.kind}", "value": c.usd_per_hour} for c in row.bill.charges],
+        }
+        for row in rows
+    ]
+    return {"kind": "bars", "unit": "USD per hour of training", "bars": bars}
+
+
+def tornado(found: "Sensitivity") -> Chart:
+    """How far each assumption alone moves the score of the best, widest on top; those that matter."""
+    what = "USD per million tokens" if found.score == "usd_per_million_tokens" else "tokens a second"
+    rows = [
+        {
+            "name": swing.input.name,
+            "low": f"{swing.input.low:,.4g}",
+            "high": f"{swing.input.high:,.4g}",
+            "at_low": swing.at_low,
+            "at_high": swing.at_high,
+        }
+        for swing in mattering(found)
+    ]
+    return {"kind": "swings", "base": found.value, "unit": what, "rows": rows}
+
+
+def mattering(found: "Sensitivity") -> list[Any]:
+    """The assumptions that move the figure by half a per cent or more, the widest first, a dozen at most."""
+    return [swing for swing in found.tornado if swing.width >= MATTERS * found.value][:MOST_SWINGS]
+
+
+def memory(stages: Sequence["StageForecast"], names: Sequence[str]) -> Chart:
+    """Peak memory of a GPU of every stage, by who holds it, under its capacity."""
+    bars = []
+    for stage, name in zip(stages, names, strict=True):
+        held = (
+            ("tensors", stage.peak_memory_allocated_bytes),
+            ("cached by the allocator", stage.peak_memory_reserved_bytes - stage.peak_memory_allocated_bytes),
+            ("driver and libraries", stage.peak_memory_bytes - stage.peak_memory_reserved_bytes),
+        )
+        parts = [{"name": what, "value": size / _GIB} for what, size in held]
+        capacity = stage.memory_capacity_bytes / _GIB
+        said = f"{stage.peak_memory_bytes / _GIB:.1f} of {capacity:.1f}"
+        bars.append({"name": name, "parts": parts, "mark": capacity, "said": said})
+    return {"kind": "bars", "unit": "GiB of one GPU", "mark": "capacity", "bars": bars}
+
+
+def timeline(played: "Timeline") -> tuple[Chart, float]:
+    """(chart, seconds shown): what every stage does when; of very many ops the first only."""
+    graph = played.graph
+    shown = np.flatnonzero(played.end_s - played.start_s > 0)
+    tracks = sorted({graph.resources[graph.resource[op]] for op in shown.tolist()})
+    if len(tracks) > MOST_TRACKS:  # many stages: what they compute, without what they send
+        computing = np.array([graph.kinds[kind] in ("F", "B", "W", "OPTIMIZER") for kind in graph.kind])
+        shown = shown[computing[shown]]
+        tracks = sorted({graph.resources[graph.resource[op]] for op in shown.tolist()})
+    until = played.makespan_s
+    shown = shown[np.argsort(played.start_s[shown], kind="stable")]
+    if len(shown) > MOST_OPS:
+        shown = shown[:MOST_OPS]
+        until = float(played.end_s[shown].max())
+    kinds = [number for number in range(len(graph.kinds)) if (graph.kind[shown] == number).any()]
+    place, row = {kind: at for at, kind in enumerate(kinds)}, {track: at for at, track in enumerate(tracks)}
+    # A thousandth of a pixel of a wide screen is as fine as anybody looks.
+    digits = max(6 - int(np.floor(np.log10(until))), 0) if until else 6
+    ops = [
+        [
+            row[graph.resources[graph.resource[op]]],
+            place[int(graph.kind[op])],
+            round(float(played.start_s[op]), digits),
+            round(float(played.end_s[op]), digits),
+        ]
+        for op in shown.tolist()
+    ]
+    names = [graph.kinds[kind] for kind in kinds]
+    drawn = {
+        "kind": "timeline",
+        "tracks": tracks,
+        "kinds": [OP_WORDS.get(kind, kind) for kind in names],
+        "colours": [_COLOURS.get(kind, "fill5") for kind in names],
+        "ops": ops,
+        "until": until,
+    }
+    return drawn, until
+
+
+def account_bars(accounts: Mapping[str, Mapping[str, float]]) -> Chart:
+    """Shares of time by account, a bar for every policy; `accounts` are seconds by policy and account."""
+    bars = []
+    for name, spent in accounts.items():
+        total = sum(spent.values())
+        parts = [{"name": _account(one), "value": s / total} for one, s in spent.items() if s > 0]
+        bars.append({"name": name, "parts": parts, "said": f"{spent.get('useful', 0.0) / total:.0%} running"})
+    return {"kind": "bars", "unit": "share of the time", "bars": bars}
+
+
+def node_counts(counts: Sequence[tuple[float, int]], until_s: float) -> Chart:
+    """Nodes that there are over time, hours."""
+    points = [[at / _HOUR_S, count] for at, count in counts]
+    series = [{"name": "nodes", "points": points}]
+    axes = {"x": {"title": "hours"}, "y": {"title": "nodes"}}
+    return {"kind": "steps", "series": series, "until": until_s / _HOUR_S, **axes}
+
+
+def policy_timeline(found: Mapping[str, "Outcome"], until_s: float) -> Chart:
+    """What every policy ran or stalled for when; the longest stretches only where there are very many."""
+    stretches = [(row, one) for row, outcome in enumerate(found.values()) for one in outcome.segments]
+    stretches = sorted(stretches, key=lambda pair: pair[1].start_s - pair[1].stop_s)[:MOST_OPS]
+    accounts = list(dict.fromkeys(["useful", *(one.account for _, one in stretches)]))
+    place = {account: at for at, account in enumerate(accounts)}
+    return {
+        "kind": "timeline",
+        "tracks": list(found),
+        "kinds": [_account(one) for one in accounts],
+        "colours": [f"fill{(2, 4, 1, 3, 5, 6, 7, 0)[at % 8]}" for at in range(len(accounts))],
+        "ops": [[row, place[one.account], one.start_s, one.stop_s, one.label] for row, one in stretches],
+        "until": until_s,
+    }
+
+
+def distributions(columns: Mapping[str, FloatArray]) -> Chart:
+    """The share of requests that took at most so many seconds, a line a column; logarithmic."""
+    series = []
+    for words, seconds in columns.items():
+        ordered = np.sort(seconds[seconds > 0])
+        kept = np.unique(np.linspace(0, max(len(ordered) - 1, 0), _MOST_POINTS).astype(np.int64))
+        if len(ordered):
+            share = 100.0 * (kept + 1 + len(seconds) - len(ordered)) / len(seconds)
+            series.append({"name": words, "points": _points(ordered[kept], share)})
+    axes = {"x": {"title": "seconds", "log": True}, "y": {"title": "% of requests"}}
+    return {"kind": "steps", "series": series, **axes}
+
+
+def lines(times: FloatArray, columns: Mapping[str, FloatArray], what: str, along: str) -> Chart:
+    """Lines over time."""
+    series = [{"name": name, "points": _points(times, column)} for name, column in columns.items()]
+    return {"kind": "steps", "series": series, "x": {"title": along}, "y": {"title": what}}
+
+
+def _points(xs: FloatArray, ys: FloatArray) -> list[list[float]]:
+    return [[float(f"{x:.6g}"), float(f"{y:.6g}")] for x, y in zip(xs.tolist(), ys.tolist(), strict=True)]
+
+
+def share_bars(values: Mapping[str, float], what: str) -> Chart:
+    """One bar for each name, of a per cent."""
+    bars = [
+        {"name": name, "parts": [{"name": what, "value": value}], "mark": 100.0, "said": f"{value:.0f} %"}
+        for name, value in values.items()
+    ]
+    return {"kind": "bars", "unit": "%", "mark": "all of it", "bars": bars}
+
+
+def _account(name: str) -> str:
+    return "running" if name == "useful" else name.replace("_", " ")
+
+
+def grid(ratios: FloatArray) -> Chart:
+    """A heat map of workers, [dp, stages]: 1 is as everybody, above is slower."""
+    return {"kind": "grid", "row": "dp", "column": "stage", "values": ratios.tolist()}

@@ -1,0 +1,99 @@
+"""The sources of each figure of a purchase: what it was simulated, stated, assumed or computed from."""
+
+from tangram_sim.purchasing.whatif import WhatIfRow
+from tangram_sim.reports.ledger import Ledger
+from tangram_sim.reports.plan_sections import given_job, simulated
+from tangram_sim.reports.question import PurchaseFigures
+from tangram_sim.units import show_amount
+
+_FORMULAS = {
+    "rate": "tokens/s: as simulated, tokens of a step over its seconds, times goodput where it is known",
+    "goodput": "goodput: the share of time not lost to failures, checkpoints, restarts (Daly 2006)",
+    "time": "time: tokens over tokens/s and the share of time in training",
+    "power": "kW: watts of the nodes that run, without PUE",
+    "bill": "USD per hour and capital: the charges of all members added up; `>`: what is known of them",
+    "total": "total cost: USD per hour of training times its hours",
+    "million": "USD per million tokens: USD per hour over tokens per hour",
+    "marginal": "more tokens per USD: gain in tokens per hour over gain in USD per hour, from the first row",
+    "gap": "gap: tokens/s that no plan exceeds (docs/models/bound.md) over tokens/s found, less one",
+    "flip": "threshold: the value at which second and best change places, found by bisection",
+    "even": "buy or rent: capital over what an hour of rent costs more than an hour of running",
+    "apart": "told apart: 90 % interval of the ratio of two plans' steps, errors that both share cancelled",
+}
+
+
+class CitedFigures:
+    """Ids of the sources of a row's figures; a source is entered when a figure first rests on it."""
+
+    def __init__(self, question: PurchaseFigures, ledger: Ledger) -> None:
+        self.question, self.ledger = question, ledger
+        self.tokens = ledger.cite("given", f"tokens to train on: {show_amount(question.tokens)}")
+
+    def formula(self, key: str) -> str:
+        """The id of an equation."""
+        return self.ledger.cite("computed", _FORMULAS[key])
+
+    def rate(self, row: WhatIfRow) -> tuple[str, ...]:
+        """Throughput: the simulation, the job, failures."""
+        if row.document is None:
+            return ()
+        found = [
+            simulated(row.document, row.name, self.ledger),
+            given_job(row.document, self.ledger),
+            self.formula("rate"),
+        ]
+        if row.goodput is not None:
+            found += [self.formula("goodput"), *self.economics("mtbf_hours", "checkpoint_s", "restart_s")]
+            found += self._node_figures(row, "mtbf_hours")
+        return tuple(found)
+
+    def time(self, row: WhatIfRow) -> tuple[str, ...]:
+        """Days to train."""
+        return (*self.rate(row), self.tokens, self.formula("time"), *self.economics("utilisation"))
+
+    def economics(self, *names: str) -> list[str]:
+        """Figures that all nodes share, as far as they are stated."""
+        values = ((name, getattr(self.question.prices.economics, name)) for name in names)
+        return [
+            self.ledger.cite("price" if value.date else "assumed", f"economics.{name}: {value}")
+            for name, value in values
+            if value is not None
+        ]
+
+    def _node_figures(self, row: WhatIfRow, name: str) -> list[str]:
+        facts = ((member.name, self.question.prices.of(member.name)) for member in row.fleet.members)
+        return [
+            self.ledger.cite("price", f"nodes.{node}.{name}: {getattr(fact, name)}")
+            for node, fact in facts
+            if getattr(fact, name) is not None
+        ]
+
+    def power(self, row: WhatIfRow) -> tuple[str, ...]:
+        """Watts: stated in the price file, in the node's row, or those of its GPUs."""
+        found = [self.formula("power"), *self._node_figures(row, "power_w")]
+        stated = {member.name for member in row.fleet.members if self.question.prices.of(member.name).power_w}
+        for member in row.fleet.members:
+            if member.name in stated:
+                continue
+            gpus = f"the GPUs alone ({member.node.gpu.name})"
+            what = "the node's row or file" if member.power_is_stated else gpus
+            found.append(
+                self.ledger.cite("hardware", f"{member.name}: {member.power_w:,.0f} W a node, of {what}")
+            )
+        return tuple(found)
+
+    def bill(self, row: WhatIfRow) -> tuple[str, ...]:
+        """Every charge with its figures and their sources."""
+        lines = [
+            self.ledger.cite("price", f"{charge.member} {charge.kind}: {charge.basis}")
+            for charge in row.bill.charges
+        ]
+        kinds = {charge.kind for charge in row.bill.charges}
+        shared = self.economics("pue", "usd_per_kwh") if "power" in kinds else []
+        if "capital" in kinds:
+            shared += self.economics("amortisation_years", "utilisation", "upkeep_per_year")
+        return (self.formula("bill"), *lines, *shared)
+
+    def total(self, row: WhatIfRow) -> tuple[str, ...]:
+        """What the whole training costs."""
+        return (*self.time(row), *self.bill(row), self.formula("total"))

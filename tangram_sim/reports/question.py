@@ -1,0 +1,74 @@
+"""What a report on purchases shows, of a what-if or of a search, and which of its rows is taken apart."""
+
+from dataclasses import dataclass
+
+from tangram_sim.purchasing.billing import Terms
+from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.sensitivity import Sensitivity
+from tangram_sim.purchasing.whatif import WhatIfRow
+
+
+@dataclass(frozen=True)
+class PurchaseFigures:
+    """What both reports show. `costs` and `gaps` are per row; None and empty where there are none."""
+
+    title: str
+    rows: tuple[WhatIfRow, ...]
+    tokens: float
+    prices: Prices
+    terms: Terms
+    costs: tuple[float | None, ...]
+    cost_name: str
+    gaps: tuple[float, ...] = ()
+    is_front: bool = False
+    sensitivity: Sensitivity | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def adds_to_a_fleet(self) -> bool:
+        """Whether something is bought beside nodes that are there and cost their power alone."""
+        return any(
+            charge.kind == "power" and not charge.bought for row in self.rows for charge in row.bill.charges
+        ) and not any(
+            charge.kind != "power" and not charge.bought for row in self.rows for charge in row.bill.charges
+        )
+
+    @property
+    def nothing_gained(self) -> bool:
+        """Whether no purchase is faster than the fleet as it stands, the first row."""
+        stands, *others = self.rows
+        return (
+            stands.document is not None
+            and len(others) > 0
+            and not any(use.bought for use in stands.uses)
+            and max(row.throughput.tokens_per_s for row in others) <= stands.throughput.tokens_per_s * _LEVEL
+        )
+
+
+MOST_FOR_A_DOLLAR, CHEAPEST, FASTEST = "most for a dollar", "cheapest", "fastest"
+NOTHING_GAINED = "nothing gained"
+_LEVEL = 1.001  # a purchase that is not faster by more gains nothing
+
+
+def chosen(question: PurchaseFigures) -> tuple[int, str]:
+    """(row that the report takes apart, why that one): a purchase where there is one with a plan.
+
+    Beside a fleet that is paid for, dollars per token always favour the smallest purchase: there it is the
+    one that gains most tokens for a dollar. Else the cheapest per token where all is billed, else the
+    fastest.
+    """
+    rows = question.rows
+    if question.nothing_gained:
+        return 0, NOTHING_GAINED
+    planned = [number for number, row in enumerate(rows) if row.document is not None]
+    bought = [number for number in planned if any(use.bought for use in rows[number].uses)]
+    among = bought or planned
+    gains = {number: rows[number].marginal_tokens_per_usd for number in bought}
+    if question.adds_to_a_fleet and gains and all(gain is not None for gain in gains.values()):
+        return max(among, key=lambda number: gains[number] or 0.0), MOST_FOR_A_DOLLAR
+    if question.sensitivity is not None:
+        best = [row.name for row in rows].index(question.sensitivity.best)
+        return best, CHEAPEST if question.sensitivity.score == "usd_per_million_tokens" else FASTEST
+    if all(rows[number].usd_per_million_tokens for number in among):
+        return min(among, key=lambda number: rows[number].usd_per_million_tokens or 0.0), CHEAPEST
+    return max(among, key=lambda number: rows[number].throughput.tokens_per_s), FASTEST

@@ -1,0 +1,175 @@
+"""The verdict of a report on purchases: the answer in sentences, a tie called one, and what would flip it."""
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.purchasing.notes import break_evens
+from tangram_sim.purchasing.sensitivity import Flip
+from tangram_sim.purchasing.whatif import WhatIfRow
+from tangram_sim.reports import page
+from tangram_sim.reports.cited import CitedFigures
+from tangram_sim.reports.question import CHEAPEST, MOST_FOR_A_DOLLAR, NOTHING_GAINED, PurchaseFigures
+from tangram_sim.reports.rounding import dollars, number, rounded, time_with_interval, with_interval
+from tangram_sim.studies.forecast import forecast
+from tangram_sim.studies.planfile import plan_from_document
+from tangram_sim.training.step.intervals import Comparison, compare
+from tangram_sim.units import show_amount
+
+_MOST_FLIPS = 3
+_WHY = {
+    MOST_FOR_A_DOLLAR: "gains most tokens for each dollar beside the fleet you have",
+    CHEAPEST: "trains for the least money",
+    NOTHING_GAINED: "is all it takes: no purchase here is faster",
+}
+# What would have to be so, of a figure of a bill: its node, over or under, the value.
+_BILL_WORDS = {
+    "capital_usd": "one {} node cost {} {}",
+    "rent_usd_per_hour": "an hour of one {} node cost {} {}",
+    "spot_usd_per_hour": "a spot hour of one {} node cost {} {}",
+    "power_w": "one {} node drew {} {} W",
+    "mtbf_hours": "one {} node ran {} {} hours between failures",
+    "usd_per_kwh": "{}a kWh cost {} {}",
+    "pue": "{}the PUE were {} {}",
+    "utilisation": "{}the share of time in training were {} {}",
+    "amortisation_years": "{}nodes were written off in {} {} years",
+    "upkeep_per_year": "{}upkeep a year were {} {} of the capital",
+}
+
+
+def answer(question: PurchaseFigures, row: WhatIfRow, why: str, cited: CitedFigures) -> str:
+    """The first sentence: what to take, how long it takes and what it costs. HTML."""
+    rate, time = cited.rate(row), cited.time(row)
+    found = row.throughput
+    low, high = (row.days_to_train * found.tokens_per_s / end for end in (found.high, found.low))
+    long = time_with_interval(row.days_to_train, low, high)
+    tokens = page.figure_of(show_amount(question.tokens), (cited.tokens,))
+    speed = page.figure_of(with_interval(found.tokens_per_s, found.low, found.high), rate)
+    cost = ""
+    if row.usd_to_train is not None and row.bill.known and row.usd_to_train > 0:
+        cost = f" for {page.figure_of(dollars(row.usd_to_train), cited.total(row))} in all"
+    reason = f" {_WHY.get(why, 'is the fastest')}:" if len(question.rows) > 1 else ":"
+    return (
+        f"<strong>{page.name(row.name)}</strong>{reason} {tokens} tokens in "
+        f"{page.figure_of(long, time)}{cost}, at {speed} tokens a second."
+    )
+
+
+def judged(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures, hwdb: Hwdb) -> list[str]:
+    """What to make of the answer, in sentences of HTML; nothing where no purchase gains anything."""
+    if question.nothing_gained:
+        return []
+    return [
+        *_against_the_fleet(question, row, cited),
+        *_fastest(question, row, cited),
+        *_tie(question, cited, hwdb),
+        *_flips(question, cited),
+        *_payback(question, cited),
+    ]
+
+
+def _against_the_fleet(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> list[str]:
+    stands = question.rows[0]
+    if stands is row or stands.document is None or any(use.bought for use in stands.uses):
+        return []
+    ratio = page.figure_of(
+        f"{number(rounded(row.throughput.tokens_per_s / stands.throughput.tokens_per_s))} times",
+        (*cited.rate(row), *cited.rate(stands)[:1]),
+    )
+    long = page.figure_of(time_with_interval(stands.days_to_train), cited.time(stands))
+    return [f"That is {ratio} the pace of the fleet as it stands, which takes {long}."]
+
+
+def _fastest(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> list[str]:
+    """The fastest, where it is another."""
+    planned = [one for one in question.rows if one.document is not None]
+    best = max(planned, key=lambda one: one.throughput.tokens_per_s)
+    if best is row or best.throughput.tokens_per_s <= row.throughput.tokens_per_s:
+        return []
+    long = page.figure_of(time_with_interval(best.days_to_train), cited.time(best))
+    cost = ""
+    if best.usd_to_train is not None and best.bill.known:
+        cost = f", for {page.figure_of(dollars(best.usd_to_train), cited.total(best))}"
+    return [f"Fastest of all is {page.name(best.name)}: {long}{cost}."]
+
+
+def _tie(question: PurchaseFigures, cited: CitedFigures, hwdb: Hwdb) -> list[str]:
+    """Whether the two best by the ranking can be told apart, errors that both share cancelled."""
+    found = question.sensitivity
+    if found is None or found.best == found.second:
+        return []
+    named = {row.name: row for row in question.rows}
+    best, second = named[found.best], named[found.second]
+    steps = _compared(second, best, hwdb)
+    if steps is None:
+        return []
+    by_cost = found.score == "usd_per_million_tokens"
+    # Where hours have prices, the ratio of steps is weighed with that of the prices.
+    price = second.bill.usd_per_hour / best.bill.usd_per_hour if by_cost else 1.0
+    low, high = (price * ratio * _batch_ratio(second, best) for ratio in (steps.ratio_low, steps.ratio_high))
+    sources = (*cited.rate(best), *cited.rate(second)[:1], cited.formula("apart"))
+    span = page.figure_of(
+        f"{number(rounded(low, low, high))} to {number(rounded(high, low, high))} times", sources
+    )
+    what = "costs" if by_cost else "takes"
+    unit = "a token" if by_cost else "the time"
+    pair = f"{page.name(second.name)} {what} {span} as much {unit} as {page.name(best.name)}"
+    if low <= 1.0 <= high:
+        return [f"<strong>A tie</strong> between the two best by {'cost' if by_cost else 'speed'}: {pair}."]
+    return [f"The order of the two best is sure: {pair}."]
+
+
+def _batch_ratio(one: WhatIfRow, other: WhatIfRow) -> float:
+    """Tokens of a step of the other over those of the one, with what failures leave of both."""
+
+    def tokens(row: WhatIfRow) -> float:
+        return row.throughput.tokens_per_s * (row.document.step_s if row.document else 0.0)
+
+    return tokens(other) / tokens(one)
+
+
+def _compared(one: WhatIfRow, other: WhatIfRow, hwdb: Hwdb) -> Comparison | None:
+    if one.document is None or other.document is None:
+        return None
+    played = [
+        forecast(plan_from_document(document, hwdb, "plan"), hwdb).uncertainty
+        for document in (one.document, other.document)
+    ]
+    return compare(played[0], played[1])
+
+
+def _flips(question: PurchaseFigures, cited: CitedFigures) -> list[str]:
+    """What would put the second best first, in words, the nearest first."""
+    found = question.sensitivity
+    if found is None or found.best == found.second:
+        return []
+    by = "cheaper" if found.score == "usd_per_million_tokens" else "faster"
+    if not found.flips:
+        return [
+            f"No single assumption within reach makes {page.name(found.second)} {by} than "
+            f"{page.name(found.best)}."
+        ]
+    return [
+        f"If {_if(flip, cited)}, {page.name(found.second)} would be {by} than {page.name(found.best)}."
+        for flip in found.flips[:_MOST_FLIPS]
+    ]
+
+
+def _if(flip: Flip, cited: CitedFigures) -> str:
+    """`a B200 node cost over $531,000 (now $480,000)`."""
+    given = flip.input
+    kind = "assumed" if given.row is not None else "price"
+    sources = (cited.ledger.cite(kind, f"{given.name}: {given.source}"), cited.formula("flip"))
+    section, _, rest = given.name.partition(".")
+    node, _, key = rest.rpartition(".")
+    key = key or rest
+    over = "over" if flip.threshold > given.base else "under"
+    show = dollars if "usd" in key else number
+    value, base = (show(rounded(one)) for one in (flip.threshold, given.base))
+    words = _BILL_WORDS.get(key) if section in ("nodes", "economics") else None
+    said = words.format(node, over, value) if words else f"{given.name} were {over} {value}"
+    return page.figure_of(f"{said} (here {base})", sources)
+
+
+def _payback(question: PurchaseFigures, cited: CitedFigures) -> list[str]:
+    return [
+        f"{page.figure_of(str(one)[:1].upper() + str(one)[1:], (cited.formula('even'),))}."
+        for one in break_evens(question.rows, question.prices)
+    ]
