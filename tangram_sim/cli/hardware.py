@@ -197,6 +197,7 @@ def islands(
 
     from tangram_sim.cost.device import capacities
     from tangram_sim.hwdb import load_cluster
+    from tangram_sim.hwdb.usual_node import ASSUMED
     from tangram_sim.placement.islands import Tolerances, find_islands
     from tangram_sim.studies.api import resolve
     from tangram_sim.studies.documents import IslandDocument, IslandsDocument
@@ -252,3 +253,7 @@ def islands(
     print_table(columns, rows, right=(2, 3, 4, 5, 7))
     for one in document.islands:
         print_line(f"{one.name}: {one.reason}")
+    for group in found.groups:
+        for label in group.node.labels:
+            if label.startswith(ASSUMED):
+                print_line(f"{group.name}: {label}")

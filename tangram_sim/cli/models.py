@@ -1,7 +1,9 @@
 """`tangram models`: what models there are, and what one weighs."""
 
+import sys
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +32,33 @@ def list_models(as_json: shared.AsJson = False) -> None:
         for m in found
     ]
     print_table(("model", "family", "parameters", "layers", "hidden", "vocab"), rows, right=(2, 3, 4, 5))
+
+
+@app.command("template")
+def template(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.json", help="A config.json of any family.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write it to this file instead of printing it.")
+    ] = None,
+) -> None:
+    """Write a model.yaml filled in as far as CONFIG.json goes, for a family that is not read by itself."""
+    from tangram_sim.cli.console import print_line
+    from tangram_sim.cli.writing import require_writable
+    from tangram_sim.datafiles import read_json, write_whole
+    from tangram_sim.errors import BadInputError
+    from tangram_sim.hwdb.model_template import template as filled
+
+    require_writable(output=output)
+    facts = read_json(config)
+    if not isinstance(facts, dict):
+        raise BadInputError(f"{config}: expected a JSON object such as a Hugging Face config.json")
+    name = config.resolve().parent.name if config.name == "config.json" else config.stem
+    text = filled(facts, name)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    write_whole(output, text)
+    print_line(f"written to {output}; look at it with `tangram models show {output}`")
 
 
 @app.command("show")

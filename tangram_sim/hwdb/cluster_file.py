@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,12 +12,14 @@ from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb.cluster_schema import MAX_NODES, ClusterIn, GroupIn, parse_cluster
 from tangram_sim.hwdb.database import GENERIC_BRIDGE, Hwdb
 from tangram_sim.hwdb.efficiency import DTYPES
+from tangram_sim.hwdb.inline_cluster import inline_cluster, is_inline
+from tangram_sim.hwdb.usual_node import ASSUMED, UsualNode, usual_node
 from tangram_sim.hwdb.wiring_section import wiring_of, wiring_to_dict
 from tangram_sim.units import BITS_PER_BYTE, GIGA, MEGA, gbps_to_bytes_per_s
 from tangram_sim.wiring import Wiring
 
 _SUFFIXES = (".yaml", ".yml", ".json")
-_HINT = "Or give the path of a cluster file (.yaml or .json)."
+_HINT = "Or give the path of a cluster file (.yaml or .json), or nodes like DGX-H100:4+T4x4:2."
 Found = TypeVar("Found")
 NO_LINK = Link("none", "none", 0.0, 0.0)
 
@@ -32,7 +35,7 @@ def _shipped(hwdb: Hwdb) -> dict[str, Path]:
 
 
 def load_cluster(name_or_path: str, hwdb: Hwdb | None = None) -> Cluster:
-    """A shipped cluster by name, or a cluster file by path.
+    """A shipped cluster by name, a cluster file by path, or nodes on one line (`DGX-H100:4+T4x4:2`).
 
     Raises UnknownNameError with the nearest names, or BadInputError naming file and key.
     """
@@ -41,6 +44,8 @@ def load_cluster(name_or_path: str, hwdb: Hwdb | None = None) -> Cluster:
     given = str(name_or_path)
     if given in shipped:
         path = shipped[given]
+    elif is_inline(given) and not given.endswith(_SUFFIXES) and not _exists(given):
+        return cluster_from_dict(inline_cluster(given, hwdb), hwdb, f"cluster {given}")
     elif "\0" not in given and (given.endswith(_SUFFIXES) or "/" in given or "\\" in given or _exists(given)):
         path = Path(given)
     else:
@@ -165,17 +170,26 @@ def _node(group: GroupIn, source: _Hardware, key: str) -> Node:
         bridge = kept or source.bridge(gpu, group.bridge, key)
     elif group.bridge is not None:
         raise BadInputError(f"{key}.bridge: {group.bridge} given without links; say which GPU pairs it joins")
+    usual = None
+    if row is None and gpu.name in source.hwdb.gpu_names():
+        usual = _usual(group, gpu.name, gpus, source.hwdb)
     nic = row.nic_bytes_per_s if row is not None else 0.0
     if group.nic_gbps is not None:
         nic = gbps_to_bytes_per_s(group.nic_gbps)
+    elif usual is not None:
+        nic = usual.nic_bytes_per_s
     if nic <= 0:
         lacking = f"; row {row.name} of hwdb/nodes.csv does not state it" if row is not None else ""
         raise BadInputError(f"{key}.nic_gbps is missing (all NICs of a node together, Gbit/s){lacking}")
     base = row or Node(gpu, gpus, NO_LINK, nic)
+    if usual is not None:
+        said = _said(group, usual)
+        nics = usual.nics if group.nic_gbps is None else 1
+        base = replace(base, intra=source.hwdb.link(usual.intra_link), nics=nics, labels=said)
     return Node(
         gpu=gpu,
         gpus=gpus,
-        intra=_intra(group, row, gpus, source, key),
+        intra=_intra(group, base, gpus, source, key),
         nic_bytes_per_s=nic,
         nics=base.nics if group.nics is None else group.nics,
         nic_latency_s=base.nic_latency_s if group.nic_latency_us is None else group.nic_latency_us / MEGA,
@@ -183,7 +197,7 @@ def _node(group: GroupIn, source: _Hardware, key: str) -> Node:
         bridges=bridges,
         bridge=bridge,
         host=base.host if group.host is None else group.host,
-        labels=base.labels if group.labels is None else tuple(group.labels),
+        labels=base.labels if group.labels is None else (*base.labels, *group.labels),
         usd_per_hour=base.usd_per_hour if group.usd_per_hour is None else float(group.usd_per_hour),
         power_w=base.power_w if group.power_w is None else float(group.power_w),
         name=base.name if group.row is None else group.row,
@@ -192,9 +206,25 @@ def _node(group: GroupIn, source: _Hardware, key: str) -> Node:
     )
 
 
-def _intra(group: GroupIn, row: Node | None, gpus: int, source: _Hardware, key: str) -> Link:
+def _usual(group: GroupIn, gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode | None:
+    """What a group leaves open that its GPU's usual board says; None where it leaves nothing open."""
+    stated = group.nic_gbps is not None and (group.intra_link is not None or gpus == 1)
+    return None if stated else usual_node(gpu, gpus, hwdb)
+
+
+def _said(group: GroupIn, usual: UsualNode) -> tuple[str, ...]:
+    """The label that says aloud what was assumed of a node."""
+    open_keys = []
+    if group.intra_link is None and usual.intra_link != "none":
+        open_keys.append(f"{usual.intra_link} inside")
+    if group.nic_gbps is None:
+        open_keys.append(f"{usual.nic_bytes_per_s * BITS_PER_BYTE / GIGA:g} Gbit/s of NICs")
+    return (f"{ASSUMED}{' and '.join(open_keys)} ({usual.like})",) if open_keys else ()
+
+
+def _intra(group: GroupIn, base: Node, gpus: int, source: _Hardware, key: str) -> Link:
     """The link between the GPUs of a node; a single GPU needs none."""
-    found = row.intra if row is not None else NO_LINK
+    found = base.intra
     if group.intra_link is not None:
         found = source.link(group.intra_link, f"{key}.intra_link")
     if found.kind == "network":

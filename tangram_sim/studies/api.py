@@ -25,10 +25,9 @@ from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.uniform.layouts import Uniform, settle_chunks, uniform_plan
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimate, Estimator, Refusal
+from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.documents import (
     FLEETS,
-    MOST_SEQUENCES,
-    MOST_TOKENS,
     SINGLE_PIPELINES,
     Alternative,
     PartialPlanCounts,
@@ -40,36 +39,24 @@ from tangram_sim.studies.margin import kept, require_margin
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.results import Result
 from tangram_sim.studies.search_options import left_out, named_islands, require_possible
-from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, Job
+from tangram_sim.training.job import RECIPES, Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked as has_chunks
 from tangram_sim.training.schedules import schedule_named
 from tangram_sim.training.stacks import STACKS
 from tangram_sim.training.step.intervals import compare
 from tangram_sim.training.step.lowered import Lowering
-from tangram_sim.units import show_bytes, show_seconds
+from tangram_sim.units import show_seconds
 
 SAME = 1e-9  # relative; the engines agree to this
 
 
 def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> Job:
-    """Check a job and settle `--dtype auto`: bf16 if every island that could be used has it, else fp16.
+    """Settle a job's dtype `auto`: bf16 if every island that could be used has it, else fp16.
 
-    Raises BadInputError or UnknownNameError for impossible or unknown values.
+    Raises UnknownNameError for a schedule that is not installed.
     """
-    for name, value, most in (
-        ("global_batch", job.global_batch, MOST_SEQUENCES),
-        ("seq", job.seq, MOST_TOKENS),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise BadInputError(f"`{name}={value}`: give a whole number, 1 to {most}")
-    if job.optimizer not in OPTIMIZER_STATE_BYTES:
-        raise unknown_name("optimizer", job.optimizer, OPTIMIZER_STATE_BYTES)
     schedule_named(job.schedule)
-    if not 0 < job.trainable <= 1:
-        raise BadInputError(
-            f"`trainable={job.trainable:g}`: give a share above 0, at most 1, e.g. 0.001 for adapters"
-        )
     if job.dtype == "auto":
         usable = [
             group.node.gpu
@@ -79,8 +66,6 @@ def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> 
         usable = usable or [group.node.gpu for group in cluster.groups]
         every = all(gpu.peak_flop_per_s("bf16") for gpu in usable)
         return replace(job, dtype="bf16" if every else "fp16")
-    if job.dtype not in RECIPES:
-        raise unknown_name("dtype", job.dtype, ["auto", *RECIPES])
     return job
 
 
@@ -168,7 +153,7 @@ def plan(
     bound = lower_bound(best.plan, hwdb)
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
     idle += idle_in_domains(cluster, best.plan.ranks)
-    written = document(best, hwdb, bound, [*found.notes, *choice.notes, *idle, *_beyond(model, job)])
+    written = document(best, hwdb, bound, [*cautions(best), *found.notes, *choice.notes, *idle])
     written.memory_margin, written.nearest_launchable = margin, choice.beside
     counts = found.counts
     written.partial_plans = PartialPlanCounts(
@@ -209,15 +194,6 @@ def _islands_used(made: Plan) -> set[str]:
     """Names of islands that hold a stage, alone or joined with others."""
     parts = [part.island for one in made.pipelines for stage in one.stages for part in stage.parts]
     return {*parts, *(name for part in parts for name in part.split("+"))}
-
-
-def _beyond(model: Model, job: Job) -> list[str]:
-    """A note when the sequence is longer than the model was made for; its numbers hold all the same."""
-    if 0 < model.max_seq < job.seq:
-        return [
-            f"{model.name} was made for sequences of {model.max_seq} tokens or less; {job.seq} are priced"
-        ]
-    return []
 
 
 def _alternative(scored: Forecast, best: Forecast) -> Alternative:
@@ -265,8 +241,7 @@ def estimate(
     made = uniform_plan(model, cluster, job, layout)
     _require_units(made)
     played = forecast(made, hwdb)
-    notes = [*_too_full(played), *_beyond(model, job)]
-    return Result(document(played, hwdb, lower_bound(made, hwdb), notes), played)
+    return Result(document(played, hwdb, lower_bound(made, hwdb), cautions(played)), played)
 
 
 def estimate_many(
@@ -293,26 +268,6 @@ def estimate_many(
     return Estimator(model, cluster, database).estimate(
         [jobs[job] for job, _ in settled], [layout for _, layout in settled]
     )
-
-
-def _too_full(played: Forecast) -> list[str]:
-    """A note when a plan does not fit: the worst stage, with its numbers."""
-    if played.lowered.fits():
-        return []
-    stages = [(step, stage) for step in played.lowered.steps for stage in range(len(step.prices))]
-    names = [
-        f"{number}.{stage}" if len(played.lowered.steps) > 1 else f"{stage}"
-        for number, step in enumerate(played.lowered.steps)
-        for stage in range(len(step.prices))
-    ]
-    used = [step.peak_bytes(stage) / step.capacity_bytes(stage) for step, stage in stages]
-    worst = used.index(max(used))
-    step, stage = stages[worst]
-    return [
-        f"does not fit: {sum(share > 1 for share in used)} of {len(stages)} stages are too full; stage "
-        f"{names[worst]} needs {show_bytes(step.peak_bytes(stage))} of "
-        f"{show_bytes(step.capacity_bytes(stage))}"
-    ]
 
 
 def _require_units(made: Plan) -> None:
@@ -354,9 +309,7 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
     made = plan_from_document(read, hwdb, where)
     _require_units(made)
     played = forecast(made, hwdb, engine)
-    written = document(
-        played, hwdb, lower_bound(made, hwdb), [*_too_full(played), *_beyond(made.model, made.job)]
-    )
+    written = document(played, hwdb, lower_bound(made, hwdb), cautions(played))
     if written.hwdb_hash != read.hwdb_hash:
         change = (written.step_s / read.step_s - 1) * 100
         written.notes.append(

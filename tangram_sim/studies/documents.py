@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tangram_sim.studies.slow_documents import SlowDocument
+from tangram_sim.training.job import MOST_SEQUENCES, MOST_TOKENS
 
 SCHEMA_VERSION = "1.0"
-MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far above any run there is
 
 # Which plans a lower bound covers.
 EVERY_PLAN = "every plan on the cluster"

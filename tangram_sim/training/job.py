@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from tangram_sim.errors import BadInputError, shown, unknown_name
 from tangram_sim.models import Model
 from tangram_sim.precision import Precision, converted, plain
 from tangram_sim.training.stacks import (
@@ -15,6 +16,8 @@ from tangram_sim.training.stacks import (
     SENDING_ONCE,
     STREAMED_RINGS,
 )
+
+MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far above any run there is
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,24 @@ class Job:
     stack: str = "generic"  # software stack whose efficiency rows apply: megatron, nemo, fsdp, deepspeed, ...
     flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
     dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
+
+    def __post_init__(self) -> None:
+        """Raise BadInputError or UnknownNameError for values that no run can have."""
+        for field, value, most in (
+            ("global_batch", self.global_batch, MOST_SEQUENCES),
+            ("seq", self.seq, MOST_TOKENS),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise BadInputError(f"`{field}={shown(value)}`: give a whole number, 1 to {most}")
+        if not 0 < self.trainable <= 1:
+            raise BadInputError(
+                f"`trainable={self.trainable:g}`: give a share above 0, at most 1, e.g. 0.001 for adapters"
+            )
+        if self.optimizer not in OPTIMIZER_STATE_BYTES:
+            raise unknown_name("optimizer", self.optimizer, OPTIMIZER_STATE_BYTES)
+        if self.dtype not in ("auto", *RECIPES):
+            raise unknown_name("dtype", self.dtype, ["auto", *RECIPES])
+
     shard_ranks: int = 0  # replicas that what ZeRO cuts is cut over (hybrid sharding); 0: all of them
 
     @property

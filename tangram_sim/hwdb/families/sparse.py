@@ -1,4 +1,4 @@
-"""Large mixtures of experts of 2025 and 2026: GLM-4.5, GLM-5, MiniMax-M2, Kimi-K2.5, Qwen3.5.
+"""Large mixtures of experts: GLM-4.5, GLM-5, MiniMax-M2, Kimi-K2.5, Qwen2-MoE, Qwen3.5, Llama 4.
 
 Multi-token-prediction layers and vision towers are not part of the models here.
 """
@@ -76,14 +76,59 @@ def minimax_m2(config: Config) -> Model:
     return config.decoder("minimax_m2", hidden, blocks, vocab=200064, max_seq=196608)
 
 
+def qwen2_moe(config: Config) -> Model:
+    """Qwen1.5-MoE and Qwen2-57B-A14B: biases on queries, keys and values, a gated shared expert."""
+    hidden, heads = config.count("hidden_size", 2048), config.count("num_attention_heads", 16)
+    dim = config.head_dim(hidden, heads)
+    attention = Attention(heads, config.kv_heads(heads, 16), dim, dim, qkv_bias=True)
+    experts = config.count("num_experts", 60)
+    part = Experts(
+        experts=experts,
+        active=config.active("num_experts_per_tok", 4, experts),
+        width=config.count("moe_intermediate_size", 1408),
+        shared_width=config.count("shared_expert_intermediate_size", 5632, least=0),
+        shared_gate=True,
+    )
+    dense = FeedForward(config.count("intermediate_size", 5632))
+    step = config.count("decoder_sparse_step", 1)
+    blocks = [
+        Block(attention, dense if (layer + 1) % step else part)
+        for layer in range(config.layers("num_hidden_layers", 24))
+    ]
+    return config.decoder("qwen2_moe", hidden, blocks, vocab=151936, max_seq=32768)
+
+
+def llama4(config: Config) -> Model:
+    """Llama 4, the language model: experts in every `interleave_moe_layer_step`-th layer with a shared one.
+
+    Three layers of four attend within chunks of `attention_chunk_size` tokens, priced as a window.
+    """
+    config = text_of(config)
+    hidden, heads = config.count("hidden_size", 5120), config.count("num_attention_heads", 40)
+    kv_heads, dim = config.kv_heads(heads, 8), config.count("head_dim", 128)
+    chunk = config.count("attention_chunk_size", 8192, null=0)
+    experts, width = config.count("num_local_experts", 16), config.count("intermediate_size", 8192)
+    part = Experts(experts, config.active("num_experts_per_tok", 1, experts), width, shared_width=width)
+    dense = FeedForward(config.count("intermediate_size_mlp", 16384))
+    step = config.count("interleave_moe_layer_step", 1)
+    blocks = [
+        Block(
+            Attention(heads, kv_heads, dim, dim, window=chunk if (layer + 1) % 4 else 0),
+            dense if (layer + 1) % step else part,
+        )
+        for layer in range(config.layers("num_hidden_layers", 48))
+    ]
+    return config.decoder("llama4", hidden, blocks, vocab=202048, max_seq=131072)
+
+
 def kimi_k25(config: Config) -> Model:
     """Kimi-K2.5: the language model inside, of DeepSeek-V3's kind."""
-    return deepseek_v3(_text(config))
+    return deepseek_v3(text_of(config))
 
 
 def qwen3_5_moe(config: Config) -> Model:
     """Qwen3.5 with experts: three gated delta-net layers to one of full, gated attention."""
-    config = _text(config)
+    config = text_of(config)
     hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", 32)
     head_dim = config.count("head_dim", 256)
     full = Attention(
@@ -127,7 +172,7 @@ def qwen3_5_moe(config: Config) -> Model:
     return config.decoder("qwen3_5_moe", hidden, blocks, vocab=248320, max_seq=262144)
 
 
-def _text(config: Config) -> Config:
+def text_of(config: Config) -> Config:
     """The facts of the language model, which files of models with vision hold in a section of their own."""
     text = config.facts.get("text_config")
     if text is None:

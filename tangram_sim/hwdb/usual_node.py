@@ -1,0 +1,53 @@
+"""The machine that a GPU is usually in: links and NICs of a node whose file says no more than its GPUs."""
+
+from dataclasses import dataclass
+
+from tangram_sim.hwdb.database import Hwdb
+from tangram_sim.hwdb.tables import Row
+from tangram_sim.units import gbps_to_bytes_per_s
+
+ASSUMED = "assumed: "  # how the label of a node begins that says what its file left open
+_PLAIN_GBPS = 25.0  # of a server with a GPU that no row of nodes.csv holds: one common port
+
+
+@dataclass(frozen=True, slots=True)
+class UsualNode:
+    """What surrounds some GPUs of a kind on their usual board."""
+
+    intra_link: str  # row of links.csv; none for a single GPU
+    nic_bytes_per_s: float  # all NICs together
+    nics: int
+    like: str  # in words, what it was taken from
+
+
+def usual_node(gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode:
+    """The surroundings of `gpus` GPUs of a kind, from the rows of machines that hold it.
+
+    A machine with as many of them comes first, then one of one's own, then the largest; NICs go by the share
+    of its GPUs. `gpu` is a canonical name.
+    """
+    rows = [hwdb.row("nodes", name) for name in hwdb.node_names()]
+    held = [row for row in rows if row["gpu"] == gpu and row.number("nic_gbps")]
+    held.sort(key=lambda row: (row.number("gpus") != gpus, row["provider"] != "onprem", -row.number("gpus")))
+    if not held:
+        rate = gbps_to_bytes_per_s(_PLAIN_GBPS)
+        return UsualNode(_link(hwdb.gpu_row(gpu), gpus, hwdb), rate, 1, "no machine with it is listed")
+    row = held[0]
+    share = gpus / row.number("gpus")
+    same = share == 1 and row["intra_link"] not in ("", "none")
+    return UsualNode(
+        row["intra_link"] if same else _link(hwdb.gpu_row(gpu), gpus, hwdb),
+        gbps_to_bytes_per_s(row.number("nic_gbps")) * share,
+        max(1, round(row.number("nics", 1) * share)),
+        f"as {row.name}" if share == 1 else f"by the share of {row.name}",
+    )
+
+
+def _link(row: Row, gpus: int, hwdb: Hwdb) -> str:
+    """The link that a GPU has to all others of its board: its own, else its host interface's."""
+    if gpus == 1:
+        return "none"
+    own = hwdb.row("links", row["link"])
+    if own["kind"] not in ("none", "nvlink-bridge"):
+        return own.name
+    return f"PCIe{int(row.number('pcie_gen', 3))}x16"

@@ -1,0 +1,66 @@
+"""Warnings before a plan is run: each appears where it should, and only there."""
+
+import pytest
+
+import tangram_sim as ts
+from tangram_sim.errors import BadInputError, UnknownNameError
+
+
+def notes(cluster: str, layout: ts.Uniform, batch: int = 64, model: str = "gpt3-1.3b") -> str:
+    return "\n".join(ts.estimate(model, cluster, ts.Job(global_batch=batch), layout).document.notes)
+
+
+SOUND = notes("DGX-H100:1", ts.Uniform(tp=2, zero_stage=1), model="llama3-8b")
+
+
+def test_a_sound_plan_on_stated_machines_has_no_warning() -> None:
+    assert SOUND == ""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "layout", "batch", "words"),
+    [
+        ("DGX-H100:1+MI300X-platform:1", ts.Uniform(tp=8, pp=2), 64, "no collective library spans"),
+        ("DGX-A100-80GB:1+DGX-1-V100:1", ts.Uniform(tp=8, pp=2), 64, "have no bf16; without them"),
+        ("DGX-H100:2", ts.Uniform(tp=16), 64, "tensor parallelism over the network"),
+        ("DGX-H100:4", ts.Uniform(tp=8, pp=4), 4, "4 microbatches for 4 stages"),
+        ("H100x8:2", ts.Uniform(tp=8, pp=2), 64, "g0: assumed: NVLink4"),
+    ],
+)
+def test_a_warning_where_it_is_due(cluster: str, layout: ts.Uniform, batch: int, words: str) -> None:
+    assert words in notes(cluster, layout, batch)
+
+
+def test_nearly_full_is_said_before_too_full() -> None:
+    """Between 95 and 100 % a warning, beyond it a verdict; the first note is the gravest."""
+    fullness = {}
+    for size in range(1, 24):
+        found = ts.estimate(
+            "gpt3-2.7b", "T4x4:1", ts.Job(global_batch=size), ts.Uniform(tp=4, micro_batch=size)
+        ).document
+        stage = found.stages[0]
+        used = stage.peak_memory_bytes / stage.memory_capacity_bytes
+        first = found.notes[0]
+        fullness[size] = used
+        assert ("% full" in first) == (0.95 < used <= 1)
+        assert ("does not fit" in first) == (used > 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"global_batch": 0}, BadInputError, "^`global_batch=0`: give a whole number"),
+        ({"global_batch": True}, BadInputError, "global_batch=True"),
+        ({"seq": 2.5}, BadInputError, "^`seq=2.5`"),
+        ({"trainable": 0.0}, BadInputError, "^`trainable=0`"),
+        ({"dtype": "bf17"}, UnknownNameError, "bf16"),
+        ({"optimizer": "adamv"}, UnknownNameError, "adamw"),
+    ],
+)
+def test_impossible_jobs_are_refused_when_they_are_made(
+    given: dict[str, object], error: type[Exception], words: str
+) -> None:
+    """In words of Python: no option of a command line."""
+    with pytest.raises(error, match=words) as refused:
+        ts.Job(**given)  # type: ignore[arg-type]
+    assert "--" not in str(refused.value)
