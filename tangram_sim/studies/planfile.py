@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tangram_sim.datafiles import read_json
-from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
 from tangram_sim.hwdb.families.config import LARGEST_SIZE, MOST_LAYERS
 from tangram_sim.layouts import RECOMPUTE, Layout
@@ -23,7 +23,7 @@ from tangram_sim.studies.documents import (
     StageDocument,
 )
 from tangram_sim.studies.replay import check_pipelines, overlaid
-from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES, Job
+from tangram_sim.training.job import RECIPES, Job
 from tangram_sim.training.plan import (
     LayerLayout,
     Part,
@@ -198,10 +198,12 @@ def plan_from_document(document: PlanDocument, hwdb: Hwdb, where: str) -> Plan:
     model = model_from_dict(document.model, where)
     _require_present(document.hwdb_rows, hwdb, where)
     cluster = cluster_from_dict(overlaid(document.cluster, hwdb, where), hwdb, f"{where}: cluster")
-    job = Job(**document.job.model_dump())
+    try:
+        job = Job(**document.job.model_dump())
+    except TangramError as error:
+        raise type(error)(f"{where}: job: {error}") from None
     for kind, given, known in (
-        ("dtype", job.dtype, RECIPES),
-        ("optimizer", job.optimizer, OPTIMIZER_STATE_BYTES),
+        ("dtype", job.dtype, RECIPES),  # `auto` is settled in a plan
         ("schedule", job.schedule, schedule_names()),
     ):
         if given not in known:
