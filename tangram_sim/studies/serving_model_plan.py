@@ -29,6 +29,7 @@ from tangram_sim.studies.serving_simulation import simulate_service
 _Z90 = 1.6449  # of a 90 % interval
 _ATTEMPTS = 4  # plans of a batch, each after a replay of the last
 _NEARER = 0.02  # error of a replay that needs no other plan
+_FAR = 0.1  # error of a replay that is said aloud
 _DERATED = 0.88  # of their throughput replicas are planned with after a replay that broke the objective
 
 
@@ -140,6 +141,11 @@ def _replayed_until_kept(
         best.notes.append(
             f"{best.replay.good_share:.1%} of the replayed requests keep the objective, no plan tried "
             f"reaches 99 %; p99: TTFT {best.replay.ttft_p99_s:.3g} s, TPOT {best.replay.tpot_p99_s:.3g} s"
+        )
+    if batch and best.replay is not None and best.replay.error > _FAR:
+        best.notes.append(
+            f"the batch is short: replicas fill and empty for most of it, so that it is played "
+            f"{best.replay.error:.0%} longer than steady throughputs promise; plan with the played time"
         )
     return best
 

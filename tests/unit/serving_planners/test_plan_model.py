@@ -109,6 +109,13 @@ def test_two_models_share_the_gpus_and_the_plan_serves_both(offers: Path, tmp_pa
         assert (refused.code, words in refused.err) == (2, True)
 
 
+def test_a_batch_too_short_for_steady_throughput_is_said_to_be(offers: Path) -> None:
+    asked = ("serve", "plan", "llama3-8b", "--fleet", offers, "--workload", MIX, "--requests", 60)
+    told = tangram(*asked, "--budget", 4, "--json").json
+    assert told["replay"]["error"] > 0.1
+    assert "the batch is short" in told["notes"][-1]
+
+
 def test_the_tail_of_latencies_keeps_the_objective(offers: Path) -> None:
     """Replicas that keep it on average do not at the 99th percentile: the plan is derated until they do."""
     asked = ("serve", "plan", "llama3-8b", "--fleet", offers, "--workload", MIX, "--rate", 8)
