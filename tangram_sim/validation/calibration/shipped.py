@@ -28,21 +28,28 @@ EVERY = "every source the same weight"
 Errors = Mapping[str, tuple[int, float, float, float]]
 
 
-def errors(table: Path, hwdb: Hwdb) -> Errors:
-    """Errors of `ROWS` measured runs of every source, picked by a hash, and the means over sources."""
+def sample(table: Path, hwdb: Hwdb, most: int = ROWS) -> dict[str, list[Prediction]]:
+    """Predictions of `most` measured runs of every source, picked by a hash; by source, in its order."""
     read = [read_run(row, hwdb, number) for number, row in enumerate(read_table(table), 1)]
     by_source: dict[str, list[Run]] = {}
     for run in read:
         if isinstance(run, Run) and run.measured.step_s:
             by_source.setdefault(run.source_id, []).append(run)
-    predictor, found = Predictor(hwdb), {}
+    predictor, found = Predictor(hwdb), dict[str, list[Prediction]]()
     for source, runs in sorted(by_source.items()):
-        some = [predictor.predict(run) for run in sorted(runs, key=configuration)[:ROWS]]
+        some = [predictor.predict(run) for run in sorted(runs, key=configuration)[:most]]
         both = predictor.beside_each_other(some)
-        off = np.array([one.error for one in both if isinstance(one, Prediction) and one.error is not None])
-        if len(off):
-            middle, tail = np.percentile(np.abs(off), (50, 90)).tolist()
-            found[source] = len(off), middle, tail, float(np.median(off))
+        found[source] = [one for one in both if isinstance(one, Prediction) and one.error is not None]
+    return {source: predictions for source, predictions in found.items() if predictions}
+
+
+def errors(table: Path, hwdb: Hwdb) -> Errors:
+    """Errors of the sample by source, and the means over sources."""
+    found = {}
+    for source, predictions in sample(table, hwdb).items():
+        off = np.array([one.error for one in predictions])
+        middle, tail = np.percentile(np.abs(off), (50, 90)).tolist()
+        found[source] = len(off), middle, tail, float(np.median(off))
     means = np.mean([one[1:] for one in found.values()], axis=0).tolist()
     return {**found, EVERY: (sum(one[0] for one in found.values()), *means)}
 
