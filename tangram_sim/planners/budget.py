@@ -63,6 +63,7 @@ class SearchBudget:
     # played of each and how near to the best step, and what is refined: links shared, plans change places.
     joint_share: int = 16
     joint_least: int = 60
+    joint_most: int = 240  # whatever the search asked: each takes 20 ms and more
     joint_sizes: int = 4
     joint_played: int = 24
     joint_slack: float = 0.03
@@ -105,6 +106,7 @@ EFFORTS = {
         beside_played=2,
         joint_share=64,
         joint_least=24,
+        joint_most=48,
         joint_sizes=2,
         joint_played=8,
         joint_refined=1,
@@ -126,6 +128,7 @@ EFFORTS = {
         rough_played=128,
         joint_share=8,
         joint_least=240,
+        joint_most=1 << 30,
         joint_sizes=8,
         joint_played=48,
         joint_refined=8,

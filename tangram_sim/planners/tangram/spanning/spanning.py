@@ -112,7 +112,8 @@ class Spanning:
         prospects = sorted(one for size in sizes for one in self._prospects(tables[size], limit_s))
         found: Pipelines = {}
         budget = self.budget
-        kept = prospects[: max(budget.joint_least, self.enumeration.counts.asked // budget.joint_share)]
+        share = self.enumeration.counts.asked // budget.joint_share
+        kept = prospects[: min(max(budget.joint_least, share), budget.joint_most)]
         for microbatch in sizes:
             limit = min(limit_s, self.best_s) * (1 + self.budget.joint_slack)
             chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
