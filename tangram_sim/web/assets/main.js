@@ -1,11 +1,17 @@
 // The page: tabs over what the verbs answer. Everything shown comes from a verb's own document.
 
 import { choices } from "./ask.js";
+import { buyPage } from "./buy-page.js";
 import { failure, h } from "./dom.js";
+import { estimatePage } from "./estimate-page.js";
+import { goodputPage } from "./goodput-page.js";
 import { planPage } from "./plan-page.js";
+import { servePage } from "./serve-page.js";
 import { makeSetup } from "./setup.js";
+import { slowPage } from "./slow-page.js";
 
-const PAGES = [["plan", "Plan", planPage]];
+const PAGES = [["plan", "Plan", planPage], ["estimate", "Estimate", estimatePage], ["buy", "Buy", buyPage],
+  ["serve", "Serve", servePage], ["slow", "Slow ranks", slowPage], ["goodput", "Months", goodputPage]];
 
 async function start() {
   const page = document.getElementById("page"), tabs = document.getElementById("tabs");

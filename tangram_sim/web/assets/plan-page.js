@@ -36,12 +36,12 @@ export function planPage(offered, setup, state) {
     },
   });
   const form = h("form", { onsubmit: search.ask },
-    setup.elements,
     h("details", {}, h("summary", {}, "Constraints"),
       h("fieldset", {}, h("legend", {}, "Constraints"),
         h("div", { class: "fields" }, Object.values(fields).map((one) => one.element),
           onePipeline.element, oneIsland.element))),
     search.element);
+  form.takeSetup = () => form.prepend(setup.element);
   content.append(h("h1", {}, "Plan a training run"),
     h("p", {}, "Choose a model and a cluster, or drop files of your own, and press Plan. The answer says which GPUs take "
       + "which layers, what a step takes, and why not otherwise."));

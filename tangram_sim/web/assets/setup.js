@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { choice, drop, figure, named, options } from "./fields.js";
 
 /** The model: a shipped one, or a file that was dropped. */
-export function modelPicker(offered) {
+export function modelPicker(offered, title = "What to train") {
   let file = null;
   const names = offered.models.map((one) => [one.name, `${(one.parameters / 1e9).toPrecision(3)} B parameters`]);
   const name = named("Model", names, "llama3-8b", { name: "model" });
@@ -16,7 +16,7 @@ export function modelPicker(offered) {
     name.input.value = file[0];
   });
   return {
-    element: h("fieldset", {}, h("legend", {}, "What to train"), name.element, dropped.element),
+    element: h("fieldset", {}, h("legend", {}, title), name.element, dropped.element),
     argument: () => (file ? file[0] : name.value()),
     files: () => (file ? { [file[0]]: file[1] } : {}),
   };
@@ -135,11 +135,10 @@ export function jobFields(offered) {
 export function makeSetup(offered) {
   const model = modelPicker(offered), cluster = clusterPicker(offered), job = jobFields(offered);
   return {
-    elements: [model.element, cluster.element, job.element],
+    element: h("div", { class: "setup" }, model.element, cluster.element, job.element),
     request: (verb, more = {}) => ({
       verb, arguments: [model.argument(), cluster.argument()], options: { ...job.options(), ...more },
       files: { ...model.files(), ...cluster.files() },
     }),
-    clusterFile: () => cluster.files(),
   };
 }

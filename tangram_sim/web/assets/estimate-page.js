@@ -1,0 +1,86 @@
+// Turn a knob, see the estimate: one uniform layout of the setup's model, cluster and job.
+
+import { run } from "./ask.js";
+import { seconds } from "./charts.js";
+import { command, failure, h, section } from "./dom.js";
+import { choice, toggle } from "./fields.js";
+import { headline, pipelines } from "./plan-view.js";
+
+function slider(label, values, chosen, changed) {
+  const input = h("input", { type: "range", min: 0, max: values.length - 1, step: 1, value: values.indexOf(chosen),
+    name: label, "aria-valuetext": String(chosen) });
+  const shown = h("output", {}, String(chosen));
+  const value = () => values[Number(input.value)];
+  input.addEventListener("input", () => {
+    shown.textContent = String(value());
+    input.setAttribute("aria-valuetext", String(value()));
+    changed();
+  });
+  return { element: h("label", { class: "slider" }, h("span", {}, `${label}: `, shown), input), value };
+}
+
+const powers = (most) => Array.from({ length: Math.log2(most) + 1 }, (_, at) => 2 ** at);
+
+export function estimatePage(offered, setup, state) {
+  const content = h("div", { id: "content", tabindex: -1 });
+  const answer = h("div", { role: "status" });
+  let asking = false, again = false;
+  // One question at a time; while it is under way only the newest knobs are remembered.
+  const changed = async () => {
+    if (asking) {
+      again = true;
+      return;
+    }
+    asking = true;
+    do {
+      again = false;
+      try {
+        show(await run(setup.request("estimate", options())));
+      } catch (error) {
+        answer.replaceChildren(failure(error.message));
+      }
+    } while (again);
+    asking = false;
+  };
+  const knobs = {
+    tp: slider("tp", powers(16), 1, changed), pp: slider("pp", [1, 2, 3, 4, 6, 8, 12, 16, 24, 32], 2, changed),
+    cp: slider("cp", powers(16), 1, changed), ep: slider("ep", powers(64), 1, changed),
+    vpp: slider("vpp", [1, 2, 3, 4, 6, 8], 1, changed), zero: slider("zero", [0, 1, 2, 3], 1, changed),
+    "micro-batch": slider("micro-batch", powers(16), 1, changed),
+  };
+  const recompute = choice("Recompute", ["none", "selective", "full"], "none", { onchange: changed });
+  const sequence = toggle("sequence parallel", false);
+  sequence.input.addEventListener("change", changed);
+  const options = () => {
+    const found = Object.fromEntries(Object.entries(knobs).map(([name, knob]) => [name, knob.value()]));
+    if (found.vpp === 1) delete found.vpp;
+    return { ...found, recompute: recompute.value(), ...(sequence.value() ? { "sequence-parallel": true } : {}) };
+  };
+  const show = (found) => {
+    if (found.code) {
+      answer.replaceChildren(failure(found.error));
+      return;
+    }
+    const plan = found.document, best = state.plan && state.plan.document;
+    const same = best && best.model.name === plan.model.name && best.cluster.name === plan.cluster.name
+      && best.job.global_batch === plan.job.global_batch && best.job.seq === plan.job.seq;
+    answer.replaceChildren(...headline(plan),
+      same ? h("p", { class: "note" }, `The plan found takes ${seconds(best.step_s)}: this is `
+        + `${(plan.step_s / best.step_s).toFixed(2)} times that.`) : "",
+      section("The pipeline", ...pipelines(plan)), command(found.command));
+  };
+  const form = h("form", { onsubmit: (event) => {
+    event.preventDefault();
+    changed();
+  }, onchange: (event) => {
+    if (event.target.closest(".setup")) changed();
+  } }, h("fieldset", {}, h("legend", {}, "Layout, the same in every stage"),
+    h("div", { class: "fields" }, Object.values(knobs).map((one) => one.element), recompute.element, sequence.element)),
+  h("button", { class: "main", type: "submit" }, "Estimate"));
+  form.takeSetup = () => {
+    form.prepend(setup.element);
+    changed();
+  };
+  content.append(answer);
+  return [form, content];
+}

@@ -1,0 +1,83 @@
+// Months: what failures and checkpoints leave of a plan, and policies on a history of nodes that come and go.
+
+import { asking } from "./asking.js";
+import { draw, seconds, short } from "./charts.js";
+import { command, count, facts, h, notes, percent, section, table } from "./dom.js";
+import { choice, drop, figure, options } from "./fields.js";
+
+export function goodputPage(offered, setup, state) {
+  const content = h("div", { id: "content", tabindex: -1 });
+  const failures = choice("Failures", [["", "as stated below"], ...offered.failures.map((name) => [name, `as ${name}`])], "", { name: "failures" });
+  const fields = { "mtbf-s": figure("Seconds between failures of the job", 36000, { min: 0 }), "checkpoint-s": figure("Seconds a checkpoint blocks", 60, { min: 0 }),
+    "recovery-s": figure("Seconds of a restart", 300, { min: 0 }), "save-s": figure("Seconds until it can be restored from", 0, { min: 0 }),
+    "period-s": figure("Seconds between checkpoints", "", { min: 0, placeholder: "the best" }), days: figure("Days", 30, { min: 0 }),
+    policy: choice("Policy", ["restart", "shrink"], "restart") };
+  const whose = choice("Of", [["plan", "the last plan"], ["job", "any job"]], "job", { name: "goodput-of" });
+  const ask = asking("Goodput", {
+    into: content,
+    request: () => {
+      const given = options(fields, { "save-s": 0, policy: "restart" }), plan = whose.value() === "plan";
+      if (plan && !state.plan) throw new Error("plan something first, or ask about any job");
+      if (failures.value()) {
+        delete given["mtbf-s"];
+        given.failures = failures.value();
+      }
+      return { verb: "goodput", arguments: plan ? ["plan.json"] : [], options: given, files: plan ? { "plan.json": state.plan.text } : {} };
+    },
+    show: (answer, asked) => showGoodput(content, answer, asked),
+  });
+  let history = null, speeds = null;
+  const replayed = { policy: choice("Policies", ["all"], "all"), "boot-s": figure("Seconds until a node can be used", 0, { min: 0 }),
+    "notice-s": figure("Seconds that losses are announced", 0, { min: 0 }) };
+  const replay = asking("Replay", {
+    into: content,
+    request: () => {
+      if (!history) throw new Error("drop a history of nodes first");
+      const request = speeds ? { verb: "replay-trace", arguments: ["model", "trace.csv"], options: { speeds: "speeds.csv" }, files: { "speeds.csv": speeds } }
+        : setup.request("replay-trace");
+      if (!speeds) request.arguments.splice(1, 0, "trace.csv");
+      for (const name of ["schedule"]) delete request.options[name];
+      return { ...request, options: { ...request.options, ...options(replayed, { policy: "all", "boot-s": 0, "notice-s": 0 }) },
+        files: { ...request.files, "trace.csv": history } };
+    },
+    show: (answer, asked) => showReplay(content, answer, asked),
+  });
+  const forms = h("div", {}, h("form", { onsubmit: ask.ask }, h("fieldset", {}, h("legend", {}, "Failures and checkpoints"), whose.element,
+    failures.element, h("div", { class: "fields" }, Object.values(fields).map((one) => one.element))), ask.element),
+  h("form", { onsubmit: replay.ask }, h("fieldset", {}, h("legend", {}, "Nodes that come and go"),
+    drop("History (CSV: time_s,event,node): ", ".csv", (_, text) => {
+      history = text;
+    }).element, drop("Speeds of layouts (CSV); without, the setup's model and cluster are planned: ", ".csv", (_, text) => {
+      speeds = text;
+    }).element, h("div", { class: "fields" }, Object.values(replayed).map((one) => one.element))), replay.element));
+  content.append(h("h1", {}, "Months"), h("p", {}, "What failures and checkpoints leave of a plan, how often to save, and which way of "
+    + "living with nodes that come and go pays."));
+  return [forms, content];
+}
+
+function showGoodput(content, answer, asked) {
+  const found = answer.document, chart = h("div"), tokens = found.tokens_per_s !== null;
+  const [low, high] = found.interval;
+  content.replaceChildren(h("h1", {}, `${percent(found.goodput)} of the time is useful`),
+    h("p", { class: "lead" }, (tokens ? `${count(found.tokens_per_s)} tokens a second are left (${count(low)} to ${count(high)}). `
+      : `In nine windows of ten between ${percent(low)} and ${percent(high)}. `) + `A checkpoint every ${seconds(found.best_period_s)} is best.`),
+    facts([["A failure in", seconds(found.mtbf_s)], ["Best period", seconds(found.best_period_s)],
+      ...(found.spares ? [["Spare nodes", String(found.spares.nodes), `enough with ${percent(found.spares.quantile, 0)}`]] : [])]),
+    section("Where the time goes", chart),
+    section("What one second less is worth", table([["of"], "now", "share gained", "tokens a day"], found.worth.map((one) => ({ cells: [one.constant,
+      seconds(one.seconds), one.gain.toExponential(1), one.tokens_per_day === null ? "-" : count(one.tokens_per_day)] })))),
+    command(answer.command, Object.keys(asked.files)), section("Notes", ...notes(found.notes)));
+  draw(chart, { kind: "bars", unit: "share of the time", bars: [{ name: "of all the time", said: `${percent(found.goodput)} useful`,
+    parts: Object.entries(found.accounts).filter(([, share]) => share > 0).map(([name, value]) => ({ name: name.replaceAll("_", " "), value })) }] });
+}
+
+function showReplay(content, answer, asked) {
+  const found = answer.document, chart = h("div");
+  content.replaceChildren(h("h1", {}, `Best on this history: ${found.best}`),
+    h("p", { class: "note" }, `${found.events} events, ${found.losses} losses, ${short(found.mean_nodes)} nodes on average over ${seconds(found.duration_s)}.`),
+    section("Policies", table([["policy"], "of the bound", "useful", "changes", "USD"], Object.entries(found.policies).map(([name, one]) => ({
+      cells: [name, percent(one.of_upper_bound), percent(one.useful_share), String(one.changes), one.usd === null ? "-" : short(one.usd)] })))),
+    section("Where each one's time goes", chart), command(answer.command, Object.keys(asked.files)), section("Notes", ...notes(found.notes)));
+  draw(chart, { kind: "bars", unit: "seconds", bars: Object.entries(found.policies).map(([name, one]) => ({ name, said: percent(one.of_upper_bound),
+    parts: Object.entries(one.accounts).filter(([, s]) => s > 0).map(([what, value]) => ({ name: what.replaceAll("_", " "), value })) })) });
+}

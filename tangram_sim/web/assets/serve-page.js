@@ -1,0 +1,90 @@
+// Serving: what one replica gives its clients under a steady load, and a fleet file played.
+
+import { asking } from "./asking.js";
+import { draw, seconds, short } from "./charts.js";
+import { command, count, facts, h, notes, percent, section, table } from "./dom.js";
+import { choice, drop, figure, named, options, words } from "./fields.js";
+import { modelPicker } from "./setup.js";
+
+export function servePage(offered) {
+  const content = h("div", { id: "content", tabindex: -1 });
+  const model = modelPicker(offered, "What to serve");
+  const gpu = named("GPU", offered.gpus.map((one) => [one.name, `${one.memory_gb} GB`]), "H100-SXM5-80GB", { name: "gpu" });
+  const fields = {
+    tp: figure("tp", 1, { min: 1, step: 1, name: "serve-tp" }), pp: figure("pp", 1, { min: 1, step: 1 }),
+    ep: figure("ep", 1, { min: 1, step: 1 }), concurrency: figure("Requests in flight", 32, { min: 0 }),
+    rate: figure("or requests a second", "", { min: 0 }), isl: figure("Tokens of a prompt", 1024, { min: 1 }),
+    osl: figure("Tokens of an answer", 256, { min: 1 }), engine: choice("Engine", ["vllm", "sglang", "trtllm"], "vllm"),
+    precision: choice("Weights", ["bf16", "fp16", "fp8", "int8", "fp4", "int4"], "bf16"),
+    price: figure("USD of a GPU an hour", "", { min: 0 }),
+  };
+  const estimate = asking("Estimate", {
+    into: content,
+    request: () => {
+      const given = options(fields);
+      if (given.rate) delete given.concurrency;
+      return { verb: "serve estimate", arguments: [model.argument()], options: { gpu: gpu.value(), ...given }, files: model.files() };
+    },
+    show: (answer) => showEstimate(content, answer),
+  });
+  let fleet = null, requests = null;
+  const load = {
+    rate: figure("Requests a second", 2, { min: 0 }), requests: figure("Requests", 500, { min: 1, step: 1 }),
+    isl: figure("Tokens of a prompt", 1024, { min: 1 }), osl: figure("Tokens of an answer", 256, { min: 1 }),
+    slo: words("What a good request keeps", "", { placeholder: "ttft=1,tpot=0.05" }),
+  };
+  const play = asking("Play", {
+    into: content,
+    request: () => {
+      if (!fleet) throw new Error("drop a fleet file first: docs/how-to/size-a-service.md says what stands in one");
+      const given = options(load);
+      if (requests) for (const name of ["rate", "isl", "osl", "requests"]) delete given[name];
+      return { verb: "serve simulate", arguments: ["fleet.yaml"], options: { ...given, ...(requests ? { trace: "requests.csv" } : {}) },
+        files: { "fleet.yaml": fleet, ...(requests ? { "requests.csv": requests } : {}) } };
+    },
+    show: (answer, asked) => showPlayed(content, answer, asked),
+  });
+  const forms = h("div", {}, h("form", { onsubmit: estimate.ask }, model.element, h("fieldset", {}, h("legend", {}, "One replica"),
+    h("div", { class: "fields" }, gpu.element, Object.values(fields).map((one) => one.element))), estimate.element),
+  h("form", { onsubmit: play.ask }, h("fieldset", {}, h("legend", {}, "A whole fleet"),
+    drop("Fleet file, or a plan of `serve plan -o`: ", ".yaml,.yml,.json", (_, text) => {
+      fleet = text;
+    }).element, drop("Trace of requests (CSV): ", ".csv", (_, text) => {
+      requests = text;
+    }).element, h("div", { class: "fields" }, Object.values(load).map((one) => one.element))), play.element));
+  content.append(h("h1", {}, "Serve a model"), h("p", {}, "Latencies, throughput, memory and cost of one replica, or of a fleet "
+    + "under a load."));
+  return [forms, content];
+}
+
+function showEstimate(content, answer) {
+  const found = answer.document, parts = h("div");
+  const range = (name) => (found.intervals[name] ? found.intervals[name].map(seconds).join(" to ") : "");
+  content.replaceChildren(
+    h("h1", {}, `${found.gpus} x ${found.assumptions.gpu || "GPU"}`),
+    h("p", { class: "lead" }, `A token every ${seconds(found.tpot_s)}, the first after ${seconds(found.ttft_s)}; `
+      + `${count(found.output_tok_s)} tokens a second in all. ${found.limited_by} limits it.`),
+    found.overloaded ? h("p", { class: "error" }, "More requests arrive than this replica can carry.") : "",
+    facts([["Between tokens", seconds(found.tpot_s), range("tpot_s")], ["First token", seconds(found.ttft_s), range("ttft_s")],
+      ["A whole request", seconds(found.e2e_s), range("e2e_s")], ["Tokens a second", count(found.output_tok_s)],
+      ["Requests a second", short(found.request_rate), `at most ${short(found.greatest_request_rate)}`],
+      ["KV cache", `${count(found.kv_tokens)} tokens`],
+      ["USD a million tokens", found.usd_per_million_output_tokens === null ? "-" : short(found.usd_per_million_output_tokens)]]),
+    section("Where the time between two tokens goes", parts), command(answer.command), section("Notes", ...notes(found.notes)));
+  draw(parts, { kind: "bars", unit: "seconds", bars: [{ name: "between two tokens", said: seconds(found.tpot_s),
+    parts: Object.entries(found.parts_s).map(([name, value]) => ({ name, value })) }] });
+}
+
+function showPlayed(content, answer, asked) {
+  const found = answer.document, chart = h("div");
+  const spreads = [["first token", found.ttft_s], ["between tokens", found.tpot_s], ["whole request", found.e2e_s], ["queue", found.queue_s]];
+  content.replaceChildren(h("h1", {}, `${count(found.requests.completed)} of ${count(found.requests.arrived)} requests served`),
+    h("p", { class: "lead" }, `${percent(found.good_share)} of the requests were good, ${short(found.throughput_rps)} a second, `
+      + `${count(found.output_tok_s)} tokens a second, $${short(found.cost_usd)}.`),
+    section("Latencies", table([["of"], "mean", "half within", "90 % within", "99 % within"], spreads.map(([name, one]) => (
+      { cells: [name, seconds(one.mean), seconds(one.p50), seconds(one.p90), seconds(one.p99)] })))),
+    section("How busy each replica was", chart), command(answer.command, Object.keys(asked.files)),
+    section("Notes", ...notes(found.notes)));
+  draw(chart, { kind: "bars", unit: "share of its time", mark: "all of it", bars: found.replicas.slice(0, 40).map((one) => (
+    { name: one.name, mark: 1, said: percent(one.busy_share, 0), parts: [{ name: "busy", value: one.busy_share }] })) });
+}
