@@ -11,6 +11,7 @@ import typer
 
 from tangram_sim.cli import (
     calibrate,
+    cluster,
     compare,
     estimate,
     explain,
@@ -58,6 +59,7 @@ app.command("islands")(hardware.islands)
 app.command("web")(web.command)
 hardware.app.command("topology")(interconnect.topology)
 app.add_typer(hardware.app, name="hw")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(interconnect.app, name="collectives")
 app.add_typer(models.app, name="models")
 app.add_typer(trace.app, name="trace")

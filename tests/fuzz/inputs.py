@@ -67,6 +67,8 @@ COMMANDS = (
     "--prices prices.yaml --fleet owned --budget 50000 --no-cache --jobs 1 --effort quick",
     "islands lab-mix.yaml --json",
     "islands rails.yaml",
+    "cluster from-slurm sinfo.txt",
+    "models template my-llama/config.json",
     "hw list --hwdb my-rows",
     "hw show X900-64GB --hwdb my-rows",
     "hw parameters --hwdb my-rows --json",

@@ -1,0 +1,106 @@
+"""Clusters out of what machines and schedulers print of themselves: nvidia-smi, Slurm, Kubernetes.
+
+Formats: `nvidia-smi -q -x` (XML, one file per node), `sinfo -N -o "%N %G"` and `scontrol show node`
+(slurm.schedmd.com/sinfo.html, /scontrol.html; GRES as `gpu:TYPE:COUNT`), `kubectl get nodes -o json` with
+the labels of NVIDIA's GPU feature discovery (nvidia.com/gpu.product, nvidia.com/gpu.count).
+"""
+
+import json
+import re
+from collections import Counter
+from typing import Any
+from xml.etree import ElementTree
+
+from tangram_sim.errors import BadInputError, UnknownNameError
+from tangram_sim.hwdb.database import Hwdb
+
+_GRES = re.compile(r"\bgpu:([A-Za-z][\w.\-]*):(\d+)")
+_NODE = re.compile(r"^\s*NodeName=(\S+)", re.MULTILINE)
+_MAKERS = ("nvidia", "amd", "tesla", "instinct", "geforce")
+_MOST_CHARACTERS = 50_000_000
+
+
+def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
+    """The row of gpus.csv that a driver's or scheduler's name means: `NVIDIA A100-SXM4-80GB`, `h100`.
+
+    Makers' names in front and words behind are left out one by one. Raises UnknownNameError.
+    """
+    words = printed.replace("-", " ").replace("_", " ").split()
+    while words and words[0].lower() in _MAKERS:
+        words = words[1:]
+    for length in range(len(words), 0, -1):
+        try:
+            return hwdb.gpu_row(" ".join(words[:length])).name
+        except (UnknownNameError, BadInputError):
+            continue
+    try:
+        return hwdb.gpu_row(printed).name
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{where}: {error}") from None
+
+
+def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> list[dict[str, Any]]:
+    """Node groups of `nvidia-smi -q -x`, one text per node by file name."""
+    found = []
+    for where, text in texts.items():
+        if "<!ENTITY" in text[:_MOST_CHARACTERS]:
+            raise BadInputError(f"{where}: entities are declared in it; nvidia-smi writes none")
+        try:
+            root = ElementTree.fromstring(text)
+        except ElementTree.ParseError as error:
+            raise BadInputError(f"{where}: not the XML of `nvidia-smi -q -x`: {error}") from None
+        kinds = Counter(gpu.findtext("product_name", "").strip() for gpu in root.iter("gpu"))
+        if not kinds or "" in kinds:
+            raise BadInputError(f"{where}: no GPU with a product_name; save `nvidia-smi -q -x`")
+        if len(kinds) > 1:
+            raise BadInputError(f"{where}: {', '.join(kinds)} in one node; a node has one kind of GPU")
+        [(name, count)] = kinds.items()
+        found.append((gpu_named(name, hwdb, where), count))
+    return _groups(found)
+
+
+def from_slurm(text: str, hwdb: Hwdb, where: str) -> list[dict[str, Any]]:
+    """Node groups of `sinfo -N -o "%N %G"` or of `scontrol show node`, each node once."""
+    if _NODE.search(text):
+        parts = _NODE.split(text)[1:]
+        listed = dict(zip(parts[::2], parts[1::2], strict=True))
+    else:
+        rows = [line.split(None, 1) for line in text.splitlines() if line.strip()]
+        listed = {row[0]: row[1] for row in rows if len(row) == 2 and row[0].upper() != "NODELIST"}
+    found = []
+    for node, said in listed.items():
+        gres = _GRES.search(said)
+        if gres is not None and int(gres[2]):
+            found.append((gpu_named(gres[1], hwdb, f"{where}, node {node}"), int(gres[2])))
+    if not found:
+        raise BadInputError(f"{where}: no node with GPUs as gpu:TYPE:COUNT; save `sinfo -N -o '%N %G'`")
+    return _groups(found)
+
+
+def from_k8s(text: str, hwdb: Hwdb, where: str) -> list[dict[str, Any]]:
+    """Node groups of `kubectl get nodes -o json`, by the labels of NVIDIA's GPU feature discovery."""
+    try:
+        nodes = json.loads(text)["items"]
+        found = []
+        for node in nodes:
+            labels = node["metadata"].get("labels", {})
+            product = labels.get("nvidia.com/gpu.product")
+            if product is not None:
+                capacity = node.get("status", {}).get("capacity", {})
+                count = int(labels.get("nvidia.com/gpu.count") or capacity["nvidia.com/gpu"])
+                name = node["metadata"].get("name", "?")
+                found.append((gpu_named(str(product), hwdb, f"{where}, node {name}"), count))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise BadInputError(f"{where}: not what `kubectl get nodes -o json` prints") from None
+    if not found:
+        raise BadInputError(f"{where}: no node has the label nvidia.com/gpu.product (GPU feature discovery)")
+    return _groups(found)
+
+
+def _groups(found: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Groups of equal nodes, in the order they first appear."""
+    return [
+        {"count": count, "gpu": gpu, "gpus": gpus}
+        for (gpu, gpus), count in Counter(found).items()
+        if gpus > 0
+    ]
