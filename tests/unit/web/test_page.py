@@ -8,7 +8,6 @@ import pytest
 from tests.browser import browser
 from tests.commands import files, tangram
 from tests.places import ROOT
-from tests.unit.reliability.traces import rows_of, written
 from tests.unit.web.live import live_page
 
 SHOTS = ROOT / "build" / "screenshots"
@@ -196,81 +195,3 @@ class TestPlan:
         assert says(page, "cancelled")
         assert "tiny on lab" in page.evaluate("document.body.innerText"), "what was there stays"
         assert page.problems == other.problems == []
-
-
-def go(page, key):
-    """Open the page of that tab."""
-    page.evaluate(f"document.querySelector('nav a[href=\"#{key}\"]').click()")
-    assert page.wait_for(f"document.getElementById('page').dataset.ready === '{key}'")
-
-
-def seen(page, name):
-    """Keep what a page looks like, on a desk and on a phone, and see that it fits both."""
-    page.screenshot(SHOTS / f"{name}.png")
-    page.resize(390, 844, mobile=True)
-    assert page.wait_for("document.documentElement.scrollWidth <= 391"), name
-    page.screenshot(SHOTS / f"{name}-phone.png")
-    page.resize(1300, 900)
-    assert page.problems == []
-
-
-class TestOtherPages:
-    def test_a_knob_moves_the_estimate_at_once(self, page, drop):
-        put(page, "cluster-from", "file")
-        put(page, "global-batch", "24")
-        put(page, "seq", "1024")
-        page.choose_file("fieldset:nth-of-type(1) input[type=file]", drop[0])
-        page.choose_file("fieldset:nth-of-type(2) input[type=file]", drop[1])
-        assert says(page, "tiny.yaml") and says(page, "lab.yaml")
-        go(page, "estimate")
-        assert says(page, "A step takes")
-        slider = "document.querySelector('[name=pp]')"
-        page.evaluate(
-            "window.took = null; { const begun = performance.now(), from = document.querySelector('.lead');"
-            f"{slider}.value = 0; {slider}.dispatchEvent(new Event('input', {{bubbles: true}}));"
-            "const look = () => document.querySelector('.lead') === from ? requestAnimationFrame(look)"
-            " : window.took = performance.now() - begun; look(); }"
-        )
-        assert page.wait_for("window.took !== null")
-        assert page.evaluate("window.took") < 1500, "a tenth of a second on a quiet machine"
-        assert page.evaluate("document.querySelectorAll('.stage').length") == 1
-        seen(page, "estimate")
-
-    def test_candidates_stand_on_a_front_and_a_click_shows_the_plan(self, page, tmp_path):
-        prices = tmp_path / "prices.yaml"
-        prices.write_text("economics: {pue: 1.3, usd_per_kwh: 0.1, date: 2026-11-01, source: finance}\n")
-        go(page, "buy")
-        page.evaluate("document.querySelector('[aria-label=\"remove this offer\"]').click()")
-        put(page, "offer", "p3.2xlarge")
-        put(page, "many", "1")
-        page.choose_file("form > fieldset input[type=file]", prices)
-        assert says(page, "prices.yaml")
-        click(page, "Compare")
-        assert says(page, "Throughput against cost"), page.evaluate("document.body.innerText")
-        assert page.evaluate("document.querySelectorAll('.point').length") == 2
-        seen(page, "buy")
-        page.evaluate("document.querySelectorAll('.point')[1].dispatchEvent(new Event('click'))")
-        assert says(page, "Why not otherwise")
-        assert page.problems == []
-
-    def test_a_replica_is_estimated(self, page):
-        go(page, "serve")
-        click(page, "Estimate")
-        assert says(page, "A token every"), page.evaluate("document.body.innerText")
-        seen(page, "serve")
-
-    def test_a_measured_run_shows_its_slow_rank(self, page, tmp_path):
-        trace = written(rows_of(dp=2, slow={(1, 1): 2.0}), tmp_path / "trace.csv")
-        go(page, "slow")
-        page.choose_file("input[type=file]", trace)
-        assert says(page, "trace.csv")
-        click(page, "Find slow ranks")
-        assert says(page, "Slow ranks make a step"), page.evaluate("document.body.innerText")
-        assert page.evaluate("document.querySelectorAll('.cell').length") == 6
-        seen(page, "slow")
-
-    def test_failures_and_checkpoints_leave_a_share_of_the_time(self, page):
-        go(page, "goodput")
-        click(page, "Goodput")
-        assert says(page, "of the time is useful"), page.evaluate("document.body.innerText")
-        seen(page, "goodput")
