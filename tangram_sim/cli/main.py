@@ -94,9 +94,13 @@ def main() -> None:
             sys.stdout.flush()
         except BrokenPipeError:
             code = _reader_left()
-        except OSError as error:  # standard output is a full disk
-            sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
-            code = _reader_left() or 2
+        except OSError as error:
+            code = 2
+            if error.filename is not None:  # a path of the user's that the system refuses, like one too long
+                sys.stderr.write(f"error: {error.filename}: {error.strerror}\n")
+            else:  # standard output is a full disk
+                sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
+                _reader_left()
     sys.exit(code)
 
 

@@ -170,6 +170,7 @@ def broken_rule(finished: Finished, words: tuple[str, ...], made: list[str]) -> 
         ("an answer with an error", lambda: finished.code != 0 or not finished.err.startswith("error")),
         ("a message of thousands of characters", lambda: len(finished.err) < 4000),
         ("files written without an answer", lambda: finished.code != 2 or not made),
+        ("a path blamed on standard output", lambda: "standard output cannot" not in finished.err),
         ("a partial file", lambda: not any(name.startswith(".") for name in made)),
         ("control characters", lambda: not _steers(finished.out + finished.err)),
         ("no JSON", lambda: _is_json_if_asked(finished, words)),
