@@ -165,7 +165,10 @@ def broken_rule(finished: Finished, words: tuple[str, ...], made: list[str]) -> 
     """How a finished command breaks the rule for exit codes and output; empty where it does not."""
     checks: tuple[tuple[str, Callable[[], bool]], ...] = (
         (f"exit code {finished.code}", lambda: finished.code in (0, 2)),
-        ("no answer, and something on standard output", lambda: finished.code != 2 or not finished.out),
+        (
+            "no answer, and something on standard output",
+            lambda: finished.code != 2 or not finished.out or _says_infeasible(finished.out),
+        ),
         ("no answer and no message", lambda: finished.code != 2 or bool(finished.err.strip())),
         ("an answer with an error", lambda: finished.code != 0 or not finished.err.startswith("error")),
         ("a message of thousands of characters", lambda: len(finished.err) < 4000),
@@ -177,6 +180,14 @@ def broken_rule(finished: Finished, words: tuple[str, ...], made: list[str]) -> 
     )
     told = f"\nout: {finished.out[:300]!r}\nerr: {finished.err[:600]!r}\nfiles: {made}"
     return next((words + told for words, kept in checks if not kept()), "")
+
+
+def _says_infeasible(out: str) -> bool:
+    """Whether this is a document that says so itself: the answer of `serve plan --json`."""
+    try:
+        return bool(json.loads(out)["status"] == "infeasible")
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _steers(text: str) -> bool:

@@ -86,6 +86,8 @@ def command(
     else:
         found = plan_of_models(question, fleet, requests, goal, time_limit_s, shared.load_hwdb(hwdb))
     if found.status == "infeasible":
+        if as_json:  # an answer with its reason: scripts read `status`
+            print_json(found.model_dump())
         raise InfeasibleError(f"{question}: {found.reason}")
     if output is not None and writing.is_report(output):
         from tangram_sim.reports.services import plan_report

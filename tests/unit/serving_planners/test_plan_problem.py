@@ -345,8 +345,10 @@ def test_infeasible_is_an_answer_with_its_reason(change: dict[str, Any], words: 
     file = tmp_path / "problem.json"
     file.write_text(json.dumps(PAPER | change))
     shown = tangram("serve", "plan", file, "--json")
-    assert (shown.code, shown.out) == (2, "")
+    answer = json.loads(shown.out)
+    assert (shown.code, answer["status"], answer["bound"]) == (2, "infeasible", None)
     assert words in shown.err
+    assert words in answer["reason"]
 
 
 def test_cost_beyond_the_caps_names_them() -> None:
