@@ -4,7 +4,7 @@ A mix stays unsimulated only when no plan of it can reach the front, by two boun
 1. Work (planners/tangram/bound.py): GPUs work no faster than their ideal rates. Always valid.
 2. Growth, if asked for: planners may leave nodes idle, so a fleet is worth no more than one that has it.
    It holds for best plans; a heuristic planner may break it. Every simulated pair is checked, and the bound
-   is widened by the worst breach seen.
+   is widened by the worst breach seen. A mix whose search time ended bounds no other.
 docs/models/costs.md has the argument.
 """
 
@@ -197,10 +197,14 @@ class MixSearch:
         """What each mix reaches at most: the smaller of the two bounds."""
         most = self.bound.copy()
         if self.growth:
-            for index in np.flatnonzero(self.rate >= 0):
+            for index in self._whole():
                 inside = (self.counts <= self.counts[index]).all(axis=1)
                 most[inside] = np.minimum(most[inside], self.rate[index] * (1 + self.breach))
         return most
+
+    def _whole(self) -> list[int]:
+        """Mixes whose searches came to their end: others may be worth more than what was found for them."""
+        return [index for index, found in self.answers.items() if not any(one.cut_short for one in found)]
 
     def _simulate(self, chosen: NDArray[np.int64], waiting: int) -> None:
         """Plan some mixes; `waiting` are open yet, these included."""
@@ -262,8 +266,8 @@ class MixSearch:
 
     def _check_growth(self, new: Sequence[int]) -> None:
         """Widen the growth bound by the worst pair in which the smaller fleet was the faster."""
-        known = np.flatnonzero(self.rate >= 0)
-        for index in new:
+        known = self._whole()
+        for index in set(new) & set(known):
             for other in known:
                 for small, large in ((index, other), (other, index)):
                     inside = bool((self.counts[small] <= self.counts[large]).all())

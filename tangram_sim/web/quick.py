@@ -16,7 +16,7 @@ _PATIENCE_S = 20.0  # far above what an estimate takes; beyond it the process is
 
 @dataclass
 class QuickAnswers:
-    """One process, started on the first question and again after one that took too long."""
+    """One process, started on the first question and again where it took too long over one, or has ended."""
 
     run: RunVerb
     starter: Starter
@@ -45,6 +45,8 @@ class QuickAnswers:
             return message
 
     async def _started(self) -> StartedProcess:
+        if self._standing is not None and not self._standing.alive:  # ended by hand, or by the system
+            self.end()
         if self._standing is None:
             self._folder = tempfile.TemporaryDirectory(prefix="tangram-web-")
             self._standing = await self.starter.start(work_on, self._folder.name, self.run, self.folders)

@@ -24,7 +24,7 @@ from tangram_sim.purchasing.purchase import purchase
 from tangram_sim.purchasing.search import ModelToTrain
 from tangram_sim.purchasing.whatif import what_if
 from tangram_sim.studies.planfile import plan_from_document
-from tangram_sim.studies.sweep import Cache, Sweep
+from tangram_sim.studies.sweep import STOPPED, Cache, Sweep
 from tangram_sim.training.job import Job
 from tangram_sim.training.step.side_by_side import price_plan
 from tests.commands import files, tangram
@@ -159,6 +159,26 @@ def test_the_front_so_far_is_one_of_what_was_looked_at(shop, kept, monkeypatch):
     assert {point.simulated.mix for point in some.points} <= {one.mix for one in front.simulated}
     assert f"{front.waiting} were not looked at" in some.notes[0]
     assert whole.front.waiting == 0
+
+
+def test_a_mix_whose_search_time_ended_bounds_no_smaller_one(shop, kept, monkeypatch):
+    """The first mix is the largest; that no plan of it was found in time says nothing of the others."""
+    begun = []
+
+    def work(case, share):
+        begun.append(case)
+        if len(begun) == 1:
+            return {"infeasible": "no plan was found in time", STOPPED: True}
+        return cases.simulate_case(case, share)
+
+    whole = front_under(shop, cache=kept)
+    monkeypatch.setattr("tangram_sim.purchasing.search.simulate_case", work)
+    front = front_under(shop).front
+    ended = [one.mix for one in front.simulated if one.cut_short]
+    assert len(ended) == 1
+    assert [one.mix for one in front.points] == [
+        one.simulated.mix for one in whole.points if one.simulated.mix not in ended
+    ]
 
 
 def test_fronts_are_told_as_they_come(shop, kept):
