@@ -75,18 +75,20 @@ class PerfectForecast:
     _counts: list[tuple[float, int, int, int]] = field(default_factory=list)
 
     def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
-        """The real intervals between changes."""
+        """The real intervals between changes; what the job has not taken in yet joins at the next of them."""
         del intervals
         if not self._counts:
             count = 0
             for change in self.availability.changes:
                 count += len(change.added) - len(change.removed)
                 self._counts.append((change.time_s, count, len(change.removed), len(change.added)))
-        later = [entry for entry in self._counts if entry[0] >= moment.time_s]
-        ends = [entry[0] for entry in later[1:]] + [self.availability.until_s]
+        nodes = sum(count for _, count in moment.fleet)
+        later = [entry for entry in self._counts if entry[0] > moment.time_s]
+        begins = [(moment.time_s, nodes, moment.removed, moment.added), *later]
+        ends = [entry[0] for entry in later] + [self.availability.until_s]
         return [
             Interval(end - time_s, count, lost, came)
-            for (time_s, count, lost, came), end in zip(later, ends, strict=True)
+            for (time_s, count, lost, came), end in zip(begins, ends, strict=True)
             if end > time_s
         ]
 

@@ -14,7 +14,7 @@ from benchmarks.elastic.__main__ import report
 from benchmarks.elastic.figures import Data, Figure, read_figures
 from benchmarks.elastic.node_losses import average
 from tangram_sim.availability import Availability, NodeEvent
-from tangram_sim.reliability.spot.engine import Outcome, replay
+from tangram_sim.reliability.spot.engine import Moment, Outcome, Reaction, replay
 from tangram_sim.reliability.spot.living import perfect_gap
 from tangram_sim.reliability.spot.lookahead import Hold, PerfectForecast, RecentForecast
 from tangram_sim.reliability.spot.policies import Free, Replan, Restart
@@ -188,6 +188,28 @@ def test_looking_ahead_perfectly_is_no_worse_than_restarting_and_one_interval_is
         assert replay(some, greedy, costs).samples == pytest.approx(
             replay(some, planned, costs).samples, rel=0.02
         )
+
+
+@settings(max_examples=30, deadline=None)
+@given(history=histories(), costs=COSTS, join=st.sampled_from(["next-loss", 5.0, 100.0]))
+def test_what_lies_ahead_begins_with_what_the_job_has(
+    history: Availability, costs: FixedTransitions, join: str | float
+) -> None:
+    """Nodes that wait at the door are none of its, also where nothing follows; what runs has its nodes."""
+    chosen = Hold(TABLE, costs, PerfectForecast(history))
+    asked: list[tuple[int, int]] = []
+
+    class Watched:
+        name, speeds, checkpoints = chosen.name, chosen.speeds, chosen.checkpoints
+
+        def react(self, moment: Moment) -> Reaction:
+            found = chosen.react(moment)
+            there = sum(count for _, count in moment.fleet)
+            asked.append((found.option.size if found.option else 0, there))
+            return found
+
+    replay(history, Watched(), costs, join=join)
+    assert asked and all(taken <= there for taken, there in asked)
 
 
 def test_published_totals_from_given_tables() -> None:
