@@ -98,7 +98,7 @@ def myopic(
 def unmoved(
     problem: RentalProblem, market: Sequence[MarketPeriod], switching: Switching, time_limit_s: float = inf
 ) -> Followed:
-    """The first period's plan kept, as far as its GPUs stay available."""
+    """The first period's plan kept, as far as its GPUs stay available and the budget pays for it."""
     first = myopic(problem, market[:1], switching, sees_switches=False, time_limit_s=time_limit_s).plans[0]
     plans = []
     for period in market:
@@ -115,6 +115,10 @@ def _short(problem: RentalProblem, period: MarketPeriod, counts: Sequence[int]) 
         used = [c for c, one in enumerate(problem.configurations) if counts[c] and one.gpus[n]]
         if sum(counts[c] * problem.configurations[c].gpus[n] for c in used) > available:
             return max(used, key=lambda c: _usd_per_hour(problem, period, c))
+    rents = [count * _usd_per_hour(problem, period, c) for c, count in enumerate(counts)]
+    if sum(rents) > problem.budget_usd_per_hour * (1 + _GAP):
+        running = [c for c, count in enumerate(counts) if count]
+        return max(running, key=lambda c: _usd_per_hour(problem, period, c))
     return -1
 
 

@@ -95,6 +95,15 @@ def test_no_policy_beats_hindsight_and_caps_hold() -> None:
             assert 0 <= plan.served <= 1
 
 
+def test_no_policy_spends_more_than_the_budget_when_prices_rise() -> None:
+    """Two replicas for 2 USD an hour; at three times the price none is left, for whoever plans."""
+    problem = rental(PROBLEM | {"budget_per_hour": 2.0})
+    periods = market([(1, 1.5), (3, 4.5)], [(4, 4), (4, 4)])
+    best, kept = hindsight(problem, periods, Switching()), unmoved(problem, periods, Switching())
+    assert [plan.counts for plan in kept.plans] == [(2, 0), (0, 0)]
+    assert kept.cost >= best.bound * (1 - 1e-6)
+
+
 def test_the_verb_follows_a_file_and_names_what_is_wrong(tmp_path: Path) -> None:
     problem, trace = tmp_path / "problem.json", tmp_path / "market.csv"
     problem.write_text(json.dumps(PROBLEM))
