@@ -125,18 +125,22 @@ class Grid(Parallelizer):
         )
 
     def least_seconds(self, request: Request) -> NDArray[np.float64]:
-        """Compute alone, of the best layout for each atom: of those that hold a block at all."""
+        """Compute alone, of the best layout for each atom: for blocks of those that hold one at all."""
         try:
             menu = self._menu(request)
         except InfeasibleError:
             return super().least_seconds(request)
         per_sequence = request.island.gpus / request.microbatch
-        able = [
-            family.pricer.compute_s.min(axis=1) * per_sequence / family.depth
-            for family in menu.families
-            if family.block_bytes is None
+        costs = [
+            family.pricer.compute_s.min(axis=1) * per_sequence / family.depth for family in menu.families
         ]
-        return np.asarray(np.min(able, axis=0)) if able else super().least_seconds(request)
+        able = [cost for cost, one in zip(costs, menu.families, strict=True) if one.block_bytes is None]
+        if not able:
+            return super().least_seconds(request)
+        found = np.min(able, axis=0)
+        outer = [0, -1]  # the embedding or the head may be a stage alone, under layouts that hold no block
+        found[outer] = np.min(costs, axis=0)[outer]
+        return np.asarray(found)
 
     def _menu(self, request: Request) -> _Menu:
         last = self._last

@@ -29,15 +29,22 @@ def test_slices_priced_together_are_priced_as_alone(nodes: int, microbatch: int)
         assert list(answer.rejected) == list(alone.rejected)
 
 
+@pytest.mark.parametrize(
+    ("name", "cluster"),
+    [("gpt2-medium", "azure-c2"), ("llama3-405b", "azure-c1")],  # the second: most layouts hold no block
+)
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_no_partial_plan_takes_less_than_compute_alone(nodes: int) -> None:
+def test_no_partial_plan_takes_less_than_compute_alone(name: str, cluster: str, nodes: int) -> None:
     """The law that prunes questions: GPU-seconds of the atoms bound every layout's stage."""
-    model, job, microbatch = load_model("gpt2-medium"), Job(64, 1024, "fp16"), 8
-    for island in find_islands(load_cluster("azure-c2", HWDB), "fp16", hwdb=HWDB):
+    model, job, microbatch = load_model(name), Job(64, 1024, "fp16"), 8
+    ends_of = [(start, min(stop, model.layers + 2)) for start, stop in SLICES if start < model.layers]
+    ends_of.append((model.layers + 1, model.layers + 2))
+    for island in find_islands(load_cluster(cluster, HWDB), "fp16", hwdb=HWDB):
         part, grid = island.part(min(nodes, island.nodes)), Grid()
-        for ends in SLICES:
+        for ends in ends_of:
             request = Request(Slice(model, *ends), part, job, microbatch, 8, HWDB)
             least_s = grid.least_seconds(request)[slice(*ends)].sum() * microbatch / part.gpus
             answer = grid.parallelize(request)
-            assert answer.partials and least_s > 0
-            assert min(one.slowest_s for one in answer.partials) >= least_s * (1 - 1e-9)
+            assert name != "gpt2-medium" or (answer.partials and least_s > 0)
+            for one in answer.partials:
+                assert one.slowest_s >= least_s * (1 - 1e-9)
