@@ -20,7 +20,7 @@ AtOnce = Annotated[
 def command(
     port: Port = 0, browser: Browse = True, at_once: AtOnce = 0, hwdb: shared.HwdbFolders = None
 ) -> None:
-    """Serve a page on this machine to plan on; Ctrl-C ends it."""
+    """Serve a page on this machine to plan, buy, serve and explain with; Ctrl-C ends it."""
     from tangram_sim.cli.console import print_line
     from tangram_sim.cli.main import run_verb
 

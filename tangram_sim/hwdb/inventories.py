@@ -11,32 +11,58 @@ from collections import Counter
 from typing import Any
 from xml.etree import ElementTree
 
+from tangram_sim.clusters import Gpu
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb.database import Hwdb
+from tangram_sim.units import GIGA
 
 _GRES = re.compile(r"\bgpu:([A-Za-z][\w.\-]*):(\d+)")
 _NODE = re.compile(r"^\s*NodeName=(\S+)", re.MULTILINE)
 _MAKERS = ("nvidia", "amd", "tesla", "instinct", "geforce")
+# Words behind a name that make it another card, or less than a whole one: MIG slices, time-sliced and virtual
+# GPUs (docs.nvidia.com/datacenter/cloud-native/gpu-operator, "MIG" and "Time-Slicing"; vGPU profiles).
+_ANOTHER = ("ti", "super", "d", "laptop", "mobile")
+_PARTS = re.compile(r"mig|shared|\d+[abcq]")
+_SAME_MEMORY = 0.9  # of the row's: drivers round
+_MEMORY = re.compile(r"(\d+)gb")
 _MOST_CHARACTERS = 50_000_000
 
 
 def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
     """The row of gpus.csv that a driver's or scheduler's name means: `NVIDIA A100-SXM4-80GB`, `h100`.
 
-    Makers' names in front and words behind are left out one by one. Raises UnknownNameError.
+    Makers' names in front and words behind are left out one by one. Raises UnknownNameError, and
+    BadInputError where a word that is left out says that it is another card, or a part of one.
     """
     words = printed.replace("-", " ").replace("_", " ").split()
     while words and words[0].lower() in _MAKERS:
         words = words[1:]
     for length in range(len(words), 0, -1):
         try:
-            return hwdb.gpu_row(" ".join(words[:length])).name
+            found = hwdb.gpu_row(" ".join(words[:length])).name
         except (UnknownNameError, BadInputError):
             continue
+        _require_same(printed, [word.lower() for word in words[length:]], hwdb.gpu(found), where)
+        return found
     try:
         return hwdb.gpu_row(printed).name
     except UnknownNameError as error:
         raise UnknownNameError(f"{where}: {error}") from None
+
+
+def _require_same(printed: str, left_out: list[str], gpu: Gpu, where: str) -> None:
+    """Raise BadInputError where words that were left out of a name say that it is not this GPU."""
+    if any(_PARTS.fullmatch(word) for word in left_out):
+        raise BadInputError(
+            f"{where}: {printed!r} is a part of a GPU, or shared; plans are made for whole ones"
+        )
+    sizes = [int(size[1]) * GIGA for word in left_out if (size := _MEMORY.fullmatch(word))]
+    less = min(sizes, default=gpu.memory_bytes) < _SAME_MEMORY * gpu.memory_bytes
+    if less or any(word in _ANOTHER for word in left_out):
+        raise BadInputError(
+            f"{where}: {printed!r} is not in the table of GPUs, and {gpu.name} is another card; add a row of "
+            "your own for it"
+        )
 
 
 def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ class EngineFlags:
     expert_parallel: str
     layers_variable: str
     image: str
+    expert_degree: bool = True  # whether that flag takes a number; without one it means all ranks
 
 
 ENGINES: Mapping[str, EngineFlags] = {
@@ -51,6 +52,7 @@ ENGINES: Mapping[str, EngineFlags] = {
         expert_parallel="--enable-expert-parallel",
         layers_variable="VLLM_PP_LAYER_PARTITION",
         image="vllm/vllm-openai:latest",
+        expert_degree=False,
     ),
     "sglang": EngineFlags(
         start=("python3", "-m", "sglang.launch_server", "--model-path"),
@@ -63,7 +65,7 @@ ENGINES: Mapping[str, EngineFlags] = {
         dtype="--dtype",
         fp8=("--quantization", "fp8"),
         cache="--kv-cache-dtype",
-        expert_parallel="",
+        expert_parallel="--ep-size",
         layers_variable="SGLANG_PP_LAYER_PARTITION",
         image="lmsysorg/sglang:latest",
     ),
@@ -78,7 +80,7 @@ ENGINES: Mapping[str, EngineFlags] = {
         dtype="",
         fp8=(),
         cache="",
-        expert_parallel="",
+        expert_parallel="--ep_size",
         layers_variable="",
         image="nvcr.io/nvidia/tensorrt-llm/release:latest",
     ),
@@ -116,9 +118,9 @@ def command(group: ServedGroup, engine: str, weights: str) -> LaunchCommand:
         else:
             notes.append(f"{group.name}: the KV cache in fp8 is set in the checkpoint's own configuration")
     if group.expert_parallel:
-        if not flags.expert_parallel:
-            raise CannotExportError(f"{group.name}: {engine} has no flag for experts spread over ranks")
-        arguments.append(flags.expert_parallel)
+        arguments += (
+            [flags.expert_parallel, str(group.tp)] if flags.expert_degree else [flags.expert_parallel]
+        )
     if len(set(group.layers)) > 1:
         if not flags.layers_variable:
             raise CannotExportError(
@@ -157,6 +159,10 @@ def parsed(
         memory = float(options[flags.memory])
     except (KeyError, ValueError) as error:
         raise BadInputError(f"a flag of {engine}'s command is missing or no number: {error}") from None
+    if flags.expert_degree and options.get(flags.expert_parallel, str(tp)) != str(tp):
+        raise BadInputError(
+            f"experts over {options[flags.expert_parallel]} ranks, not over all {tp} of a stage"
+        )
     layers = tuple(layers for _, _, layers in stages)
     uneven = environment.get(flags.layers_variable, "") if flags.layers_variable else ""
     said = tuple(int(part) for part in uneven.split(",")) if uneven else layers
@@ -167,6 +173,6 @@ def parsed(
         seats=seats,
         budget_tokens=budget,
         memory_fraction=memory,
-        expert_parallel=bool(flags.expert_parallel) and flags.expert_parallel in arguments,
+        expert_parallel=flags.expert_parallel in arguments,
         **known,  # type: ignore[arg-type]
     )

@@ -28,7 +28,7 @@ class ServedGroup:
     seats: int
     budget_tokens: int
     memory_fraction: float
-    expert_parallel: bool = False
+    expert_parallel: bool = False  # experts spread over all ranks of a stage
 
     @property
     def gpus(self) -> int:
@@ -105,10 +105,12 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
     model = one.model or given.model
     if model is None:
         raise BadInputError(f"{source}: `model` is missing; an engine must be told what to serve")
+    widest = max(stage.tp for stage in one.stages) if one.stages else one.tp
     for words, wrong in (
         ("costs of its own, which no engine can be started from", one.costs is not None),
         (f"{one.attention_dp} groups of attention data parallelism", one.attention_dp > 1),
         ("draft tokens, whose model the plan does not name", one.drafts > 0),
+        (f"experts over {one.ep} of {widest} ranks; vLLM spreads them over all", 1 < one.ep != widest),
         (f"the role {one.role}: connectors between prefill and decode differ by engine", one.role != "both"),
     ):
         if wrong:

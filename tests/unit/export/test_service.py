@@ -54,6 +54,18 @@ def test_files_read_back_as_the_plan(to: str) -> None:
     assert router_weights.read(found.files["router.json"]) == (given.shares, given.types)
 
 
+@pytest.mark.parametrize(
+    ("to", "flag"),
+    [("vllm", "--enable-expert-parallel "), ("sglang", "--ep-size 4 "), ("trtllm", "--ep_size 4 ")],
+)
+def test_experts_are_spread_over_the_ranks_of_a_stage(to: str, flag: str) -> None:
+    replica = {"name": "moe", "model": "mixtral-8x7b", "gpu": "H100-SXM5-80GB", "tp": 4, "ep": 4}
+    given = service({"model": "mixtral-8x7b", "replicas": [replica]}, to)
+    text = export_service(given, to, {}).files["launch.sh"]
+    assert flag in text
+    assert launch_script.read(text, to) == given.groups
+
+
 def test_a_manifest_asks_for_the_plan_s_gpus() -> None:
     text = export_service(service(), "kubernetes", {}).files["kubernetes.yaml"]
     first, second = (one for one in yaml.safe_load_all(text) if one["kind"] == "Deployment")
@@ -86,7 +98,7 @@ TWO_KINDS = [{"gpu": "A100-SXM4-80GB", "tp": 2, "layers": 60}, {"gpu": "L40S", "
         ("kubernetes", {"stages": TWO_KINDS}, "pods of a Deployment are"),
         ("trtllm", {"stages": TWO_KINDS}, "cuts evenly"),
         ("vllm", {"gpu": "L40S", "tp": 4, "drafts": 3}, "draft tokens"),
-        ("sglang", {"gpu": "L40S", "tp": 4, "ep": 4}, "no flag for experts"),
+        ("sglang", {"gpu": "L40S", "tp": 4, "ep": 2}, "experts over 2 of 4 ranks"),
         ("vllm", {"costs": {"step_s": 0.01, "kv_blocks": 100}}, "costs of its own"),
         ("helm", {"gpu": "L40S", "tp": 4}, "unknown format"),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tangram_sim.errors import TangramError
+from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb, load_cluster
 from tangram_sim.hwdb.inventories import from_k8s, from_nvidia_smi, from_slurm, gpu_named
 from tests.commands import tangram
@@ -47,6 +47,22 @@ def k8s(*nodes: tuple[str, int]) -> str:
 )
 def test_names_as_drivers_and_schedulers_print_them(printed: str, gpu: str) -> None:
     assert gpu_named(printed, HWDB, "x") == gpu
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "part of a GPU"),
+        ("Tesla-T4-SHARED", "part of a GPU"),
+        ("NVIDIA L40S-48Q", "part of a GPU"),
+        ("NVIDIA GeForce RTX 3090 Ti", "RTX-3090 is another card"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "RTX-4090 is another card"),
+        ("NVIDIA A100-SXM-64GB", "A100-SXM4-80GB is another card"),
+    ],
+)
+def test_parts_of_gpus_and_cards_of_like_names_are_refused(printed: str, words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        gpu_named(printed, HWDB, "x")
 
 
 def test_equal_nodes_are_grouped_and_nodes_in_two_partitions_count_once() -> None:
