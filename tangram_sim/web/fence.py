@@ -16,15 +16,21 @@ from tangram_sim.datafiles import shipped
 from tangram_sim.errors import BadInputError
 
 _FORBIDDEN = ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.fork", "socket.connect")
-_OPENING = ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link")
+_READING = ("open", "os.listdir", "os.scandir")
+_CHANGING = ("os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.utime")
+_MOVING = ("os.rename", "os.link", "os.symlink")  # from one place to another
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_COMPILED = "__pycache__"  # where Python and numba keep compiled code beside the source
 
 
 def put_up(own: Path, also: Sequence[Path] = ()) -> None:
-    """From now on this process opens files under `own`, `also`, the interpreter's and the package's alone.
+    """From now on this process reads files under `own`, `also`, the interpreter's and the package's alone.
 
-    There is no way back. What is refused raises BadInputError where it is tried.
+    It writes under `own`, and compiled code where that is kept. There is no way back. What is refused raises
+    BadInputError where it is tried.
     """
-    sys.addaudithook(_hook(tuple(_real(place) for place in (own, *also, *_interpreter()))))
+    readable = tuple(_real(place) for place in (own, *also, *_interpreter()))
+    sys.addaudithook(_hook(readable, (_real(own), _real(_numba_cache()), os.devnull)))
 
 
 def _interpreter() -> list[Path]:
@@ -43,15 +49,30 @@ def _real(place: Path) -> str:
     return os.path.realpath(place)
 
 
-def _hook(allowed: tuple[str, ...]) -> Callable[[str, tuple[Any, ...]], None]:
+def _hook(readable: tuple[str, ...], writable: tuple[str, ...]) -> Callable[[str, tuple[Any, ...]], None]:
+    def require(place: Any, *, written: bool) -> None:
+        if not isinstance(place, str | bytes | os.PathLike):
+            return  # a descriptor: its file was asked about when it was opened
+        real = os.path.realpath(os.fsdecode(place))
+        compiled = _COMPILED in Path(real).parts
+        if not _under(real, writable if written and not compiled else readable):
+            raise BadInputError(
+                f"{Path(real).name}: not a file of this request; drop it into the page beside the others"
+            )
+
     def asked(event: str, given: tuple[Any, ...]) -> None:
         if event in _FORBIDDEN:
             raise BadInputError("a page's request starts no program and opens no connection")
-        if event in _OPENING and given and isinstance(given[0], (str, bytes, os.PathLike)):
-            real = os.path.realpath(os.fsdecode(given[0]))
-            if not any(real == place or real.startswith(place + os.sep) for place in allowed):
-                raise BadInputError(
-                    f"{Path(real).name}: not a file of this request; drop it into the page beside the others"
-                )
+        if event in _READING and given:
+            require(given[0], written=event == "open" and bool(given[2] & _WRITING))
+        elif event in _CHANGING:
+            require(given[0], written=True)
+        elif event in _MOVING:
+            for place in given[:2]:
+                require(place, written=True)
 
     return asked
+
+
+def _under(real: str, places: tuple[str, ...]) -> bool:
+    return any(real == place or real.startswith(place + os.sep) for place in places)

@@ -1,12 +1,14 @@
 """What a page's request may run: verbs, options and values that are offered, and nothing else."""
 
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tangram_sim.datafiles import shipped
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.web.documents import VerbRequest
 from tangram_sim.web.fence import put_up
@@ -78,6 +80,10 @@ def _behind_the_fence(line, own: str, beyond: str) -> None:
         lambda: Path(own, "link").read_text(),
         lambda: Path(beyond + ".new").write_text("no"),
         lambda: Path(beyond).unlink(),
+        lambda: Path(own, "mine.txt").rename(beyond + ".moved"),
+        lambda: os.truncate(beyond, 0),
+        lambda: Path(beyond).chmod(0),
+        lambda: Path(shipped("hwdb"), "new.csv").write_text("no"),
         lambda: __import__("os").system("true"),
         lambda: __import__("subprocess").run(["true"], check=False),
         lambda: __import__("socket").create_connection(("127.0.0.1", 9)),
@@ -103,7 +109,7 @@ def test_a_process_behind_the_fence_reads_writes_starts_and_calls_nothing_else(t
     first, *refused = here.recv()
     process.join()
     assert first == "mine"
-    assert len(refused) == 8
-    assert all("not a file of this request" in one for one in refused[:5]), refused
-    assert all("starts no program" in one for one in refused[5:]), refused
+    assert len(refused) == 12
+    assert all("not a file of this request" in one for one in refused[:9]), refused
+    assert all("starts no program" in one for one in refused[9:]), refused
     assert beyond.read_text() == "secret"
