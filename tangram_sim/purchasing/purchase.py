@@ -144,6 +144,11 @@ def _unfinished(front: Front, deadline: Deadline) -> list[str]:
     cut = sum(one.cut_short for one in front.simulated)
     if not (front.waiting or cut):
         return []
+    if not front.waiting:
+        return [
+            f"{cut} of {len(front.simulated)} mixes simulated were cut short by their share of the time; "
+            "more time may find faster plans"
+        ]
     why = f"{deadline.why()}: " if deadline.left_s() <= 0 else "the search goes on: "
     found = f"{why}{len(front.simulated)} of {front.mixes:,} mixes simulated"
     found += f", {cut} of them cut short" if cut else ""

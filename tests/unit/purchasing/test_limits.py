@@ -173,7 +173,10 @@ def test_a_mix_whose_search_time_ended_bounds_no_smaller_one(shop, kept, monkeyp
 
     whole = front_under(shop, cache=kept)
     monkeypatch.setattr("tangram_sim.purchasing.search.simulate_case", work)
-    front = front_under(shop).front
+    found = front_under(shop)
+    front = found.front
+    assert "1 of" in found.notes[0] and "cut short" in found.notes[0]
+    assert not any("goes on" in note for note in found.notes)
     ended = [one.mix for one in front.simulated if one.cut_short]
     assert len(ended) == 1
     assert [one.mix for one in front.points] == [
