@@ -62,8 +62,8 @@ def generate(
         ("--burst", burst),
     ):
         shared.require_fraction(option, value)
-    if not hours > 0:
-        raise BadInputError(f"--hours {hours:g}: give a number above 0")
+    if not 0 < hours <= 100_000:
+        raise BadInputError(f"--hours {hours:g}: give a number above 0, at most 100000")
     if leaf_nodes < 0:
         raise BadInputError(f"--leaf-nodes {leaf_nodes}: give 1 or more, or 0 for all of a kind")
     if (losses_per_node_hour is None) == (failures is None):
