@@ -123,7 +123,7 @@ class RunningJob:
         """Seconds ago that the last whole step ended; negative: none has."""
         step_s = self.step_s
         if not self.every_steps:
-            return self.into_s % step_s if self.into_s >= step_s > 0 else -1.0
+            return self.into_s % step_s if self.into_s >= step_s else -1.0
         if self.into_s < step_s:
             return -1.0
         rest = self.into_s % self.cycle_s
