@@ -276,6 +276,9 @@ def read_speeds(path: Path, model: str, samples_per_step: float = 0.0) -> Layout
     return CountTable(systems, samples_per_step or 1.0)
 
 
+_LEAST, _MOST = 1e-9, 1e12  # samples, and samples/s: a step then takes a time that can be counted
+
+
 def _amount(path: Path, row: Mapping[str, str], column: str, default: float | None = None) -> float:
     text = row.get(column, "")
     if not text and default is not None:
@@ -284,8 +287,8 @@ def _amount(path: Path, row: Mapping[str, str], column: str, default: float | No
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise BadInputError(f"{path}: {column} {text!r}: a number, zero or more, is wanted")
+    if value != 0 and not _LEAST <= value <= _MOST:
+        raise BadInputError(f"{path}: {column} {text!r}: 0, or {_LEAST:g} to {_MOST:g}, is wanted")
     return value
 
 
