@@ -69,7 +69,9 @@ class SearchBudget:
     joint_slack: float = 0.03
     joint_refined: int = 4
     joint_worth: float = 0.01  # distance to the least work below which nothing is looked for
-    launchable: int = 6000  # layouts estimated for the nearest plan that a framework can launch
+    # Layouts estimated for the nearest plan that a framework can launch: beside a plan, and where asked for.
+    launchable: int = 6000
+    launchable_asked: int = 20_000
     # For a uniform layout where a search out of time has no plan at all: seconds on the clock, and ops played
     # in any case, all that matter on small clusters.
     grace_s: float = 0.7
@@ -111,6 +113,7 @@ EFFORTS = {
         joint_played=8,
         joint_refined=1,
         launchable=1000,
+        launchable_asked=4000,
     ),
     "normal": SearchBudget(),
     "exhaustive": SearchBudget(
@@ -133,6 +136,7 @@ EFFORTS = {
         joint_played=48,
         joint_refined=8,
         launchable=20_000,
+        launchable_asked=60_000,
     ),
 }
 

@@ -62,15 +62,17 @@ def choose(
 
     `within` says how far memory may be filled. Where frameworks are asked for, theirs is the plan. Else a
     launchable plan of the same schedule (on equal nodes also an interleaved one) is shown instead of a free
-    one if it is faster, or if the interval
-    does not tell them apart and it takes at most `options.simple_within` longer: left to the cluster
-    SIMPLE_WITHIN, where all its nodes are alike SIMPLE_WITHIN_ALIKE.
+    one if it is faster, or if the interval does not tell them apart and it takes at most
+    `options.simple_within` longer: left to the cluster SIMPLE_WITHIN, where all its nodes are alike
+    SIMPLE_WITHIN_ALIKE.
     Raises InfeasibleError where no plan that the frameworks asked for can launch fits.
     """
     if not (options.frameworks or options.beside):
         return LaunchChoice(free.plan)
     asked = options.frameworks or tuple(FRAMEWORKS)
-    near = nearest(model, cluster, job, within, options, asked, budget(options.effort).launchable, deadline)
+    spend = budget(options.effort)
+    most = spend.launchable_asked if options.frameworks else spend.launchable
+    near = nearest(model, cluster, job, within, options, asked, most, deadline)
     able = [name for name in launching(free.plan) if name in asked]
     if options.frameworks:
         return _for(free, near, able, asked)

@@ -33,6 +33,7 @@ from tangram_sim.training.schedules.named import schedule_named
 from tangram_sim.training.step.lowered import Lowering
 
 ESTIMATED = 1000  # layouts estimated beside a plan: about a CPU second
+PROBES = 4  # of these, of every degree at first
 MOST_STAGES = 64
 LARGEST_MICROBATCH = 16  # sequences per rank
 CONTEXT = (1, 2, 4, 8)
@@ -83,19 +84,33 @@ def nearest(
     known, deadline = [FRAMEWORKS[name] for name in frameworks], deadline or Deadline()
     found: list[tuple[float, _Candidate]] = []
     estimator = Estimator(model, cluster, hwdb)
-    asked, best_s = 0, float("inf")
-    for batch in _batches(model, cluster, job, hwdb, options, known):
-        least = min(one.least_s for one in batch)
-        if least >= best_s or asked >= most or (asked and deadline.over()):
-            break
-        hopeful = [one for one in batch if one.least_s < best_s]
-        able = [saved for one in hopeful for saved in _savers(model, one, options.constraints, known)]
-        asked += len(able)
+
+    def best_of(able: list[_Candidate]) -> float:
         answers = estimator.estimate([one.job for one in able], [one.layout for one in able])
-        for one, answer in zip(able, answers, strict=True):
-            if isinstance(answer, Estimate) and answer.feasible:
-                found.append((answer.step_s, one))
-                best_s = min(best_s, answer.step_s)
+        fit = [
+            (answer.step_s, one)
+            for one, answer in zip(able, answers, strict=True)
+            if isinstance(answer, Estimate) and answer.feasible
+        ]
+        found.extend(fit)
+        return min((step_s for step_s, _ in fit), default=float("inf"))
+
+    # Bounds know nothing of networks. So a few layouts of every batch say first which batches are worth all.
+    hopeful, best_s, asked = [], float("inf"), 0
+    for batch in _batches(model, cluster, job, hwdb, options, known):
+        if asked and (deadline.over() or asked >= most):
+            break
+        able = list(_savers(model, batch[len(batch) // 2], options.constraints, known))
+        some = able[:: -(-len(able) // PROBES) or 1]
+        promise = best_of(some)
+        asked, best_s = asked + len(some), min(best_s, promise)
+        hopeful.append((promise, batch))
+    for _, batch in sorted(hopeful, key=lambda pair: pair[0]):
+        if asked >= most or deadline.over():
+            break
+        likely = [one for one in batch if one.least_s < best_s]
+        able = [saved for one in likely for saved in _savers(model, one, options.constraints, known)]
+        asked, best_s = asked + len(able), min(best_s, best_of(able))
     found.sort(key=lambda pair: pair[0])
     plans = [_refined(model, cluster, one, hwdb, known, deadline) for _, one in found[:REFINED]]
     told = [(plan, names) for plan in plans if (names := _names(plan, frameworks))]
@@ -127,7 +142,7 @@ def _batches(
 def orders(cluster: Cluster, job: Job, options: SearchOptions) -> list[tuple[str, ...]]:
     """Which groups hold the model, front to back: all, without the slowest ones, or one alone.
 
-    Groups whose GPUs lack the dtype, and those excluded, are left out. An order asked for is the only one.
+    Slow are GPUs of few operations a second, or with little of a network to themselves. Groups whose GPUs lack the dtype, and those excluded, are left out. An order asked for is the only one.
     """
     dtype = job.precision.compute
     out = {part for name in options.exclude for part in name.split("+")}
@@ -138,13 +153,15 @@ def orders(cluster: Cluster, job: Job, options: SearchOptions) -> list[tuple[str
     if options.order:
         asked = tuple(part for name in options.order for part in name.split("+"))
         return [asked] if set(asked) <= names else []
-    fast = sorted(usable, key=lambda group: -group.node.gpu.peak_flop_per_s(dtype))
-    kinds = list(dict.fromkeys(group.node.gpu.peak_flop_per_s(dtype) for group in fast))
+    compute = {group.name: group.node.gpu.peak_flop_per_s(dtype) for group in usable}
+    network = {group.name: group.node.nic_bytes_per_s / group.node.gpus for group in usable}
+    fast = sorted(usable, key=lambda group: -compute[group.name])
     found: dict[tuple[str, ...], None] = {}
-    for slowest in reversed(kinds):
-        some = [group for group in fast if group.node.gpu.peak_flop_per_s(dtype) >= slowest]
-        for ordered in (some, some[::-1], [group for group in usable if group in some]):
-            found[tuple(group.name for group in ordered)] = None
+    for pace in (compute, network):
+        for slowest in sorted(set(pace.values())):
+            some = [group for group in fast if pace[group.name] >= slowest]
+            for ordered in (some, some[::-1], [group for group in usable if group in some]):
+                found[tuple(group.name for group in ordered)] = None
     for group in usable:
         found[(group.name,)] = None
     return list(found)

@@ -126,6 +126,26 @@ def test_layers_go_where_gpus_are_fast(pp: int, width: int) -> None:
     assert slowest(cut) == pytest.approx(min(map(slowest, every)))
 
 
+def test_groups_that_look_fast_do_not_hide_better_ones() -> None:
+    """L40S have more operations a second than A100 and next to no network: leaving them out is looked at."""
+    spec = {
+        "nodes": [
+            {"count": 3, "gpu": "H200", "gpus": 8, "nic_gbps": 3200},
+            {"count": 2, "gpu": "A100-40GB", "gpus": 8, "nic_gbps": 200},
+            {"count": 3, "gpu": "L40S", "gpus": 4, "intra_link": "PCIe4x16", "nic_gbps": 10},
+        ]
+    }
+    cluster, model, job = cluster_from_dict(spec, HWDB), load_model("gpt3-6.7b"), Job(96, 2048, "bf16")
+    every, *fewer = [
+        nearest(model, cluster, job, HWDB, SearchOptions(exclude=out), ["megatron"])
+        for out in ((), ("g2",), ("g1",), ("g1", "g2"))
+    ]
+    assert every is not None
+    for one in fewer:
+        assert one is not None
+        assert every.forecast.step_s <= one.forecast.step_s * 1.01
+
+
 def test_orders_leave_out_what_is_excluded_or_slow() -> None:
     """All groups in several orders, without the slowest kind, every group alone; --order alone if given."""
     found = orders(CLUSTER, JOB, SearchOptions())
