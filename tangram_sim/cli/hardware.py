@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tangram_sim.cli import options as shared
+from tangram_sim.cli.add_gpu import add_gpu
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.units import show_bytes, show_rate
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
 
 app = typer.Typer(help="The hardware database: GPUs, links, nodes, clusters.", no_args_is_help=True)
+app.command("add-gpu")(add_gpu)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A GPU, link, node or cluster.")]
 ComputeTolerance = Annotated[

@@ -31,6 +31,8 @@ VERBS = {
     "export": "--to -o --json --hwdb",
     "hw list": "--json --hwdb",
     "hw show": "--json --hwdb",
+    "hw add-gpu": "--bf16-tflops --fp16-tflops --memory-gb --memory-gb-per-s --link --link-gb-per-s "
+    "--architecture --source --efficiency -o --json --hwdb",
     "models list": "--json",
     "models show": "--json",
     "hw topology": "--full --json --hwdb",

@@ -71,6 +71,7 @@ COMMANDS = (
     "models template my-llama/config.json",
     "hw list --hwdb my-rows",
     "hw show X900-64GB --hwdb my-rows",
+    "hw add-gpu X901 --bf16-tflops 800 --memory-gb 64 --memory-gb-per-s 4000 --link NVLink4 -o my-rows",
     "hw parameters --hwdb my-rows --json",
     "hw topology lab-mix.yaml",
     "collectives plan lab.yaml --op all_reduce --bytes 1048576",

@@ -1,0 +1,174 @@
+"""`tangram hw add-gpu`: a GPU of one's own into a folder for --hwdb, from the few figures that matter."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.console import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
+    from tangram_sim.hwdb.own_gpu import OwnGpu
+
+# What is asked on a terminal, and how; an empty answer leaves the rest to what is assumed.
+_QUESTIONS = {
+    "bf16_tflops": "Dense bf16 peak, TFLOP/s (empty: no bf16 units)",
+    "fp16_tflops": "Dense fp16 peak, TFLOP/s (empty: as bf16)",
+    "memory_gb": "Memory as sold, GB",
+    "memory_gb_per_s": "Memory bandwidth, GB/s",
+    "link": "Link to others of its kind, e.g. NVLink4 (empty: PCIe only)",
+    "link_gb_per_s": "All its links together, GB/s in one direction (empty: the link's usual rate)",
+}
+_LINK_OF = {"link_gb_per_s": "link"}  # asked only where the other was answered
+
+
+def _option(name: str, words: str, metavar: str = "NUMBER") -> Any:
+    return typer.Option(name, help=words, metavar=metavar, show_default=False)
+
+
+def add_gpu(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What clusters call it, e.g. X900-64GB.")],
+    bf16_tflops: Annotated[str, _option("--bf16-tflops", "Dense peak with fp32 accumulation.")] = "",
+    fp16_tflops: Annotated[str, _option("--fp16-tflops", "Dense peak; as bf16 if not given.")] = "",
+    fp8_tflops: Annotated[str, _option("--fp8-tflops", "Dense peak; no units if not given.")] = "",
+    fp32_tflops: Annotated[str, _option("--fp32-tflops", "Vector peak.")] = "",
+    memory_gb: Annotated[str, _option("--memory-gb", "Memory as sold, in 1e9 bytes.")] = "",
+    memory_gb_per_s: Annotated[str, _option("--memory-gb-per-s", "Peak rate of the memory.")] = "",
+    link: Annotated[
+        str, _option("--link", "A link of `tangram hw list`; PCIe only if not given.", "LINK")
+    ] = "",
+    link_gb_per_s: Annotated[
+        str, _option("--link-gb-per-s", "All its links together, in one direction.")
+    ] = "",
+    pcie_gen: Annotated[str, _option("--pcie-gen", "Generation of the host interface.")] = "",
+    power_w: Annotated[str, _option("--power-w", "Board power as sold.")] = "",
+    vendor: Annotated[str, _option("--vendor", "nvidia, amd, intel, ...", "TEXT")] = "",
+    architecture: Annotated[
+        str, _option("--architecture", "Its generation; what is known of that one is borrowed.", "TEXT")
+    ] = "",
+    year: Annotated[str, _option("--year", "Of first sale.")] = "",
+    source: Annotated[str, _option("--source", "Where the figures were read.", "TEXT")] = "",
+    efficiency: Annotated[
+        float | None,
+        typer.Option(
+            "--efficiency", help="Share of its peaks that large matrix products reach, as you guess."
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The folder of your rows, for --hwdb.")
+    ] = Path("my-rows"),
+    as_json: shared.AsJson = False,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """Write the row of a new GPU into a folder for --hwdb, and say what of it is assumed.
+
+    It takes a 16-bit peak, the memory and its rate; what is missing is asked for on a terminal.
+    """
+    from datetime import date
+
+    from tangram_sim.cli.writing import require_writable
+    from tangram_sim.datafiles import write_whole
+    from tangram_sim.errors import BadInputError
+    from tangram_sim.hwdb import own_gpu
+
+    if efficiency is not None and not 0 < efficiency <= 1:
+        raise BadInputError(
+            f"--efficiency {efficiency:g}: give a share of the peak above 0 and up to 1, e.g. 0.6"
+        )
+    given = {
+        "vendor": vendor,
+        "architecture": architecture,
+        "year": year,
+        "fp32_tflops": fp32_tflops,
+        "fp16_tflops": fp16_tflops,
+        "bf16_tflops": bf16_tflops,
+        "fp8_tflops": fp8_tflops,
+        "memory_gb": memory_gb,
+        "memory_gb_per_s": memory_gb_per_s,
+        "power_w": power_w,
+        "link": link,
+        "link_gb_per_s": link_gb_per_s,
+        "pcie_gen": pcie_gen,
+        "source": source,
+    }
+    table = output / "gpus.csv"
+    folders = [folder for folder in hwdb or [] if folder.resolve() != output.resolve()]
+    known = shared.load_hwdb([*folders, output] if table.exists() else folders)
+    own_gpu.require_new(name, known)
+    if _at_terminal():
+        given = _asked(given)
+    made = own_gpu.own_gpu(name, given, known, date.today())
+    files = {table: own_gpu.table_with(table, made.row)}
+    if efficiency is not None:
+        place = output / "efficiency" / f"{_file_name(name)}.csv"
+        files[place] = own_gpu.efficiency_table(made.row.name, efficiency)
+    require_writable(**{f"output {number}": path for number, path in enumerate(files)})
+    for path, text in files.items():
+        write_whole(path, text)
+    reached = _reached(made, shared.load_hwdb([*folders, output]))
+    if as_json:
+        print_json(
+            {
+                "gpu": dict(made.row.cells),
+                "assumed": [
+                    {"column": one.column, "value": one.value, "why": one.why} for one in made.assumed
+                ],
+                "efficiency": reached,
+                "files": [str(path) for path in files],
+            }
+        )
+    else:
+        _print(made, reached, output, [str(path) for path in files])
+
+
+def _at_terminal() -> bool:
+    """Whether somebody is there to answer; questions go to standard error."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _asked(given: dict[str, str]) -> dict[str, str]:
+    """`given` with answers to what matters and was not said."""
+    answers = dict(given)
+    for column, question in _QUESTIONS.items():
+        skipped = column in _LINK_OF and not answers[_LINK_OF[column]]
+        if not answers[column] and not skipped:
+            answers[column] = str(typer.prompt(question, default="", show_default=False, err=True)).strip()
+    return answers
+
+
+def _file_name(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name).lstrip(".")
+
+
+def _reached(made: "OwnGpu", hwdb: "Hwdb") -> dict[str, Any]:
+    """The share of its peak that large matrix products get, and the row that says so."""
+    dtype = "bf16" if made.row["bf16_tflops"] else "fp16"
+    places = (made.row.name, f"arch:{made.row['architecture']}", "*")
+    row = hwdb.efficiency_row("gemm", "efficiency", places, dtype, "generic")
+    return {
+        "value": row.number("value"),
+        "sigma": row.number("sigma"),
+        "of": row["gpu"],
+        "source": row["source"],
+    }
+
+
+def _print(made: "OwnGpu", reached: dict[str, Any], folder: Path, files: list[str]) -> None:
+    assumed = {one.column for one in made.assumed}
+    given = [(c, cell) for c, cell in made.row.cells.items() if c not in assumed and c != "name"]
+    print_table((made.row.name, "given"), given)
+    print_table(
+        ("assumed", "value", "why"), [(one.column, one.value or "-", one.why) for one in made.assumed]
+    )
+    of = {"*": "any GPU"}.get(reached["of"], str(reached["of"]).removeprefix("arch:"))
+    print_line(
+        f"Large matrix products reach {reached['value']:g} of the peak, give or take {reached['sigma']:g} "
+        f"(the row of {of}); a guess of yours: --efficiency 0.6."
+    )
+    print_line(
+        f"written to {' and '.join(files)}; use it with --hwdb {folder}, see "
+        f"`tangram hw show {made.row.name} --hwdb {folder}`"
+    )
