@@ -43,6 +43,7 @@ VERBS = {
     "serve simulate": "--trace --rate --isl --osl --mix --burstiness --router --spot --slo --on-loss "
     "--engine --requests-out --json --hwdb",
     "serve workload describe": "--rate --where --json",
+    "calibrate run": "--step-s --plan --keep -o --json --hwdb",
     "calibrate collectives": "--gpu --link --nic --nic-gbps --op --json --hwdb",
     "validate collectives": "--left-out --json --hwdb",
 }

@@ -43,6 +43,11 @@ step,dp,stage,op,seq,start_us,dur_us
 0,0,1,B,0,20,10
 """
 
+STEPS_LOG = """\
+[INFO] [timer.py:260:stop] epoch=0/micro_step=1/global_step=1, CurrSamplesPerSec=60.0, MemAllocated=4.3GB
+[INFO] [timer.py:260:stop] epoch=0/micro_step=2/global_step=2, CurrSamplesPerSec=400.1, MemAllocated=4.3GB
+"""
+
 # Files are those of `write`; every command ends in less than a second on a warm interpreter.
 COMMANDS = (
     "plan tiny.yaml one.yaml --global-batch 8 --seq 256 --effort quick -o out.json",
@@ -81,6 +86,8 @@ COMMANDS = (
     "trace describe trace.csv --json",
     "validate published mine.csv --json",
     "calibrate run mine.csv -o calibrated",
+    "calibrate run plan.json --step-s 0.02 -o calibrated",
+    "calibrate run steps.log --plan plan.json --json",
     "calibrate collectives nccl.log --gpu H100-SXM5-80GB --link NVLink4 --op all_reduce",
     "serve plan problem.json --json",
     "serve estimate my-llama/config.json --gpu L40S --concurrency 4 --isl 128 --osl 16",
@@ -103,6 +110,7 @@ def write(folder: Path) -> tuple[str, ...]:
             # Each row of one's own costs half a second to fit; one is enough to damage.
             place.write_text(text if place.name != "mine.csv" else "\n".join(text.split("\n")[:2]) + "\n")
     (folder / "nccl.log").write_text(NCCL_LOG)
+    (folder / "steps.log").write_text(STEPS_LOG)
     (folder / "passes.csv").write_text(PASSES)
     (folder / "requests.csv").write_text(
         "arrival_s,input_tokens,output_tokens\n0,100,10\n0.5,80,20\n2,60,5\n"

@@ -120,9 +120,7 @@ def calibrate_predictions(
 ) -> Calibrated:
     """Own runs from predictions that have measured steps."""
     shifts = tuple(_shift(key, group, hwdb) for key, group in sorted(_by_key(measured).items()))
-    lines = overlay_rows(shifts, hwdb)
-    text = overlay_text(lines)
-    database = hwdb.with_efficiency(_rows(lines))
+    text, database = overlaid(hwdb, shifts)
     predictor = Predictor(database)
     both = [(one, predictor.predict(one.run)) for one in measured]
     pairs = [(one, again) for one, again in both if isinstance(again, Prediction)]
@@ -159,8 +157,7 @@ def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:
     runs = [one.run for one in group]
 
     def logs(at: FloatArray) -> FloatArray:
-        lines = _own_rows(key, float(at[0]), float(at[1]), hwdb, 0.0, 0)
-        predictor = Predictor(hwdb.with_efficiency(_rows(lines)))
+        predictor = Predictor(moved(hwdb, [key], float(at[0]), float(at[1])))
         found = [predictor.predict(run) for run in runs]
         return np.log([one.step_s if isinstance(one, Prediction) else 1.0 for one in found])
 
@@ -172,6 +169,18 @@ def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:
     return Shift(
         key, len(group), found.log_scale, found.log_host, doubt.common, found.common, found.plan, factors
     )
+
+
+def moved(hwdb: Hwdb, keys: Sequence[Key], log_scale: float, log_host: float = 0.0) -> Hwdb:
+    """The database with what a scale moves of every key scaled, and in no doubt."""
+    lines = [line for key in keys for line in _own_rows(key, log_scale, log_host, hwdb, 0.0, 0)]
+    return hwdb.with_efficiency(_rows(lines))
+
+
+def overlaid(hwdb: Hwdb, shifts: Sequence[Shift]) -> tuple[str, Hwdb]:
+    """The overlay's text, and the database under it."""
+    lines = overlay_rows(shifts, hwdb)
+    return overlay_text(lines), hwdb.with_efficiency(_rows(lines))
 
 
 def _own_rows(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from tangram_sim.errors import unknown_name
+from tangram_sim.opgraph import FloatArray
 from tangram_sim.units import show_seconds
 from tangram_sim.validation.calibration.shifts import LIMIT, Doubt, most_probable
 from tangram_sim.validation.published.predict import Prediction
@@ -41,17 +42,26 @@ def implausible(
 def _offsets(group: Sequence[Prediction], doubt: Doubt) -> list[bool]:
     """Whether each row of one key is far outside."""
     logs = np.array([math.log(one.run.measured.step_s / one.step_s) for one in group])
+    return far_outside(logs, [one.sigma for one in group], doubt)
+
+
+def far_outside(logs: FloatArray, sigmas: Sequence[float], doubt: Doubt) -> list[bool]:
+    """Whether each log of measured over predicted seconds [N], of rows that share `doubt`, is odd."""
     found = most_probable(lambda at: np.full(len(logs), at[0]), logs, replace(doubt, host=0.0), 0.0)
-    reach = np.maximum(SIGMAS * np.array([one.sigma for one in group]), LEAST)
+    reach = np.maximum(SIGMAS * np.array(sigmas), LEAST)
     odd = (np.abs(logs) > LIMIT) | (np.abs(logs - found.log_scale) > reach)
     return [bool(one) for one in odd]
 
 
 def _reason(one: Prediction) -> str:
-    measured = one.run.measured.step_s
-    times = max(measured / one.step_s, one.step_s / measured)
+    said = implausible_words(one.run.measured.step_s, one.step_s)
+    return f"{said}; mend the row, or keep it with `keep={one.run.id}`"
+
+
+def implausible_words(measured_s: float, predicted_s: float) -> str:
+    """Why a measured step is not believed."""
+    times = max(measured_s / predicted_s, predicted_s / measured_s)
     return (
-        f"implausible: measured {show_seconds(measured)}, {times:.3g} times "
-        f"{'slower' if measured > one.step_s else 'faster'} than the predicted {show_seconds(one.step_s)}; "
-        f"mend the row, or keep it with `keep={one.run.id}`"
+        f"implausible: measured {show_seconds(measured_s)}, {times:.3g} times "
+        f"{'slower' if measured_s > predicted_s else 'faster'} than the predicted {show_seconds(predicted_s)}"
     )
