@@ -39,7 +39,7 @@ from tangram_sim.studies.margin import kept, require_margin
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.results import Result
 from tangram_sim.studies.search_options import left_out, named_islands, require_possible
-from tangram_sim.training.job import RECIPES, Job
+from tangram_sim.training.job import MOST_SEQUENCES, RECIPES, Job, require_whole
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked as has_chunks
 from tangram_sim.training.schedules import schedule_named
@@ -54,9 +54,10 @@ SAME = 1e-9  # relative; the engines agree to this
 def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> Job:
     """Settle a job's dtype `auto`: bf16 if every island that could be used has it, else fp16.
 
-    Raises UnknownNameError for a schedule that is not installed.
+    Raises UnknownNameError for a schedule that is not installed, BadInputError for a batch beyond any run's.
     """
     schedule_named(job.schedule)
+    require_whole("global_batch", job.global_batch, MOST_SEQUENCES)
     if job.dtype == "auto":
         usable = [
             group.node.gpu

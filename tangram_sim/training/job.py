@@ -18,6 +18,14 @@ from tangram_sim.training.stacks import (
 )
 
 MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far above any run there is
+_MOST_ASKED = 1 << 40  # sequences of the steps without end that bounds over fleets ask about
+
+
+def require_whole(field: str, value: object, most: int) -> None:
+    """Raise BadInputError unless a job's figure is a whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        limit = min(most, MOST_SEQUENCES) if field == "global_batch" else most
+        raise BadInputError(f"`{field}={shown(value)}`: give a whole number, 1 to {limit}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +79,15 @@ class Job:
     stack: str = "generic"  # software stack whose efficiency rows apply: megatron, nemo, fsdp, deepspeed, ...
     flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
     dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
+    shard_ranks: int = 0  # replicas that what ZeRO cuts is cut over (hybrid sharding); 0: all of them
 
     def __post_init__(self) -> None:
         """Raise BadInputError or UnknownNameError for values that no run can have."""
         for field, value, most in (
-            ("global_batch", self.global_batch, MOST_SEQUENCES),
+            ("global_batch", self.global_batch, _MOST_ASKED),
             ("seq", self.seq, MOST_TOKENS),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise BadInputError(f"`{field}={shown(value)}`: give a whole number, 1 to {most}")
+            require_whole(field, value, most)
         if not 0 < self.trainable <= 1:
             raise BadInputError(
                 f"`trainable={self.trainable:g}`: give a share above 0, at most 1, e.g. 0.001 for adapters"
@@ -88,8 +96,6 @@ class Job:
             raise unknown_name("optimizer", self.optimizer, OPTIMIZER_STATE_BYTES)
         if self.dtype not in ("auto", *RECIPES):
             raise unknown_name("dtype", self.dtype, ["auto", *RECIPES])
-
-    shard_ranks: int = 0  # replicas that what ZeRO cuts is cut over (hybrid sharding); 0: all of them
 
     @property
     def precision(self) -> Precision:

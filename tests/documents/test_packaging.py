@@ -70,6 +70,8 @@ def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel, tree)
         path for path in (tree / "validate/tangram_validate").rglob("*") if path.suffix in (".py", ".yaml")
     )
     ours |= {path.relative_to(tree / "validate").as_posix() for path in beside} | {"tangram_sim/py.typed"}
+    assets = (path for path in (tree / "tangram_sim").glob("*/assets/*") if path.is_file())  # of pages
+    ours |= {path.relative_to(tree).as_posix() for path in assets}
     files = (path for folder in ("hwdb", "traces") for path in (tree / folder).rglob("*") if path.is_file())
     data = {f"{DATA}/{path.relative_to(tree).as_posix()}" for path in files}
     shipped = {name for name in members if ".dist-info/" not in name}

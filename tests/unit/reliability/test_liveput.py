@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.reliability.spot.liveput import liveput, replicas_left
-from tangram_sim.reliability.spot.rerouting import rerouted_slots
+from tangram_sim.reliability.spot.rerouting import rerouted_step_s
 from tangram_sim.reliability.spot.splitting import cover, covers_losses, split_batch
 
 
@@ -82,6 +82,7 @@ def test_templates_cover_every_count_and_every_loss() -> None:
 
 
 def test_rerouted_steps_by_slots() -> None:
-    assert 3 * rerouted_slots(3, 4, 6, [0, 0, 0, 0]) == 27
-    assert 3 * rerouted_slots(3, 4, 6, [0, 1, 0, 0]) == 36
-    assert rerouted_slots(2, 4, 6, [0, 2, 0, 0]) == 0
+    passes = [1.0] * 4, [2.0] * 4
+    assert rerouted_step_s(*passes, 3, 6, [0, 0, 0, 0]) == 27.0
+    assert rerouted_step_s(*passes, 3, 6, [0, 1, 0, 0]) == 36.0
+    assert rerouted_step_s(*passes, 2, 6, [0, 2, 0, 0]) == 0.0

@@ -169,7 +169,7 @@ LAST = next(line for line in reversed(GOOD.splitlines()) if line.strip()[:1].isd
         ("\n".join(line for line in GOOD.splitlines() if "Rank" not in line), "how many GPUs"),
         ("# OSU MPI Allreduce Latency Test\n# Size  Avg Latency(us)\n4 1.2\n", "neither output"),
         ("", "neither output"),
-        (GOOD.replace(" sum ", " none "), "--op"),
+        (GOOD.replace(" sum ", " none "), "`op=`"),
         ("op,bytes,ranks,nodes,seconds\nall_reduce,1,2,1,1\n", "lacks backend"),
         ("op,bytes,ranks,nodes,seconds,backend\nall_reduce,1024,2,1,fast,nccl\n", "'fast' given"),
         ("op,bytes,ranks,nodes,seconds,backend\nall_reduce,1024,2\n", "cut or is damaged"),
