@@ -118,10 +118,10 @@ def command(
     )
     result = api.estimate(what, load_cluster(cluster, database), job, wanted, hwdb=database)
     if slow is not None:
-        from tangram_sim.studies.slow_files import read_slow
+        from tangram_sim.studies.slow_files import read_every_slow
         from tangram_sim.studies.slow_plans import replayed
 
-        given = read_slow(slow, result.forecast.plan.cluster)
+        given = read_every_slow(slow, result.forecast.plan.cluster)
         result = result if given.is_nothing else replayed(result.forecast.plan, given, database.fresh())
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)

@@ -74,10 +74,11 @@ MemoryFile: TypeAlias = Annotated[
     Path | None, typer.Option("--memory", help="Write bytes by stage over the step to this CSV file.")
 ]
 Slow: TypeAlias = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--slow",
-        help="What runs slow: a file, or WHERE=FACTOR pairs, e.g. n3=1.5 (node 3, 1.5 times slower).",
+        help="What runs slow: a file, or WHERE=FACTOR pairs, e.g. n3=1.5 (node 3, 1.5 times slower); "
+        "pairs may be given several times.",
     ),
 ]
 Output: TypeAlias = Annotated[

@@ -34,16 +34,16 @@ def command(
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)
 
 
-def _slowed(result: "Result", plan: Path, slow: str | None, engine: str, database: "Hwdb") -> "Result":
+def _slowed(result: "Result", plan: Path, slow: list[str] | None, engine: str, database: "Hwdb") -> "Result":
     """The plan played under --slow, or under what its file says was slow."""
     from tangram_sim.studies.planfile import read_plan
-    from tangram_sim.studies.slow_files import read_slow, slow_of
+    from tangram_sim.studies.slow_files import read_every_slow, slow_of
     from tangram_sim.studies.slow_plans import replayed
 
     made = result.forecast.plan
     section = read_plan(plan).slow
     if slow is not None:
-        given = read_slow(slow, made.cluster)
+        given = read_every_slow(slow, made.cluster)
     elif section is not None:
         given = slow_of(section)
     else:

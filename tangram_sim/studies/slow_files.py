@@ -1,7 +1,7 @@
 """Reading what is slow: files of `--slow`, the short form `n3=1.5`, presets with sources, draws."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
@@ -55,14 +55,30 @@ class Slow:
         return nothing_else and all(one.factor == 1 for one in self.slowdowns)
 
 
+def read_every_slow(given: Sequence[str], cluster: Cluster) -> Slow:
+    """What several `--slow` say together: pairs add up, a file stands alone.
+
+    Raises `BadInputError` or `UnknownNameError`.
+    """
+    if len(given) == 1:
+        return read_slow(given[0], cluster)
+    for text in given:
+        if not _are_pairs(text):
+            raise BadInputError(
+                f"`slow={text}` is a file and stands alone; write all that is slow into it, or give "
+                "WHERE=FACTOR pairs only, e.g. n1=1.4 and n3=1.3"
+            )
+    return Slow(tuple(one for text in given for one in read_slow(text, cluster).slowdowns))
+
+
 def read_slow(text: str, cluster: Cluster) -> Slow:
     """What `--slow` says: a file, or `WHERE=FACTOR` pairs separated by commas; draws are made here.
 
     Raises `BadInputError` or `UnknownNameError`.
     """
-    path = Path(text)
-    if "=" in text and not path.exists():
+    if _are_pairs(text):
         return Slow(tuple(_pair(part) for part in text.split(",") if part.strip()))
+    path = Path(text)
     data = read_yaml(path)
     listed = data.get("slow", []) if isinstance(data, dict) else data
     if not isinstance(listed, list) or (
@@ -140,6 +156,11 @@ def resizing_of(document: ResizingDocument) -> Resizing:
 def pause_of(document: PauseDocument) -> Pause:
     """The noun of a document."""
     return Pause(document.seconds, document.probability, document.every_steps)
+
+
+def _are_pairs(text: str) -> bool:
+    """Whether `text` is WHERE=FACTOR pairs rather than the name of a file."""
+    return "=" in text and not Path(text).exists()
 
 
 def _pair(part: str) -> Slowdown:

@@ -16,12 +16,12 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies import api
 from tangram_sim.studies.results import Result
-from tangram_sim.studies.slow_files import PRESETS, Slow, read_slow
+from tangram_sim.studies.slow_files import PRESETS, Slow, read_every_slow, read_slow
 from tangram_sim.studies.slow_plans import plan_slow, replayed
 from tangram_sim.studies.slowness import lossless_bound_s, play_slow
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
-from tests.commands import tangram
+from tests.commands import files, tangram
 
 LAB = """\
 name: lab
@@ -212,6 +212,26 @@ def test_bad_input_is_named(lab: Cluster, tmp_path: Path, text: str, message: st
         given = str(tmp_path / "slow.yaml")
     with pytest.raises(TangramError, match=message):
         with_slowdowns(lab, read_slow(given, lab).slowdowns)
+
+
+def test_pairs_given_several_times_add_up_and_a_file_stands_alone(lab: Cluster, tmp_path: Path) -> None:
+    together = read_every_slow(["n1=1.4", "n0=1.3,n2=1.2"], lab)
+    assert together == read_slow("n1=1.4,n0=1.3,n2=1.2", lab)
+    file = tmp_path / "slow.yaml"
+    file.write_text("slow: [{where: n0, factor: 2}]")
+    assert read_every_slow([str(file)], lab) == read_slow(str(file), lab)
+    with pytest.raises(BadInputError, match="stands alone"):
+        read_every_slow(["n1=1.4", str(file)], lab)
+
+
+def test_the_command_hears_every_slow(tmp_path: Path) -> None:
+    model, cluster = files(tmp_path)
+    asked = ("estimate", model, cluster, "--dp", 12, "--global-batch", 24, "--json")
+    healthy, once, twice = (
+        tangram(*asked, *slow).json["step_s"]
+        for slow in ((), ("--slow", "n1=1.4,n2=9"), ("--slow", "n2=9", "--slow", "n1=1.4"))
+    )
+    assert twice == once > healthy
 
 
 def test_clusters_with_a_stated_graph_take_slow_gpus_but_no_slow_network(database: Hwdb) -> None:
