@@ -1,8 +1,11 @@
 """Units: SI floats everywhere inside; here are the factors and the way numbers are shown to people."""
 
+from tangram_sim.errors import BadInputError, shown
+
 KIB, MIB, GIB = 1024.0, 1024.0**2, 1024.0**3
 KILO, MEGA, GIGA, TERA = 1e3, 1e6, 1e9, 1e12
 BITS_PER_BYTE = 8.0
+_SIZES = {"k": KILO, "m": MEGA, "b": GIGA, "t": TERA}
 
 
 def gbps_to_bytes_per_s(gbps: float) -> float:
@@ -26,6 +29,19 @@ def show_amount(count: float) -> str:
         if count >= size:
             return f"{count / size:,.4g} {word}"
     return f"{count:,.0f}"
+
+
+def amount_of(text: str) -> float:
+    """The count in `200B`, `1.5T`, `300M`, `20k` or `1e12`: B is billions. Raises BadInputError."""
+    digits = text.strip()
+    size = _SIZES.get(digits[-1:].lower(), 1.0)
+    try:
+        return float(digits[:-1] if size > 1.0 else digits) * size
+    except ValueError:
+        raise BadInputError(
+            f"{shown(text)} is no amount; give a number, with k, M, B or T for thousands to trillions, "
+            "e.g. 200B or 2e11"
+        ) from None
 
 
 def show_bytes(count: float) -> str:

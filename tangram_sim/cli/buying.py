@@ -12,6 +12,7 @@ import typer
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_line, print_table
 from tangram_sim.errors import BadInputError
+from tangram_sim.units import amount_of
 
 if TYPE_CHECKING:
     from tangram_sim.cli.progress import SlowProgress
@@ -25,7 +26,19 @@ if TYPE_CHECKING:
 
 FOR_SENSITIVITY = 0.25  # of a time limit
 
-Tokens: TypeAlias = Annotated[float, typer.Option("--tokens", help="Tokens to train on, e.g. 1e12.")]
+
+def _tokens(given: str | float) -> float:
+    """--tokens as a number; typer hands the default over as it is. Raises BadInputError."""
+    try:
+        return amount_of(str(given))
+    except BadInputError as error:
+        raise BadInputError(f"--tokens: {error}") from None
+
+
+Tokens: TypeAlias = Annotated[
+    float,
+    typer.Option("--tokens", parser=_tokens, metavar="AMOUNT", help="Tokens to train on, e.g. 2T or 2e12."),
+]
 PriceFile: TypeAlias = Annotated[
     Path | None,
     typer.Option("--prices", help="Your prices, power, failures: a YAML file, each with day and source."),

@@ -1,0 +1,33 @@
+"""Amounts as people write and read them."""
+
+import pytest
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.units import amount_of, show_amount
+from tests.commands import tangram
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("200B", 2e11), ("1.5t", 1.5e12), (" 300M ", 3e8), ("20k", 2e4), ("1e12", 1e12), ("7", 7.0)],
+)
+def test_an_amount_has_a_suffix_or_none(text: str, count: float) -> None:
+    assert amount_of(text) == pytest.approx(count)
+
+
+@pytest.mark.parametrize("text", ["", "B", "200 billions", "2Q", "two"])
+def test_what_is_no_amount_is_refused_with_what_to_type(text: str) -> None:
+    with pytest.raises(BadInputError, match="200B or 2e11"):
+        amount_of(text)
+
+
+def test_an_amount_that_is_shown_is_the_one_given() -> None:
+    assert show_amount(amount_of("200B")) == "200 billion"
+
+
+def test_the_command_reads_amounts_of_tokens() -> None:
+    for verb in ("what-if", "purchase"):
+        wrong = tangram(verb, "gpt3-1.3b", "T4x4:1", "--tokens", "200Q")
+        assert wrong.code == 2 and "--tokens: '200Q' is no amount" in wrong.err
+    negative = tangram("what-if", "gpt3-1.3b", "T4x4:1", "--tokens=-200B")
+    assert negative.code == 2 and "--tokens -2e+11: give a finite number above zero" in negative.err
