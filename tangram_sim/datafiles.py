@@ -124,6 +124,15 @@ def read_yaml(path: Path) -> Any:
         raise BadInputError(f"{path}: not YAML: nested too deeply") from None
 
 
+def read_yaml_mapping(path: Path, wanted: str) -> dict[Any, Any]:
+    """A YAML document that is keys with values; `wanted` names those keys where it is something else."""
+    data = read_yaml(path)
+    if not isinstance(data, dict):
+        given = "nothing is in it" if data is None else f"{shown(data)} is in it"
+        raise BadInputError(f"{path}: {given}; keys with values are wanted: {wanted}")
+    return data
+
+
 def _written_out(node: Any, known: dict[int, float]) -> float:
     """Entries of a YAML node were every alias written out; infinite where one holds itself."""
     if id(node) in known:

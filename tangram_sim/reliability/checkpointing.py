@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tangram_sim.datafiles import read_yaml
+from tangram_sim.datafiles import read_yaml_mapping
 from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.failures import REACH, Takes
 
@@ -80,6 +80,9 @@ class _CheckpointFile(BaseModel):
     recovery: _Recovery = _Recovery()
 
 
+_KEYS = "`checkpoint`, a list of tiers like {block_s: 30, load_s: 60}, and `recovery`, like {detect_s: 60}"
+
+
 def load_checkpointing(
     path: Path, nodes: int, saved_bytes: float, loaded_bytes: float, step_s: float
 ) -> Checkpointing:
@@ -89,7 +92,7 @@ def load_checkpointing(
     node. Raises BadInputError for malformed files.
     """
     try:
-        found = _CheckpointFile.model_validate(read_yaml(path))
+        found = _CheckpointFile.model_validate(read_yaml_mapping(path, _KEYS))
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"]) or "document"

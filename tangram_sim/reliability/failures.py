@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tangram_sim.datafiles import read_yaml, shipped
+from tangram_sim.datafiles import read_yaml_mapping, shipped
 from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
 
 Takes = Literal["none", "process", "node", "leaf", "all"]
@@ -91,7 +91,7 @@ def load_failures(given: str) -> FailureModel:
                 "failure preset", given, presets(), "Or give a YAML file with `classes`, see `--help`."
             )
     try:
-        found = _FailureFile.model_validate(read_yaml(path))
+        found = _FailureFile.model_validate(read_yaml_mapping(path, "`classes`, and `name` and `source`"))
     except ValidationError as error:
         raise BadInputError(f"{path}: {_complaint(error)}") from None
     classes = tuple(_class(row, path) for row in found.classes)

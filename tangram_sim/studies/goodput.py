@@ -352,6 +352,12 @@ def _notes(setting: GoodputQuestion, regime: Regime) -> list[str]:
         notes.append("nothing fails: no checkpoint is needed, stated ones are taken")
     elif regime.share() < _NO_PROGRESS:
         notes.append(_what_helps(regime))
+    elif not any(one.detect_s or one.wait_s or one.start_s for one in regime.losing):
+        notes.append(
+            "failures are taken to be noticed, and the job to be restarted, in no time, for nothing else was "
+            "given: this is the most that can be left; state `downtime_s=` and `recovery_s=`, or `recovery` "
+            "in a file of tiers"
+        )
     left_out = [t.name for t in setting.checkpointing.tiers if t.name not in {x.name for x in regime.tiers}]
     if left_out and regime.losing:
         notes.append(f"better off without the tier {', '.join(left_out)}: give it a period to keep it")

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.reliability import periods
-from tangram_sim.reliability.checkpointing import Checkpointing, CheckpointTier, RecoveryTimes
+from tangram_sim.reliability.checkpointing import (
+    Checkpointing,
+    CheckpointTier,
+    RecoveryTimes,
+    load_checkpointing,
+)
 from tangram_sim.reliability.failures import load_failures, presets
 from tangram_sim.reliability.goodput import Regime, Struck, accounts_of, regime_of
 from tangram_sim.reliability.sampling import sample_share
@@ -240,6 +245,13 @@ def test_the_command_answers_with_the_agreed_keys() -> None:
     assert found["tokens_per_s"] is None
 
 
+def test_restarts_that_take_no_time_are_said_to() -> None:
+    asked = ("goodput", "--mtbf-s", 7519, "--checkpoint-s", 45)
+    assert "no time" in tangram(*asked).out and "--downtime-s and --recovery-s" in tangram(*asked).out
+    for stated in ("--downtime-s", "--recovery-s"):
+        assert "no time" not in tangram(*asked, stated, 60).out
+
+
 def test_a_checkpoint_that_never_ends_is_an_answer() -> None:
     found = answer("goodput --mtbf-s 10 --checkpoint-s 600")
     assert found["goodput"] < 1e-6
@@ -263,6 +275,16 @@ def test_bad_questions_are_refused_in_words(line: str, said: str) -> None:
     assert finished.code == 2
     assert said in finished.err
     assert not finished.out
+
+
+def test_files_without_keys_are_refused_by_the_keys_they_lack(tmp_path: Path) -> None:
+    empty, listed = tmp_path / "empty.yaml", tmp_path / "listed.yaml"
+    empty.write_text("")
+    listed.write_text("[1, 2]\n")
+    with pytest.raises(BadInputError, match=r"nothing is in it; .*`checkpoint`"):
+        load_checkpointing(empty, 1, 1.0, 1.0, 1.0)
+    with pytest.raises(BadInputError, match=r"\[1, 2\] is in it; .*`classes`"):
+        load_failures(str(listed))
 
 
 def test_a_plan_under_a_failure_file(tmp_path: Path) -> None:
