@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 Add = Annotated[
     list[str] | None,
     typer.Option(
-        "--add", help="A candidate: NODE:COUNT, a hwdb row or a node file; A:2+B:1 for several kinds."
+        "--add",
+        help="A candidate: NODE:COUNT, a hwdb row, GPUxN or a node file; A:2+B:1 for several kinds.",
     ),
 ]
 Remove = Annotated[

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tangram_sim.errors import BadInputError, UnknownNameError
+from tangram_sim.errors import BadInputError, TangramError, UnknownNameError
 from tangram_sim.hwdb.database import Hwdb
 
 _HINT = "write NODE:COUNT, several joined by +, e.g. DGX-H100:4+DGX-A100-80GB:6 or T4x4:2"
@@ -24,15 +24,34 @@ def inline_cluster(given: str, hwdb: Hwdb) -> dict[str, Any]:
         name, _, count = (piece.strip() for piece in part.rpartition(":"))
         if not name or not (count.isascii() and count.isdigit() and len(count) < 9 and int(count)):
             raise BadInputError(f"cluster {given}: {part.strip() or 'nothing'} given; {_HINT}")
-        groups.append({"count": int(count), **_kind(name, hwdb)})
+        groups.append({"count": int(count), **node_keys(name, hwdb)})
     return {"name": "".join(given.split()), "nodes": groups}
 
 
-def _kind(name: str, hwdb: Hwdb) -> dict[str, Any]:
+def node_keys(name: str, hwdb: Hwdb) -> dict[str, Any]:
+    """The keys in a cluster file of a node said in a word, `DGX-H100` or `H100x8`.
+
+    Raises UnknownNameError with the nearest GPUs for what looks like `H100x8`, else the nearest nodes.
+    """
     gpu, _, gpus = name.rpartition("x")
+    unknown_gpu = None
     if gpu and gpus.isascii() and gpus.isdigit() and 0 < len(gpus) < 5:
         try:
             return {"gpu": hwdb.gpu_row(gpu).name, "gpus": int(gpus)}
-        except UnknownNameError:
-            pass  # the `x` belongs to the name of a node
-    return {"node": hwdb.row("nodes", name).name}
+        except UnknownNameError as error:
+            unknown_gpu = error  # or the `x` belongs to the name of a node
+    try:
+        return {"node": hwdb.row("nodes", name).name}
+    except UnknownNameError as error:
+        raise unknown_gpu or error from None
+
+
+def with_counts(given: str, hwdb: Hwdb) -> str:
+    """What was meant by nodes without a count, `H100x8:1` for `H100x8`; empty where `given` is no nodes."""
+    names = [part.strip() for part in given.split("+")]
+    try:
+        for name in names:
+            node_keys(name, hwdb)
+    except TangramError:
+        return ""
+    return "+".join(f"{name}:1" for name in names)

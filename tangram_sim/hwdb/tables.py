@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 from tangram_sim.datafiles import read_text
@@ -240,11 +242,10 @@ class Names:
         """The canonical name that `given` means; UnknownNameError with the nearest names otherwise."""
         found = self.find(given)
         if found is None:
-            near = [
-                alias
-                for alias in self._exact
-                if alias not in self.canonical and fold(given) and fold(given) in fold(alias)
-            ]
-            hint = f"Other spellings: {', '.join(sorted(near)[:5])}." if near else ""
+            aliases = {fold(alias): alias for alias in self._exact if alias not in self.canonical}
+            near = get_close_matches(fold(given), aliases, n=5, cutoff=0.7)
+            near += sorted(alias for alias in aliases if fold(given) and fold(given) in alias)
+            spelled = (f"{aliases[one]} ({self._exact[aliases[one]]})" for one in dict.fromkeys(near))
+            hint = f"Other spellings: {', '.join(islice(spelled, 5))}." if near else ""
             raise unknown_name(self._kind, given, self.canonical, hint)
         return found

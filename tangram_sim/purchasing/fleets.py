@@ -9,6 +9,7 @@ from tangram_sim.clusters import Cluster, GroupLimit, Network, Node, NodeGroup
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
+from tangram_sim.hwdb.inline_cluster import node_keys
 
 MOST_ADDED = 100_000
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -16,7 +17,7 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """`count` nodes of one kind; `name` is the hwdb row, or what a node file calls itself."""
+    """`count` nodes of one kind; `name` is the hwdb row, GPUxN, or what a node file calls itself."""
 
     name: str
     node: Node
@@ -132,7 +133,10 @@ def parse_retired(items: Sequence[str], fleet: Fleet) -> dict[str, int]:
 
 
 def parse_purchases(item: str, hwdb: Hwdb) -> tuple[Purchase, ...]:
-    """What one `--add` says: NODE:COUNT, several joined by `+`; a NODE is a row of hwdb or a node file."""
+    """What one `--add` says: NODE:COUNT, several joined by `+`.
+
+    A NODE is a row of hwdb, a GPU and how many of it a node holds (`L40Sx4`), or a node file.
+    """
     found = []
     for part in item.split("+"):
         name, colon, text = part.rpartition(":")
@@ -154,17 +158,20 @@ def _count(option: str, text: str, example: str) -> int:
 
 
 def named_purchase(name: str, count: int, hwdb: Hwdb, extra: dict[str, Any] | None = None) -> Purchase:
-    """`count` nodes of a row of hwdb/nodes.csv or of a node file; `extra` keys override the row's.
+    """`count` nodes of a row of hwdb/nodes.csv, of a GPU kind (`H100x8`) or of a node file.
+
+    `extra` keys override the row's.
 
     Raises BadInputError or UnknownNameError.
     """
     if name.endswith(_SUFFIXES):
         return _from_file(Path(name), count, hwdb)
     try:
-        canonical = hwdb.row("nodes", name).name
+        keys = node_keys(name, hwdb)
     except UnknownNameError as error:
         raise UnknownNameError(f"{error} Or give a file with a node (.yaml or .json).") from None
-    entry = {"nodes": [{"count": count, "node": canonical, **(extra or {})}]}
+    canonical = str(keys["node"] if "node" in keys else f"{keys['gpu']}x{keys['gpus']}")
+    entry = {"nodes": [{"count": count, **keys, **(extra or {})}]}
     group = cluster_from_dict(entry, hwdb, f"node {canonical}").groups[0]
     return Purchase(canonical, group.node, count)
 

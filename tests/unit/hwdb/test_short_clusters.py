@@ -70,6 +70,16 @@ def test_a_line_that_is_none_is_refused_with_an_example(given: str) -> None:
         load_cluster("DGX-H10:4", HWDB)
 
 
+def test_a_misspelt_gpu_is_answered_with_gpus_and_a_missing_count_with_how_to_write_it() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown GPU 'H20O'.*H200 \(H200-SXM"):
+        load_cluster("H20Ox8:3", HWDB)
+    for given, meant in (("H200x8", "H200x8:1"), ("dgx-h100 + T4x4", r"dgx-h100:1\+T4x4:1")):
+        with pytest.raises(BadInputError, match=f"how many such nodes.* {meant} "):
+            load_cluster(given, HWDB)
+    with pytest.raises(UnknownNameError, match="unknown cluster 'azure-c9'"):
+        load_cluster("azure-c9", HWDB)
+
+
 def test_islands_say_what_was_assumed(tmp_path: Path) -> None:
     assert "g0: assumed: NVLink4 inside" in tangram("islands", "H100x8:2").out
     assert "assumed" not in tangram("islands", "DGX-H100:2").out

@@ -122,6 +122,7 @@ class TestFleets:
             ("p5.48xlarge:0", "'0' is no count"),
             ("p5.48xlarge:many", "'many' is no count"),
             ("p6.48xlarge:1", "p5.48xlarge"),
+            ("H20Ox8:1", "H200-SXM"),
             ("gpu_8x_v100:1", "nic_gbps"),
             ("nowhere.yaml:1", "nowhere.yaml"),
         ],
@@ -129,6 +130,11 @@ class TestFleets:
     def test_a_bad_purchase_is_explained(self, item, words):
         with pytest.raises(TangramError, match=words.replace("(", r"\(")):
             parse_purchases(item, HWDB)
+
+    def test_nodes_of_a_gpu_kind_are_those_of_a_cluster_on_one_line(self):
+        bought = parse_purchases("l40sx4:2+p5.48xlarge:1", HWDB)
+        assert [(one.name, one.count) for one in bought] == [("L40Sx4", 2), ("p5.48xlarge", 1)]
+        assert bought[0].node == load_cluster("L40Sx4:2", HWDB).groups[0].node
 
     def test_a_bad_retirement_is_explained(self, shop):
         fleet = fleet_of(shop)
