@@ -68,3 +68,31 @@ def synthetic(
     if models == ("",):
         return made
     return made.of_models(models, np.array([models.index(part.model) for part in mix])[which])
+
+
+def drawn_note(mix: Sequence[LengthMix], rate_rps: float | None, made: Workload, seed: int) -> str:
+    """What was asked of `synthetic` for lengths without spread, and what it drew; empty: nothing to draw.
+
+    A sample of some hundred requests is off by percents, and all that is planned for it with it.
+    """
+    shares: dict[tuple[str, int, int], float] = {}
+    for part in mix:
+        key = (part.model, round(part.input_tokens), round(part.output_tokens))
+        shares[key] = shares.get(key, 0.0) + part.share
+    total = sum(shares.values())
+    asked, drawn = [], []
+    if rate_rps is not None:
+        asked.append(f"{rate_rps:.4g} requests/s")
+        drawn.append(f"{made.rate_rps:.4g} requests/s")
+    for (model, isl, osl), share in shares.items() if len(shares) > 1 else ():
+        alike = (made.input_tokens == isl) & (made.output_tokens == osl)
+        if model:
+            alike &= made.model == made.models.index(model)
+        asked.append(f"{f'{model} ' if model else ''}{isl}:{osl} {share / total:.1%}")
+        drawn.append(f"{alike.mean():.1%}")
+    if not asked:
+        return ""
+    return (
+        f"asked: {', '.join(asked)}; drawn and planned for: {', '.join(drawn)} ({len(made):,} requests, "
+        f"`seed={seed}`); more `requests=` come nearer"
+    )

@@ -1,6 +1,6 @@
 """Options of verbs that plan a service for models: requests, offers, and what the plan is for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,6 +71,8 @@ class PlannedRequests:
 
     def made(self, objective: str) -> "Workload":
         """The requests; of a batch their arrivals do not matter. Raises BadInputError."""
+        from tangram_sim.serving.synthetic import drawn_note
+
         if self.workload is None:
             raise BadInputError(
                 "no requests: give --workload TRACE.csv, or a mix like 2455:510:0.3,496:18:0.7"
@@ -82,12 +84,15 @@ class PlannedRequests:
             return source.made()
         if self.rate is None and objective != "makespan":
             raise BadInputError(f"--objective {objective} is of a rate: give --rate R, requests a second")
-        return asked.RequestOptions(
+        made = asked.RequestOptions(
             rate=1.0 if self.rate is None else self.rate,
             mix=self.workload,
             requests=self.requests,
             seed=self.seed,
         ).made("--workload")
+        mix = asked.parse_mix(self.workload, 0.0, "--workload")
+        note = drawn_note(mix, None if objective == "makespan" else self.rate, made, self.seed)
+        return replace(made, notes=(*made.notes, note)) if note else made
 
 
 def plan_of_models(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tangram_sim.cli.serving.goal_options import PlannedRequests
 from tests.commands import tangram
 
 OFFERS = """\
@@ -109,11 +110,24 @@ def test_two_models_share_the_gpus_and_the_plan_serves_both(offers: Path, tmp_pa
         assert (refused.code, words in refused.err) == (2, True)
 
 
+def test_a_draw_is_held_against_what_was_asked() -> None:
+    made = PlannedRequests(f"{MIX},300:40:1", rate=5.0, requests=400, seed=3).made("cost")
+    long = (made.input_tokens == 800).mean()
+    (note,) = made.notes
+    assert "asked: 5 requests/s, 800:200 30.0%, 300:40 70.0%;" in note
+    assert f"drawn and planned for: {made.rate_rps:.4g} requests/s, {long:.1%}, {1 - long:.1%} (400 " in note
+    assert "requests/s" not in PlannedRequests(MIX, rate=5.0, requests=9).made("makespan").notes[0]
+    assert PlannedRequests("800:200", requests=9).made("makespan").notes == ()
+    named = PlannedRequests("a=800:200:3,b=800:200:1", requests=100).made("makespan")
+    mine = float((named.model == 0).mean())
+    assert f"b 800:200 25.0%; drawn and planned for: {mine:.1%}, {1 - mine:.1%}" in named.notes[0]
+
+
 def test_a_batch_too_short_for_steady_throughput_is_said_to_be(offers: Path) -> None:
     asked = ("serve", "plan", "llama3-8b", "--fleet", offers, "--workload", MIX, "--requests", 60)
     told = tangram(*asked, "--budget", 4, "--json").json
     assert told["replay"]["error"] > 0.1
-    assert "the batch is short" in told["notes"][-1]
+    assert any("the batch is short" in note for note in told["notes"])
 
 
 def test_the_tail_of_latencies_keeps_the_objective(offers: Path) -> None:
