@@ -19,7 +19,8 @@ from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, seats_of
 from tangram_sim.planners.tangram.composition.search import hop_seconds, microbatch_sizes
 from tangram_sim.planners.tangram.engine import tangram
-from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, PartialPlanTable
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering

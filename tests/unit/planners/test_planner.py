@@ -20,7 +20,7 @@ from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.compose import compose_table
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tangram_sim.planners.tangram.engine import node_units, tangram
-from tangram_sim.planners.tangram.enumeration.enumerate import slice_classes
+from tangram_sim.planners.tangram.enumeration.table import slice_classes
 from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
 from tangram_sim.sim import fast, reference
 from tangram_sim.studies import api

@@ -20,7 +20,7 @@ from tangram_sim.planners.api import Found, SearchOptions
 from tangram_sim.planners.tangram.composition.compose import compose_table
 from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.engine import tangram
-from tangram_sim.planners.tangram.enumeration.enumerate import Beside, PartialPlanTable, slice_classes
+from tangram_sim.planners.tangram.enumeration.table import Beside, PartialPlanTable, slice_classes
 from tangram_sim.planners.tangram.spanning.joint import UNEVEN, joint_islands, shares
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.sim import contention

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.planners.tangram.enumeration.enumerate import PartialPlanTable
+from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable
 from tangram_sim.training.plan import PartialPlan
 
 

@@ -10,7 +10,7 @@ from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.compose import Composed
 from tangram_sim.planners.tangram.composition.labels import Labels, LinkBounds, Look, PipelineTable
-from tangram_sim.planners.tangram.enumeration.enumerate import PartialPlanTable
+from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable
 from tangram_sim.training.job import Job
 
 

@@ -13,7 +13,7 @@ from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
-from tangram_sim.planners.tangram.enumeration.enumerate import PartialPlanTable
+from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable
 from tangram_sim.training.job import Job
 
 # slice classes, options of a class, option floats and ints, nodes held in a state, nodes and moves of a kind.
@@ -222,7 +222,7 @@ class PipelineTable:
 
         What was worked out for a limit that is a little higher is a little looser, and does as well.
         """
-        from tangram_sim.planners.tangram.composition.exact_kernels import still_to_come
+        from tangram_sim.planners.tangram.composition.rest_kernels import still_to_come
 
         known_s, least = self._least
         if not len(least) or not limit_s <= known_s <= (1 + NEAR) * limit_s:

@@ -1,8 +1,8 @@
-"""Asks a parallelizer about every (slice, part of an island) that can matter, and tabulates the answers."""
+"""Asks a parallelizer about every (slice, part of an island) that can matter, and keeps the answers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tangram_sim.clusters import Island
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.layers.atoms import atom_kinds, atoms_of
+from tangram_sim.layers.atoms import atoms_of
 from tangram_sim.models import Block, Model
 from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer
 from tangram_sim.planners.api import POLICIES, Candidate, Counts
@@ -23,52 +23,19 @@ from tangram_sim.planners.tangram.enumeration.prefetch import (
     Subject,
     answered_together,
 )
+from tangram_sim.planners.tangram.enumeration.table import (
+    Beside,
+    Options,
+    PartialPlanTable,
+    slice_classes,
+    tabulate,
+)
 from tangram_sim.training.job import Job
-from tangram_sim.training.plan import UNLIMITED, PartialPlan, passage
+from tangram_sim.training.plan import UNLIMITED, PartialPlan
 from tangram_sim.training.schedules import holds_whole_depth
 
 Floats: TypeAlias = NDArray[np.float64]
 Grain: TypeAlias = Sequence[Sequence[int]]  # nodes of the parts that are asked about, by island
-
-
-@dataclass(frozen=True)
-class PartialPlanTable:
-    """Partial plans for one microbatch, as the composition reads them."""
-
-    microbatch: int
-    microbatches: int
-    slice_class: NDArray[np.int64]  # (atoms + 1, atoms + 1)
-    option_ptr: NDArray[np.int64]
-    floats: NDArray[np.float64]  # (options, 4): slowest, latency, forward, closing
-    ints: NDArray[np.int64]  # (options, 4): kind, nodes (in units), depth, most stages behind
-    partials: list[PartialPlan]  # of the class's first slice
-    whole_depth: bool = False  # the schedule holds as many microbatches as the pipeline is deep (ZB-H1)
-    joint: tuple[tuple[int, ...], ...] = ()  # nodes of each kind that a unit of every joint kind takes
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What joint islands offer for one microbatch: nodes of every island in each of them, partial plans."""
-
-    nodes: tuple[tuple[int, ...], ...]
-    partials: tuple[tuple[int, int, PartialPlan], ...]  # (slice class, joint island, plan of its first slice)
-
-
-@lru_cache(maxsize=64)
-def slice_classes(model: Model) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
-    """(First slice of every class of equal signatures, class of atoms [start, stop) or -1)."""
-    ids = atom_kinds(model)
-    seen: dict[tuple[int, ...], int] = {}
-    firsts: list[tuple[int, int]] = []
-    table = [[-1] * (len(ids) + 1) for _ in range(len(ids) + 1)]
-    for start in range(len(ids)):
-        for stop in range(start + 1, len(ids) + 1):
-            signature = ids[start:stop]
-            if signature not in seen:
-                seen[signature] = len(firsts)
-                firsts.append((start, stop))
-            table[start][stop] = seen[signature]
-    return tuple(firsts), tuple(map(tuple, table))
 
 
 @dataclass
@@ -126,7 +93,7 @@ class Enumeration:
         """
         firsts, classes = slice_classes(self.model)
         pairs = sum(entry >= 0 for row in classes for entry in row)
-        options: list[list[tuple[int, PartialPlan]]] = [[] for _ in firsts]
+        options: Options = [[] for _ in firsts]
         parts = list(self._parts_by(units, grain))
         rest, pace_s = self._bound(microbatch, parts), self._pace_s(microbatch, limit_s)
         if self.asking is not None:
@@ -147,11 +114,15 @@ class Enumeration:
                     partials = self._answers[key][1].partials
                     options[group] += [(kind, one) for one in partials if one.slowest_s <= pace_s]
         if beside is None:
-            return self._tabulate(microbatch, classes, options, units)
+            return self._tabulate(microbatch, options, units)
         for group, joint, partial in beside.partials:
             options[group].append((len(self.islands) + joint, partial))
-        found = self._tabulate(microbatch, classes, options, [*units, *[1] * len(beside.nodes)])
+        found = self._tabulate(microbatch, options, [*units, *[1] * len(beside.nodes)])
         return replace(found, joint=beside.nodes)
+
+    def _tabulate(self, microbatch: int, options: Options, units: Sequence[int]) -> PartialPlanTable:
+        dropping = "incompatibility" in self.policies
+        return tabulate(self.model, self.job, microbatch, options, units, self.tied_s, dropping)
 
     def least_s(self, microbatch: int, units: Sequence[int], grain: Grain | None = None) -> float:
         """Seconds of any step of one pipeline over such parts with this microbatch size, at least."""
@@ -394,82 +365,10 @@ class Enumeration:
             parameters -= self.model.vocabulary_parameters
         return parameters * self.job.bytes_per_parameter
 
-    def _tabulate(
-        self,
-        microbatch: int,
-        classes: tuple[tuple[int, ...], ...],
-        options: list[list[tuple[int, PartialPlan]]],
-        units: Sequence[int],
-    ) -> PartialPlanTable:
-        flat = [pair for group in options for pair in group]
-        floats = np.array([_quantities(partial, self._extra_tail(partial)) for _, partial in flat]).reshape(
-            -1, 4
-        )
-        ints = np.array(
-            [
-                (kind, partial.nodes // units[kind], len(partial.stages), partial.stages_behind)
-                for kind, partial in flat
-            ],
-            dtype=np.int64,
-        ).reshape(-1, 4)
-        pointers = np.concatenate([[0], np.cumsum([len(group) for group in options])]).astype(np.int64)
-        of_slice = np.array(classes, dtype=np.int64)
-        whole_depth = holds_whole_depth(self.job.schedule)
-        most = np.full(len(options), len(of_slice)) if whole_depth else _most_behind(of_slice, len(options))
-        kept = np.ones(len(floats), dtype=bool)
-        if "incompatibility" in self.policies:
-            kept = _undominated(pointers, floats, ints, most)
-        return PartialPlanTable(
-            microbatch,
-            self.job.global_batch // microbatch,
-            of_slice,
-            np.concatenate([[0], np.cumsum(kept)])[pointers],
-            np.ascontiguousarray(floats[kept]),
-            np.ascontiguousarray(ints[kept]),
-            [partial for (_, partial), keep in zip(flat, kept.tolist(), strict=True) if keep],
-            whole_depth,
-        )
-
-    def _extra_tail(self, partial: PartialPlan) -> float:
-        """A head without the embedding it is tied to all-reduces that gradient after its last backward."""
-        return self.tied_s if partial.stop == self.model.layers + 2 and partial.start > 0 else 0.0
-
-
-def _most_behind(of_slice: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """For every class, the most stages that can stand behind any of its slices: one for each atom left."""
-    most = np.zeros(classes, dtype=np.int64)
-    _, stops = np.nonzero(of_slice >= 0)
-    np.maximum.at(most, of_slice[of_slice >= 0], of_slice.shape[0] - 1 - stops)
-    return most
-
-
-def _undominated(
-    pointers: NDArray[np.int64], floats: NDArray[np.float64], ints: NDArray[np.int64], most: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Options that no other of their class and island beats or equals in everything, nodes included."""
-    if not len(floats):
-        return np.zeros(0, dtype=bool)
-    from tangram_sim.planners.tangram.enumeration.kernels import undominated
-
-    kept: NDArray[np.bool_] = undominated(pointers, np.ascontiguousarray(floats), ints, most)
-    return kept
-
 
 def anonymous(part: Island) -> Island:
     """The part without its name and place: equal parts of different islands are asked about once."""
     return replace(part, name=part.gpu.name, groups=(), node_indices=(), reason="")
-
-
-def _quantities(partial: PartialPlan, extra_tail: float) -> tuple[float, float, float, float]:
-    """(slowest, latency, forward, closing) of a partial plan; see docs/models/composition.md."""
-    stages = partial.stages
-    latency, forward, closing = passage(
-        [stage.forward_s for stage in stages],
-        [stage.backward_s for stage in stages],
-        [stage.gradient_sync_s + stage.optimizer_s + extra_tail for stage in stages],
-        partial.hop_s,
-    )
-    return partial.slowest_s, latency, forward, closing
 
 
 def _candidate(partial: PartialPlan, island: str) -> Candidate:

@@ -13,7 +13,7 @@ from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Counts
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.enumeration.enumerate import slice_classes
+from tangram_sim.planners.tangram.enumeration.table import slice_classes
 from tangram_sim.planners.tangram.fleets.patterns import SEQUENCES, WIDEST, FleetProblem
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.plan import Plan

@@ -23,12 +23,8 @@ from tangram_sim.planners.tangram.composition.exact import find
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment, seats_of
 from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.composition.search import hop_seconds
-from tangram_sim.planners.tangram.enumeration.enumerate import (
-    Beside,
-    Enumeration,
-    PartialPlanTable,
-    slice_classes,
-)
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.planners.tangram.enumeration.table import Beside, PartialPlanTable, slice_classes
 from tangram_sim.planners.tangram.fleets.scale import is_large
 from tangram_sim.planners.tangram.spanning.joint import Nodes, joint_islands
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices

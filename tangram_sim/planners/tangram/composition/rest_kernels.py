@@ -1,0 +1,78 @@
+"""Compiled loops of the exact composition: the least that atoms still without a stage can add."""
+
+import numpy as np
+from numba import njit
+
+from tangram_sim.planners.tangram.composition.play_kernels import (
+    FORWARD,
+    KIND,
+    LATENCY,
+    LOSS,
+    MOST,
+    NODES,
+    OWN,
+    REPEATS,
+    STAGES,
+    Floats,
+    Ints,
+)
+
+
+@njit(cache=True)
+def still_to_come(
+    slice_class: Ints,
+    pointers: Ints,
+    floats: Floats,
+    ints: Ints,
+    held: Ints,
+    takes: Ints,
+    moves: Ints,
+    most_behind: float,
+    limit_s: float,
+    least: Floats,
+    stop: int,
+) -> None:
+    """Fill `least[stop]` of (atoms + 1, 4, node counts used behind), those before it known.
+
+    What atoms [0, stop) on the nodes left can add at least: latency, forward latency, own time of the slowest
+    stage with what is in front of it, and repeats beyond the latency; each alone over all ways to place them,
+    hence never too much. Infinite: no way.
+    """
+    states = least.shape[2]
+    if stop == 0:
+        least[0, :3] = 0.0
+        least[0, 3] = -np.inf
+        return
+    mine = least[stop]
+    for start in range(stop):
+        group = slice_class[start, stop]
+        if group < 0:
+            continue
+        front = least[start]
+        for option in range(pointers[group], pointers[group + 1]):
+            kind, nodes = ints[option, KIND], ints[option, NODES]
+            move = nodes * moves[kind]
+            latency, forward, own = floats[option, LATENCY], floats[option, FORWARD], floats[option, OWN]
+            ahead = min(most_behind, ints[option, MOST] + ints[option, STAGES] - 1.0)
+            repeats = floats[option, REPEATS] - ahead * floats[option, LOSS]
+            for used in range(states - move):
+                in_front = front[0, used + move]
+                # Cheap first: most states are too full, or their stages too slow.
+                if own + in_front >= limit_s or not has_room(held, used + move, kind, nodes, takes):
+                    continue
+                mine[0, used] = min(mine[0, used], latency + in_front)
+                mine[1, used] = min(mine[1, used], forward + front[1, used + move])
+                mine[2, used] = min(mine[2, used], max(own + in_front, front[2, used + move]))
+                mine[3, used] = min(mine[3, used], max(repeats, front[3, used + move]))
+
+
+@njit(cache=True)
+def has_room(held: Ints, state: int, kind: int, nodes: int, takes: Ints) -> bool:
+    """Whether so many units of a kind are among the nodes of each island that are `held` in a state."""
+    kinds = held.shape[1]
+    if kind < kinds:
+        return bool(nodes <= held[state, kind])
+    lacking = 0
+    for member in range(kinds):
+        lacking += takes[kind, member] * nodes > held[state, member]
+    return bool(lacking == 0)
