@@ -217,7 +217,7 @@ def test_one_bad_row_in_three_hardly_moves_the_rest(bad: float) -> None:
     assert 0 < alone.log_scale < math.log(1.25) and alone.common > found.common / 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     shared=st.floats(0.02, 0.4),
     plan=st.floats(0.02, 0.2),
@@ -227,7 +227,7 @@ def test_a_shift_does_not_hurt_on_average(shared: float, plan: float, seed: int)
     """Sources and rows as the prior says: what is left of the common error is smaller than the error."""
     random = np.random.default_rng(seed)
     before, after = [], []
-    for _ in range(60):
+    for _ in range(500):  # the ratio of 60 draws scatters by 3 % around what it is
         truth = random.normal(0, shared)
         rows = truth + random.normal(0, plan, 3)
         found = shifts.most_probable(lambda at: np.full(3, at[0]), rows, shifts.Doubt(shared, 0.0, plan), 0.0)
