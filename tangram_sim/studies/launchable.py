@@ -33,7 +33,7 @@ from tangram_sim.training.schedules.named import schedule_named
 from tangram_sim.training.step.lowered import Lowering
 
 ESTIMATED = 1000  # layouts estimated beside a plan: about a CPU second
-PROBES = 4  # of these, of every number of stages at first
+PROBES = 4  # of these, of every kind of batch at first
 MOST_STAGES = 64
 LARGEST_MICROBATCH = 16  # sequences per rank
 CONTEXT = (1, 2, 4, 8)
@@ -95,20 +95,21 @@ def nearest(
         found.extend(fit)
         return min((step_s for step_s, _ in fit), default=float("inf"))
 
-    # Bounds know nothing of networks. So a few layouts say first which groups and how many stages are worth
-    # a closer look; the batches of these follow in the order of their bounds.
-    batches = _batches(model, cluster, job, hwdb, options, known)
+    # Bounds know nothing of networks. So a few layouts of every kind of batch say first which kinds are worth
+    # a closer look; batches of one kind stay in the order of their bounds.
+    batches = [
+        (_kind(batch, options), batch) for batch in _batches(model, cluster, job, hwdb, options, known)
+    ]
     promise: dict[object, float] = {}
     best_s, asked = float("inf"), 0
-    for batch in batches:
-        if _probe(batch, options) in promise or asked >= most or (asked and deadline.over()):
+    for kind, batch in batches:
+        if kind in promise or asked >= most or (asked and deadline.over()):
             continue
         able = list(_savers(model, batch[len(batch) // 2], options.constraints, known))
         some = able[:: -(-len(able) // PROBES) or 1]
-        promise[_probe(batch, options)] = best_of(some)
-        asked, best_s = asked + len(some), min(best_s, promise[_probe(batch, options)])
-    unknown = float("inf")
-    for batch in sorted(batches, key=lambda one: promise.get(_probe(one, options), unknown)):
+        promise[kind] = best_of(some)
+        asked, best_s = asked + len(some), min(best_s, promise[kind])
+    for _, batch in sorted(batches, key=lambda pair: promise.get(pair[0], float("inf"))):
         if asked >= most or deadline.over():
             break
         likely = [one for one in batch if one.least_s < best_s]
@@ -142,8 +143,8 @@ def _batches(
     return sorted(batches.values(), key=lambda batch: min(one.least_s for one in batch))
 
 
-def _probe(batch: list[_Candidate], options: SearchOptions) -> object:
-    """What a first look tells apart: all batches where a framework is asked for, some 10 ms each.
+def _kind(batch: list[_Candidate], options: SearchOptions) -> object:
+    """What a first look tells apart: every batch where a framework is asked for, some 10 ms each.
 
     Beside a plan only the groups that hold the model and how many stages.
     """

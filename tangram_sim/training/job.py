@@ -18,14 +18,13 @@ from tangram_sim.training.stacks import (
 )
 
 MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far above any run there is
-_MOST_ASKED = 1 << 40  # sequences of the steps without end that bounds over fleets ask about
 
 
-def require_whole(field: str, value: object, most: int) -> None:
-    """Raise BadInputError unless a job's figure is a whole number from 1 to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        limit = min(most, MOST_SEQUENCES) if field == "global_batch" else most
-        raise BadInputError(f"`{field}={shown(value)}`: give a whole number, 1 to {limit}")
+def require_whole(field: str, value: object, most: int | None = None) -> None:
+    """Raise BadInputError unless a job's figure is a whole number from 1 to `most` (None: no limit)."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most and value > most):
+        limits = f"1 to {most}" if most else "1 or more"
+        raise BadInputError(f"`{field}={shown(value)}`: give a whole number, {limits}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +82,10 @@ class Job:
 
     def __post_init__(self) -> None:
         """Raise BadInputError or UnknownNameError for values that no run can have."""
-        for field, value, most in (
-            ("global_batch", self.global_batch, _MOST_ASKED),
-            ("seq", self.seq, MOST_TOKENS),
-        ):
-            require_whole(field, value, most)
+        # No upper limit for the batch here: bounds over fleets ask about steps without end. A user's is held
+        # to MOST_SEQUENCES where it comes in.
+        require_whole("global_batch", self.global_batch)
+        require_whole("seq", self.seq, MOST_TOKENS)
         if not 0 < self.trainable <= 1:
             raise BadInputError(
                 f"`trainable={self.trainable:g}`: give a share above 0, at most 1, e.g. 0.001 for adapters"
