@@ -27,7 +27,7 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import PartialPlan
-from tests.contracts.test_parallelizer_contract import HWDB, REQUESTS, island, request
+from tests.contracts.requests import HWDB, REQUESTS, island, request
 from tests.unit.parallelizers.test_galvatron import one_island
 
 LIMIT, SEQUENCES = 24.0, 32

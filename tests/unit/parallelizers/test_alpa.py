@@ -26,7 +26,7 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage.setting import Setting
-from tests.contracts.test_parallelizer_contract import HWDB, REQUESTS, island, request
+from tests.contracts.requests import HWDB, REQUESTS, island, request
 from tests.unit.parallelizers.test_galvatron import LLAMA, best, one_island, step_s
 
 # The worked example: 2 bytes an element; a slow axis 0 and a fast axis 1.

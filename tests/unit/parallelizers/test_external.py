@@ -14,7 +14,7 @@ from tangram_sim.parallelizers.contract import check_parallelizer
 from tangram_sim.parallelizers.external import COMMAND, External
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.wire import question_of
-from tests.contracts.test_parallelizer_contract import REQUESTS, request
+from tests.contracts.requests import REQUESTS, request
 
 STAND_IN = '''
 """A stand-in planner: `behave` says how it misbehaves."""

@@ -14,7 +14,7 @@ from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage import state
 from tangram_sim.training.stage.setting import Setting
-from tests.contracts.test_parallelizer_contract import HWDB, island, request
+from tests.contracts.requests import HWDB, island, request
 from tests.unit.parallelizers.test_galvatron import best
 
 LOADS = (400, 100, 100, 100, 50, 25, 15, 10)

@@ -31,7 +31,7 @@ from tangram_sim.training.plan import LayerLayout, LayoutRun, passage
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.stage.runs import LayerRun
 from tangram_sim.training.step.lowered import Lowering
-from tests.contracts.test_parallelizer_contract import HWDB, REQUESTS, island, request
+from tests.contracts.requests import HWDB, REQUESTS, island, request
 
 TWO_STAGES = Constraints(fixed=(("pp", 2),))
 FAST = (Galvatron, GalvatronBMW, GalvatronUniform, OSDP)

@@ -18,7 +18,7 @@ from tangram_sim.placement.islands import find_islands
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.training.job import Job
-from tests.contracts.test_parallelizer_contract import HWDB, REQUESTS, island, request
+from tests.contracts.requests import HWDB, REQUESTS, island, request
 from tests.unit.parallelizers.test_galvatron import LLAMA, best, one_island, step_s
 
 

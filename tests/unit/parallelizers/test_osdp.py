@@ -12,7 +12,7 @@ from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.osdp import OSDP, OSDPExact
 from tangram_sim.training.stage import state
 from tangram_sim.training.stage.setting import Setting
-from tests.contracts.test_parallelizer_contract import island, request
+from tests.contracts.requests import island, request
 from tests.unit.parallelizers.test_galvatron import best
 
 # One GPU per node and many microbatches: gathering weights costs time that nothing hides.

@@ -19,7 +19,7 @@ from tangram_sim.training.job import Job
 from tangram_sim.units import show_seconds
 from tests.browser import browser
 from tests.commands import files, tangram
-from tests.unit.purchasing.test_purchasing import NODES, PRICES
+from tests.unit.purchasing.shop import NODES, PRICES
 
 HWDB = Hwdb.load()
 JOB = Job(global_batch=8, seq=1024)

@@ -20,7 +20,7 @@ from tangram_sim.validation.calibration import ownruns, shifts
 from tangram_sim.validation.published.predict import Prediction, Predictor, predict_rows
 from tests.commands import tangram
 from tests.neutral import neutral_folder, neutral_hwdb
-from tests.unit.validation.test_published import ROW
+from tests.unit.validation.published_rows import ROW
 
 HWDB = neutral_hwdb()
 NEMO = {

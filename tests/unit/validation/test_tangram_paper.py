@@ -27,7 +27,7 @@ from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.training.plan import Plan
-from tests.contracts.test_parallelizer_contract import request
+from tests.contracts.requests import request
 
 HWDB = Hwdb.load([OVERLAY])
 

@@ -1,0 +1,192 @@
+"""What-if: rows beside the fleet's own, and the commands of both verbs."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.purchasing.billing import Bill, Lack, Terms
+from tangram_sim.purchasing.notes import notes_of
+from tangram_sim.purchasing.pricefile import load_prices
+from tangram_sim.purchasing.sensitivity import sensitivity, with_figure
+from tangram_sim.purchasing.whatif import row_of
+from tangram_sim.purchasing.words import hourly, outlay
+from tangram_sim.studies.planfile import read_plan
+from tests.commands import tangram
+from tests.unit.purchasing.shop import HWDB, PRICES
+
+
+class TestWhatIf:
+    def test_rows_are_the_fleet_what_is_left_of_it_and_the_candidates(self, study):
+        assert [row.name for row in study.rows] == [
+            "fleet", "fleet - 1 x g0", "fleet - 1 x g0 + 2 x A100x4", "fleet - 1 x g0 + 1 x V100x4",
+        ]  # fmt: skip
+
+    def test_figures_of_a_row_agree_with_its_plan(self, study):
+        for row in study.rows:
+            assert row.throughput.tokens_per_s == pytest.approx(row.document.tokens_per_s)
+            assert sum(use.gpus_used for use in row.uses) == row.document.gpus_used
+            assert sum(use.gpus for use in row.uses) == row.document.gpus_total
+            assert row.days_to_train == pytest.approx(1e10 / row.throughput.tokens_per_s / 86_400)
+            assert row.usd_to_train == pytest.approx(row.usd_per_million_tokens * 1e4)
+
+    def test_margins_are_differences_to_the_fleet(self, study):
+        base, row = study.rows[0], study.rows[2]
+        gained = row.throughput.tokens_per_s - base.throughput.tokens_per_s
+        paid = row.bill.usd_per_hour - base.bill.usd_per_hour
+        assert row.marginal_tokens_per_usd == pytest.approx(gained * 3600 / paid)
+        assert base.marginal_tokens_per_usd is None
+
+    def test_what_is_known_is_shown_and_what_is_not_is_named(self, study, tmp_path):
+        """Without the price of power, a rented candidate still says what it adds, and what it brings."""
+        (tmp_path / "prices.yaml").write_text("\n".join(PRICES.splitlines()[:2]))  # the rent of V100x4 alone
+        prices, terms = load_prices(tmp_path / "prices.yaml", HWDB), Terms(fleet="owned")
+
+        def row(old, base):
+            return row_of(old.name, old.fleet, old.document, 1e10, prices, terms, base, failures=False)
+
+        base = row(study.rows[1], None)
+        bought, rented = (row(old, base) for old in study.rows[2:])
+        assert [charge.usd_per_hour for charge in rented.bill.charges] == [7.0]
+        assert (hourly(base), hourly(bought), hourly(rented)) == ("-", "-", "> 7")
+        assert (outlay(bought), outlay(rented)) == ("-", "0")
+        power = ("economics.pue", "economics.usd_per_kwh")
+        assert rented.bill.missing == power
+        assert bought.bill.missing == (*power, "nodes.A100x4.rent_usd_per_hour or nodes.A100x4.capital_usd")
+        gained = rented.throughput.tokens_per_s - base.throughput.tokens_per_s
+        assert rented.marginal_tokens_per_usd == pytest.approx(gained * 3600 / 7)
+        assert bought.marginal_tokens_per_usd is None
+        notes = notes_of([base, bought, rented], prices)
+        assert f"costs leave out g1 in every row, for want of {', '.join(power)}" in notes
+        assert any("leave out A100x4 in `fleet - 1 x g0 + 2 x A100x4`" in note for note in notes)
+        assert not any(note.startswith("costs") and "V100x4" in note for note in notes)
+
+    def test_old_gpus_that_nothing_uses_are_named(self, study):
+        row = study.rows[3]
+        uses = tuple(replace(use, gpus_used=0 if use.label == "g0" else use.gpus_used) for use in row.uses)
+        (note,) = (note for note in notes_of([replace(row, uses=uses)], study.prices) if "uses g0" in note)
+        assert f"`{row.name}`" in note
+
+    def test_the_ranking_is_among_what_is_bought_and_billed(self, study):
+        assert study.contenders == study.rows[2:], "the fleet as it stands is no purchase"
+        unbilled = replace(study.rows[2], name="unbilled", bill=Bill((), None, (Lack("x", 1, 1, ("y",)),)))
+        found = sensitivity(replace(study, rows=(*study.rows, unbilled)), HWDB)
+        assert found.unpriced == ("unbilled",)
+        assert {found.best, found.second} == {row.name for row in study.rows[2:]}
+
+    def test_thresholds_are_where_the_ranking_flips(self, study):
+        study = replace(study, rows=study.rows[2:])  # both bought: one for capital, one by the hour
+        found = sensitivity(study, HWDB)
+        by_name = {row.name: row for row in study.rows}
+        best, second = by_name[found.best], by_name[found.second]
+        assert found.score == "usd_per_million_tokens"
+        assert found.tornado[0].width == max(swing.width for swing in found.tornado)
+        bills = [flip for flip in found.flips if flip.input.row is None]
+        assert bills, "some price must matter"
+        for flip in bills:
+
+            def lead(value, flip=flip):
+                prices = with_figure(study.prices, flip.input.name, value)
+                return [
+                    row_of(
+                        row.name, row.fleet, row.document, 1e10, prices, study.terms, None, failures=False
+                    ).usd_per_million_tokens
+                    for row in (best, second)
+                ]  # fmt: skip
+
+            step = 1e-6 * (1 if flip.change > 0 else -1)
+            before, after = lead(flip.threshold * (1 - step)), lead(flip.threshold * (1 + step))
+            assert before[0] <= before[1] * (1 + 1e-9)
+            assert after[1] <= after[0] * (1 + 1e-9)
+
+    def test_efficiencies_are_varied_within_their_standard_error(self, study):
+        found = sensitivity(study, HWDB)
+        rows = [swing.input for swing in found.tornado if swing.input.row is not None]
+        assert rows
+        for one in rows:
+            assert one.low <= one.base <= one.high
+            assert one.high - one.base <= one.row.number("sigma") * (1 + 1e-9)
+
+
+class TestCommands:
+    def test_what_if_writes_plans_that_replay(self, shop):
+        done = tangram(
+            "what-if", shop / "tiny.yaml", shop / "lab.yaml", "--add", f"{shop}/A100x4.yaml:1",
+            "--global-batch", 8,
+            "--cache", shop / "cache", "--jobs", 1, "-o", shop / "plans", "--json", "--tokens", "1e9",
+        )  # fmt: skip
+        assert (done.code, done.err) == (0, "")
+        rows = done.json["candidates"]
+        assert [row["name"] for row in rows] == ["fleet", "+ 1 x A100x4"]
+        for row, name in zip(rows, ("fleet.json", "1_x_A100x4.json"), strict=True):
+            assert read_plan(shop / "plans" / name).step_s == row["step_s"]
+        assert rows[1]["missing"], "no price was given"
+        assert rows[1]["usd_per_hour"] is None
+
+    def test_a_disk_that_is_full_at_the_end_loses_no_answer(self, shop, monkeypatch):
+        """The table stands before anything is written, and the answers are in the cache."""
+
+        def full(path, text):
+            raise BadInputError(f"{path}: cannot be written: No space left on device")
+
+        monkeypatch.setattr("tangram_sim.datafiles.write_whole", full)
+        words = (
+            "what-if", shop / "tiny.yaml", shop / "lab.yaml", "--add", f"{shop}/A100x4.yaml:1",
+            "--global-batch", 8, "--cache", shop / "cache", "--jobs", 1,
+        )  # fmt: skip
+        done = tangram(*words, "-o", shop / "plans")
+        assert done.code == 2
+        assert "No space left on device" in done.err
+        assert "+ 1 x A100x4" in done.out
+        assert "taken from the cache" in done.out
+        assert "0 plans made" in tangram(*words).out
+
+    def test_purchase_writes_its_front(self, shop):
+        arguments = (
+            "purchase", shop / "tiny.yaml", shop / "lab.yaml", "--catalogue", shop / "catalogue.yaml",
+            "--prices", shop / "prices.yaml", "--max-nodes", 1, "--global-batch", 8,
+            "--cache", shop / "cache", "--jobs", 1,
+            "-o", shop / "out",
+        )  # fmt: skip
+        done = tangram(*arguments)
+        assert (done.code, done.err) == (0, "")
+        assert "the front of 4 mixes" in done.out
+        front = json.loads((shop / "out" / "front.json").read_text())
+        for point in front["front"]:
+            for plan in point["plans"]:
+                assert read_plan(shop / "out" / "plans" / plan).tokens_per_s == pytest.approx(
+                    point["tokens_per_s"]
+                )
+        again = tangram(*arguments)
+        assert "searched: 0 plans made" in again.out
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["what-if"], "nothing to compare"),
+            (["what-if", "--add", "p5.48xlarge:1", "--tokens", "-1"], "--tokens -1"),
+            (["what-if", "--add", "p5.48xlarge:1", "--acquire", "steal"], "steal"),
+            (["what-if", "--add", "p5.48xlarge:1", "--jobs", "-2"], "--jobs -2"),
+            (["what-if", "--add", "p5.48xlarge:1", "--cache", "x", "--no-cache"], "contradict"),
+            (["what-if", "--add", "p5.48xlarge:1", "--prices", "none.yaml"], "none.yaml"),
+            (["purchase", "--catalogue", "none.yaml"], "none.yaml"),
+            (["purchase", "--catalogue", "catalogue.yaml", "--budget", "0"], "--budget 0"),
+            (["purchase", "--catalogue", "catalogue.yaml", "--deadline", "soon"], "2027-03-01"),
+            (["purchase", "--catalogue", "catalogue.yaml", "--weights", "1,2"], "--weights 1,2"),
+            (["purchase", "--catalogue", "catalogue.yaml", "--cost", "blood"], "blood"),
+            (["purchase", "--catalogue", "catalogue.yaml"], "cannot be priced without"),
+            (["purchase", "--catalogue", "odd.yaml"], "unknown node"),
+            (["purchase", "--catalogue", "twice.yaml"], "offered twice"),
+            (["purchase", "--catalogue", "empty.yaml"], "offers"),
+        ],
+    )
+    def test_bad_input_is_explained(self, shop, arguments, words, monkeypatch):
+        monkeypatch.chdir(shop)
+        (shop / "odd.yaml").write_text("offers: [{node: p55.48xlarge}]")
+        (shop / "twice.yaml").write_text("offers: [{node: p5.48xlarge}, {node: p5.48xlarge}]")
+        (shop / "empty.yaml").write_text("offers: []")
+        done = tangram(arguments[0], "tiny.yaml", "lab.yaml", *arguments[1:])
+        assert done.code == 2
+        assert words in done.err
+        assert "Traceback" not in done.err
