@@ -27,6 +27,13 @@ def test_a_module_says_what_it_knows_and_knows_one_thing(path):
     assert text.count("\n") <= 400, "past 400 lines: is it one thing?"
 
 
+def test_no_module_of_tests_is_about_too_much():
+    """Each is held to the length of the modules it tests."""
+    tests = (ROOT / "tests").rglob("*.py")
+    long = [path.name for path in tests if path.read_text(encoding="utf-8").count("\n") > 400]
+    assert not long, "past 400 lines: split by what is tested"
+
+
 @pytest.mark.parametrize(
     ("statement", "heavy"),
     [
