@@ -254,3 +254,7 @@ class Island:
             reason=self.reason,
             paths=self.paths and self.paths.part(nodes, share),
         )
+
+    def anonymous(self) -> "Island":
+        """This island without its name and place: equal parts of different islands are one question."""
+        return replace(self, name=self.gpu.name, groups=(), node_indices=(), reason="")

@@ -1,7 +1,7 @@
 """Small planning instances and their brute force: shared by the tests of the planner."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.placement.islands import find_islands
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.api import Counts, Found, SearchOptions
+from tangram_sim.planners.api import POLICIES, Counts, Found, SearchOptions
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, seats_of
@@ -89,7 +89,9 @@ class Workshop:
         self.tables: dict[int, PartialPlanTable] = {}
         self.counts = [island.nodes for island in self.islands]
 
-    def enumeration(self, parallelizer: Grid | None = None) -> Enumeration:
+    def enumeration(
+        self, parallelizer: Grid | None = None, policies: Sequence[str] = POLICIES
+    ) -> Enumeration:
         instance = self.instance
         return Enumeration(
             instance.model,
@@ -100,14 +102,15 @@ class Workshop:
             HWDB,
             self.bound,
             Counts(),
+            policies=policies,
         )
 
-    def table(self, microbatch: int, parallelizer: Grid | None = None) -> PartialPlanTable:
-        """Of every partial plan, however slow; the grid's is made once."""
-        if parallelizer is None and microbatch in self.tables:
-            return self.tables[microbatch]
-        made = self.enumeration(parallelizer).table(microbatch, float("inf"), [1] * len(self.islands))
-        return made if parallelizer else self.tables.setdefault(microbatch, made)
+    def table(self, microbatch: int) -> PartialPlanTable:
+        """Of every partial plan of the grid, however slow; made once."""
+        if microbatch not in self.tables:
+            made = self.enumeration().table(microbatch, float("inf"), [1] * len(self.islands))
+            self.tables[microbatch] = made
+        return self.tables[microbatch]
 
     def hops(self, microbatch: int) -> np.ndarray:
         model, job = self.instance.model, self.instance.job

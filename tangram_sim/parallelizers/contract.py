@@ -42,18 +42,22 @@ def check_parallelizer(parallelizer: Parallelizer, requests: Iterable[Request]) 
     6. Infeasible is an answer: a GPU without the dtype gives a rejection, not an exception.
     7. Prices follow the question: longer sequences, larger microbatches and longer slices are not
        cheaper; fewer microbatches per step never fit worse.
+    8. Slices asked about together get the answers they get one by one, and no partial plan takes less than
+       `least_seconds` of its atoms: whole searches are pruned by it.
     """
     asked = 0
     for request in requests:
         asked += 1
         answer = parallelizer.parallelize(request)
         _check_repeatable(parallelizer, request, answer)
+        _check_together(parallelizer, request, answer)
         for partial in answer.partials:
             _check_partial(parallelizer, request, partial)
             _check_stages_behind(request, partial)
         _check_pareto(request, answer)
         _check_accounted(parallelizer, request, answer)
         _check_missing_dtype(parallelizer, request)
+        _check_least(parallelizer, request, answer)
         for partial in answer.partials:
             _check_follows_question(parallelizer, request, partial)
     _require(asked > 0, "no request given: nothing was checked")
@@ -75,11 +79,43 @@ def _where(request: Request) -> str:
 def _check_repeatable(parallelizer: Parallelizer, request: Request, answer: Answer) -> None:
     again, elsewhere = parallelizer.parallelize(request), type(parallelizer)().parallelize(request)
     for other, who in ((again, "the same instance"), (elsewhere, "a new instance")):
+        _require(_same(other, answer), f"{who} answers the same question differently ({_where(request)})")
+
+
+def _same(one: Answer, other: Answer) -> bool:
+    return (
+        one.partials == other.partials
+        and (one.considered, one.dominated) == (other.considered, other.dominated)
+        and len(one.rejected) == len(other.rejected)
+    )
+
+
+def _check_together(parallelizer: Parallelizer, request: Request, answer: Answer) -> None:
+    if type(parallelizer).parallelize_many is Parallelizer.parallelize_many:
+        return  # one by one
+    part, asked, alone = request.slice, [request], [answer]
+    if len(part) > 1:
+        asked.insert(0, replace(request, slice=Slice(part.model, part.start, part.stop - 1)))
+        alone.insert(0, parallelizer.parallelize(asked[0]))
+    together = type(parallelizer)().parallelize_many(asked)
+    _require(
+        len(together) == len(alone) and all(map(_same, together, alone)),
+        f"parallelize_many answers otherwise than parallelize ({_where(request)})",
+    )
+
+
+def _check_least(parallelizer: Parallelizer, request: Request, answer: Answer) -> None:
+    least, part = parallelizer.least_seconds(request), request.slice
+    _require(
+        least.shape == (part.model.layers + 2,) and bool((least >= 0).all()),
+        f"least_seconds must be a number of GPU-seconds for every atom, 0 or more ({_where(request)})",
+    )
+    least_s = float(least[part.start : part.stop].sum()) * request.microbatch / request.island.gpus
+    for partial in answer.partials:
         _require(
-            other.partials == answer.partials
-            and (other.considered, other.dominated) == (answer.considered, answer.dominated)
-            and len(other.rejected) == len(answer.rejected),
-            f"{who} answers the same question differently ({_where(request)})",
+            partial.slowest_s >= least_s * (1 - _ROUNDING),
+            f"{partial.layout} takes {partial.slowest_s:g} s for {_where(request)}, less than the "
+            f"{least_s:g} s that least_seconds gives its atoms",
         )
 
 

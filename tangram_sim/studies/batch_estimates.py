@@ -5,7 +5,7 @@ search), and there is no document: a thousand layouts take about a second.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -137,9 +137,7 @@ class Estimator:
         back = first.pp * first.vpp - 1  # the place of the head
         bounds = batch.settled[0].bounds
         for number, chunks in enumerate(stage_places(bounds, first.pp, first.vpp, schedule)):
-            island = replace(
-                self.placement.island(batch.stages[number]), name="", groups=(), node_indices=(), reason=""
-            )
+            island = self.placement.island(batch.stages[number]).anonymous()
             head = schedule.place(number, first.vpp - 1, first.pp) == back
             runs = tuple(runs_of(chunks, number == 0, head, layers))
             key = (island, tuple(kinds[start:stop] for start, stop in runs))

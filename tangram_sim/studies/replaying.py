@@ -60,7 +60,6 @@ class ReplayDocument(Document):
         "plans cannot beat, either",
     )
     best: str
-    plans_asked: int | None = Field(None, description="fleets for which the planner was asked")
     notes: list[str] = Field([])
 
 

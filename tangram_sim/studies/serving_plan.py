@@ -17,7 +17,6 @@ from tangram_sim.studies.documents import SCHEMA_VERSION, Document
 
 _FLOW_S, _LARGE_FLOW_S = 3.0, 12.0  # seconds to place layers unless somebody asks for others
 _MANY_NODES = 9  # that take the longer
-_FOUND = 1e-9  # replicas busy for less are idle
 
 
 class ReplicaCountDocument(Document):

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tangram_sim import registry
@@ -213,6 +214,29 @@ def test_the_contract_catches_dice():
 
     with pytest.raises(AssertionError, match="differently"):
         check_parallelizer(Dice(), [REQUESTS["tight"]])
+
+
+def test_the_contract_catches_a_bound_that_is_none():
+    """What takes less than `least_seconds` would be pruned unseen."""
+
+    class Boasting(Grid):
+        def least_seconds(self, request: Request) -> np.ndarray:
+            return 1.5 * super().least_seconds(request)
+
+    with pytest.raises(AssertionError, match=r"less than the .* that least_seconds gives"):
+        check_parallelizer(Boasting(), [REQUESTS["six GPUs"]])
+
+
+def test_the_contract_catches_answers_of_many_that_are_not_those_of_one():
+    """A subclass of the grid that changes one way of asking and not the other breaks clause 8."""
+
+    class Fewer(Grid):
+        def parallelize(self, request: Request) -> Answer:
+            answer = super().parallelize(request)
+            return replace(answer, partials=answer.partials[:-1])
+
+    with pytest.raises(AssertionError, match="parallelize_many answers otherwise"):
+        check_parallelizer(Fewer(), [REQUESTS["six GPUs"]])
 
 
 def test_a_contract_without_requests_is_no_contract():

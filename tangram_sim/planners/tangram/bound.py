@@ -35,6 +35,17 @@ def _members(island: Island, cluster: Cluster | None) -> list[Gpu]:
     )
 
 
+def has_equal_members(island: Island, cluster: Cluster) -> bool:
+    """Whether all nodes of an island are alike, GPUs and NICs in equal health.
+
+    Parts of it are priced at its worst member: where they are not, a plan on better ones may be faster than
+    any that the search priced.
+    """
+    nodes = {cluster.groups[group].node for group in island.groups}
+    nics = {cluster.nic_of(node) for node in island.node_indices}
+    return len(nodes) == len(nics) == len(_members(island, cluster)) == 1
+
+
 class WorkBound:
     """Ideal work of every atom on every island, and the bounds that follow from it.
 
@@ -110,18 +121,14 @@ class WorkBound:
         """
         return float((self._own[kind, stop] - self._own[kind, start]) / gpus / self._prefix[-1])
 
-    def slice_s(self, start: int, stop: int, kind: int, gpus: int) -> float:
-        """Seconds of a step in which atoms [start, stop) run on `gpus` GPUs of one kind: at least this.
+    def slices_s(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], kind: int, gpus: int
+    ) -> NDArray[np.float64]:
+        """Seconds of steps in which atoms [start, stop) run on `gpus` GPUs of one kind: at least these.
 
         The larger of the slice's own time (over-subscription) and that of the rest of the model on the
         rest of the cluster (under-subscription).
         """
-        return float(self.slices_s(np.array([start]), np.array([stop]), kind, gpus)[0])
-
-    def slices_s(
-        self, starts: NDArray[np.int64], stops: NDArray[np.int64], kind: int, gpus: int
-    ) -> NDArray[np.float64]:
-        """The same for many slices."""
         own = self.batch * (self._own[kind, stops] - self._own[kind, starts]) / gpus
         rest = self._prefix[-1] - (self._prefix[stops] - self._prefix[starts])
         left = 1.0 - gpus * self.value[kind]  # share of the cluster's value that the rest may use

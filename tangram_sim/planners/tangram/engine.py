@@ -42,14 +42,13 @@ from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 
 FEW_PASSES = 16  # per step, for lack of a plan that says how many are usual
-MAX_STATES = MOST_STATES  # node-count combinations the composition keeps apart
 
 
 def node_units(islands: Sequence[Island]) -> tuple[int, ...]:
-    """Nodes taken at a time from each island so that the composition's count states stay below MAX_STATES."""
+    """Nodes taken at a time from each island so that the composition has MOST_STATES count states at most."""
     units = [1] * len(islands)
     while (
-        np.prod([island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)]) > MAX_STATES
+        np.prod([island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)]) > MOST_STATES
     ):
         widest = max(range(len(islands)), key=lambda kind: islands[kind].nodes // units[kind])
         units[widest] *= 2
@@ -235,7 +234,7 @@ def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallel
         notes.append(f"effort {wishes.effort}: microbatches of {left} were not searched node by node")
     ranked = rank(played, referee, max(wishes.top, 1), task.budget) if played else []
     if wishes.replicate and wishes.sub_islands and not wishes.order and not task.deadline.over():
-        several = _several(enumeration, referee, ranked, wishes, max(units) == 1, notes)
+        several = _several(task, enumeration, referee, ranked, max(units) == 1)
         ranked = [*several, *ranked]
     if not (ranked or task.standing) and task.deadline.over():
         ranked = _simple(task)
@@ -308,18 +307,14 @@ def _enumeration(task: _Task, islands: tuple[Island, ...], parallelizer: Paralle
 
 
 def _several(
-    enumeration: Enumeration,
-    referee: PlanEvaluator,
-    ranked: Sequence[Scored],
-    wishes: SearchOptions,
-    by_node: bool,
-    notes: list[str],
+    task: _Task, enumeration: Enumeration, referee: PlanEvaluator, ranked: Sequence[Scored], by_node: bool
 ) -> list[Scored]:
     """Faster plans than the best of `ranked`: pipelines side by side, stages on several islands."""
     found: list[Scored] = []
+    wishes, notes = task.wishes, task.notes
     best_s = ranked[0].step_s if ranked else float("inf")
-    if ranked and not enumeration.deadline.over():
-        beside = Replication(enumeration, referee, budget(wishes.effort)).improve(ranked[0])
+    if ranked and not task.deadline.over():
+        beside = Replication(enumeration, referee, task.budget).improve(ranked[0])
         if beside is not None:
             gain, count = 1 - beside.step_s / best_s, len(beside.plan.pipelines)
             notes.append(
@@ -328,8 +323,8 @@ def _several(
             found, best_s = [beside], beside.step_s
     # Degrees that are fixed are those of a stage: parts side by side would multiply dp.
     if wishes.spanning and by_node and "dp" not in dict(wishes.constraints.fixed):
-        spanning = spanning_over(enumeration, referee, wishes.tolerances is None, budget(wishes.effort))
-        batch = enumeration.job.global_batch
+        spanning = spanning_over(enumeration, referee, wishes.tolerances is None, task.budget)
+        batch = task.job.global_batch
         usual = ranked[0].plan.pipelines[0].microbatch if ranked else max(batch // FEW_PASSES, 1)
         wider = spanning.improve(usual, best_s)
         if spanning.nearest or spanning.finer:

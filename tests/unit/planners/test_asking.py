@@ -87,7 +87,7 @@ def test_questions_are_answered_ahead_once_and_in_pieces_of_neighbours() -> None
     ahead.ahead(questions)
     assert sum(pieces.pieces) == len(questions)
     for question in questions:
-        assert ahead.ready[question] == asking.answered(workshop.grid, subject, question)
+        assert ahead.ready[question] == asking.answered_together(workshop.grid, subject, [question])[0]
     both = [*questions, *(one._replace(microbatch=4) for one in questions)]
     for least, count in ((1, 2), (2, 2), (3, 4), (100, 8)):
         made = asking.pieces_of(both, least)

@@ -8,6 +8,7 @@ import pytest
 
 from tangram_sim.clusters import Cluster, Network, NodeGroup
 from tangram_sim.errors import TangramError
+from tangram_sim.health import Health
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
@@ -16,7 +17,7 @@ from tangram_sim.planners.api import Counts, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.engine import tangram
-from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s
+from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s, unbounded
 from tangram_sim.planners.tangram.fleets.patterns import SEQUENCES, FleetProblem
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.planners.uniform.trivial import layouts
@@ -163,6 +164,25 @@ def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None
         made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB.fresh()).document
         assert made.lower_bound_covers != FLEETS
         assert any("`fleet_bound=" in note for note in made.notes)
+
+
+def test_islands_that_join_unequal_nodes_are_not_covered() -> None:
+    """Options are priced at the worst node: a fleet on the better ones may end below the bound."""
+    alike = two_kinds(0, 26)
+    (group,) = alike.groups
+    slower = replace(group.node, nic_bytes_per_s=0.99 * group.node.nic_bytes_per_s)
+    for cluster, reason in (
+        (alike, ""),
+        (replace(alike, groups=(group, replace(group, name="g2", node=slower))), "g1+g2 joins unequal"),
+        (replace(alike, health=Health(compute=((3, 1.01),))), "g1 joins unequal"),
+        (replace(alike, health=Health(network=((0, 1.01),))), "g1 joins unequal"),
+    ):
+        job = Job(224, dtype="bf16")
+        islands, _ = usable_islands(cluster, job, HWDB, SearchOptions())
+        assert len(islands) == 1
+        ground = FleetProblem(shallow(), cluster, job, islands, HWDB.fresh(), Constraints(), "grid")
+        told = unbounded(ground)
+        assert reason in told and bool(reason) == bool(told)
 
 
 def test_other_stages_are_not_covered() -> None:

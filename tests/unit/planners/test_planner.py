@@ -1,6 +1,7 @@
 """The planner as a whole: pruning is lossless, wishes are respected, the bound is a bound."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 
 from tangram_sim.clusters import Cluster, Network, Node, NodeGroup
 from tangram_sim.errors import InfeasibleError, TangramError, UnknownNameError
-from tangram_sim.hwdb import load_cluster, load_model
+from tangram_sim.health import Health
+from tangram_sim.hwdb import cluster_from_dict, load_cluster, load_model
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Answer, Constraints, Rejections, Request
 from tangram_sim.parallelizers.grid import Grid
@@ -36,7 +38,10 @@ JOB = Job(16, 1024, "fp16")
 class Undominated(Grid):
     """The grid without dominance pruning: every feasible layout is handed over."""
 
-    def parallelize(self, request: Request) -> Answer:
+    def parallelize_many(self, requests: Sequence[Request]) -> list[Answer]:
+        return [self.every_layout(request) for request in requests]
+
+    def every_layout(self, request: Request) -> Answer:
         partials: list[PartialPlan] = []
         inner = tuple(range(1, request.island.gpus_per_node + 1)) if request.island.nodes == 1 else (1,)
         for layout in layouts(request.slice.model, request.island.gpus, inner):
@@ -57,13 +62,15 @@ def test_dominance_pruning_never_changes_the_winner(seed: int) -> None:
     workshop = Workshop(random_instance(seed))
     for microbatch in (1, 4):
         hops = workshop.hops(microbatch)
-        pruned = compose_table(workshop.table(microbatch), workshop.counts, hops, workshop.work)
-        everything = compose_table(
-            workshop.table(microbatch, Undominated()), workshop.counts, hops, workshop.work
+        pruned, unpruned = workshop.table(microbatch), workshop.enumeration(Undominated(), ("redundancy",))
+        every = unpruned.table(microbatch, float("inf"), [1] * len(workshop.islands))
+        assert len(every.partials) > len(pruned.partials) or not pruned.partials
+        best, best_of_all = (
+            compose_table(one, workshop.counts, hops, workshop.work) for one in (pruned, every)
         )
-        assert bool(pruned) == bool(everything)
-        if pruned:
-            assert pruned[0].objective_s == pytest.approx(everything[0].objective_s, rel=1e-12)
+        assert bool(best) == bool(best_of_all)
+        if best:
+            assert best[0].objective_s == pytest.approx(best_of_all[0].objective_s, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -227,7 +234,7 @@ def test_microbatch_sizes_are_the_divisors_of_the_batch() -> None:
 
 
 def test_large_islands_are_taken_in_groups_of_nodes_and_that_is_said() -> None:
-    """Beyond MAX_STATES count combinations the search is coarser, never silently."""
+    """Beyond MOST_STATES count combinations the search is coarser, never silently."""
     cluster = load_cluster("sailor-a512-v512", HWDB)
     islands = find_islands(cluster, "fp16", hwdb=HWDB)
     units = node_units(islands)
@@ -268,6 +275,17 @@ def test_the_bound_counts_merged_islands_at_their_best_member() -> None:
     )
     assert [island.name for island in find_islands(cluster, "bf16", hwdb=HWDB)] == ["g0+g1"]
     assert result.document.lower_bound_step_s <= result.document.step_s
+
+
+def test_an_island_in_unequal_health_has_no_bound_on_pipelines() -> None:
+    """Its parts are priced at the slow GPU, but the larger stage may run on the other one."""
+    spec = {"name": "pair", "nodes": [{"count": 2, "gpu": "V100-SXM2-32GB", "gpus": 1, "nic_gbps": 100}]}
+    healthy, job = cluster_from_dict(spec, HWDB), Job(8, 1024, "fp16")
+    slow = replace(healthy, health=Health(compute=((1, 1.02),)))
+    wishes = SearchOptions(replicate=False, spanning=False)
+    well, ill = (tangram(load_model("gpt3-1.3b"), one, job, HWDB.fresh(), wishes) for one in (healthy, slow))
+    assert 0 < well.pipeline_bound_s <= well.ranked[0].step_s * (1 + 1e-9)
+    assert ill.pipeline_bound_s == 0.0
 
 
 @pytest.mark.parametrize("seq", [16384, 32768])

@@ -213,11 +213,9 @@ class PlanEvaluator:
             self._shared[key] = contention.play(graph).makespan_s
         return self._shared[key]
 
-    def in_time(
-        self, contenders: Sequence[tuple[tuple[StageAssignment, ...], int]]
-    ) -> list[tuple[tuple[StageAssignment, ...], int]]:
+    def in_time(self, contenders: Sequence[Finalist]) -> list[Finalist]:
         """Contenders by their step with links shared: as many as there is time to play so, one at least."""
-        told: list[tuple[tuple[StageAssignment, ...], int]] = []
+        told: list[Finalist] = []
         for one in contenders:
             if told and self.deadline.over():
                 break

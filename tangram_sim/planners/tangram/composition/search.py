@@ -14,9 +14,15 @@ from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Scored
 from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.bound import has_equal_members
 from tangram_sim.planners.tangram.composition.compose import Composed
 from tangram_sim.planners.tangram.composition.exact import Proof, find
-from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment, seats_of
+from tangram_sim.planners.tangram.composition.finalists import (
+    Finalist,
+    PlanEvaluator,
+    StageAssignment,
+    seats_of,
+)
 from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, Grain
 from tangram_sim.training.job import Job
@@ -99,14 +105,12 @@ class Search:
         self.left_out: list[int] = []  # microbatch sizes for which the budget did not suffice
         self.best_s = float("inf")
         self.best_of: dict[int, float] = {}  # by microbatch size
-        cluster, islands = referee.cluster, enumeration.islands
-        # Parts of an island are priced at its worst member: a plan on better ones may be faster.
         self.provable = max(units) == 1 and all(
-            len({cluster.groups[group].node for group in island.groups}) == 1 for island in islands
+            has_equal_members(island, referee.cluster) for island in enumeration.islands
         )
         estimated = holds_whole_depth(enumeration.job.schedule)
         self.slack = budget.rough_slack if estimated else budget.slack
-        self.played: dict[tuple[tuple[StageAssignment, ...], int], float] = {}
+        self.played: dict[Finalist, float] = {}
 
     def begin_at(self, known: Scored) -> None:
         """Look for plans faster than one that is known, first for those of its microbatch size."""
@@ -245,9 +249,7 @@ def rank(
 
     The search plays transfers as if each had its links to itself; here they share them.
     """
-    kinds: dict[
-        object, tuple[tuple[StageAssignment, ...], int]
-    ] = {}  # the best of each kind: others would refine to it
+    kinds: dict[object, Finalist] = {}  # the best of each kind: others would refine to it
     for _, seats, microbatch in sorted(played, key=lambda entry: (entry[0], len(entry[1]))):
         kinds.setdefault(_kind(seats, microbatch), (seats, microbatch))
     contenders = list(kinds.values())[: max(budget.shared, top)]

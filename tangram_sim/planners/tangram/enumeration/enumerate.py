@@ -136,7 +136,7 @@ class Enumeration:
         for kind, island in enumerate(self.islands):
             most = min(island.nodes, self.widest * units[kind])
             for nodes in grain[kind] if grain else range(units[kind], most + 1, units[kind]):
-                part = anonymous(island.part(nodes))
+                part = island.part(nodes).anonymous()
                 if "redundancy" not in self.policies:
                     part = replace(part, name=f"{part.name} of {island.name}")
                 yield kind, self._parts.setdefault(part, len(self._parts)), part
@@ -274,7 +274,7 @@ class Enumeration:
         """Partial plans of any pace for atoms like [start, stop) on some nodes of an island; asked once."""
         firsts, classes = slice_classes(self.model)
         group = classes[start][stop]
-        part = anonymous(self.islands[kind].part(nodes))
+        part = self.islands[kind].part(nodes).anonymous()
         key = (self._parts.setdefault(part, len(self._parts)), group, microbatch)
         if key not in self._answers or self._answers[key][0] < float("inf"):
             if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
@@ -289,7 +289,7 @@ class Enumeration:
         """Partial plans on an island that is none of the enumeration's; whoever asks keeps the answer."""
         if self._weights_bytes(start, stop) > island.gpus * island.gpu.memory_bytes:
             return ()
-        question = SliceQuestion(anonymous(island), microbatch, start, stop, pace_s)
+        question = SliceQuestion(island.anonymous(), microbatch, start, stop, pace_s)
         return self._ask(island.name, [question])[0].partials
 
     def _reason(self, kind: int, part: Island, start: int, stop: int, limit_s: float, least_s: float) -> str:
@@ -364,11 +364,6 @@ class Enumeration:
         if self.model.tied and stop - start == self.model.layers + 2:
             parameters -= self.model.vocabulary_parameters
         return parameters * self.job.bytes_per_parameter
-
-
-def anonymous(part: Island) -> Island:
-    """The part without its name and place: equal parts of different islands are asked about once."""
-    return replace(part, name=part.gpu.name, groups=(), node_indices=(), reason="")
 
 
 def _candidate(partial: PartialPlan, island: str) -> Candidate:

@@ -59,15 +59,13 @@ class SliceQuestion(NamedTuple):
         )
 
 
-def answered(parallelizer: Parallelizer, subject: Subject, question: SliceQuestion) -> Answer:
-    """The answer without its rejections, which keep all prices of their island alive."""
-    return replace(parallelizer.parallelize(question.request(subject)), rejected=())
-
-
 def answered_together(
     parallelizer: Parallelizer, subject: Subject, questions: Sequence[SliceQuestion]
 ) -> list[Answer]:
-    """`answered` for slices on one part with one microbatch and one pace."""
+    """Answers about slices on one part with one microbatch and one pace.
+
+    Without their rejections, which keep all prices of their island alive.
+    """
     given = parallelizer.parallelize_many([question.request(subject) for question in questions])
     return [replace(answer, rejected=()) for answer in given]
 

@@ -12,7 +12,7 @@ from tangram_sim.parallelizers.api import Constraints, Request
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Counts
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.bound import WorkBound, has_equal_members
 from tangram_sim.planners.tangram.enumeration.table import slice_classes
 from tangram_sim.planners.tangram.fleets.patterns import SEQUENCES, WIDEST, FleetProblem
 from tangram_sim.registry import parallelizer as parallelizer_named
@@ -52,6 +52,9 @@ def unbounded(ground: FleetProblem) -> str:
         return "it covers all layouts of the parallelizer grid: fix nothing, and ask no other"
     if any(island.paths is not None for island in ground.islands):
         return "it knows no stated graphs of links"
+    for island in ground.islands:
+        if not has_equal_members(island, ground.cluster):
+            return f"it covers islands of equal nodes, and {island.name} joins unequal ones"
     return ""
 
 
@@ -150,7 +153,7 @@ def _requests(ground: FleetProblem, within_s: float) -> Iterator[tuple[int, int,
     first = Slice(ground.model, 0, 1)
     nodes = 1 << sum(island.nodes for island in ground.islands).bit_length()
     for kind, island in enumerate(ground.islands):
-        many = replace(island, name=island.gpu.name, groups=(), node_indices=(), reason="", nodes=nodes)
+        many = replace(island.anonymous(), nodes=nodes)
         for gpus in _sizes(island):
             copies = many.gpus // gpus
             constraints = Constraints(

@@ -289,9 +289,7 @@ def _least(
             if block not in seconds:
                 seconds[block] = quickest[block] = float("inf")
                 for nodes in range(unit, min(island.nodes, widest * unit) + 1, unit):
-                    part = replace(
-                        island.part(nodes), name=island.gpu.name, groups=(), node_indices=(), reason=""
-                    )
+                    part = island.part(nodes).anonymous()
                     request = Request(
                         Slice(ground.model, atom, atom + 1),
                         part,

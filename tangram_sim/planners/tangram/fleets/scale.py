@@ -178,7 +178,7 @@ class Fleets:
         like: dict[tuple[Island, ...], list[tuple[int, ...]]] = {}
         share_of = dict(work)
         for kinds, _ in work:
-            like.setdefault(tuple(_anonymous(self.ground.islands[kind]) for kind in kinds), []).append(kinds)
+            like.setdefault(tuple(self.ground.islands[kind].anonymous() for kind in kinds), []).append(kinds)
         finer = FINER if sum(self.nodes) <= FEW else 0
         families = [
             Family(
@@ -310,11 +310,6 @@ class Fleets:
         self.counts.played += 1
         self._plays[key] = scored, lowered
         return scored, lowered
-
-
-def _anonymous(island: Island) -> Island:
-    """The island without name and place: islands equal in the rest have the same patterns."""
-    return replace(island, name="", groups=(), node_indices=(), reason="")
 
 
 def _moved(pattern: PipelinePattern, source: tuple[int, ...], target: tuple[int, ...]) -> PipelinePattern:

@@ -13,7 +13,7 @@ from tangram_sim.errors import TangramError
 from tangram_sim.layouts import Layout
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seats_of
-from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, anonymous
+from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.prefetch import SliceQuestion
 from tangram_sim.planners.tangram.spanning.joint import Nodes, shares
 from tangram_sim.training.plan import PartialPlan, Portion, StagePrice
@@ -57,10 +57,10 @@ class MixedPrices:
         self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
     ) -> Iterator[SliceQuestion]:
         """What `partials` is going to ask."""
-        yield SliceQuestion(anonymous(self.island(nodes)), microbatch, start, stop, pace_s)
+        yield SliceQuestion(self.island(nodes).anonymous(), microbatch, start, stop, pace_s)
         for sequences in self._shares(nodes, start, stop, microbatch):
             for (kind, count), share in zip(self._members(nodes), sequences, strict=True):
-                part = anonymous(self.enumeration.islands[kind].part(count))
+                part = self.enumeration.islands[kind].part(count).anonymous()
                 yield SliceQuestion(part, share, start, stop, float("inf"))
 
     def _shares(self, nodes: Nodes, start: int, stop: int, microbatch: int) -> Iterator[tuple[int, ...]]:

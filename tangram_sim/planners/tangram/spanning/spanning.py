@@ -20,7 +20,12 @@ from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.compose import Composed, Placed
 from tangram_sim.planners.tangram.composition.exact import find
-from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment, seats_of
+from tangram_sim.planners.tangram.composition.finalists import (
+    Finalist,
+    PlanEvaluator,
+    StageAssignment,
+    seats_of,
+)
 from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
@@ -30,7 +35,7 @@ from tangram_sim.planners.tangram.spanning.joint import Nodes, joint_islands
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.training.plan import PartialPlan, Pipeline
 
-Pipelines = dict[tuple[tuple[StageAssignment, ...], int], float]
+Pipelines = dict[Finalist, float]
 
 
 class Prospect(NamedTuple):
@@ -177,7 +182,7 @@ class Spanning:
 
     def _played(
         self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]
-    ) -> Iterator[tuple[tuple[tuple[StageAssignment, ...], int], float]]:
+    ) -> Iterator[tuple[Finalist, float]]:
         """Pipelines of one microbatch size that hold a stage on several islands and fit, with their steps."""
         enumeration, job = self.enumeration, self.enumeration.job
         islands, placement = enumeration.islands, self.referee.lowering.placement
@@ -203,7 +208,7 @@ class Spanning:
                 self.best_s = min(self.best_s, seconds)
                 yield (seats, microbatch), seconds
 
-    def _undivided(self, limit_s: float) -> Iterator[tuple[tuple[tuple[StageAssignment, ...], int], float]]:
+    def _undivided(self, limit_s: float) -> Iterator[tuple[Finalist, float]]:
         """The whole model as one stage on all nodes of some islands, with its step.
 
         Data parallelism with uneven shares wants microbatches far from those of pipelines, and few questions:
@@ -230,7 +235,7 @@ class Spanning:
 
     def _whole(
         self, kind: int, nodes: Nodes, atoms: int, microbatch: int, limit_s: float
-    ) -> Iterator[tuple[tuple[tuple[StageAssignment, ...], int], float]]:
+    ) -> Iterator[tuple[Finalist, float]]:
         """The whole model on one joint island: what takes less than `limit_s`."""
         passes = self.enumeration.job.global_batch // microbatch
         for one in self._prices.partials(nodes, 0, atoms, microbatch, limit_s / passes):
