@@ -16,7 +16,8 @@ from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb.database import Hwdb
 from tangram_sim.units import GIGA
 
-_GRES = re.compile(r"\bgpu:([A-Za-z][\w.\-]*):(\d+)")
+_GRES = re.compile(r"\bgpu:(?:([\w.\-]+):)?(\d+)\b")
+_CONFIGURED = re.compile(r"\bGres=(\S*)")  # not GresDrain, GresUsed
 _NODE = re.compile(r"^\s*NodeName=(\S+)", re.MULTILINE)
 _MAKERS = ("nvidia", "amd", "tesla", "instinct", "geforce")
 # Words behind a name that make it another card, or less than a whole one: MIG slices, time-sliced and virtual
@@ -25,7 +26,6 @@ _ANOTHER = ("ti", "super", "d", "laptop", "mobile")
 _PARTS = re.compile(r"mig|shared|\d+[abcq]")
 _SAME_MEMORY = 0.9  # of the row's: drivers round
 _MEMORY = re.compile(r"(\d+)gb")
-_MOST_CHARACTERS = 50_000_000
 
 
 def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
@@ -69,7 +69,7 @@ def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> list[dict[str, Any]]:
     """Node groups of `nvidia-smi -q -x`, one text per node by file name."""
     found = []
     for where, text in texts.items():
-        if "<!ENTITY" in text[:_MOST_CHARACTERS]:
+        if "<!ENTITY" in text:
             raise BadInputError(f"{where}: entities are declared in it; nvidia-smi writes none")
         try:
             root = ElementTree.fromstring(text)
@@ -78,10 +78,7 @@ def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> list[dict[str, Any]]:
         kinds = Counter(gpu.findtext("product_name", "").strip() for gpu in root.iter("gpu"))
         if not kinds or "" in kinds:
             raise BadInputError(f"{where}: no GPU with a product_name; save `nvidia-smi -q -x`")
-        if len(kinds) > 1:
-            raise BadInputError(f"{where}: {', '.join(kinds)} in one node; a node has one kind of GPU")
-        [(name, count)] = kinds.items()
-        found.append((gpu_named(name, hwdb, where), count))
+        found.append(_one_kind(kinds, hwdb, where))
     return _groups(found)
 
 
@@ -89,15 +86,23 @@ def from_slurm(text: str, hwdb: Hwdb, where: str) -> list[dict[str, Any]]:
     """Node groups of `sinfo -N -o "%N %G"` or of `scontrol show node`, each node once."""
     if _NODE.search(text):
         parts = _NODE.split(text)[1:]
-        listed = dict(zip(parts[::2], parts[1::2], strict=True))
+        stated = (" ".join(_CONFIGURED.findall(part)) for part in parts[1::2])
+        listed = dict(zip(parts[::2], stated, strict=True))
     else:
         rows = [line.split(None, 1) for line in text.splitlines() if line.strip()]
         listed = {row[0]: row[1] for row in rows if len(row) == 2 and row[0].upper() != "NODELIST"}
     found = []
     for node, said in listed.items():
-        gres = _GRES.search(said)
-        if gres is not None and int(gres[2]):
-            found.append((gpu_named(gres[1], hwdb, f"{where}, node {node}"), int(gres[2])))
+        kinds = Counter[str]()
+        for kind, count in _GRES.findall(said):
+            kinds[kind] += int(count)
+        kinds = +kinds  # without those that a node has none of
+        if "" in kinds:
+            raise BadInputError(
+                f"{where}, node {node}: {kinds['']} GPUs without a type; write gpu:TYPE:COUNT"
+            )
+        if kinds:
+            found.append(_one_kind(kinds, hwdb, f"{where}, node {node}"))
     if not found:
         raise BadInputError(f"{where}: no node with GPUs as gpu:TYPE:COUNT; save `sinfo -N -o '%N %G'`")
     return _groups(found)
@@ -111,16 +116,29 @@ def from_k8s(text: str, hwdb: Hwdb, where: str) -> list[dict[str, Any]]:
         for node in nodes:
             labels = node["metadata"].get("labels", {})
             product = labels.get("nvidia.com/gpu.product")
+            capacity = node.get("status", {}).get("capacity", {})
+            name = node["metadata"].get("name", "?")
             if product is not None:
-                capacity = node.get("status", {}).get("capacity", {})
                 count = int(labels.get("nvidia.com/gpu.count") or capacity["nvidia.com/gpu"])
-                name = node["metadata"].get("name", "?")
                 found.append((gpu_named(str(product), hwdb, f"{where}, node {name}"), count))
+            elif int(capacity.get("nvidia.com/gpu", 0)):
+                raise BadInputError(
+                    f"{where}, node {name}: has GPUs, but not the label nvidia.com/gpu.product (GPU feature "
+                    "discovery)"
+                )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadInputError(f"{where}: not what `kubectl get nodes -o json` prints") from None
     if not found:
         raise BadInputError(f"{where}: no node has the label nvidia.com/gpu.product (GPU feature discovery)")
     return _groups(found)
+
+
+def _one_kind(kinds: Counter[str], hwdb: Hwdb, where: str) -> tuple[str, int]:
+    """(GPU, how many) of a node, by printed names. Raises BadInputError for several kinds in it."""
+    if len(kinds) > 1:
+        raise BadInputError(f"{where}: {', '.join(kinds)} in one node; a node has one kind of GPU")
+    [(name, count)] = kinds.items()
+    return gpu_named(name, hwdb, where), count
 
 
 def _groups(found: list[tuple[str, int]]) -> list[dict[str, Any]]:

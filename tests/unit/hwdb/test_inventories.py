@@ -68,7 +68,8 @@ def test_parts_of_gpus_and_cards_of_like_names_are_refused(printed: str, words: 
 def test_equal_nodes_are_grouped_and_nodes_in_two_partitions_count_once() -> None:
     text = "NODELIST GRES\na gpu:h100:8(S:0-1)\na gpu:h100:8\nb gpu:h100:8\nc (null)\nd gpu:t4:4\n"
     assert from_slurm(text, HWDB, "x") == [{"count": 2, **H100}, {"count": 1, "gpu": "T4", "gpus": 4}]
-    shown = "NodeName=a Arch=x86_64\n   Gres=gpu:h100:8\nNodeName=b Arch=x86_64\n   Gres=gpu:h100:8\n"
+    used = "Gres=gpu:h100:4(S:0),gpu:h100:4(S:1)\n   GresUsed=gpu:h100:3(IDX:0-2)\n"
+    shown = f"NodeName=a Arch=x86_64\n   Gres=gpu:h100:8\nNodeName=b Arch=x86_64\n   {used}"
     assert from_slurm(shown, HWDB, "x") == [{"count": 2, **H100}]
     assert from_k8s(k8s(("NVIDIA-H100-80GB-HBM3", 8), ("Tesla-T4", 4)), HWDB, "x")[1]["gpus"] == 4
     name = "NVIDIA H100 80GB HBM3"
@@ -80,8 +81,15 @@ def test_equal_nodes_are_grouped_and_nodes_in_two_partitions_count_once() -> Non
     [
         ("from-slurm", "NODELIST GRES\nc (null)\n", "no node with GPUs"),
         ("from-slurm", "a gpu:z900:8\n", "node a"),
+        ("from-slurm", "a gpu:h100:4,gpu:t4:4\n", "one kind of GPU"),
+        ("from-slurm", "a gpu:h100:8\nb gpu:8\n", "node b: 8 GPUs without a type"),
         ("from-k8s", "[]", "kubectl get nodes"),
         ("from-k8s", '{"items": []}', "nvidia.com/gpu.product"),
+        (
+            "from-k8s",
+            '{"items": [{"metadata": {"name": "n7"}, "status": {"capacity": {"nvidia.com/gpu": "8"}}}]}',
+            "node n7: has GPUs",
+        ),
         ("from-nvidia-smi", "GPU 0: H100", "not the XML"),
         ("from-nvidia-smi", smi(), "product_name"),
         ("from-nvidia-smi", smi("NVIDIA L40S", "Tesla T4"), "one kind of GPU"),
