@@ -1,7 +1,14 @@
 """Families whose config.json is read beyond those of shipped models: counts against the published ones.
 
 The published figures are recalled from the model cards and papers named; they are the rounded ones printed
-there, or the sum over the checkpoint's tensors where the card shows it.
+there, or the sum over the checkpoint's tensors where the card shows it. Read in public copies since:
+
+- whole configs of Qwen2-57B-A14B and of Nemotron-4-4B, whose shape Minitron-4B has (TensorRT-LLM's tests);
+- the dimensions of Qwen1.5-MoE, Kimi-K2, StarCoder2-15B, Llama-4-Maverick (with 400e9) in others' code, of
+  phi-4 in the header of its GGUF file (with 14.66e9), layers, width and heads of OLMo 2 on its card;
+- that StarCoder2-3B ties its embeddings (bigcode-project/starcoder2, issue 18).
+
+Not read: the rest, StarCoder2-15B's own head and its 15.96e9 among it.
 """
 
 import json
