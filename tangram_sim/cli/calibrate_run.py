@@ -163,8 +163,9 @@ def _of_plan(path: Path, step_s: float, hwdb: "Hwdb", kept: Sequence[str]) -> Ca
         notes.append({"rows": 1, "note": said})
     if len(found.shifts) > 1:
         kinds = " and ".join(shift.key.gpu for shift in found.shifts)
-        said = f"one step cannot tell {kinds} apart: both move by the same factor"
-        notes.append({"rows": 1, "note": said.replace("both", "all") if len(found.shifts) > 2 else said})
+        together = "both" if len(found.shifts) == 2 else "all"
+        said = f"one step cannot tell {kinds} apart: {together} move by the same factor"
+        notes.append({"rows": 1, "note": said})
     step = ComparedStep(path.stem, step_s, found.before, found.after)
     return CalibrationAnswer(found.shifts, [step], (), notes, found.overlay)
 
@@ -208,8 +209,8 @@ def document(found: CalibrationAnswer, target: Path | None) -> dict[str, Any]:
                 "gpu": shift.key.gpu,
                 "dtype": shift.key.dtype,
                 "rows": shift.n,
-                "scale": _exp(shift.log_scale),
-                "host_scale": _exp(shift.log_scale + shift.log_host),
+                "scale": math.exp(shift.log_scale),
+                "host_scale": math.exp(shift.log_scale + shift.log_host),
                 "sigma_before": shift.prior_sigma,
                 "sigma_after": shift.sigma,
                 "plan_sigma": shift.spread,
@@ -232,10 +233,6 @@ def document(found: CalibrationAnswer, target: Path | None) -> dict[str, Any]:
     }
 
 
-def _exp(value: float) -> float:
-    return math.exp(value)
-
-
 def _figures(one: "Prediction | PlanStep") -> dict[str, float | None]:
     return {
         "step_s": one.step_s,
@@ -253,8 +250,8 @@ def _print(found: CalibrationAnswer) -> None:
         (
             f"{shift.key.stack} on {shift.key.gpu}, {shift.key.dtype}",
             str(shift.n),
-            f"{_exp(shift.log_scale):.3f}",
-            f"{_exp(shift.log_scale + shift.log_host):.3f}",
+            f"{math.exp(shift.log_scale):.3f}",
+            f"{math.exp(shift.log_scale + shift.log_host):.3f}",
             f"{100 * shift.prior_sigma:.0f} %",
             f"{100 * shift.sigma:.1f} %",
         )

@@ -138,11 +138,17 @@ def effort(given: str) -> str:
     return given
 
 
-def time_limit_s(given: float | None) -> float:
-    """--time-limit in seconds, inf where it was not given. Raises BadInputError unless 0 or more."""
+def given_limit_s(given: float | None) -> float | None:
+    """--time-limit in seconds, None where it was not given. Raises BadInputError unless 0 or more."""
     if given is not None and not given >= 0:
         raise BadInputError(f"--time-limit {given:g}: give seconds, 0 or more")
-    return float("inf") if given is None else given
+    return given
+
+
+def time_limit_s(given: float | None) -> float:
+    """--time-limit in seconds, inf where it was not given. Raises BadInputError unless 0 or more."""
+    limit_s = given_limit_s(given)
+    return math.inf if limit_s is None else limit_s
 
 
 def memory_margin(given: str) -> float | None:

@@ -33,7 +33,7 @@ def command(
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Ask several planners for a service of MODEL, and play all plans with the same simulator."""
-    time_limit_s = None if time_limit is None else shared.time_limit_s(time_limit)
+    time_limit_s = shared.given_limit_s(time_limit)
 
     from tangram_sim.cli.console import print_json, print_line, print_table
     from tangram_sim.errors import InfeasibleError, unknown_name

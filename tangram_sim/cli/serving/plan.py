@@ -60,7 +60,7 @@ def command(
     Of PROBLEM.json with the throughputs it gives; of models with those of the cost layer, on the GPUs of
     --fleet for the requests of --workload, replayed by the simulator.
     """
-    time_limit_s = None if time_limit is None else shared.time_limit_s(time_limit)
+    time_limit_s = shared.given_limit_s(time_limit)
 
     import json
 

@@ -40,7 +40,7 @@ def command(
     as_json: shared.AsJson = False,
 ) -> None:
     """Plan every period of a trace of prices and availability, switches paid for, against hindsight."""
-    limit_s = None if time_limit is None else shared.time_limit_s(time_limit)
+    limit_s = shared.given_limit_s(time_limit)
 
     from tangram_sim.cli.console import print_json, print_line, print_table
     from tangram_sim.serving_planners.market_file import read_market

@@ -37,7 +37,7 @@ def command(
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """The fleet with each --add: requests/s that keep --slo, tokens/s, dollars a million tokens, replayed."""
-    limit_s = None if time_limit is None else shared.time_limit_s(time_limit)
+    limit_s = shared.given_limit_s(time_limit)
 
     from tangram_sim.cli.console import print_json, print_line, print_table
     from tangram_sim.hwdb import load_model
