@@ -22,6 +22,7 @@ from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.chunked import chunked
 from tangram_sim.planners.tangram.composition.search import Progress
 from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.uniform.frameworks import launching
 from tangram_sim.planners.uniform.layouts import Uniform, settle_chunks, uniform_plan
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimate, Estimator, Refusal
@@ -210,6 +211,10 @@ def _alternative(scored: Forecast, best: Forecast) -> Alternative:
     freed = best.lowered.fullness() - scored.lowered.fullness()
     if abs(freed) > 0.005:
         trade += f", {abs(freed) * 100:.0f} % {'less' if freed > 0 else 'more'} of the fullest memory"
+    able = launching(scored.plan)
+    lost = [name for name in launching(best.plan) if name not in able]
+    if lost:
+        trade += f", not launched by {', '.join(lost)}" if able else ", no framework launches it"
     return Alternative(
         step_s=scored.step_s,
         ratio_low=against.ratio_low,
@@ -218,6 +223,7 @@ def _alternative(scored: Forecast, best: Forecast) -> Alternative:
         gpus_used=scored.plan.gpus_used,
         microbatch=pipeline.microbatch,
         peak_memory_fraction=scored.lowered.fullness(),
+        launchable_with=list(able),
         summary=f"{trade}: {' | '.join(words)}",
     )
 

@@ -157,6 +157,7 @@ class Alternative(Document):
     gpus_used: int
     microbatch: int
     peak_memory_fraction: float = Field(description="fullest stage: peak over capacity")
+    launchable_with: list[str] = Field([], description="frameworks that can be told this plan as it is")
     summary: str
 
 

@@ -46,11 +46,14 @@ def test_what_is_planned_for_a_framework_can_be_exported_to_it(name: str, free: 
 
 def test_planning_for_a_framework_says_what_freedom_would_gain(free: api.Result) -> None:
     """`--for` answers with a plan of that framework; the note compares it with the plan without rules."""
-    asked = SearchOptions(frameworks=("megatron",), constraints=Constraints(fixed=(("tp", 2),)))
+    asked = SearchOptions(frameworks=("megatron",), constraints=Constraints(fixed=(("tp", 2),)), top=3)
     found = api.plan(MODEL, CLUSTER, JOB, wishes=asked, hwdb=HWDB).document
     assert "megatron" in found.launchable_with
     assert {stage.tp for stage in found.stages} == {2}
     assert any("rules of Megatron-LM" in note or "freedom would gain" in note for note in found.notes)
+    for other in found.alternatives:
+        breaks = "launches it" in other.summary or "not launched by megatron" in other.summary
+        assert breaks == ("megatron" not in other.launchable_with)
     assert api.simulate(found, hwdb=HWDB).document.step_s == pytest.approx(found.step_s, rel=1e-9)
 
 
