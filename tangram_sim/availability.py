@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tangram_sim.units import HOUR_S
+
 EVENTS = ("add", "remove", "notice", "price", "slow", "recover")
 PACES = ("slow", "recover")
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class Availability:
                     count[event.kind] += 1
                 elif event.event == "remove":
                     count[self.kind_of[event.node]] -= 1
-        return (total + _rate(count, now) * (self.until_s - before)) / SECONDS_PER_HOUR
+        return (total + _rate(count, now) * (self.until_s - before)) / HOUR_S
 
 
 def _rate(count: Mapping[str, int], prices: Mapping[str, float]) -> float:

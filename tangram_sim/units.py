@@ -5,6 +5,7 @@ from tangram_sim.errors import BadInputError, shown
 KIB, MIB, GIB = 1024.0, 1024.0**2, 1024.0**3
 KILO, MEGA, GIGA, TERA = 1e3, 1e6, 1e9, 1e12
 BITS_PER_BYTE = 8.0
+HOUR_S, DAY_S = 3600.0, 86400.0
 _SIZES = {"k": KILO, "m": MEGA, "b": GIGA, "t": TERA}
 
 

@@ -9,6 +9,7 @@ import typer
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.units import HOUR_S
 
 if TYPE_CHECKING:
     from tangram_sim.availability import Availability
@@ -328,7 +329,7 @@ def show(document: "ReplayDocument") -> None:
     tokens = any(policy.tokens is not None for policy in document.policies.values())
     unit = "tokens" if tokens else "samples"
     print_line(
-        f"{document.trace}: {document.duration_s / 3600:.2f} h   {document.events} events   "
+        f"{document.trace}: {document.duration_s / HOUR_S:.2f} h   {document.events} events   "
         f"{document.losses} losses   {document.mean_nodes:.1f} nodes in the mean"
     )
     accounts = (

@@ -9,6 +9,7 @@ import typer
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.errors import BadInputError
+from tangram_sim.units import HOUR_S
 
 app = typer.Typer(
     help="Histories of nodes coming and going: make one, or say what one is like.", no_args_is_help=True
@@ -74,7 +75,7 @@ def generate(
     else:
         one = SpotRates(losses_per_node_hour or 0.0, 600.0 if return_s is None else return_s, burst)
         rates = dict.fromkeys(counts, one)
-    text = trace_text(made(counts, rates, hours * 3600.0, seed))
+    text = trace_text(made(counts, rates, hours * HOUR_S, seed))
     if output is not None:
         write_whole(output, text)
         return
@@ -96,7 +97,7 @@ def describe(
         print_json(asdict(found))
         return
     print_line(
-        f"{found.duration_s / 3600:.2f} h   {found.events} events   {found.added} nodes came, "
+        f"{found.duration_s / HOUR_S:.2f} h   {found.events} events   {found.added} nodes came, "
         f"{found.lost} went   "
         f"{found.fewest_nodes} to {found.most_nodes} at a time, {found.mean_nodes:.1f} in the mean"
     )

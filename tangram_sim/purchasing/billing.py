@@ -8,6 +8,7 @@ from tangram_sim.hwdb.prices import Figure
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.fleets import Member
 from tangram_sim.purchasing.pricefile import Economics, Prices
+from tangram_sim.units import HOUR_S
 
 ACQUIRE = ("auto", "buy", "rent", "spot")
 HOLD = ("auto", "owned", "rented")
@@ -223,7 +224,7 @@ def goodput_of(
     if failure_lacks(members, prices) or economics.checkpoint_s is None or economics.restart_s is None:
         return None
     nodes = [
-        (count, mtbf.value * costs.SECONDS_PER_HOUR)
+        (count, mtbf.value * HOUR_S)
         for member, count in zip(members, running, strict=True)
         if (mtbf := prices.of(member.name).mtbf_hours or economics.mtbf_hours) is not None
     ]
@@ -231,7 +232,7 @@ def goodput_of(
     spot, rented = prices.preemption, [c for m, c in zip(members, running, strict=True) if m.bought]
     if spot is None or not sum(rented):
         return costs.goodput(costs.system_mtbf_s(nodes), checkpoint_s, restart_s)
-    lost_s = costs.SECONDS_PER_HOUR / (spot.losses_per_node_hour * sum(rented))
+    lost_s = HOUR_S / (spot.losses_per_node_hour * sum(rented))
     return costs.goodput_on_spot(
         costs.system_mtbf_s(nodes),
         lost_s,

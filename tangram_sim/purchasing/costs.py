@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tangram_sim.reliability.periods import daly_interval_s, elastic_share, useful_share
+from tangram_sim.units import DAY_S, HOUR_S
 
 HOURS_PER_YEAR = 8766.0  # 365.25 days
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def break_even_hours(capital_usd: float, rent_usd_per_hour: float, running_usd_p
 
 def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
     """Running cost of a million trained tokens."""
-    return usd_per_hour / (tokens_per_s * SECONDS_PER_HOUR) * 1e6 if tokens_per_s > 0 else math.inf
+    return usd_per_hour / (tokens_per_s * HOUR_S) * 1e6 if tokens_per_s > 0 else math.inf
 
 
 def marginal_tokens_per_usd(tokens_per_s: float, usd_per_hour: float) -> float:
@@ -91,7 +91,7 @@ def marginal_tokens_per_usd(tokens_per_s: float, usd_per_hour: float) -> float:
     Where both are less, the tokens given up for each dollar saved. inf: more tokens for no more money; -inf:
     fewer tokens for no less money.
     """
-    gained = tokens_per_s * SECONDS_PER_HOUR
+    gained = tokens_per_s * HOUR_S
     if usd_per_hour > 0 or (usd_per_hour < 0 and gained < 0):
         return gained / usd_per_hour
     return math.copysign(math.inf, gained) if gained else 0.0
@@ -99,4 +99,4 @@ def marginal_tokens_per_usd(tokens_per_s: float, usd_per_hour: float) -> float:
 
 def days_to_train(tokens: float, tokens_per_s: float, utilisation: float) -> float:
     """Calendar days for `tokens` at a goodput-corrected rate, training a share `utilisation` of the time."""
-    return tokens / (tokens_per_s * utilisation) / 86400.0 if tokens_per_s > 0 else math.inf
+    return tokens / (tokens_per_s * utilisation) / DAY_S if tokens_per_s > 0 else math.inf

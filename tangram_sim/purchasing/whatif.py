@@ -19,6 +19,7 @@ from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.sweep import Answer, Sweep
 from tangram_sim.training.job import Job
+from tangram_sim.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ def row_of(
     good = planned_goodput(fleet, document, prices) if failures else None
     rate = throughput_of(document, good)
     charged = bill(fleet.members, running, prices, terms)
-    hours = tokens / rate.tokens_per_s / costs.SECONDS_PER_HOUR if rate.tokens_per_s > 0 else float("inf")
+    hours = tokens / rate.tokens_per_s / HOUR_S if rate.tokens_per_s > 0 else float("inf")
     marginal = None
     if base is not None and base.document is not None:
         more = charged.more_than(base.bill)

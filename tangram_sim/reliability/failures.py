@@ -9,11 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tangram_sim.datafiles import read_yaml_mapping, shipped
 from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
+from tangram_sim.units import DAY_S, HOUR_S
 
 Takes = Literal["none", "process", "node", "leaf", "all"]
 REACH: tuple[Takes, ...] = ("none", "process", "node", "leaf", "all")  # each takes what those before it take
-SECONDS_PER_DAY = 86400.0
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class FailureModel:
         """The summed rate in the unit that cluster studies print."""
         count = sum(nodes.values())
         rate = sum(failure.rate_per_s(nodes) for failure in self.classes)
-        return rate / count * SECONDS_PER_DAY * 1000.0 if count else 0.0
+        return rate / count * DAY_S * 1000.0 if count else 0.0
 
 
 class _Class(BaseModel):
@@ -108,14 +107,14 @@ def _class(row: _Class, path: Path) -> FailureClass:
         raise BadInputError(
             f"{path}: class {row.name!r}: give one of per_1000_node_days and per_1000_job_days, above 0"
         )
-    thousand_days = 1000.0 * SECONDS_PER_DAY
+    thousand_days = 1000.0 * DAY_S
     return FailureClass(
         row.name,
         row.takes,
         (per_node or 0.0) / thousand_days,
         (per_job or 0.0) / thousand_days,
         row.detect_s,
-        row.repair_h * SECONDS_PER_HOUR,
+        row.repair_h * HOUR_S,
         row.gpu,
     )
 

@@ -10,7 +10,6 @@ from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.reliability.failures import REACH
 
 COLUMNS = ("class", "takes", "count", "detect_s", "repair_h", "gpu")
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

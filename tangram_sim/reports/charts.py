@@ -7,6 +7,7 @@ import numpy as np
 
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.schedules.step import OP_WORDS
+from tangram_sim.units import GIB, HOUR_S
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.sensitivity import Sensitivity
@@ -31,8 +32,6 @@ _COLOURS = {
     "TIED": "fill5",
     "OPTIMIZER": "fill2",
 }
-_GIB = float(1 << 30)
-_HOUR_S = 3600.0
 _MOST_POINTS = 400  # of a distribution's line
 
 
@@ -109,9 +108,9 @@ def memory(stages: Sequence["StageForecast"], names: Sequence[str]) -> Chart:
             ("cached by the allocator", stage.peak_memory_reserved_bytes - stage.peak_memory_allocated_bytes),
             ("driver and libraries", stage.peak_memory_bytes - stage.peak_memory_reserved_bytes),
         )
-        parts = [{"name": what, "value": size / _GIB} for what, size in held]
-        capacity = stage.memory_capacity_bytes / _GIB
-        said = f"{stage.peak_memory_bytes / _GIB:.1f} of {capacity:.1f}"
+        parts = [{"name": what, "value": size / GIB} for what, size in held]
+        capacity = stage.memory_capacity_bytes / GIB
+        said = f"{stage.peak_memory_bytes / GIB:.1f} of {capacity:.1f}"
         bars.append({"name": name, "parts": parts, "mark": capacity, "said": said})
     return {"kind": "bars", "unit": "GiB of one GPU", "mark": "capacity", "bars": bars}
 
@@ -167,10 +166,10 @@ def account_bars(accounts: Mapping[str, Mapping[str, float]]) -> Chart:
 
 def node_counts(counts: Sequence[tuple[float, int]], until_s: float) -> Chart:
     """Nodes that there are over time, hours."""
-    points = [[at / _HOUR_S, count] for at, count in counts]
+    points = [[at / HOUR_S, count] for at, count in counts]
     series = [{"name": "nodes", "points": points}]
     axes = {"x": {"title": "hours"}, "y": {"title": "nodes"}}
-    return {"kind": "steps", "series": series, "until": until_s / _HOUR_S, **axes}
+    return {"kind": "steps", "series": series, "until": until_s / HOUR_S, **axes}
 
 
 def policy_timeline(found: Mapping[str, "Outcome"], until_s: float) -> Chart:

@@ -8,6 +8,7 @@ from tangram_sim.reports import charts
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.page import caption, chart, figure_of, page, section, table
 from tangram_sim.studies.replaying import ReplayDocument
+from tangram_sim.units import HOUR_S
 
 
 def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], history: Availability) -> str:
@@ -17,7 +18,7 @@ def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], histor
     played = ledger.cite("computed", f"replays of {document.trace} under each policy (docs/models/replay.md)")
     unit = "samples" if all(one.tokens is None for one in document.policies.values()) else "tokens"
     job = (
-        f"{figure_of(f'{document.duration_s / 3600:.2f} h', [given])} with "
+        f"{figure_of(f'{document.duration_s / HOUR_S:.2f} h', [given])} with "
         f"{figure_of(str(document.losses), [given])} losses and "
         f"{figure_of(f'{document.mean_nodes:.1f}', [given])} nodes in the mean"
     )

@@ -7,8 +7,7 @@ import numpy as np
 
 from tangram_sim.serving.fleet import PlayedService
 from tangram_sim.serving.workload import Floats
-
-_SECONDS_AN_HOUR = 3600.0
+from tangram_sim.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,6 @@ class ServiceOutcome:
     def cost_usd(self) -> float:
         """All instances, for as long as they were up."""
         return sum(
-            self.up_s(place) * one.given.usd_per_hour / _SECONDS_AN_HOUR
+            self.up_s(place) * one.given.usd_per_hour / HOUR_S
             for place, one in enumerate(self.played.instances)
         )

@@ -14,8 +14,8 @@ import numpy as np
 
 from tangram_sim.serving_planners.problem import RentalProblem
 from tangram_sim.serving_planners.program import LinearProgram
+from tangram_sim.units import HOUR_S
 
-HOUR_S = 3600.0
 _GAP = 1e-6
 
 

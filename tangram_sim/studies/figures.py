@@ -7,6 +7,7 @@ import numpy as np
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.training.schedules.step import OP_WORDS
+from tangram_sim.units import GIB
 
 if TYPE_CHECKING:
     from tangram_sim.sim.timeline import Timeline
@@ -28,12 +29,11 @@ def plotly() -> Any:
 def memory_figure(stages: Sequence["StageForecast"], names: Sequence[str]) -> Any:
     """plotly Figure: peak memory of a GPU of every stage, GiB, by who holds it, under its capacity."""
     go = plotly()
-    gib = float(1 << 30)
-    tensors = [stage.peak_memory_allocated_bytes / gib for stage in stages]
+    tensors = [stage.peak_memory_allocated_bytes / GIB for stage in stages]
     cached = [
-        (stage.peak_memory_reserved_bytes - stage.peak_memory_allocated_bytes) / gib for stage in stages
+        (stage.peak_memory_reserved_bytes - stage.peak_memory_allocated_bytes) / GIB for stage in stages
     ]
-    outside = [(stage.peak_memory_bytes - stage.peak_memory_reserved_bytes) / gib for stage in stages]
+    outside = [(stage.peak_memory_bytes - stage.peak_memory_reserved_bytes) / GIB for stage in stages]
     figure = go.Figure(
         [
             go.Bar(name="tensors", x=list(names), y=tensors),
@@ -42,7 +42,7 @@ def memory_figure(stages: Sequence["StageForecast"], names: Sequence[str]) -> An
             go.Scatter(
                 name="capacity",
                 x=list(names),
-                y=[stage.memory_capacity_bytes / gib for stage in stages],
+                y=[stage.memory_capacity_bytes / GIB for stage in stages],
                 mode="markers",
                 marker={"symbol": "line-ew-open", "size": 26, "color": "#cf222e", "line": {"width": 3}},
             ),

@@ -21,6 +21,7 @@ from tangram_sim.reliability.goodput import (
 )
 from tangram_sim.reliability.sampling import SampledShare, sample_share
 from tangram_sim.studies.documents import Document
+from tangram_sim.units import DAY_S
 
 POLICIES = ("restart", "shrink")
 _INTERVAL = NormalDist().inv_cdf(0.95)  # 90 % between its negative and itself
@@ -182,7 +183,7 @@ def goodput_document(
         for name, period in named.items()
     }
     notes = _notes(setting, regime)
-    window_s = window_days * 86400.0
+    window_s = window_days * DAY_S
     accounts, goodput = accounts_of(regime), regime.share()
     if policy == "shrink":
         accounts, goodput = _shrink(setting, regime)
@@ -221,7 +222,7 @@ def goodput_document(
                 constant=w.constant,
                 seconds=w.seconds,
                 gain=w.gain,
-                tokens_per_day=w.gain * throughput.tokens_per_s * 86400.0 if tokens else None,
+                tokens_per_day=w.gain * throughput.tokens_per_s * DAY_S if tokens else None,
             )
             for w in worth_of(regime)
         ],

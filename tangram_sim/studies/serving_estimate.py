@@ -20,10 +20,9 @@ from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.kv import kv_capacity, stage_memory
 from tangram_sim.serving.stepcost import KvCapacity
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
-from tangram_sim.units import show_bytes, show_seconds
+from tangram_sim.units import HOUR_S, MEGA, show_bytes, show_seconds
 
 INTERVAL = 1.645  # standard deviations either side of 90 %
-MILLION, HOUR_S = 1e6, 3600.0
 MOST_TOKENS = 10_000_000  # of a prompt or an output
 MOST_CLIENTS = 1_000_000
 # Where the time of an iteration goes, in words.
@@ -201,7 +200,7 @@ def _document(
     deployment, fit = cost.deployment, cost.fit
     output = float(steady.request_rate[0] * load.osl[0])
     price, priced = _price(question, hwdb)
-    dollars = price * deployment.gpus / HOUR_S / output * MILLION if price and output else None
+    dollars = price * deployment.gpus / HOUR_S / output * MEGA if price and output else None
     values = {
         "tpot_s": float(steady.tpot_s[0]),
         "ttft_s": float(steady.ttft_s[0]),

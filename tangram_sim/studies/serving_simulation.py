@@ -17,6 +17,7 @@ from tangram_sim.serving.outcome import ServiceOutcome, Slo, spread
 from tangram_sim.serving.router import Router, named_router
 from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.units import HOUR_S
 
 _OVERLOADED = 0.1  # of all requests still there when the last one arrives, and growing
 
@@ -282,7 +283,7 @@ def _instance(outcome: ServiceOutcome, place: int, capacity: int, peak: int) -> 
         busy_share=one.player.busy_s / up_s if up_s > 0 else 0.0,
         peak_blocks=peak,
         capacity_blocks=capacity,
-        cost_usd=up_s * one.given.usd_per_hour / 3600.0,
+        cost_usd=up_s * one.given.usd_per_hour / HOUR_S,
     )
 
 

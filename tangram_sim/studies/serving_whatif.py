@@ -16,8 +16,8 @@ from tangram_sim.studies.documents import SCHEMA_VERSION, Document
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
+from tangram_sim.units import HOUR_S, MEGA
 
-_HOUR_S, _MILLION = 3600.0, 1e6
 _NOW = "the fleet as it is"
 
 
@@ -117,14 +117,14 @@ def _candidate(
     rate = good_rps * tokens
     more = None
     if now is not None and usd > now.usd_per_hour:
-        more = (rate - now.good_output_tok_s) * _HOUR_S / (usd - now.usd_per_hour)
+        more = (rate - now.good_output_tok_s) * HOUR_S / (usd - now.usd_per_hour)
     return ServiceCandidateDocument(
         name=name,
         status=plan.status,
         good_rps=good_rps,
         good_output_tok_s=rate,
         usd_per_hour=usd,
-        usd_per_million_tokens=usd / (rate * _HOUR_S) * _MILLION if rate > 0 else None,
+        usd_per_million_tokens=usd / (rate * HOUR_S) * MEGA if rate > 0 else None,
         more_tokens_per_usd=more,
         ttft_p99_s=replay.ttft_p99_s,
         tpot_p99_s=replay.tpot_p99_s,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tangram_sim.availability import SECONDS_PER_HOUR, Availability, NodeEvent
+from tangram_sim.availability import Availability, NodeEvent
 from tangram_sim.reliability.failures import FailureModel
+from tangram_sim.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,10 @@ def spot_rates(
     total = sum(rate.values())
     repair_s = sum(one.rate_per_s({kind: 1}) * one.repair_s for one in every) / total if total else 0.0
     return SpotRates(
-        rate["node"] * SECONDS_PER_HOUR,
+        rate["node"] * HOUR_S,
         repair_s if return_s is None else return_s,
         burst,
-        (rate["leaf"] + rate["all"]) * SECONDS_PER_HOUR,
+        (rate["leaf"] + rate["all"]) * HOUR_S,
         leaf_nodes if rate["leaf"] else 0,
     )
 
@@ -74,7 +75,7 @@ def generate(
         """The next loss among the nodes of a kind; memoryless, so drawn anew at every change."""
         nonlocal number
         each = rates[kind].losses_per_node_hour + rates[kind].leaf_losses_per_node_hour
-        rate = each * len(there[kind]) / SECONDS_PER_HOUR
+        rate = each * len(there[kind]) / HOUR_S
         if rate > 0:
             number += 1
             current[kind] = number
@@ -174,8 +175,8 @@ def describe(history: Availability) -> Description:
         mean_nodes=node_s / history.until_s,
         fewest_nodes=min(counts, default=0),
         most_nodes=max(counts, default=0),
-        losses_per_node_hour=lost / node_s * SECONDS_PER_HOUR if node_s else 0.0,
-        changes_per_hour=gaps / history.until_s * SECONDS_PER_HOUR,
+        losses_per_node_hour=lost / node_s * HOUR_S if node_s else 0.0,
+        changes_per_hour=gaps / history.until_s * HOUR_S,
         mean_gap_s=(changes[-1].time_s - first) / gaps if gaps > 0 else 0.0,
         loss_times=len(sizes),
         largest_loss=max(sizes, default=0),

@@ -11,13 +11,13 @@ from benchmarks.serving_problems import cost
 from tangram_sim.serving_planners.problem import RentalProblem
 from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.serving_planners.replanning import (
-    HOUR_S,
     MarketPeriod,
     Switching,
     hindsight,
     myopic,
     unmoved,
 )
+from tangram_sim.units import HOUR_S
 from tests.commands import tangram
 
 PROBLEM = {
