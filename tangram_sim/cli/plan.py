@@ -193,7 +193,8 @@ def command(
         raise BadInputError(f"--top {top}: give 1 to {shared.MOST_SHOWN}")
     if planner != "tangram":
         _refuse(
-            planner,
+            f"--planner {planner}",
+            "plan with tangram",
             {
                 "--parallelizer": parallelizer != "grid",
                 "--fix": fix,
@@ -225,6 +226,20 @@ def command(
     if sum(given is not None for given in (slow, without, losses)) > 1:
         raise BadInputError(
             "--slow, --without and --losses: nodes are slow, gone, or may go; give one of them"
+        )
+    if losses is not None:
+        _refuse(
+            "--losses, which compares uniform layouts over all GPUs,",
+            "plan without it",
+            {
+                "--fix": fix,
+                "--microbatch-per-rank": microbatch_per_rank,
+                "--recompute": recompute,
+                "--order": order,
+                "--exclude": exclude,
+                "--preset": preset,
+                "--for": launch_with is not None,
+            },
         )
     time_limit_s = shared.time_limit_s(time_limit)
     margin = shared.memory_margin(memory_margin)
@@ -340,13 +355,11 @@ def _tolerances(compute: float | None, memory: float | None, link: float | None)
     return Tolerances(**said) if said else None
 
 
-def _refuse(planner: str, given: dict[str, object]) -> None:
-    """Raise BadInputError for options that only Tangram's own search understands."""
+def _refuse(who: str, instead: str, given: dict[str, object]) -> None:
+    """Raise BadInputError for options that a way of planning does not understand."""
     named = [option for option, value in given.items() if value]
     if named:
-        raise BadInputError(
-            f"--planner {planner} does not know {', '.join(named)}; drop them, or plan with tangram"
-        )
+        raise BadInputError(f"{who} does not know {', '.join(named)}; drop them, or {instead}")
 
 
 def _preset(

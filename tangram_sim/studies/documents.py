@@ -179,7 +179,7 @@ class LiveputDocument(Document):
     losses_per_hour: float = Field(ge=0, description="nodes of the cluster that go, in the mean")
     liveput_tokens_per_s: float = Field(ge=0, description="tokens/s of the replicas that are left, expected")
     share_left: float = Field(ge=0, le=1 + 1e-9, description="of tokens_per_s")
-    fastest_step_s: float = Field(gt=0, description="step of the fastest plan found")
+    fastest_step_s: float = Field(gt=0, description="step of the plan made for speed alone")
     fastest_liveput_tokens_per_s: float = Field(ge=0, description="and its liveput")
     compared: int = Field(ge=1, description="plans compared")
 

@@ -36,13 +36,14 @@ def plan_for_losses(
     """The plan with the highest liveput among the fastest one and uniform layouts of every width.
 
     Liveput is the speed expected after an hour's losses, a Poisson number of nodes, every set alike, none of
-    which comes back or changes its stage: replicas that lost a node stop, the others go on. Raises
-    BadInputError for a rate below 0.
+    which comes back or changes its stage: replicas that lost a node stop, the others go on. All of them leave
+    the share of memory free that the fastest one does. Raises BadInputError for a rate below 0.
     """
     if not 0 <= losses_per_hour < inf:
         raise BadInputError(f"{losses_per_hour:g} losses per hour: give a number, 0 or more")
     fastest = planned(cluster)
-    candidates = [fastest, *_uniform(model, cluster, job, hwdb)]
+    margin = fastest.document.memory_margin
+    candidates = [fastest, *_uniform(model, cluster, job, hwdb, margin)]
     shares = [share_left(one.forecast.plan, losses_per_hour, hwdb) for one in candidates]
     liveputs = [one.tokens_per_s * share for one, share in zip(candidates, shares, strict=True)]
     best = max(range(len(candidates)), key=lambda at: (liveputs[at] * (1 + _WORTH * (at == 0)), -at))
@@ -55,17 +56,18 @@ def plan_for_losses(
         fastest_liveput_tokens_per_s=liveputs[0],
         compared=len(candidates),
     )
+    losses = "loss" if losses_per_hour == 1 else "losses"
     words = (
-        f"liveput {liveputs[best]:,.0f} tokens/s: after {losses_per_hour:g} losses in an hour "
+        f"liveput {liveputs[best]:,.0f} tokens/s: after {losses_per_hour:g} {losses} in an hour "
         f"{shares[best] * 100:.1f} % of the speed is left; "
     )
     words += (
         "no layout compared has more"
         if best == 0
-        else f"the fastest plan, {show_seconds(fastest.step_s)} a step, has {liveputs[0]:,.0f}"
+        else f"the plan made for speed alone, {show_seconds(fastest.step_s)} a step, has {liveputs[0]:,.0f}"
     )
-    document = chosen.document.model_copy(update={"liveput": found, "notes": [words, *chosen.document.notes]})
-    return replace(chosen, document=document)
+    said = {"liveput": found, "memory_margin": margin, "notes": [words, *chosen.document.notes]}
+    return replace(chosen, document=chosen.document.model_copy(update=said))
 
 
 def share_left(plan: Plan, losses_per_hour: float, hwdb: Hwdb) -> float:
@@ -74,10 +76,11 @@ def share_left(plan: Plan, losses_per_hour: float, hwdb: Hwdb) -> float:
     return liveput_share(replicas_on_nodes(plan, node_of), len(plan.cluster.node_group), losses_per_hour)
 
 
-def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb) -> Iterator[Result]:
-    """The fastest uniform layouts that fit, of every number of replicas, played."""
+def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, margin: float) -> Iterator[Result]:
+    """The fastest uniform layouts that leave a share of memory free, of every number of replicas, played."""
     job = api.resolve(job, cluster)
-    found = api.estimate_many(model, cluster, job, list(_layouts(cluster)), hwdb=hwdb)
+    within = hwdb.filled_to(1.0 - margin)
+    found = api.estimate_many(model, cluster, job, list(_layouts(cluster)), hwdb=within)
     fitting = [one for one in found if isinstance(one, Estimate) and one.feasible]
     by_width: dict[int, list[tuple[float, Uniform]]] = {}
     for one in fitting:

@@ -8,7 +8,7 @@ import pytest
 
 from tangram_sim.reliability.spot.liveput import replicas_left
 from tangram_sim.reliability.survivors import PipelineNodes, left_after, liveput_share, poisson
-from tests.commands import MODEL, tangram
+from tests.commands import tangram
 
 
 def grid(pipelines: int, stages: int) -> tuple[PipelineNodes, ...]:
@@ -52,26 +52,31 @@ nodes:
 """
 
 
+def asked(cluster: object, *more: object) -> Any:
+    """The plan of gpt3-350m that is found at once."""
+    found = tangram("plan", "gpt3-350m", cluster, "--global-batch", 16, "--time-limit", 0, "--json", *more)
+    assert found.code == 0, found.err
+    return found.json
+
+
 def test_plans_are_ranked_by_what_losses_leave(tmp_path: Path) -> None:
     """Pipelines are fastest over slow links; with losses ahead replicas that need fewer nodes lead."""
-    (tmp_path / "model.yaml").write_text(MODEL.replace("hidden: 512", "hidden: 1024"))
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
-
-    def asked(*more: object) -> Any:
-        found = tangram(
-            "plan", tmp_path / "model.yaml", tmp_path / "cluster.yaml", "--global-batch", 16, "--seq", 256,
-            "--time-limit", 0, "--json", *more,
-        )  # fmt: skip
-        assert found.code == 0, found.err
-        return found.json
-
-    plain, none, many = asked(), asked("--losses", 0), asked("--losses", 3)
-    assert none["step_s"] == plain["step_s"]
+    none, many = (asked(tmp_path / "cluster.yaml", "--losses", rate) for rate in (0, 3))
     assert none["liveput"]["share_left"] == pytest.approx(1.0)
-    assert many["step_s"] >= plain["step_s"]
+    assert many["step_s"] > none["step_s"]
+    assert len(many["stages"]) < len(none["stages"])
     told = many["liveput"]
-    assert told["liveput_tokens_per_s"] >= told["fastest_liveput_tokens_per_s"]
+    assert told["liveput_tokens_per_s"] > told["fastest_liveput_tokens_per_s"]
     assert told["liveput_tokens_per_s"] == pytest.approx(told["share_left"] * many["tokens_per_s"])
+
+
+def test_plans_for_losses_leave_the_memory_free_that_others_leave() -> None:
+    plain, none = asked("azure-c1-t4x4-v100x4"), asked("azure-c1-t4x4-v100x4", "--losses", 0)
+    assert none["step_s"] == plain["step_s"]
+    assert none["memory_margin"] == plain["memory_margin"] > 0.0
+    for stage in none["stages"]:
+        assert stage["peak_memory_bytes"] <= (1 - none["memory_margin"]) * stage["memory_capacity_bytes"]
 
 
 def test_losses_that_mean_nothing_are_refused(tmp_path: Path) -> None:
@@ -79,6 +84,7 @@ def test_losses_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     for more, said in (
         (("--losses", -1), "give a number, 0 or more"),
         (("--losses", 1, "--without", "n1"), "give one of"),
+        (("--losses", 1, "--exclude", "g0", "--for", "any"), "does not know --exclude, --for"),
     ):
         found = tangram("plan", "gpt3-125m", tmp_path / "cluster.yaml", *more)
         assert found.code == 2
