@@ -9,7 +9,8 @@ from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.inner_cuts import balanced_cuts
-from tangram_sim.parallelizers.layouts import divisors, objection
+from tangram_sim.parallelizers.laws import first_broken
+from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.parallelizers.menu import Menu, Run
 from tangram_sim.training.plan import LayoutRun, PartialPlan, passage
 from tangram_sim.training.schedules import counted_beside, holding, in_flight
@@ -40,9 +41,9 @@ def menu_of(request: Request, depth: int, layouts: Iterable[Layout]) -> Menu:
         outer = deep(layout, depth)
         if not request.constraints.allows(outer, request.microbatch):
             continue
-        reason = objection(model, job, outer, request.microbatch, rates.fused_attention)
-        if reason:
-            objections.append((outer, reason))
+        broken = first_broken(model, job, outer, request.microbatch, rates.fused_attention)
+        if broken:
+            objections.append((outer, str(broken)))
         else:
             admitted.append(layout)
     setting = Setting(model, part, job, request.microbatch, tuple(admitted), request.hwdb)

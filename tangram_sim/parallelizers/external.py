@@ -19,7 +19,7 @@ from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Reque
 from tangram_sim.parallelizers.assembly import depths_allowed, menu_of, partial_of, undominated
 from tangram_sim.parallelizers.conversation import Conversation
 from tangram_sim.parallelizers.inner_cuts import balanced_cuts
-from tangram_sim.parallelizers.layouts import expert_degrees
+from tangram_sim.parallelizers.laws import expert_law
 from tangram_sim.parallelizers.menu import Run
 from tangram_sim.parallelizers.wire import Proposal, proposal_of, question_of
 from tangram_sim.training.plan import LayoutRun, PartialPlan, StagePrice
@@ -162,8 +162,9 @@ def _problems(request: Request, layout: Layout, depth: int) -> Iterator[str]:
         yield f"{layout} has another depth than the run before it"
     if depth not in depths_allowed(request):
         yield f"{layout}: {request.island.name} allows no inner pipeline of {depth}"
-    if layout.ep not in expert_degrees(request.slice.model, layout.dp * layout.cp):
-        yield f"{layout}: ep={layout.ep} does not suit the experts of {request.slice.model.name}"
+    unshared = expert_law(request.slice.model, layout.ep, layout.dp * layout.cp)
+    if unshared:
+        yield f"{layout}: {unshared}"
     if not request.constraints.allows(layout, request.microbatch):
         yield f"{layout} breaks what was fixed: {request.constraints}"
 

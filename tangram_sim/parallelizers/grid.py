@@ -20,7 +20,8 @@ from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
 from tangram_sim.parallelizers.grid_prices import DepthLayouts, PricedSlices, price_slices
-from tangram_sim.parallelizers.layouts import divisors, layouts, objection
+from tangram_sim.parallelizers.laws import first_broken
+from tangram_sim.parallelizers.layouts import divisors, layouts
 from tangram_sim.training.plan import PartialPlan
 from tangram_sim.training.stage import state
 from tangram_sim.training.stage.pricing import Pricer
@@ -171,9 +172,9 @@ class Grid(Parallelizer):
         for layout in layouts(model, island.gpus, _inner_depths(island), copies):
             if not request.constraints.allows(layout, request.microbatch):
                 continue
-            reason = objection(model, job, layout, request.microbatch, rates.fused_attention)
-            if reason:
-                menu.objections.append((layout, reason))
+            broken = first_broken(model, job, layout, request.microbatch, rates.fused_attention)
+            if broken:
+                menu.objections.append((layout, str(broken)))
             else:
                 admitted.setdefault(layout.pp, []).append(layout)
         for depth, found in sorted(admitted.items()):

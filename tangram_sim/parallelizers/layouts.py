@@ -5,7 +5,6 @@ from functools import lru_cache
 
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.models import Experts, Model
-from tangram_sim.training.job import Job
 
 
 @lru_cache(maxsize=4096)
@@ -31,7 +30,7 @@ def head_counts(model: Model) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def _expert_counts(model: Model) -> tuple[int, ...]:
+def expert_counts(model: Model) -> tuple[int, ...]:
     """Experts of the blocks that have any, every count once."""
     parts = (block.feed_forward for block in model.blocks)
     return tuple(dict.fromkeys(part.experts for part in parts if isinstance(part, Experts)))
@@ -39,26 +38,10 @@ def _expert_counts(model: Model) -> tuple[int, ...]:
 
 def expert_degrees(model: Model, replicas: int) -> tuple[int, ...]:
     """Expert-parallel degrees: divisors of the dp x cp group that share the experts evenly."""
-    experts = _expert_counts(model)
+    experts = expert_counts(model)
     if not experts:
         return (1,)
     return tuple(degree for degree in divisors(replicas) if all(count % degree == 0 for count in experts))
-
-
-def objection(model: Model, job: Job, layout: Layout, microbatch: int, fused_attention: bool) -> str:
-    """Why a layout makes no sense for this model and job whatever the memory; empty when it does."""
-    for heads in head_counts(model):
-        if heads % layout.tp:
-            return f"tp={layout.tp} does not divide {heads} attention heads"
-    if job.seq % layout.cp:
-        return f"cp={layout.cp} does not divide the sequence of {job.seq} tokens"
-    if layout.sequence_parallel and (job.seq // layout.cp) % layout.tp:
-        return f"sequence parallelism: tp={layout.tp} does not divide {job.seq // layout.cp} tokens per rank"
-    if layout.dp > microbatch:
-        return f"dp={layout.dp} ranks share a microbatch of {microbatch} sequences: some would be idle"
-    if layout.recompute == "selective" and fused_attention:
-        return "selective recompute saves nothing: the fused attention kernel stores no scores"
-    return ""
 
 
 def choices(layout_replicas: int, tp: int) -> Iterator[tuple[int, str, bool]]:

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import RECOMPUTE, Layout
-from tangram_sim.parallelizers.layouts import choices, divisors, expert_degrees, objection
+from tangram_sim.parallelizers.laws import first_broken
+from tangram_sim.parallelizers.layouts import choices, divisors, expert_degrees
 from tangram_sim.sim.critical import critical_path
 from tangram_sim.studies.forecast import Forecast, PathShare, forecast, longest_run
 from tangram_sim.training.plan import LayerLayout, Plan
@@ -161,9 +162,9 @@ class _Otherwise:
         return self._known[layout]
 
     def _play(self, layout: Layout) -> _Tried:
-        against = objection(self.plan.model, self.plan.job, layout, self.share, self.fused)
-        if against:
-            return _Tried(layout, against)
+        broken = first_broken(self.plan.model, self.plan.job, layout, self.share, self.fused)
+        if broken:
+            return _Tried(layout, str(broken))
         seat, stage = self.seat, self.played.stage_of(self.seat)
         runs = tuple(LayerLayout(run.layers, layout) for run in self.part.layouts)
         stage = replace(stage, parts=_with(stage.parts, seat.part, replace(self.part, layouts=runs)))

@@ -9,7 +9,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, Row
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
-from tangram_sim.parallelizers.layouts import expert_degrees
+from tangram_sim.parallelizers.laws import degree_laws, share_law
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Part, Pipeline, Stage
 from tangram_sim.training.schedules import Schedule, schedule_named
@@ -171,20 +171,6 @@ def _check_layout(layout: Layout, part: Part, model: Model, job: Job, where: str
         raise BadInputError(
             f"{where}: layout {layout} takes {layout.gpus} GPUs, {len(part.ranks)} ranks are given"
         )
-    if layout.dp > share:
-        raise BadInputError(f"{where}: dp {layout.dp} ranks share a microbatch of {share}")
-    if layout.ep not in expert_degrees(model, layout.dp * layout.cp):
-        raise BadInputError(
-            f"{where}: ep {layout.ep} does not suit dp {layout.dp} x cp {layout.cp} and the experts of "
-            f"{model.name}"
-        )
-    for heads in {block.attention.heads for block in model.blocks}:
-        if heads % layout.tp:
-            raise BadInputError(f"{where}: tp {layout.tp} does not divide {heads} attention heads")
-    if job.seq % layout.cp:
-        raise BadInputError(f"{where}: cp {layout.cp} does not divide the sequence of {job.seq} tokens")
-    if layout.sequence_parallel and job.seq // layout.cp % layout.tp:
-        raise BadInputError(
-            f"{where}: sequence parallelism: tp {layout.tp} does not divide {job.seq // layout.cp} tokens "
-            "of a rank"
-        )
+    for broken in (share_law(layout.dp, share), *degree_laws(model, job.seq, layout)):
+        if broken:
+            raise BadInputError(f"{where}: {broken}")

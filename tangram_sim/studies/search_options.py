@@ -7,18 +7,18 @@ from math import prod
 from tangram_sim.clusters import Island
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.models import Experts, Model
+from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.parallelizers.laws import context_law, expert_law, listed, tensor_law
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.training.job import Job
 
-_SHOWN = 10  # alternatives listed
 _OF_A_STAGE = ("tp", "cp", "dp", "pp")  # degrees that multiply to its GPUs
 
 
 def named_islands(wishes: SearchOptions, islands: Sequence[Island]) -> SearchOptions:
-    """`--order` and `--exclude` with names of node groups turned into the islands that hold just them.
+    """`order` and `exclude` with names of node groups turned into the islands that hold just them.
 
     `g0` stands for all pieces `g0.1`, `g0.2` of a group that is cut; groups that are joined (`g0+g1`)
     can only be excluded together, by their own names or the island's.
@@ -48,9 +48,14 @@ def require_possible(
 ) -> None:
     """Raise BadInputError or InfeasibleError for constraints that no layout can meet, naming the law."""
     fixed = dict(wishes.constraints.fixed)
-    _tensor_and_context(model, job, fixed)
-    _experts(model, fixed)
-    _gpus(fixed, islands)
+    for broken in (
+        tensor_law(model, fixed.get("tp", 1)),
+        context_law(job.seq, fixed.get("cp", 1)),
+        expert_law(model, fixed.get("ep", 1)),
+    ):
+        if broken:
+            raise BadInputError(f"`fixed=` {broken}{broken.advice}")
+    _gpus(model, fixed, islands)
     _batch(job, wishes.constraints, max(island.gpus for island in islands))
     zero = fixed.get("zero_stage", 0)
     if zero and fixed.get("dp") == 1 and fixed.get("cp") == 1:
@@ -64,40 +69,7 @@ def require_possible(
         )
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    more = ", ..." if len(numbers) > _SHOWN else ""
-    return ", ".join(map(str, numbers[:_SHOWN])) + more
-
-
-def _tensor_and_context(model: Model, job: Job, fixed: dict[str, int]) -> None:
-    tp, cp = fixed.get("tp", 1), fixed.get("cp", 1)
-    for heads in sorted({block.attention.heads for block in model.blocks}):
-        if heads % tp:
-            raise BadInputError(
-                f"`fixed=` tp={tp}: does not divide the {heads} attention heads of {model.name}; "
-                f"give one of {_listed(divisors(heads))}"
-            )
-    if job.seq % cp:
-        raise BadInputError(
-            f"`fixed=` cp={cp}: does not divide the sequence of {job.seq} tokens; "
-            f"give one of {_listed(divisors(job.seq))}"
-        )
-
-
-def _experts(model: Model, fixed: dict[str, int]) -> None:
-    ep = fixed.get("ep", 1)
-    counts = sorted({b.feed_forward.experts for b in model.blocks if isinstance(b.feed_forward, Experts)})
-    if ep > 1 and not counts:
-        raise BadInputError(f"`fixed=` ep={ep}: {model.name} has no experts; leave ep out")
-    for experts in counts:
-        if experts % ep:
-            raise BadInputError(
-                f"`fixed=` ep={ep}: does not divide the {experts} experts of {model.name}; "
-                f"give one of {_listed(divisors(experts))}"
-            )
-
-
-def _gpus(fixed: dict[str, int], islands: Sequence[Island]) -> None:
+def _gpus(model: Model, fixed: dict[str, int], islands: Sequence[Island]) -> None:
     """A stage takes whole nodes of one island: some number of them must suit the fixed degrees."""
     degrees = _degrees(fixed)
     if not degrees:
@@ -125,9 +97,10 @@ def _gpus(fixed: dict[str, int], islands: Sequence[Island]) -> None:
             f"`fixed=` pp={pp}: inner pipelines stay inside one node and must divide its GPUs "
             f"({shapes}); pp counts stages inside a node, not those of the whole pipeline"
         )
-    ep, replicas = fixed.get("ep", 1), fixed.get("dp", 0) * fixed.get("cp", 1)
-    if "dp" in fixed and "cp" in fixed and replicas % ep:
-        raise BadInputError(f"`fixed=` ep={ep}: does not divide dp x cp = {replicas}")
+    if "dp" in fixed and "cp" in fixed:
+        unshared = expert_law(model, fixed.get("ep", 1), fixed["dp"] * fixed["cp"])
+        if unshared:
+            raise BadInputError(f"`fixed=` {unshared}{unshared.advice}")
 
 
 def _degrees(fixed: dict[str, int]) -> dict[str, int]:
@@ -178,7 +151,7 @@ def _batch(job: Job, constraints: Constraints, gpus: int) -> None:
         below, above = [s for s in shares if s < per_rank][-1:], [s for s in shares if s > per_rank][:1]
         raise BadInputError(
             f"`microbatch_per_rank={per_rank}`: a microbatch is a divisor of the global batch of {batch} "
-            f"({_listed(sizes)}), and {ranks} none gives its fullest rank exactly {per_rank} sequences; the "
+            f"({listed(sizes)}), and {ranks} none gives its fullest rank exactly {per_rank} sequences; the "
             f"nearest that can be: {' and '.join(map(str, below + above))}; or take a `global_batch=` that "
             f"{per_rank * max(dp, 1)} divides"
         )

@@ -15,7 +15,7 @@ from tests.commands import tangram
 from tests.places import ROOT
 
 PACKAGE = ROOT / "tangram_sim"
-FLAG = re.compile(r"(?<![\w-])--[a-z]")
+FLAG = re.compile(r"(?<![\w-])--[a-z{]")
 # Commands of others and our own by name, in backticks, whatever their options.
 COMMANDS = re.compile(r"`[^`]*--[^`]*`")
 OTHERS = {  # who writes or quotes options of other programs

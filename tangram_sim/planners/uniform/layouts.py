@@ -11,7 +11,7 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
-from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
+from tangram_sim.parallelizers.laws import degree_laws
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import LayerLayout, Part, Pipeline, Plan, Stage
 from tangram_sim.training.schedules import Schedule, schedule_named
@@ -101,7 +101,12 @@ def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available:
             f"{wanted.pp}, a global batch of {job.global_batch} gives {microbatches}; change `micro_batch=`, "
             "`dp=`, `pp=` or `global_batch=`"
         )
-    layout = Layout(
+    return Settled(dp, microbatch, microbatches, _layout(wanted, dp), tuple(chunk_bounds(model, wanted)))
+
+
+def _layout(wanted: Uniform, dp: int) -> Layout:
+    """What every stage does; the stages themselves are pipeline stages, not inner ones."""
+    return Layout(
         wanted.tp,
         dp,
         wanted.cp,
@@ -111,7 +116,6 @@ def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available:
         wanted.recompute,
         wanted.sequence_parallel,
     )
-    return Settled(dp, microbatch, microbatches, layout, tuple(chunk_bounds(model, wanted)))
 
 
 def stage_places(
@@ -148,9 +152,9 @@ def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> P
 def _degrees(cluster: Cluster, wanted: Uniform, available: int) -> int:
     """The data-parallel degree, after checking all degrees against each other and the GPUs there are."""
     degrees = {"tp": wanted.tp, "pp": wanted.pp, "cp": wanted.cp, "ep": wanted.ep, "vpp": wanted.vpp}
-    for name, value in {**degrees, "micro-batch": wanted.micro_batch}.items():
+    for name, value in {**degrees, "micro_batch": wanted.micro_batch}.items():
         if value < 1:
-            raise BadInputError(f"--{name} {value}: give 1 or more")
+            raise BadInputError(f"`{name}={value}`: give 1 or more")
     if wanted.dp < 0:
         raise BadInputError(f"`dp={wanted.dp}`: give 1 or more, or 0 for as many replicas as the GPUs hold")
     if not 0 <= wanted.zero_stage <= 3:
@@ -187,26 +191,8 @@ def _group_of(cluster: Cluster) -> list[str]:
 
 def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
     """The laws of one layout of this model, in terms of the options."""
-    for heads in sorted(head_counts(model)):
-        if heads % wanted.tp:
-            raise BadInputError(
-                f"`tp={wanted.tp}` does not divide the {heads} attention heads of {model.name}; "
-                f"give one of {', '.join(map(str, divisors(heads)))}"
-            )
-    if job.seq % wanted.cp:
-        raise BadInputError(
-            f"`cp={wanted.cp}` does not divide the sequence of {job.seq} tokens; give a divisor"
-        )
-    if wanted.sequence_parallel and job.seq // wanted.cp % wanted.tp:
-        raise BadInputError(
-            f"`sequence_parallel=True`: `tp={wanted.tp}` does not divide the {job.seq // wanted.cp} tokens "
-            "of a rank; change `seq=` or `tp=`, or leave it out"
-        )
-    if wanted.ep not in expert_degrees(model, dp * wanted.cp):
-        raise BadInputError(
-            f"`ep={wanted.ep}`: {model.name} on dp {dp} x cp {wanted.cp} allows ep "
-            f"{', '.join(map(str, expert_degrees(model, dp * wanted.cp)))}"
-        )
+    for broken in degree_laws(model, job.seq, _layout(wanted, dp)):
+        raise BadInputError(f"`{broken.name}={broken.value}` {broken.why}{broken.advice}")
     least, most = schedule_named(job.schedule).chunks
     if wanted.vpp > 1 and most == 1:
         raise BadInputError(f"`vpp={wanted.vpp}` needs `schedule=interleaved` (it is {job.schedule})")

@@ -9,6 +9,7 @@ from tangram_sim.datafiles import read_csv
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.models import Model
+from tangram_sim.parallelizers.laws import tensor_law
 from tangram_sim.precision import Precision
 from tangram_sim.serving.build import precision_of
 from tangram_sim.serving.engines import engine_names
@@ -125,8 +126,9 @@ class _Reader:
         model = self.model(row["model"])
         precision = self.precision(row, model, engine)
         tp, dp, ep = _degrees(row, gpu)
-        if tp > 1 and any(block.attention.heads % tp for block in model.blocks):
-            raise _RowError(f"tp {tp} does not divide the attention heads: degrees of another layout")
+        uneven = tensor_law(model, tp)
+        if uneven:
+            raise _RowError(f"{uneven}: degrees of another layout")
         clients, rate = _number(row, "concurrency"), _number(row, "request_rate_rps")
         if load in (CLOSED, STATIC) and not clients:
             raise _RowError("the row does not state how many requests are in flight")

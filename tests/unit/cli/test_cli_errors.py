@@ -158,7 +158,7 @@ BAD_ESTIMATES = {
     "--dp 4 --micro-batch 64": ("256", "global batch of 128"),
     "--dp 3": ("not a multiple",),
     "--cp 3": ("2048 tokens",),
-    "--dp 4 --ep 2": ("allows ep 1",),
+    "--dp 4 --ep 2": ("--ep 2", "no experts", "give 1"),
     "--dp 4 --recompute most": ("most", "full"),
     "--dp 2 --vpp 2": ("--pp 2",),
     "--pp 2 --dp 4 --vpp 2 --schedule gpipe": ("--schedule interleaved",),

@@ -182,7 +182,7 @@ EDITS: dict[str, tuple[Callable[[Document], None], str]] = {
     "head twice": (_set(f"{_STAGE}.head", True), "one stage each"),
     "tp": (_set(f"{_PART}.layouts.0.tp", 3), "layout"),
     "dp": (_set(f"{_PART}.layouts.0.dp", 0), "greater than or equal to 1"),
-    "ep": (_set(f"{_PART}.layouts.0.ep", 2), "ep 2"),
+    "ep": (_set(f"{_PART}.layouts.0.ep", 2), "ep=2"),
     "zero": (_set(f"{_PART}.layouts.0.zero_stage", 4), "less than or equal to 3"),
     "recompute": (_set(f"{_PART}.layouts.0.recompute", "most"), "unknown recompute kind"),
     "layout elsewhere": (_set(f"{_PART}.layouts.0.layers", [0, 1]), "covers layers"),
