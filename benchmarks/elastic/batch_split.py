@@ -4,7 +4,7 @@ import re
 from itertools import groupby
 
 from benchmarks.elastic.figures import Answer, Data, Figure, RefusedError
-from tangram_sim.reliability.spot.splitting import split_batch
+from tangram_sim.reliability.stragglers.shares import split_microbatches
 
 _GROUP = re.compile(r"(\d+)(?: pipelines?)? of \d+")
 _MICROBATCHES = re.compile(r"([\d,]+) microbatches")
@@ -20,6 +20,6 @@ def compute(figure: Figure, data: Data) -> Answer:
     if total is None or not counts or len(counts) != len(times):
         raise RefusedError("the setting does not name pipelines, microbatches and seconds")
     each = [time for time, count in zip(times, counts, strict=True) for _ in range(count)]
-    shares = split_batch(int(total[1].replace(",", "")), each)
+    shares = split_microbatches(each, int(total[1].replace(",", "")))
     runs = [(share, len(list(same))) for share, same in groupby(shares)]
     return Answer(", ".join(f"{share} x{count}" if count > 1 else str(share) for share, count in runs))

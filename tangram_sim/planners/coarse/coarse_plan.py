@@ -14,6 +14,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.coarse.profile import LayerTable, Profile
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
+from tangram_sim.training.shares import by_earliest_end
 
 _ROUNDS = 40  # halvings of the interval that holds the least bottleneck
 
@@ -206,13 +207,9 @@ def shared_out(
         if table is None:
             return None
         paces.append(table.seconds[-1] / size)
-    each, taken, left = [0] * len(kinds), [0] * len(kinds), microbatch
-    while left > 0:
-        chosen = min(range(len(kinds)), key=lambda one: ((each[one] + 1) * paces[one], one))
-        give = min(kinds[chosen][1], left)
-        each[chosen] += 1
-        taken[chosen] += give
-        left -= give
+    taken = by_earliest_end(
+        microbatch, lambda kind, turns: turns * paces[kind], [replicas for _, replicas, _ in kinds]
+    )
     if any(count < replicas for count, (_, replicas, _) in zip(taken, kinds, strict=True)):
         return None
     return tuple(

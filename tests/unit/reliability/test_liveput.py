@@ -4,12 +4,12 @@ from itertools import combinations
 from math import comb
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tangram_sim.reliability.spot.liveput import liveput, replicas_left
 from tangram_sim.reliability.spot.rerouting import rerouted_step_s
-from tangram_sim.reliability.spot.splitting import cover, covers_losses, split_batch
+from tangram_sim.reliability.spot.splitting import cover, covers_losses
 
 
 @pytest.mark.parametrize(
@@ -41,32 +41,6 @@ def test_the_published_example() -> None:
     assert replicas_left(30, 2, 13, 2) == pytest.approx((0.030, 0.956, 0.014), abs=5e-4)
     speed = liveput(30, 2, 13, 2, lambda d, _: {0: 0.0, 1: 25.0, 2: 40.0}[d])
     assert speed == pytest.approx(0.956 * 25 + 0.014 * 40, abs=0.05)
-
-
-@settings(max_examples=60)
-@given(
-    microbatches=st.integers(0, 12),
-    seconds=st.lists(st.integers(1, 9).map(float), min_size=1, max_size=3),
-)
-def test_the_greedy_split_is_as_good_as_any(microbatches: int, seconds: list[float]) -> None:
-    shares = split_batch(microbatches, seconds)
-    assert sum(shares) == microbatches
-    best = min(
-        max(share * s for share, s in zip(some, seconds, strict=True))
-        for some in _splits(microbatches, len(seconds))
-    )
-    assert max(share * s for share, s in zip(shares, seconds, strict=True)) == best
-
-
-def _splits(total: int, parts: int) -> list[tuple[int, ...]]:
-    if parts == 1:
-        return [(total,)]
-    return [(first, *rest) for first in range(total + 1) for rest in _splits(total - first, parts - 1)]
-
-
-def test_the_published_split() -> None:
-    shares = split_batch(4096, [6.1264] * 4 + [4.7951, 3.7795])
-    assert shares == (594, 594, 594, 594, 758, 962)
 
 
 def test_templates_cover_every_count_and_every_loss() -> None:

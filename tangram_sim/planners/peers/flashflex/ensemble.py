@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heapreplace
 from itertools import pairwise
 
 from tangram_sim.clusters import Cluster
@@ -12,6 +11,7 @@ from tangram_sim.planners.coarse.profile import Profile
 from tangram_sim.planners.peers.flashflex.pipelines import Pipe
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Pipeline, Plan, Share, pipeline_of_shares
+from tangram_sim.training.shares import by_earliest_end
 
 Structure = tuple[
     tuple[tuple[int, int], ...], tuple[int, ...], int
@@ -50,19 +50,9 @@ class Ensemble:
 
 
 def shared_microbatches(pipes: Sequence[Pipe], total: int) -> tuple[int, ...] | None:
-    """Microbatches of every pipeline, so that the last one ends as early as can be; None: one gets nothing.
-
-    The next one goes to the pipeline that is through with it first, which is optimal: giving it to another
-    can only end later.
-    """
-    given = [0] * len(pipes)
-    heap = [(pipe.fill_s, number) for number, pipe in enumerate(pipes)]
-    heapify(heap)
-    for _ in range(total):
-        _, number = heap[0]
-        given[number] += 1
-        heapreplace(heap, (pipes[number].seconds(given[number] + 1), number))
-    return tuple(given) if min(given) > 0 else None
+    """Microbatches of every pipeline, so that the last ends as early as it can; None: one gets nothing."""
+    given = by_earliest_end(total, lambda number, count: pipes[number].seconds(count), [1] * len(pipes))
+    return given if min(given) > 0 else None
 
 
 def step_s(ensemble: Ensemble, profile: Profile) -> float:

@@ -22,6 +22,7 @@ from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.sim import contention
 from tangram_sim.training.plan import PartialPlan, Plan
 from tangram_sim.training.schedules import holds_whole_depth
+from tangram_sim.training.shares import by_earliest_end
 from tangram_sim.training.step.side_by_side import lower_plan
 
 MOST_PIPELINES = 8
@@ -44,15 +45,10 @@ class Built:
 
 
 def share_passes(pipelines: Sequence[Built], passes: int) -> tuple[int, ...]:
-    """Passes of each pipeline, one at least, so that the last one ends as early as possible.
-
-    Greedy: each pass goes where it ends first, which is optimal for steps linear in passes.
-    """
-    shares = [1] * len(pipelines)
-    for _ in range(passes - len(pipelines)):
-        ends = [one.step_s(share + 1) for one, share in zip(pipelines, shares, strict=True)]
-        shares[int(np.argmin(ends))] += 1
-    return tuple(shares)
+    """Passes of each pipeline, one at least, so that the last one ends as early as possible."""
+    return by_earliest_end(
+        passes, lambda number, count: pipelines[number].step_s(count), [1] * len(pipelines), least=1
+    )
 
 
 @dataclass

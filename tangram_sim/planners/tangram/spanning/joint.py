@@ -6,7 +6,7 @@ A joint island is a kind of its own to the composition; a unit of it takes nodes
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 
-import numpy as np
+from tangram_sim.training.shares import by_earliest_end
 
 Nodes = tuple[int, ...]  # of every island
 
@@ -44,13 +44,20 @@ def shares(speeds: Sequence[float], microbatch: int, most: int = 3) -> Iterator[
     seen: set[tuple[int, ...]] = set()
     quantum = 1 << max(microbatch.bit_length() - 1, 0)
     while quantum and len(seen) < most and microbatch >= len(speeds):
-        parts = [0] * len(speeds) if quantum > 1 else [1] * len(speeds)
-        while sum(parts) < microbatch:
-            ends = [(part + quantum) / speed for part, speed in zip(parts, speeds, strict=True)]
-            parts[int(np.argmin(ends))] += min(quantum, microbatch - sum(parts))
+        parts = _by_speed(speeds, microbatch, quantum)
         latest_s = max(part / speed for part, speed in zip(parts, speeds, strict=True))
         near = latest_s <= UNEVEN * ideal_s or (quantum == 1 and not seen)
-        if min(parts) and near and tuple(parts) not in seen:
-            seen.add(tuple(parts))
-            yield tuple(parts)
+        if min(parts) and near and parts not in seen:
+            seen.add(parts)
+            yield parts
         quantum //= 2
+
+
+def _by_speed(speeds: Sequence[float], microbatch: int, quantum: int) -> tuple[int, ...]:
+    """Sequences of each part, `quantum` at a time; single ones leave no part empty."""
+    return by_earliest_end(
+        microbatch,
+        lambda part, turns: turns * quantum / speeds[part],
+        [quantum] * len(speeds),
+        least=1 if quantum == 1 else 0,
+    )
