@@ -71,8 +71,7 @@ def sequence_law(seq: int, tp: int, cp: int) -> BrokenLaw | None:
     """Sequence parallelism spreads a rank's tokens evenly over its tensor-parallel group."""
     tokens = seq // cp
     if tokens % tp:
-        why = f"does not divide the {tokens} tokens of a rank, as sequence parallelism wants"
-        return BrokenLaw("tp", tp, why, divisors(tokens))
+        return BrokenLaw("sequence_parallel", True, f"wants tp={tp} to divide the {tokens} tokens of a rank")
     return None
 
 

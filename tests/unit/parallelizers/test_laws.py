@@ -27,12 +27,11 @@ DENSE, MIXTRAL = load_model("gpt3-6.7b"), load_model("mixtral-8x7b")
     [
         (lambda degree: tensor_law(DENSE, degree), divisors(32)),
         (lambda degree: context_law(36, degree), divisors(36)),
-        (lambda degree: sequence_law(48, degree, 4), divisors(12)),
         (lambda degree: expert_law(MIXTRAL, degree), divisors(8)),
         (lambda degree: expert_law(MIXTRAL, degree, 12), (1, 2, 4)),
         (lambda degree: expert_law(DENSE, degree, 12), (1,)),
     ],
-    ids=["tensor", "context", "sequence", "experts", "experts over replicas", "no experts"],
+    ids=["tensor", "context", "experts", "experts over replicas", "no experts"],
 )
 def test_exactly_the_allowed_degrees_keep_a_law(
     law: Callable[[int], BrokenLaw | None], kept: tuple[int, ...]
@@ -50,7 +49,7 @@ def test_layouts_that_are_enumerated_break_only_laws_of_heads_and_tokens(model) 
     """Experts are drawn so that they suit; a layout that keeps all laws is one of those enumerated."""
     seen = set(layouts(model, 24, (1,)))
     for layout in seen:
-        assert {broken.name for broken in degree_laws(model, 48, layout)} <= {"tp", "cp"}
+        assert {broken.name for broken in degree_laws(model, 48, layout)} <= {"tp", "cp", "sequence_parallel"}
     for ep in range(1, 9):
         layout = Layout(tp=2, dp=6, cp=2, ep=ep)
         assert (layout in seen) == (not list(degree_laws(model, 48, layout)))
@@ -71,3 +70,9 @@ def test_advice_lists_at_most_ten_values() -> None:
     broken = context_law(2**14, 3)
     assert broken and broken.advice == "; give one of 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, ..."
     assert share_law(8, 4).advice == ""
+
+
+def test_sequence_parallelism_spreads_the_tokens_of_a_rank() -> None:
+    assert [tp for tp in range(1, 20) if not sequence_law(48, tp, 4)] == list(divisors(12))
+    broken = sequence_law(48, 5, 4)
+    assert str(broken) == "sequence_parallel=True wants tp=5 to divide the 12 tokens of a rank"
