@@ -43,16 +43,15 @@ def failures(
     source = (
         f"{incidents.name}: {sum(one.count for one in found)} incidents on {total} nodes in {days:g} days"
     )
-    text = failures_text(found, source)
-    if output is not None:
-        write_whole(output, text)
+    if output is not None and found:
+        write_whole(output, failures_text(found, source))
     if as_json:
         print_json({"source": source, "classes": [asdict(one) for one in found]})
         return
     if not found:
         print_line(
             f"{incidents}: no incidents; the rate is likely below {3000 / (total * days):.3g} per 1,000 "
-            "node-days"
+            f"node-days{'' if output is None else f'; {output} is not written, there is no class to fit'}"
         )
         return
     rows = [

@@ -1,11 +1,13 @@
 """Failure rates from a list of incidents: counts over what was exposed, and the doubt that they leave."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 
-from tangram_sim.datafiles import read_csv
+from tangram_sim.datafiles import csv_cells
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.reliability.failures import REACH
 
@@ -48,9 +50,8 @@ def fit_incidents(path: Path, exposure: Exposure) -> tuple[FittedClass, ...]:
     count (chi-squared quantiles, Garwood, Biometrika 28, 1936). Detection and repair are medians of what is
     stated. Raises BadInputError for rows that cannot be read, naming the line.
     """
-    rows = list(enumerate(read_csv(path), start=2))
-    header = set(rows[0][1]) if rows else set()
-    if "class" not in header or header - set(COLUMNS):
+    header, rows = csv_cells(path)
+    if "class" not in header or set(header) - set(COLUMNS):
         raise BadInputError(
             f"{path}: a table of incidents has class[,takes][,count][,detect_s][,repair_h][,gpu]"
         )
@@ -58,8 +59,8 @@ def fit_incidents(path: Path, exposure: Exposure) -> tuple[FittedClass, ...]:
         raise BadInputError("incidents need nodes and days above 0 on which they were counted")
     groups: dict[tuple[str, str, str], list[dict[str, str]]] = {}
     counts: Counter[tuple[str, str, str]] = Counter()
-    for line, row in rows:
-        where = f"{path}, line {line}"
+    for line, cells in rows:
+        where, row = f"{path}, line {line}", dict(zip(header, cells, strict=True))
         key = row["class"], row.get("takes") or "node", row.get("gpu", "")
         if not key[0]:
             raise BadInputError(f"{where}: an incident without a class; name it, e.g. gpu")
@@ -118,20 +119,28 @@ def _amount(where: str, name: str, text: str) -> float | None:
 
 
 def failures_text(classes: tuple[FittedClass, ...], source: str) -> str:
-    """A file for `--failures` with these classes; equal names of several kinds get the kind behind them."""
+    """A file for `--failures` with these classes; equal names get what tells them apart behind them."""
     names = Counter(one.name for one in classes)
-    lines = [f"source: {source!r}", "classes:"]
+    lines = [_yaml({"source": source}, flow=False), "classes:"]
     for one in classes:
-        name = one.name if names[one.name] == 1 else f"{one.name}, {one.gpu or one.takes}"
-        cells = [
-            f"name: {name!r}",
-            f"per_1000_node_days: {one.per_1000_node_days:.6g}",
-            f"takes: {one.takes}",
-        ]
-        cells += [] if one.detect_s is None else [f"detect_s: {one.detect_s:g}"]
-        cells += [f"repair_h: {one.repair_h:g}"] if one.repair_h else []
-        cells += [f"gpu: {one.gpu}"] if one.gpu else []
+        apart = (one.gpu, one.takes) if names[one.name] > 1 else ()
+        name = ", ".join(part for part in (one.name, *apart) if part)
+        rate = float(f"{one.per_1000_node_days:.6g}")
+        cells: dict[str, str | float] = {"name": name, "per_1000_node_days": rate, "takes": one.takes}
+        cells |= {} if one.detect_s is None else {"detect_s": one.detect_s}
+        cells |= {"repair_h": one.repair_h} if one.repair_h else {}
+        cells |= {"gpu": one.gpu} if one.gpu else {}
         lines.append(
-            f"  - {{{', '.join(cells)}}}  # {one.count} incidents, 90 % {one.low:.3g} to {one.high:.3g}"
+            f"  - {_yaml(cells, flow=True)}  # {one.count} incidents, 90 % {one.low:.3g} to {one.high:.3g}"
         )
     return "\n".join(lines) + "\n"
+
+
+def _yaml(cells: Mapping[str, str | float], flow: bool) -> str:
+    """A mapping on as few lines as may be, what needs quotes in quotes."""
+    import yaml
+
+    found: str = yaml.safe_dump(
+        dict(cells), default_flow_style=flow, sort_keys=False, width=inf, allow_unicode=True
+    )
+    return found.strip()

@@ -37,12 +37,13 @@ def judged(
     """What each tier still has after losing `lost` nodes of those that a plan uses, in order given.
 
     A tier that survives a node lies in the next node's memory: one node may go, and more unless two
-    neighbours do. One that survives a leaf lies on another leaf.
+    neighbours do. One that survives a leaf lies on another leaf of the plan, where there is one.
     """
+    struck = lost & set(used)
     return tuple(
         TierVerdict(tier, not reason, reason, _costs_s(tier))
         for tier in tiers
-        for reason in (_why_not(tier, lost, used, cluster),)
+        for reason in (_why_not(tier, struck, used, cluster) if struck else "",)
     )
 
 
@@ -58,7 +59,9 @@ def _why_not(tier: CheckpointTier, lost: AbstractSet[int], used: Sequence[int], 
         return "it lies in the memory of the nodes that are gone"
     if tier.survives == "leaf":
         leaves = leaf_of(cluster)
-        hit = {leaves[node] for node in lost}
+        hit, all_used = ({leaves[node] for node in nodes} for nodes in (lost, used))
+        if len(all_used) == 1:
+            return "all nodes of the plan are on one leaf, no other holds its copy"
         return "" if len(hit) <= 1 else f"nodes of {len(hit)} leaves are gone, it survives one"
     partners = ring_partners(used)
     pair = next((node for node in used if node in lost and partners[node] in lost), None)
