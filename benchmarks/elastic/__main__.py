@@ -71,7 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
         off = "" if row["error"] is None else f"{row['error']:.2g}"
         verdict = {True: "within", False: "OUTSIDE"}.get(row["within"], "no tolerance")
         shown = f"{row['value']!s:>12} {row['predicted']!s:>22} {off:>8}"
-        print(f"{row['id']:6} {row['group']:24} {row['metric']!s:44.44} {shown} {verdict}")
+        note = f" ({row['note']})" if "note" in row else ""
+        print(f"{row['id']:6} {row['group']:24} {row['metric']!s:44.44} {shown} {verdict}{note}")
     for row in found["refused"]:
         print(f"{row['id']:6} {row['group']:24} refused: {row['reason']}")
     fine = sum(row["within"] is True for row in found["rows"])
