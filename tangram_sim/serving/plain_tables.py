@@ -38,7 +38,7 @@ def linear_table(
 def speculative(table: StepTable, tokens: float) -> StepTable:
     """The table of an engine whose iterations of pure decode yield `tokens` for each request on average.
 
-    PlayedService as iterations of one token that take the `tokens`-th part of the time.
+    Played as iterations of one token that take the `tokens`-th part of the time.
     """
     return replace(
         table,

@@ -3,27 +3,20 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.calibration import CalibrationTable
-from tangram_sim.validation.serving.fitting import by_version
+from tangram_sim.serving.calibration import UNSEEN, CalibrationTable
+from tangram_sim.validation.serving.left_out import left_out
 from tangram_sim.validation.serving.null import with_null
 from tangram_sim.validation.serving.predict import PredictedRun, predict
 from tangram_sim.validation.serving.request_logs import weight
 from tangram_sim.validation.serving.runs import RefusedRun, ServedRun
 from tangram_sim.validation.serving.scoring import metrics, worst
-from tangram_sim.validation.serving.tables import calibrate, table_of
+from tangram_sim.validation.serving.tables import as_row
 
 SCHEMA_VERSION = 1
-FOLDS: dict[str, Callable[[ServedRun], str]] = {
-    "gpu": lambda run: run.gpu,
-    "model": lambda run: run.model.name,
-    "source": lambda run: run.source,
-}
-LEAST_TRAINING = 30  # runs: fewer fit nothing
 SHOWN = ("rows", "median", "90 %", "bias", "coverage", "null")
 
 
@@ -32,27 +25,19 @@ def predictions(
 ) -> tuple[list[PredictedRun], list[RefusedRun]]:
     """Predictions with the shipped rows, or each fold's with rows fitted to the other folds of the table.
 
-    Left out, factors of models and precisions stay out too: they were learnt on the kinds they were seen on.
-    Raises UnknownNameError for a fold nobody knows, BadInputError where too few runs are left to fit.
+    Of what is not fitted to the table alone, the widening of intervals on unseen kinds is the shipped one.
+    Raises what `left_out` raises.
     """
     runs = [one for one in read if isinstance(one, ServedRun)]
     if not leave_out:
         found, refused = predict(runs, hwdb, CalibrationTable.load(hwdb))
         return with_null(found, found, hwdb), refused
-    if leave_out not in FOLDS:
-        raise unknown_name("`leave_out=`", leave_out, FOLDS)
-    key = FOLDS[leave_out]
+    wider = [row for row in CalibrationTable.load(hwdb).rows() if row["parameter"] in UNSEEN]
     all_found: list[PredictedRun] = []
     all_refused: list[RefusedRun] = []
-    for fold in sorted({key(run) for run in runs}):
-        rest = [run for run in runs if key(run) != fold]
-        if len(rest) < LEAST_TRAINING:
-            raise BadInputError(
-                f"`leave_out={leave_out}`: without {fold} {len(rest)} runs are left, too few to fit "
-                f"({LEAST_TRAINING} are wanted); give a larger table or leave the option out"
-            )
-        table = table_of(calibrate(rest, hwdb, by_version))
-        found, refused = predict([run for run in runs if key(run) == fold], hwdb, table)
+    for own, rest, rows in left_out(runs, hwdb, leave_out):
+        table = CalibrationTable((0, row) for row in (*wider, *(as_row(one, "") for one in rows)))
+        found, refused = predict(own, hwdb, table)
         training, _ = predict(rest, hwdb, table)
         all_found += with_null(training, found, hwdb)
         all_refused += refused

@@ -1,6 +1,5 @@
 """Which tiers are left after a loss: on leaves of two nodes, on one leaf, and beside the plan."""
 
-
 import pytest
 
 from tangram_sim.clusters import Cluster
