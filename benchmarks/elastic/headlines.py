@@ -24,7 +24,7 @@ SYSTEMS = {
     "Varuna": "restart",
     "Parcae": "hold",
 }
-_RIVALS = {name: (policy,) for name, policy in SYSTEMS.items()}
+_RIVALS: dict[str, tuple[str, ...]] = {name: (policy,) for name, policy in SYSTEMS.items()}
 _RIVALS["others"] = ("redundancy", "restart")  # those that Parcae was held against: Bamboo and Varuna
 _NODE_MODELS = ("BERT-large", "GPT-2", "GPT-3-medium", "GPT-3-2.7B", "GPT-3-6.7B")
 _NODE_TRACES = ("every_6h", "every_3h", "every_1h", "every_30m", "every_10m")
