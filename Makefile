@@ -5,10 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: accuracy fuzz help plan test test-all validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
+.PHONY: accuracy everything fuzz help plan test test-all test-every test-testbed test-torch validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads files over the cores by itself: what a file
-# works out once serves all of its tests.
+# works out once serves all of its tests, and long files come first (tests/conftest.py).
 .NOTPARALLEL:
+SPREAD := -n auto --dist loadfile --no-loadscope-reorder
 
 help:
 	@echo "make plan      a first plan: Llama 3 8B on 32 A100 and 32 H100"
@@ -41,6 +42,12 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml
 	@$(INSTALL) .
 	@touch $@
 
+# All that any target needs, in one installation.
+everything: $(VENV)/.made
+	@echo "installing all extras into $(VENV)"
+	@$(INSTALL) ".[test,lint,validate,calibrate,site]"
+	@touch $(foreach extra,.installed .installed-test .installed-lint .installed-validate .installed-calibrate .installed-site,$(VENV)/$(extra))
+
 $(VENV)/.installed-test: $(VENV)/.installed
 	@echo "installing what the tests need (once)"
 	@$(INSTALL) ".[test]"
@@ -55,18 +62,24 @@ plan: $(VENV)/.installed
 	@$(BIN)/tangram plan llama3-8b dgx-a100-h100 --global-batch 256 --seq 8192
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" $(SPREAD)
 
 $(VENV)/.installed-validate: $(VENV)/.installed-test
 	@echo "installing torch (once)"
 	@$(INSTALL) ".[test,validate]"
 	@touch $@
 
-# Every test, those that take more than a few seconds too; what needs torch, and a minute of the testbed: on shaped links where namespaces can be made (a run that
-# fails there fails), over loopback where they cannot.
-test-all: $(VENV)/.installed-validate
-	$(BIN)/python -m pytest -n auto --dist loadfile --ignore tests/with_torch
+# Every test, those that take more than a few seconds too; what needs torch; a minute of real runs.
+test-all: test-every test-torch test-testbed
+
+test-every: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(SPREAD) --ignore tests/with_torch
+
+test-torch: $(VENV)/.installed-validate
 	$(BIN)/python -m pytest tests/with_torch
+
+# On shaped links where namespaces can be made (a run that fails there fails), over loopback where they cannot.
+test-testbed: $(VENV)/.installed-validate
 	$(BIN)/tangram validate testbed --suite minute --anywhere -o build/testbed-minute
 
 validate: $(VENV)/.installed-validate
@@ -108,11 +121,14 @@ calibrate: $(VENV)/.installed-calibrate
 	$(BIN)/python -m tangram_sim.validation.collectives hwdb/collectives
 
 # The rows that take a minute to write again must come out as they are; those of stacks take four more (calibrate).
+# The same is tested in tests/unit: test_calibration.py, test_collective_rows.py, test_memory_peaks.py.
+REWRITTEN := build/hwdb-rewritten
 calibrate-check: $(VENV)/.installed-calibrate
-	$(BIN)/python -m tangram_sim.validation.calibration hwdb/efficiency --quiet
-	$(BIN)/python -m tangram_sim.validation.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv >/dev/null
-	$(BIN)/python -m tangram_sim.validation.collectives hwdb/collectives >/dev/null
-	git diff --exit-code hwdb
+	@rm -rf $(REWRITTEN) && mkdir -p build && cp -r hwdb $(REWRITTEN)
+	$(BIN)/python -m tangram_sim.validation.calibration $(REWRITTEN)/efficiency --quiet
+	$(BIN)/python -m tangram_sim.validation.calibration.memory traces/published/training_runs.csv $(REWRITTEN)/efficiency/memory.csv >/dev/null
+	$(BIN)/python -m tangram_sim.validation.collectives $(REWRITTEN)/collectives >/dev/null
+	diff -r hwdb $(REWRITTEN)
 
 # After a change of the cost model: what README and docs show as printed.
 readme: $(VENV)/.installed-test

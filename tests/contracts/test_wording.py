@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import click
@@ -32,6 +33,7 @@ ARGUMENT = re.compile(r"`([a-z][a-z0-9_]*)=[^`\n]*`")
 NO_OPTION = {"to"}
 
 
+@cache
 def _texts(path: Path) -> list[str]:
     """String constants of a module that people may read: no docstrings, no descriptions of options."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -24,14 +24,11 @@ from tangram_sim.validation.calibration import memory
 from tangram_sim.validation.published import report
 from tangram_sim.validation.published.predict import predict_rows
 from tests.commands import tangram
-from tests.places import SHARED
+from tests.places import ROOT
 from tests.unit.training.test_state_memory import BLOCK, GPT, HIDDEN, SEQ, setting
 
 HWDB = Hwdb.load()
-RUNS = SHARED / "data" / "training_runs.csv"
-needs_runs = pytest.mark.skipif(
-    not RUNS.exists(), reason="shared data/training_runs.csv is not beside the checkout"
-)
+RUNS = ROOT / "traces" / "published" / "training_runs.csv"
 
 
 def priced(static, activation, transient, fragmentation, capacity) -> StagePrice:
@@ -176,7 +173,6 @@ def cases(measured) -> memory.MeasuredPeaks:
     return memory.cases(measured)
 
 
-@needs_runs
 @pytest.mark.xdist_group("published peaks")
 class TestAgainstPublishedPeaks:
     @pytest.mark.slow
