@@ -1,6 +1,8 @@
 """One rank of a data-parallel run that may be killed: `python -m tangram_validate.failing_rank SETTING.json`.
 
-It logs what it does when, one JSON line each, to its own file: those of a killed rank are still there.
+It logs what it does when, one JSON line each, to its own file: those of a killed rank are still there. Weights,
+reductions and checkpoints are real; what a GPU would compute is a timed wait as long as its rows ask for, in
+which the same arithmetic runs on a few rows, so that other work on the machine does not change a step.
 """
 
 import json
@@ -14,6 +16,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from tangram_validate.emulated import Device, Speed
+
+_COMPUTED = 16  # rows that really run through the network in a step: they give gradients of the real sizes
 
 
 class Log:
@@ -48,6 +54,7 @@ def main(setting: dict[str, Any]) -> None:
     width = setting["width"]
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(6)))
     optimizer = torch.optim.Adam(model.parameters())
+    gpu = Device(Speed(flop_per_s=1.0, memory_bytes_per_s=1.0))  # only its time line is used
     step = 0
     log("imported")
     join(rank, ranks, setting["port"])
@@ -61,12 +68,15 @@ def main(setting: dict[str, Any]) -> None:
     log("ready", step)
     while step < setting["steps"]:
         log("step", step)
-        batch = torch.randn(256, width)
+        gpu.start()
+        compute_s = setting["batch"] / ranks * setting["row_s"]
         optimizer.zero_grad()
-        model(batch).square().mean().backward()
+        model(torch.randn(_COMPUTED, width)).square().mean().backward()
+        gpu.wait(compute_s / 2)
         if setting["kill"] and rank == setting["victim"] and step == setting["killed_at"]:
             log("killed", step)
             os.kill(os.getpid(), signal.SIGKILL)
+        gpu.wait(compute_s / 2)
         try:
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad)
@@ -95,6 +105,12 @@ def main(setting: dict[str, Any]) -> None:
             log("saved", step)
     log("end", step)
     dist.destroy_process_group()
+    if not setting["kill"]:  # how long ranks that run take to form a group
+        log("forming")
+        join(rank, ranks, setting["port"] + 1)
+        dist.barrier()
+        log("formed")
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ class FailingRun:
     killed_at: int = 47
     victim: int = 1
     width: int = 512
+    batch: int = 384  # rows of a step, shared evenly by the ranks there are
+    row_s: float = 0.0015  # that an emulated GPU computes on a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def run_failures(run: FailingRun, say: Callable[[str], None]) -> tuple[FailureCo
         _steps_s(fewer),
         _saves_s(whole),
         _first(whole, "ready") - _first(whole, "launched"),
-        _first(whole, "joined") - _last(whole, "imported"),
+        _last(whole, "formed") - _last(whole, "forming"),
     )
     scored = []
     for policy, events in (("restart", restarted), ("shrink", shrunk)):
