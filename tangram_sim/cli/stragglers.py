@@ -1,5 +1,6 @@
 """`tangram stragglers`: what slow ranks cost in a measured run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -163,4 +164,12 @@ def _show(document: "StragglersDocument") -> None:
         words = [f"{e.name} after {show_seconds(e.after_s)}" for e in document.escalation[1:]]
         print_line(f"if it is not known how long the slow phase lasts: {', then '.join(words)}")
     for omission in document.omissions:
-        print_line(f"left out: {len(omission.steps)} steps, {omission.reason}")
+        print_line(f"left out: {_steps(omission.steps)}, {omission.reason}")
+
+
+def _steps(steps: Sequence[int], most: int = 5) -> str:
+    """Steps as they are read: `step 3`, `12 steps (3, 7, 8, 20, 31 ...)`."""
+    if len(steps) == 1:
+        return f"step {steps[0]}"
+    listed = ", ".join(map(str, steps[:most])) + (" ..." if len(steps) > most else "")
+    return f"{len(steps)} steps ({listed})"

@@ -1,13 +1,18 @@
 """Microbatches whose sequences differ in length: how long each pass takes, by what attention takes of it."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray, OpGraph
 from tangram_sim.studies.forecast import Forecast
 from tangram_sim.training.plan import Plan
+from tangram_sim.training.step.ideal import model_flop
 
 _PASSES = ("F", "B", "W")
 _QUADRATIC = "attention"  # the class of kernels whose work grows with the square of a sequence
@@ -61,3 +66,29 @@ def _longer(plan: Plan, pipeline: int, attention: float, sequences: Sequence[Seq
     tokens = np.array([sum(held) for held in sequences], dtype=np.float64) / (full * plan.job.seq)
     squares = np.array([sum(n * n for n in held) for held in sequences], dtype=np.float64)
     return np.asarray((1 - attention) * tokens + attention * squares / (full * plan.job.seq**2))
+
+
+class StepShares(NamedTuple):
+    """A step with sequences of given lengths over one of full sequences."""
+
+    tokens: float
+    flop: float  # that the model needs, the numerator of MFU
+    least_work: float  # passes take at least this share of their time, whatever attention takes of it
+
+
+def step_shares(plan: Plan, sequences: Sequence[Sequence[int]], hwdb: Hwdb) -> StepShares:
+    """What a step of these sequences, microbatch by microbatch, holds of one of full sequences."""
+    job = plan.job
+    gpu = plan.cluster.groups[0].node.gpu  # operations are the same on any
+    lengths = Counter(length for held in sequences for length in held)
+    flop = sum(
+        many * model_flop(plan.model, replace(job, global_batch=1, seq=length), gpu, hwdb)
+        for length, many in lengths.items()
+    )
+    linear = sum(many * length for length, many in lengths.items()) / job.tokens
+    least = sum(
+        min(sum(held) / job.seq, sum(length**2 for length in held) / job.seq**2) for held in sequences
+    )
+    return StepShares(
+        linear, flop / model_flop(plan.model, job, gpu, hwdb), min(1.0, least / job.global_batch)
+    )

@@ -1,7 +1,8 @@
 """One rank of a data-parallel run that may be killed: `python -m tangram_validate.failing_rank SETTING.json`.
 
-It logs what it does when, one JSON line each, to its own file: those of a killed rank are still there. Weights,
-reductions and checkpoints are real; what a GPU would compute is a timed wait as long as its rows ask for, in
+It logs what it does when, one JSON line each, to its own file: those of a killed rank are still there.
+Weights, reductions and checkpoints are real; what a GPU would compute is a timed wait as long as its rows ask
+for, in
 which the same arithmetic runs on a few rows, so that other work on the machine does not change a step.
 """
 

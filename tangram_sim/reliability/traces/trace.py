@@ -103,7 +103,10 @@ def assemble(rows: TraceRows, name: str) -> StepTrace:
         )
     dp, stages = _ranks(rows, name)
     omissions: list[Omission] = []
-    rows = _drop(rows, _bad_clock(rows), "a clock runs backward: starts or durations below zero", omissions)
+    unreadable = ~np.isfinite(rows.start_s + rows.duration_s)
+    rows = _drop(rows, unreadable, "starts or durations are no finite numbers", omissions)
+    backward = (rows.start_s < 0) | (rows.duration_s < 0)
+    rows = _drop(rows, backward, "a clock runs backward: starts or durations below zero", omissions)
     if not len(rows.step):
         raise BadInputError(f"{name}: no step can be replayed: {_told(omissions)}.")
     key = ((rows.dp * stages + rows.stage) * len(KINDS) + rows.kind) * (
@@ -151,12 +154,9 @@ def _ranks(rows: TraceRows, name: str) -> tuple[int, int]:
     return dp, stages
 
 
-def _bad_clock(rows: TraceRows) -> npt.NDArray[np.int64]:
-    wrong = ~((rows.start_s >= 0) & (rows.duration_s >= 0) & np.isfinite(rows.start_s + rows.duration_s))
-    return np.unique(rows.step[wrong])
-
-
-def _drop(rows: TraceRows, steps: npt.NDArray[np.int64], reason: str, omissions: list[Omission]) -> TraceRows:
+def _drop(rows: TraceRows, bad: npt.NDArray[np.bool_], reason: str, omissions: list[Omission]) -> TraceRows:
+    """The rows of steps without a bad one; the others are noted."""
+    steps = np.unique(rows.step[bad])
     if not len(steps):
         return rows
     omissions.append(Omission(reason, tuple(steps.tolist())))

@@ -32,6 +32,16 @@ def test_clocks_that_run_backward_cost_their_step() -> None:
     assert "backward" in trace.omissions[0].reason
 
 
+def test_times_that_are_no_numbers_cost_their_step_and_are_not_called_a_clocks_fault() -> None:
+    rows = rows_of()
+    next(row for row in rows if row["step"] == 1)["dur"] = float("nan")
+    trace = assembled(rows)
+    assert trace.steps == (0, 2)
+    assert [(o.reason, o.steps) for o in trace.omissions] == [
+        ("starts or durations are no finite numbers", (1,))
+    ]
+
+
 def test_overlapping_passes_cost_their_step_and_a_trace_of_nothing_else_is_refused() -> None:
     rows = rows_of()
     for row in rows:
@@ -76,7 +86,7 @@ def test_missing_ranks_and_passes_are_named(drop, message: str) -> None:
         ("0,0,0,F,zero,1,1", "line 2 is"),
         ("0,0", "line 2 is"),
         ("-1,0,-3,F,0,1,1", "count from 0"),
-        ("0,0,0,F,0,nan,1", "clock runs backward"),
+        ("0,0,0,F,0,nan,1", "no finite numbers"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, line: str, message: str) -> None:

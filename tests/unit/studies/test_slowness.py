@@ -164,7 +164,10 @@ def test_planning_around_a_slow_node_is_never_worse_than_going_on(
     assert found.slow is not None
     assert found.step_s <= found.slow.unchanged_step_s
     assert found.slow.healthy_step_s == plain.document.step_s
-    assert found.lower_bound_step_s <= found.step_s
+    # What no plan beats is said of the cluster as it runs now.
+    assert plain.document.work_bound_step_s < found.lower_bound_step_s <= found.step_s
+    now = planned(with_slowdowns(lab, [Slowdown("n4", 3.0), Slowdown("n0", 0.8)])).document
+    assert found.lower_bound_step_s == now.lower_bound_step_s
 
 
 def test_the_lossless_bound_of_equal_gpus_is_the_closed_form(lab: Cluster) -> None:
@@ -306,3 +309,17 @@ def test_lengths_of_sequences_make_microbatches_unequal(made: Plan, database: Hw
     section = replayed(made, given, database).document.slow
     assert section is not None
     assert section.sequences == [list(line) for line in uneven]
+
+
+def test_rates_and_bounds_count_the_tokens_that_sequences_hold(made: Plan, database: Hwdb) -> None:
+    """Full sequences change no figure; short ones neither exceed the peak nor end below the bound."""
+    healthy = replayed(made, Slow(()), database).document
+    for length in (512, 256, 64):
+        counts = [(length,) * made.pipelines[0].microbatch] * made.pipelines[0].microbatches
+        told = replayed(made, Slow((), sequences=tuple(counts)), database).document
+        assert told.tokens_per_s * told.step_s == pytest.approx(made.job.global_batch * length)
+        assert told.lower_bound_step_s <= told.step_s
+        assert 0 < told.mfu <= healthy.mfu * (1 + 1e-9)
+        if length == 512:
+            assert told.mfu == pytest.approx(healthy.mfu)
+            assert told.lower_bound_step_s == pytest.approx(healthy.lower_bound_step_s)
