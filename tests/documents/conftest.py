@@ -1,47 +1,14 @@
 """Pages of one run share their searches."""
 
 from collections.abc import Iterator
-from unittest.mock import patch
 
 import pytest
 
-from tangram_sim.clusters import Cluster
-from tangram_sim.datafiles import shipped
-from tangram_sim.hwdb import Hwdb
-from tangram_sim.models import Model
-from tangram_sim.planners.api import Found, SearchOptions
-from tangram_sim.planners.deadline import Deadline
-from tangram_sim.studies import api
-from tangram_sim.training.job import Job
-
-SHIPPED = (shipped("hwdb"),)
+from tests.remembered import searched_once
 
 
 @pytest.fixture(autouse=True, scope="session")
-def searched_once() -> Iterator[None]:
-    """A page that asks the planner what another page asked shows the same answer: it is searched for once.
-
-    What is not the search (islands, replay, the plan file, all that is printed) runs every time. That equal
-    questions get equal answers is tested elsewhere (`tests/unit/cli/test_cli_output.py`).
-    """
-    search, kept = api.tangram, {}
-
-    def remembered(
-        model: Model,
-        cluster: Cluster,
-        job: Job,
-        hwdb: Hwdb,
-        wishes: SearchOptions,
-        *more: object,
-        **named: object,
-    ) -> Found:
-        deadline = next((one for one in more if isinstance(one, Deadline)), Deadline())
-        if any(named.values()) or hwdb.folders != SHIPPED or deadline.left_s() < float("inf"):
-            return search(model, cluster, job, hwdb, wishes, *more, **named)
-        key = (model, cluster, job, hwdb.edition[1:], wishes)
-        if key not in kept:
-            kept[key] = search(model, cluster, job, hwdb, wishes, *more, **named)
-        return kept[key]
-
-    with patch.object(api, "tangram", remembered):
+def one_search_for_all_pages() -> Iterator[None]:
+    """A page that asks the planner what another page asked shows the same answer."""
+    with searched_once():
         yield

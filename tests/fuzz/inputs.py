@@ -22,6 +22,12 @@ _SHOWN = (
     "simulate-a-service",
 )
 
+# Files that have a name which another page gives to something else.
+_RENAMED = {
+    ("check-a-service", "mine.csv"): "served.csv",
+    ("plan-on-spot", "prices.yaml"): "spot-prices.yaml",
+}
+
 NCCL_LOG = """\
 # nThread 1 nGpus 2 minBytes 1048576 maxBytes 16777216 step: 4(factor) warmup iters: 5 iters: 20
 #  Rank  0 Group  0 Pid 100 on node0 device  0 [0x07] NVIDIA H100 80GB HBM3
@@ -103,9 +109,7 @@ def write(folder: Path) -> tuple[str, ...]:
     files(folder)
     for page in _SHOWN:
         for name, text in _BLOCK.findall((PAGES / f"{page}.md").read_text()):
-            place = folder / {"lab.yaml": "lab-mix.yaml"}.get(name, name)
-            if page == "check-a-service" and name == "mine.csv":
-                place = folder / "served.csv"
+            place = folder / _RENAMED.get((page, name), {"lab.yaml": "lab-mix.yaml"}.get(name, name))
             place.parent.mkdir(parents=True, exist_ok=True)
             # Each row of one's own costs half a second to fit; one is enough to damage.
             place.write_text(text if place.name != "mine.csv" else "\n".join(text.split("\n")[:2]) + "\n")

@@ -142,7 +142,7 @@ def sound(result: Result) -> None:
 
 
 @pytest.mark.slow
-@settings(QUIET, max_examples=40)
+@settings(QUIET, max_examples=25)
 @given(cluster=clusters(), model=models(), job=jobs(("1f1b", "1f1b", "gpipe", "zb-h1")), wanted=wishes())
 def test_planning_gives_a_plan_or_a_named_error(
     tmp_path_factory: pytest.TempPathFactory,

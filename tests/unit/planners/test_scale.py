@@ -35,7 +35,7 @@ from tangram_sim.planners.tangram.fleets.patterns import (
 from tangram_sim.planners.tangram.fleets.scale import is_large
 from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.usable import usable_islands
-from tangram_sim.planners.whole_cluster import Price
+from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job
 
@@ -223,7 +223,8 @@ def test_the_plan_without_a_search_is_no_worse_than_the_uniform_planner(name: st
 @pytest.mark.slow
 def test_the_plan_without_a_search_keeps_to_what_is_excluded_ordered_and_fixed() -> None:
     """Islands left out are not used; an order is kept; fixed degrees are the plan's."""
-    model, cluster, job = load_model("gpt3-1.3b"), load_cluster("azure-c1", HWDB), Job(64, dtype="fp16")
+    cluster = load_cluster("azure-c1-t4x4-v100x4", HWDB)
+    model, job = load_model("gpt3-1.3b"), Job(64, dtype="fp16")
     for wishes in (
         replace(FEW_SECONDS, exclude=("g1",)),
         replace(FEW_SECONDS, order=("g1", "g0")),
@@ -251,22 +252,15 @@ def test_a_short_time_limit_gives_the_best_plan_so_far_never_worse_than_uniform(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "batch", "counts"),
+    ("name", "batch", "counts", "peers"),
     [
-        ("llama3-70b", 2048, (64, 64, 0)),
-        pytest.param(
-            "mixtral-8x7b",
-            1024,
-            (90, 30, 8),
-            marks=pytest.mark.xfail(
-                reason="0.8 % behind sailor since experts' launches are priced: too few shapes of patterns",
-                strict=False,
-            ),
-        ),
+        ("llama3-70b", 2048, (64, 64, 0), (BestUniform(), Sailor())),
+        # The best uniform plan takes three times as long, and twice the time to find.
+        ("mixtral-8x7b", 1024, (90, 30, 8), (Sailor(),)),
     ],
 )
 def test_at_1024_gpus_no_worse_than_uniform_and_sailor(
-    name: str, batch: int, counts: tuple[int, ...]
+    name: str, batch: int, counts: tuple[int, ...], peers: tuple[WholeClusterPlanner, ...]
 ) -> None:
     """A dense model on two kinds with 64 nodes each, a mixture on unequal counts of three kinds."""
     h100, a100 = large().groups[1].node, large().groups[0].node
@@ -278,7 +272,7 @@ def test_at_1024_gpus_no_worse_than_uniform_and_sailor(
     assert cluster.gpus == 1024
     ours_s = tangram(model, cluster, job, HWDB.fresh(), SearchOptions()).ranked[0].step_s
     price = Price(model, cluster, job, HWDB.fresh())
-    for peer in (BestUniform(), Sailor()):
+    for peer in peers:
         assert ours_s <= price.step_s(peer.plan(model, cluster, job, price)), peer.name
 
 

@@ -25,7 +25,7 @@ def test_fast_equals_reference(seed: int) -> None:
 
 @pytest.mark.slow
 def test_fast_equals_reference_on_many() -> None:
-    for seed in range(1000, 2500):
+    for seed in range(1000, 1500):
         assert_same(random_case(seed))
 
 

@@ -1,12 +1,14 @@
 """Replays with our planner's speeds: kinds, state that moves, plans asked once."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.commands import MODEL, tangram
+from tests.remembered import searched_once
 
 CLUSTER = """\
 name: spot
@@ -40,6 +42,13 @@ def trace(seed: int, folder: Path) -> Path:
     path = folder / f"trace{seed}.csv"
     path.write_text("\n".join(rows) + "\n")
     return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_search_for_all_histories() -> Iterator[None]:
+    """They lose and gain nodes of the same two kinds, so fleets recur."""
+    with searched_once():
+        yield
 
 
 @pytest.fixture(scope="module")
