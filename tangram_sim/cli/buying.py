@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.console import print_line, print_notes, print_remark, print_table
 from tangram_sim.errors import BadInputError
 from tangram_sim.units import amount_of
 
@@ -218,8 +218,7 @@ def print_to_complete(text: str) -> None:
             sys.stdout.write(f"  {line}\n")  # never wrapped: it is to be copied
 
 
-def print_notes(notes: tuple[str, ...], sweep: "Sweep") -> None:
+def print_search(notes: tuple[str, ...], sweep: "Sweep") -> None:
     """What a person should know, and what the search took."""
-    for note in notes:
-        print_line(f"note: {note}")
-    print_line(f"searched: {sweep.made} plans made, {sweep.kept} taken from the cache")
+    print_notes(notes)
+    print_remark(f"searched: {sweep.made} plans made, {sweep.kept} taken from the cache")

@@ -243,7 +243,7 @@ def _figures(one: "Prediction | PlanStep") -> dict[str, float | None]:
 
 
 def _print(found: CalibrationAnswer) -> None:
-    from tangram_sim.cli.writing import count
+    from tangram_sim.cli.plan_words import count
     from tangram_sim.units import show_seconds
 
     shifts = [
@@ -274,7 +274,7 @@ def _print(found: CalibrationAnswer) -> None:
     ]
     if lines:
         columns = ("row", "measured", "before", "interval", "error", "after", "interval", "error")
-        print_table(columns, lines, right=(1, 2, 4, 5, 7))
+        print_table(columns, lines, right=(1, 2, 4, 5, 7), leaves=(3, 6, 4))
     if found.problems:
         print_table(("row", "why not used"), [(one.id, one.reason) for one in found.problems])
     print_line(f"{count(len(lines), 'row')} used, {len(found.problems)} not.")

@@ -84,7 +84,7 @@ def command(
 def print_answers(answers: "list[PlannerAnswer]") -> None:
     """One row per planner, fastest step first; those without a plan below, with their reason."""
     from tangram_sim.cli.console import print_line, print_table
-    from tangram_sim.cli.writing import step_words
+    from tangram_sim.cli.plan_words import step_words
     from tangram_sim.units import show_bytes, show_seconds
 
     told = [(one, one.result.document) for one in answers if one.result is not None]
@@ -106,6 +106,7 @@ def print_answers(answers: "list[PlannerAnswer]") -> None:
             ("planner", "step", "to the best", "MFU", "fullest GPU", "GPUs used", "planning"),
             rows,
             right=(2, 3, 4, 5, 6),
+            leaves=(4, 6, 3, 5),
         )
         print_line(f"no plan on the cluster below {show_seconds(told[0][1].lower_bound_step_s)}")
     for one in answers:

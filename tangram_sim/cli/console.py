@@ -6,14 +6,18 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from tangram_sim.cli.printable import shortened
+from tangram_sim.cli.paint import coloured, painted
+from tangram_sim.cli.printable import PrintableStream, printable, shortened
+from tangram_sim.cli.tables import ConsoleTable
+from tangram_sim.cli.verbosity import Verbosity, chosen
 from tangram_sim.cli.wording import as_options
 
 PIPE_WIDTH = 200  # of a pipe or file when COLUMNS does not say otherwise: nobody's window wraps it
-_NARROWEST, _GAP = 40, 3  # characters; between two columns
+MOST_NOTES = 5  # beside an answer, unless --verbose asks for all
+_NARROWEST = 40  # characters
 _PHRASE = "   "  # between phrases of one line
 
 
@@ -41,58 +45,92 @@ def print_line(text: str = "") -> None:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        sys.stdout.write(filled + "\n")
+        for ready in filled.split("\n"):
+            _write(ready)
+
+
+def in_window() -> bool:
+    """Whether the output has a width of its own: a terminal's, or what COLUMNS says."""
+    return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
 
 
 def width() -> int:
     """Characters per line: COLUMNS where it is set, the terminal's, PIPE_WIDTH elsewhere."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
+    if in_window():
         return max(_NARROWEST, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns)
     return PIPE_WIDTH
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleTable:
-    """Headings and cells; columns in `right` are right-aligned."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    right: Sequence[int] = ()
-
-    def natural_width(self) -> int:
-        """Characters per line with no cell wrapped."""
-        widest = [len(column) for column in self.columns]
-        for row in self.rows:
-            widest = [
-                max(known, *(len(line) for line in cell.split("\n")))
-                for known, cell in zip(widest, row, strict=True)
-            ]
-        return sum(widest) + _GAP * len(widest)
+def print_notes(notes: Sequence[str]) -> None:
+    """Notes in the order given, the gravest first: a few of them, all under --verbose, none under --quiet."""
+    if chosen() is Verbosity.QUIET:
+        return
+    shown = notes if chosen() is Verbosity.VERBOSE or len(notes) <= MOST_NOTES + 1 else notes[:MOST_NOTES]
+    for note in shown:
+        print_line(f"note: {note}")
+    if len(shown) < len(notes):
+        print_line(f"and {len(notes) - len(shown)} more notes: --verbose")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """A plain table; cells wrap where the output is too narrow for them."""
-    print_widest([ConsoleTable(columns, rows, right)])
+def print_remark(text: str) -> None:
+    """Prose beside an answer, which --quiet leaves out."""
+    if chosen() is not Verbosity.QUIET:
+        print_line(text)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int] = (),
+    leaves: Sequence[int] = (),
+) -> None:
+    """A plain table; `leaves` are columns in the order in which a narrow window loses them."""
+    print_widest([ConsoleTable(columns, rows, right, leaves)])
 
 
 def print_widest(variants: Sequence[ConsoleTable]) -> None:
-    """The first of several tables that fits the width of the output; where none does, the last, wrapped."""
+    """The first of several tables that fits the window; where none does, the last, without what has no room.
+
+    Into a pipe or file, and under --verbose, every column is written: cells wrap where there is no room.
+    """
+    room = width()
+    worded = [replace(table, rows=[[*map(as_options, row)] for row in table.rows]) for table in variants]
+    fits = next((table for table in worded if table.natural_width() <= room), None)
+    whole = not in_window() or chosen() is Verbosity.VERBOSE
+    table, left_out = (worded[-1], []) if whole else worded[-1].fitted(room)
+    if fits is not None:
+        table, left_out = fits, []
+    for line in _drawn(table, room):
+        _write(line)
+    if left_out:
+        print_remark(f"left out in this window: {', '.join(left_out)} (--verbose, --json)")
+    _write("")
+
+
+def _drawn(table: ConsoleTable, room: int) -> list[str]:
+    """The lines of a table."""
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    room = width()
-    worded = [replace(table, rows=[[*map(as_options, row)] for row in table.rows]) for table in variants]
-    chosen = next((table for table in worded if table.natural_width() <= room), worded[-1])
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(chosen.columns):
-        drawn.add_column(column, justify="right" if index in chosen.right else "left", overflow="fold")
-    for row in chosen.rows:
+    for index, column in enumerate(table.columns):
+        drawn.add_column(column, justify="right" if index in table.right else "left", overflow="fold")
+    for row in table.rows:
         drawn.add_row(*row)
     console = Console(
         width=room, soft_wrap=False, highlight=False, markup=False, emoji=False, color_system=None
     )
     with console.capture() as captured:
         console.print(drawn)
-    lines = [line.rstrip() for line in captured.get().splitlines()]
-    sys.stdout.write("\n".join(line for line in lines if line) + "\n\n")
+    return [line.rstrip() for line in captured.get().splitlines() if line.strip()]
+
+
+def _write(line: str) -> None:
+    """One line on standard output; on a terminal, what matters in it coloured."""
+    if coloured():
+        # Colours steer the terminal: they go past what keeps text from doing so.
+        terminal = sys.stdout.terminal if isinstance(sys.stdout, PrintableStream) else sys.stdout
+        terminal.write(painted(printable(line)) + "\n")
+    else:
+        sys.stdout.write(line + "\n")

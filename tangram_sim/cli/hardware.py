@@ -136,7 +136,7 @@ def parameters(hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False) 
         "rests on",
         "source",
     )
-    print_table(columns, rows, right=(4, 5, 6))
+    print_table(columns, rows, right=(4, 5, 6), leaves=(9, 6, 7, 8, 3, 2, 5))
     counts = found.counts
     most = max(counts.by_gpu_and_dtype.values(), default=0)
     stacks = max(counts.by_stack.values(), default=0)
@@ -252,7 +252,7 @@ def islands(
     ]
     memories = ("memory sold", "usable", "planned")
     columns = ("island", "GPUs", f"{document.dtype} TFLOP/s", *memories, "inside a node", "NICs of a node")
-    print_table(columns, rows, right=(2, 3, 4, 5, 7))
+    print_table(columns, rows, right=(2, 3, 4, 5, 7), leaves=(3, 5, 6))
     for one in document.islands:
         print_line(f"{one.name}: {one.reason}")
     for group in found.groups:

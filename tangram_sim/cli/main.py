@@ -27,6 +27,7 @@ from tangram_sim.cli import (
     stragglers,
     trace,
     validate,
+    verbosity,
     web,
     what_if,
 )
@@ -66,6 +67,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(validate.app, name="validate")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(serving.app, name="serve")
+verbosity.offer(app)
 
 
 @app.callback(invoke_without_command=True)

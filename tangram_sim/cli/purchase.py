@@ -13,7 +13,7 @@ import typer
 
 from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.console import print_json, print_line, print_remark, print_table
 from tangram_sim.cli.option_groups import grouped
 from tangram_sim.errors import BadInputError, unknown_name
 
@@ -224,6 +224,7 @@ def command(
             for point in study.points
         ],
         right=(1, 2, 3, 4, 6, 7, 8),
+        leaves=(5, 3, 6, 8, 4),
     )
     print_line(
         f"the front of {front.mixes:,} mixes within the limits: the fastest for the cost. `gap`: "
@@ -233,8 +234,8 @@ def command(
     if hangs_on is not None and billing.sensitivity:
         buying.print_sensitivity(hangs_on)
     unseen = f", {front.waiting} not looked at" if front.waiting else ""
-    print_line(f"searched: {len(front.simulated)} mixes simulated, {front.left_out} bounded away{unseen}")
-    buying.print_notes((*unused, *study.notes), sweep)
+    print_remark(f"searched: {len(front.simulated)} mixes simulated, {front.left_out} bounded away{unseen}")
+    buying.print_search((*unused, *study.notes), sweep)
     written = _write(study, found, output, report)
     if written:
         print_line(written)

@@ -121,6 +121,7 @@ def command(
             for row in study.rows
         ],
         right=(1, 2, 3, 5, 6, 7, 8, 9),
+        leaves=(4, 2, 5, 7, 6, 3),
     )
     print_line(tokens_per_s_means(study.failures))
     if hangs_on is not None and billing.sensitivity:
@@ -130,7 +131,7 @@ def command(
         if look.sub_islands
         else ("islands were planned whole; `--sub-islands` searches finer and takes longer",)
     )
-    buying.print_notes((*islands, *unused, *study.notes), sweep)
+    buying.print_search((*islands, *unused, *study.notes), sweep)
     buying.print_to_complete(document.to_complete)
     for line in _write(study, hangs_on, database, output):
         print_line(line)

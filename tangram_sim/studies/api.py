@@ -155,7 +155,7 @@ def plan(
     bound = lower_bound(best.plan, hwdb)
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
     idle += idle_in_domains(cluster, best.plan.ranks)
-    written = document(best, hwdb, bound, [*cautions(best), *found.notes, *choice.notes, *idle])
+    written = document(best, hwdb, bound, [*cautions(best), *idle, *choice.notes, *found.notes])
     written.memory_margin, written.nearest_launchable = margin, choice.beside
     counts = found.counts
     written.partial_plans = PartialPlanCounts(
@@ -319,22 +319,25 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
     written = document(played, hwdb, lower_bound(made, hwdb), cautions(played))
     if written.hwdb_hash != read.hwdb_hash:
         change = (written.step_s / read.step_s - 1) * 100
-        written.notes.append(
+        written.notes.insert(
+            0,
             f"re-priced with another hardware database: {show_seconds(read.step_s)} per step in the file "
             f"(hwdb {read.hwdb_hash}), {show_seconds(written.step_s)} now (hwdb {written.hwdb_hash}), "
-            f"{change:+.2f} %"
+            f"{change:+.2f} %",
         )
     elif read.slow is not None:
-        written.notes.append(
+        written.notes.insert(
+            0,
             f"the file's {show_seconds(read.step_s)} per step are of a cluster parts of which ran slow; "
             f"these are "
-            "of the healthy one"
+            "of the healthy one",
         )
     elif abs(written.step_s - read.step_s) > SAME * abs(read.step_s):
-        written.notes.append(
+        written.notes.insert(
+            0,
             f"the file says {show_seconds(read.step_s)} per step, its decisions take "
             f"{show_seconds(written.step_s)}: it was edited, or written by another version "
-            f"({read.package_version})"
+            f"({read.package_version})",
         )
     elif abs(written.work_bound_step_s - read.work_bound_step_s) <= SAME * written.work_bound_step_s:
         # The same plan priced the same: what the search proved about others still holds.

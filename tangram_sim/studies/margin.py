@@ -55,8 +55,9 @@ def kept(
                 f"no plan leaves {free:.1%} of every GPU's memory free; without a margin there is one of "
                 f"{found.ranked[0].step_s:.4g} s: `memory_margin=0`"
             ) from None
-        found.notes.append(
+        found.notes.insert(
+            0,
             f"warning: no plan leaves {free:.1%} of the memory free, what the upper end of the peak's "
-            "interval needs; this one may run out of memory (`memory_margin=0` asks for such plans at once)"
+            "interval needs; this one may run out of memory (`memory_margin=0` asks for such plans at once)",
         )
         return found, 0.0

@@ -30,7 +30,10 @@ def main() -> int:
             one = case(given.case, given.seed, sound)
             sys.stdout.write(f"{one.words}\n" + "".join(f"{name}: {data!r}\n" for name, data in one.broken))
         for number in range(len(COMMANDS)):
-            run(sound_case(number), folder, sound, COMPILING_S)
+            outcome = run(sound_case(number), folder, sound, COMPILING_S)
+            if (outcome.code, outcome.problem) != (0, ""):
+                sys.stdout.write(f"not sound: tangram {COMMANDS[number]}\n{outcome.problem}\n")
+                return 1
         numbers = [given.case] if given.case is not None else range(given.first, given.first + given.cases)
         began, outcomes = time.process_time(), []
         for number in numbers:

@@ -70,7 +70,7 @@ def command(
     as_json: shared.AsJson = False,
 ) -> None:
     """Estimate one replica of MODEL under a steady load: TPOT, TTFT, tokens/s, KV memory, what limits it."""
-    from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.cli.console import print_json, print_line, print_notes, print_table
     from tangram_sim.errors import BadInputError
     from tangram_sim.studies.serving_estimate import ReplicaQuestion, estimate_service, summary
     from tangram_sim.units import show_seconds
@@ -115,8 +115,7 @@ def command(
     defaults = found.assumptions["engine_defaults"]
     print_line("assumed: " + "   ".join(f"{name} {value}" for name, value in defaults.items()))
     print_line(f"KV cache in {found.assumptions['precision']['kv']}; price: {found.assumptions['price']}")
-    for note in found.notes:
-        print_line(f"note: {note}")
+    print_notes(found.notes)
 
 
 def _settings(seats: int | None, budget: int | None, fraction: float | None, sync: bool) -> dict[str, Any]:

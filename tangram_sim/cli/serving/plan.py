@@ -105,7 +105,7 @@ def command(
 
 def print_plan(found: "ServePlanDocument") -> None:
     """The plan as tables: replicas and their shares or layers, rivals, levers."""
-    from tangram_sim.cli.console import print_line, print_table
+    from tangram_sim.cli.console import print_line, print_notes, print_table
 
     proof = "optimal" if found.status == "optimal" else f"gap {(found.gap or 0.0) * 100:.2g} %"
     bound = f"{proof}, bound {_value(found, found.bound)}"
@@ -181,8 +181,7 @@ def print_plan(found: "ServePlanDocument") -> None:
             f"TTFT p99 {found.replay.ttft_p99_s:.3g} s   "
             f"TPOT p99 {found.replay.tpot_p99_s:.3g} s   {found.replay.good_share * 100:.1f} % good"
         )
-    for note in found.notes:
-        print_line(f"note: {note}")
+    print_notes(found.notes)
 
 
 def _value(found: "ServePlanDocument", value: float | None) -> str:

@@ -137,7 +137,7 @@ def requests_text(played: "PlayedService") -> str:
 
 def print_run(found: "ServeSimulationDocument") -> None:
     """Figures of the run, latencies, instances."""
-    from tangram_sim.cli.console import print_line, print_table
+    from tangram_sim.cli.console import print_line, print_notes, print_table
     from tangram_sim.units import show_seconds
 
     asked_for, tokens = found.requests, found.tokens
@@ -185,5 +185,4 @@ def print_run(found: "ServeSimulationDocument") -> None:
         print_line(f"and {len(found.replicas) - len(shown)} more replicas")
     for reason, count in asked_for.failed_by_reason.items():
         print_line(f"failed: {count:,}: {reason}")
-    for note in found.notes:
-        print_line(f"note: {note}")
+    print_notes(found.notes)

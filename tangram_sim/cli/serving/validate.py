@@ -77,4 +77,4 @@ def command(
         for one in answer["worst"][:SHOWN]
     ]
     columns = ("line", "metric", "GPU", "engine", "model", "load", "measured", "predicted")
-    print_table(("farthest off: " + columns[0], *columns[1:]), farthest, right=(6, 7))
+    print_table(("farthest off: " + columns[0], *columns[1:]), farthest, right=(6, 7), leaves=(5, 3))

@@ -80,7 +80,7 @@ def command(
         "tokens per USD more",
         "GPUs used",
     )
-    print_table(heads, rows, right=range(1, 6))
+    print_table(heads, rows, right=range(1, 6), leaves=(2, 6, 3))
     for one in found.candidates:
         if one.reason:
             print_line(f"{one.name}: {one.reason}")

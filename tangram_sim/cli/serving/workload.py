@@ -24,7 +24,7 @@ def describe(
     as_json: shared.AsJson = False,
 ) -> None:
     """Show rate, burstiness, lengths and shared prefixes of the requests in FILE.csv."""
-    from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.cli.console import print_json, print_line, print_notes, print_table
     from tangram_sim.studies.serving_workload import describe_workload
 
     work = requests.read(file)
@@ -60,5 +60,4 @@ def describe(
         print_line(
             f"{found.cached_share * 100:.1f} % of the prompt tokens are cached, as the trace tells them"
         )
-    for note in found.notes:
-        print_line(f"note: {note}")
+    print_notes(found.notes)

@@ -1,0 +1,206 @@
+"""A plan on a terminal: headline, stages, what limits the step and what to try, notes, alternatives."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tangram_sim.cli.console import print_line, print_notes, print_remark, print_widest
+from tangram_sim.cli.plan_words import (
+    batch_words,
+    count,
+    layer_words,
+    layout_words,
+    limit_words,
+    step_words,
+)
+from tangram_sim.cli.tables import ConsoleTable
+from tangram_sim.units import show_bytes, show_seconds
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.documents import PlanDocument, StageForecast
+
+_BAR = 10  # characters of a bar of memory
+
+
+def print_document(document: "PlanDocument") -> None:
+    """Headline, stages, what limits the step, alternatives, notes."""
+    from tangram_sim.studies.advice import advice
+
+    job = document.job
+    verdict = "" if document.feasible else "   DOES NOT FIT"
+    adapters = "" if job.trainable >= 1.0 else f", {100 * job.trainable:.2g} % of the weights trained"
+    print_line(
+        f"{document.model['name']} on {document.cluster['name']}: {count(job.global_batch, 'sequence')} of "
+        f"{count(job.seq, 'token')}, {job.dtype}, {job.optimizer}, {document.schedule}{adapters}{verdict}"
+    )
+    print_line(
+        f"step {step_words(document)}   {document.tokens_per_s:,.0f} tokens/s   "
+        f"MFU {document.mfu * 100:.1f} % of the GPUs used ({document.mfu_cluster * 100:.1f} % of all)   "
+        f"{document.gpus_used} of {document.gpus_total} GPUs"
+    )
+    bound = document.work_bound_step_s or document.lower_bound_step_s
+    gap = f" (gap {(document.step_s / bound - 1) * 100:.0f} %)" if bound else ""
+    print_line(
+        f"{batch_words(document)} ({document.microbatch_per_rank} per rank at most)   "
+        f"bubble and waits {document.bubble_fraction * 100:.1f} %   "
+        f"no plan on the cluster below {show_seconds(bound)}{gap}"
+    )
+    nearest = document.lower_bound_step_s
+    if nearest not in (bound, document.pipeline_bound_step_s):
+        print_line(
+            f"none of the {document.lower_bound_covers}, below {show_seconds(nearest)} "
+            f"(gap {max(document.step_s / nearest - 1, 0.0) * 100:.1f} %)"
+        )
+    least = document.pipeline_bound_step_s
+    if least:
+        print_line(
+            f"no single pipeline of the layouts searched below {show_seconds(least)} "
+            f"(gap {max(document.step_s / least - 1, 0.0) * 100:.1f} %)"
+        )
+    _print_stages(document.stages)
+    print_line(advice(document))
+    _print_doubts(document)
+    if document.partial_plans is not None:
+        _print_launch(document)
+    print_notes(document.notes)
+    if document.partial_plans is not None:
+        counts = document.partial_plans
+        print_remark(
+            f"searched: {count(counts.asked, 'question')} asked, {counts.redundant:,} redundant, "
+            f"{counts.imbalanced:,} imbalanced, {counts.infeasible:,} infeasible, "
+            f"{count(counts.dominated, 'layout')} dominated; {count(counts.played, 'plan')} simulated "
+            f"in {document.planning_s or 0:.1f} s ({document.planning_cpu_s or 0:.1f} CPU-s)"
+        )
+    for alternative in document.alternatives:
+        print_line(f"alternative {show_seconds(alternative.step_s)}: {alternative.summary}")
+
+
+def _print_doubts(document: "PlanDocument") -> None:
+    """GPU kinds whose times rest on something else than measurements of them."""
+    for how, why in (
+        ("assumed", "assumed, not measured"),
+        ("inherited", "inherited from measured kinds on the same chip"),
+    ):
+        kinds = [kind.gpu for kind in document.gpu_kinds if kind.rests_on.startswith(how)]
+        if kinds:
+            print_remark(f"Efficiencies of {', '.join(kinds)} are {why}: see `tangram hw show {kinds[0]}`.")
+
+
+def _print_launch(document: "PlanDocument") -> None:
+    """Which frameworks can be told the plan, and the nearest plan that one of them can."""
+    near = document.nearest_launchable
+    if document.launchable_with:
+        print_remark(f"can be launched with {', '.join(document.launchable_with)}: `tangram export`")
+    elif near is not None:
+        doubt = "" if near.told_apart else ", cannot be told apart"
+        print_remark(
+            f"no framework launches this plan; {' and '.join(near.frameworks)} can launch one of "
+            f"{show_seconds(near.step_s)} ({(near.ratio - 1) * 100:+.1f} %{doubt}): {near.summary} (`--for "
+            f"{near.frameworks[0]}`)"
+        )
+    else:
+        print_remark("no framework launches this plan; `tangram export --to rankmap` writes it down")
+
+
+def _labels(stages: Sequence["StageForecast"]) -> list[tuple[str, str]]:
+    """(pipeline, stage) of every row: parts of one stage get letters; one pipeline needs no name."""
+    several = len({stage.pipeline for stage in stages}) > 1
+    parts: dict[tuple[int, int], int] = {}
+    for stage in stages:
+        parts[stage.pipeline, stage.stage] = parts.get((stage.pipeline, stage.stage), 0) + 1
+    found = []
+    for number, stage in enumerate(stages):
+        mixed = parts[stage.pipeline, stage.stage] > 1
+        part = chr(ord("a") + stage.part) if stage.part < 26 else f"/{stage.part}"
+        begins = number == 0 or stages[number - 1].pipeline != stage.pipeline
+        pipeline = f"{stage.pipeline}" if several and begins else ""
+        found.append((pipeline, f"{stage.stage}{part if mixed else ''}"))
+    return found
+
+
+def _folded(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Rows with pipelines that look the same shown once, their numbers together in the first cell."""
+    blocks: list[list[tuple[str, ...]]] = []
+    for row in rows:
+        if row[0] or not blocks:
+            blocks.append([])
+        blocks[-1].append(row)
+    alike: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for block in blocks:
+        alike.setdefault(tuple(row[1:] for row in block), []).append(block[0][0])
+    found = []
+    for cells, numbers in alike.items():
+        found += [(_runs(numbers) if place == 0 else "", *row) for place, row in enumerate(cells)]
+    return found
+
+
+def _runs(numbers: Sequence[str]) -> str:
+    """Numbers with runs of three and more as ranges: `0-3, 7`."""
+    if not numbers[0]:
+        return ""
+    runs: list[list[int]] = []
+    for number in map(int, numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def _print_stages(stages: Sequence["StageForecast"]) -> None:
+    """One row per stage: every column where there is room, times and places merged where there is not."""
+    paces = [stage.forward_s + stage.backward_s for stage in stages]
+    # Equal pipelines are shown once: the slowest stage is marked in each of them.
+    slowest = {
+        stage.pipeline: place for place, stage in reversed([*enumerate(stages)]) if paces[place] == max(paces)
+    }
+    wide: list[tuple[str, ...]] = []
+    narrow: list[tuple[str, ...]] = []
+    for number, (stage, label) in enumerate(zip(stages, _labels(stages), strict=True)):
+        layers, layout = layer_words(stage), layout_words(stage)
+        idle, limits = (
+            f"{stage.idle_fraction * 100:.0f} %",
+            limit_words(stage, number == slowest.get(stage.pipeline)),
+        )
+        used = stage.peak_memory_bytes / stage.memory_capacity_bytes
+        filled = min(_BAR, round(used * _BAR))
+        bar = "#" * filled + "." * (_BAR - filled)
+        sizes = f"{show_bytes(stage.peak_memory_bytes)} of {show_bytes(stage.memory_capacity_bytes)}"
+        gpus = f"{stage.gpus} x {stage.gpu}"
+        sync, send = show_seconds(stage.gradient_sync_s), show_seconds(stage.send_s)
+        times = (show_seconds(stage.forward_s), show_seconds(stage.backward_s), sync, send, idle)
+        wide.append((*label, layers, stage.island, gpus, layout, *times, f"{bar} {sizes}", limits))
+        pace, place = show_seconds(paces[number]), f"{stage.island}: {gpus}"
+        memory = f"{bar[::2]} {used * 100:.0f} %"
+        narrow.append((*label, layers, place, layout, pace, sync, idle, memory, limits))
+    wide, narrow = _folded(wide), _folded(narrow)
+    full = ("stage", "layers", "island", "GPUs", "layout", "forward", "backward", "sync", "to next", "idle")
+    tables = [
+        ConsoleTable(("pipeline", *full, "memory", "limited by"), wide, right=(1, 6, 7, 8, 9, 10)),
+        ConsoleTable(
+            (
+                "pipeline",
+                "stage",
+                "layers",
+                "GPUs",
+                "layout",
+                "fwd+bwd",
+                "sync",
+                "idle",
+                "memory",
+                "limited by",
+            ),
+            narrow,
+            right=(1, 5, 6, 7),
+        ),
+        ConsoleTable(
+            ("pipeline", "#", "layers", "GPUs, layout, limited by", "fwd+bwd", "idle", "memory"),
+            [
+                (*row[:3], f"{row[3]}\n{row[4]}\n{row[9]}", row[5], row[7], row[8].split(" ", 1)[1])
+                for row in narrow
+            ],
+            right=(1, 4, 5, 6),
+            leaves=(5, 2, 4, 6),
+        ),
+    ]
+    several = any(stage.pipeline != stages[0].pipeline for stage in stages)
+    print_widest(tables if several else [table.without({0}) for table in tables])

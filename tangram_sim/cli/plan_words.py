@@ -1,0 +1,85 @@
+"""Figures of plans in words, as tables and lines print them."""
+
+from typing import TYPE_CHECKING
+
+from tangram_sim.units import show_seconds
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.documents import PlanDocument, StageForecast
+
+_CHUNKS = 4  # of an interleaved stage that are shown
+
+
+def count(number: int, what: str) -> str:
+    """A number with its noun: `1 microbatch`, `2 microbatches`."""
+    plural = f"{what}es" if what.endswith(("ch", "s", "x")) else f"{what}s"
+    return f"{number:,} {what if number == 1 else plural}"
+
+
+def step_words(document: "PlanDocument") -> str:
+    """The step with its 90 % interval: `13.7 s (12.9 to 14.6)`, the unit once where it is the same."""
+    step = show_seconds(document.step_s)
+    if not document.step_s_high:
+        return step
+    low, high = show_seconds(document.step_s_low), show_seconds(document.step_s_high)
+    unit = step.partition(" ")[2]
+    if low.endswith(f" {unit}") and high.endswith(f" {unit}"):
+        low, high = low.partition(" ")[0], high.partition(" ")[0]
+    return f"{step} ({low} to {high})"
+
+
+def batch_words(document: "PlanDocument") -> str:
+    """How the batch is cut, true for all pipelines: `32 microbatches of 1 sequence`, or by kind."""
+    kinds: dict[tuple[int, int], int] = {}
+    for one in document.pipelines:
+        kinds[one.microbatches, one.microbatch] = kinds.get((one.microbatches, one.microbatch), 0) + 1
+    words = [f"{count(number, 'microbatch')} of {count(size, 'sequence')}" for number, size in kinds]
+    if len(document.pipelines) == 1:
+        return words[0]
+    if len(kinds) == 1:
+        return f"{len(document.pipelines)} pipelines side by side, {words[0]} each"
+    each = [
+        f"{number} of them {one}" if number > 1 else one
+        for one, number in zip(words, kinds.values(), strict=True)
+    ]
+    return f"{len(document.pipelines)} pipelines side by side: {', '.join(each)}"
+
+
+def layer_words(stage: "StageForecast") -> str:
+    """The blocks of a stage, first and last of each chunk, and the ends it holds."""
+    runs = stage.chunks or [stage.layers]
+    shown = [_blocks(*run) for run in (runs if len(runs) <= _CHUNKS else (*runs[: _CHUNKS - 1], runs[-1]))]
+    if len(runs) > _CHUNKS:
+        shown.insert(-1, "...")
+    blocks = ",".join(shown)
+    ends = ("embedding" if stage.embedding else "", blocks, "head" if stage.head else "")
+    return "+".join(part for part in ends if part)
+
+
+def _blocks(start: int, stop: int) -> str:
+    return "" if stop == start else f"{start}-{stop - 1}" if stop - start > 1 else f"{start}"
+
+
+def limit_words(stage: "StageForecast", slowest: bool) -> str:
+    """What a stage spends its time on, and whether it sets the pace or its memory is short."""
+    words = ["slowest"] if slowest else []
+    used = stage.peak_memory_bytes / stage.memory_capacity_bytes
+    if used > 1:
+        words.append("too full")
+    elif used > 0.95:
+        words.append("nearly full")
+    words.append(f"{stage.limited_by} {stage.limited_by_share * 100:.0f} %")
+    return ", ".join(words)
+
+
+def layout_words(stage: "StageForecast") -> str:
+    """The layout of a stage in one cell."""
+    degrees = (("tp", stage.tp), ("dp", stage.dp), ("cp", stage.cp), ("ep", stage.ep))
+    words = [f"{name}{value}" for name, value in degrees if value > 1]
+    if stage.zero_stage:
+        words.append(f"zero{stage.zero_stage}")
+    if stage.recompute != "none":
+        words.append(f"recompute {stage.recompute}")
+    if stage.sequence_parallel:
+        words.append("sp")
+    return " ".join(words) or "-"

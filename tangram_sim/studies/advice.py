@@ -1,0 +1,109 @@
+"""What limits a step and what to try next, in one sentence, from the figures of a plan document."""
+
+from tangram_sim.studies.documents import PlanDocument, StageForecast
+from tangram_sim.units import show_bytes
+
+_NEAR = 1.05  # step over what no plan beats, from which another layout is worth asking for
+_FEW = 8  # microbatches per stage from which waiting is no longer the batch's fault
+_CLASSES = {
+    "gemm": "matrix products",
+    "attention": "attention",
+    "memory": "memory-bound kernels",
+    "tensor_parallel": "tensor-parallel traffic",
+    "expert_parallel": "traffic between experts",
+    "context_parallel": "context-parallel traffic",
+    "data_parallel": "gathering sharded weights",
+    "dispatch": "launching kernels",
+}
+
+
+def advice(document: PlanDocument) -> str:
+    """`limited by ...; to go faster: ...`, or for a plan that does not fit what would make it fit."""
+    if not document.feasible:
+        return _to_fit(document)
+    limit, remedy = max(_limits(document), key=lambda one: one[0])[1:]
+    return f"limited by {limit}; to go faster: {remedy}"
+
+
+def _to_fit(document: PlanDocument) -> str:
+    stage = max(document.stages, key=lambda one: one.peak_memory_bytes / one.memory_capacity_bytes)
+    over = stage.peak_memory_bytes - stage.memory_capacity_bytes
+    ways = []
+    if stage.recompute != "full":
+        ways.append("`recompute=full`")
+    if stage.zero_stage < 3 and stage.dp * stage.cp > 1:
+        ways.append("`zero_stage=3`")
+    if stage.microbatch_per_rank > 1:
+        ways.append("fewer sequences per microbatch")
+    ways.append("more stages or tensor-parallel ranks")
+    return (
+        f"does not fit: stage {_name(document, stage)} lacks {show_bytes(over)}; to make it fit: "
+        f"{', '.join(ways)}, or let `tangram plan` look"
+    )
+
+
+def _name(document: PlanDocument, stage: StageForecast) -> str:
+    return f"{stage.pipeline}.{stage.stage}" if len(document.pipelines) > 1 else f"{stage.stage}"
+
+
+def _limits(document: PlanDocument) -> list[tuple[float, str, str]]:
+    """(share of the step, what takes it, what to try) of every cause that can limit a step."""
+    stages = document.stages
+    slowest = max(stages, key=lambda one: one.forward_s + one.backward_s)
+    longest_tail = max(stages, key=lambda one: one.gradient_sync_s)
+    tail = min(longest_tail.gradient_sync_s / document.step_s, 1.0)
+    waits = max(document.bubble_fraction - tail, 0.0)
+    busy = max(1.0 - document.bubble_fraction, 0.0)
+    twice = f"`global_batch={2 * document.job.global_batch}`"
+    found = [
+        (
+            tail,
+            f"gradients on the network after the last microbatch of stage {_name(document, longest_tail)} "
+            f"({tail * 100:.0f} % of the step)",
+            f"a larger batch ({twice}) spreads them over more work, faster links shorten them",
+        ),
+        _waiting(document, waits, twice),
+    ]
+    share = busy * slowest.limited_by_share
+    what = _CLASSES.get(slowest.limited_by, slowest.limited_by or "its kernels")
+    where = f"{what} on stage {_name(document, slowest)} ({slowest.limited_by_share * 100:.0f} % of its time)"
+    return [*found, (share, where, _for_kernels(document, slowest, twice))]
+
+
+def _waiting(document: PlanDocument, waits: float, twice: str) -> tuple[float, str, str]:
+    """Stages that wait for each other: too few microbatches, or stages of unequal speed."""
+    # `or 1`: pipelines of one stage wait for other pipelines alone
+    fewest = min((one.microbatches / (len(one.stages) - 1 or 1) for one in document.pipelines), default=1.0)
+    words = f"waiting ({waits * 100:.0f} % of the GPUs' time)"
+    if max(len(one.stages) for one in document.pipelines) == 1:
+        return waits, f"{words} for pipelines that take longer", f"another share of the batch, or {twice}"
+    if fewest < _FEW:
+        few = min(one.microbatches for one in document.pipelines)
+        schedule = " or a schedule that waits less (`schedule=zb-h1`)" if document.schedule == "1f1b" else ""
+        return (
+            waits,
+            f"{words}, as {few} microbatches fill the stages badly",
+            f"a larger batch ({twice}){schedule}",
+        )
+    return waits, f"{words} for slower stages", _otherwise(document)
+
+
+def _for_kernels(document: PlanDocument, slowest: StageForecast, twice: str) -> str:
+    if slowest.limited_by == "data_parallel":
+        return f"a larger batch ({twice}), so that weights are gathered less often per sequence"
+    if slowest.limited_by.endswith("_parallel"):
+        return f"faster links between its GPUs, or {_otherwise(document)}"
+    return _otherwise(document)
+
+
+def _otherwise(document: PlanDocument) -> str:
+    """What is left when the layout is not to blame: hardware; and where nobody searched, the search."""
+    idle = document.gpus_total - document.gpus_used
+    if document.partial_plans is None and document.work_bound_step_s:
+        above = document.step_s / document.work_bound_step_s
+        if above > _NEAR:
+            return (
+                f"`tangram plan` looks for another layout ({(above - 1) * 100:.0f} % above what none beats)"
+            )
+    beside = f" ({idle} of those there are left out)" if idle else ""
+    return f"more or faster GPUs{beside}: `tangram what-if` says which pay"

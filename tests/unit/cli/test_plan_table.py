@@ -1,0 +1,64 @@
+"""A plan on a terminal: pipelines side by side, folded and told apart; first lines true for all of them."""
+
+from dataclasses import replace
+
+import pytest
+
+from tangram_sim.cli.plan_table import print_document
+from tangram_sim.cli.plan_words import batch_words
+from tangram_sim.layouts import Layout
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.forecast import document, forecast
+from tangram_sim.training.plan import Pipeline, Share, pipeline_of_shares
+from tests.unit.export.plans import HWDB, plan_of
+
+
+def pipeline(first: int, microbatches: int, dp: int = 1) -> Pipeline:
+    shares = [
+        [Share("g0", tuple(range(first + dp * s, first + dp * (s + 1))), dp, Layout(dp=dp))] for s in range(2)
+    ]
+    return pipeline_of_shares(microbatches, (0, 2, 4), shares)
+
+
+def told(*pipelines: Pipeline) -> PlanDocument:
+    gpus = sum(len(stage.ranks) for one in pipelines for stage in one.stages)
+    return document(forecast(plan_of(pipelines, 4, gpus), HWDB), HWDB, 0.001)
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_pipelines_side_by_side_are_told_apart(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    found = told(pipeline(0, 4), pipeline(2, 4), pipeline(4, 8, dp=2))
+    print_document(found)
+    out = capsys.readouterr().out
+    assert (
+        "3 pipelines side by side: 2 of them 4 microbatches of 1 sequence, 8 microbatches of 2 sequences"
+        in " ".join(out.split())
+    )
+    table = [line for line in out.splitlines() if "embedding+0-1" in line]
+    assert [line.split()[:2] for line in table] == [["0,", "1"], ["2", "0"]]
+    assert max(map(len, out.splitlines())) <= columns
+
+
+def test_one_pipeline_needs_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    print_document(told(pipeline(0, 4)))
+    out = capsys.readouterr().out
+    assert "pipeline" not in out.split("limited by")[0]
+    assert "\n4 microbatches of 1 sequence (" in out
+
+
+def test_runs_of_equal_pipelines_are_ranges(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(*(pipeline(2 * place, 4) for place in range(4)))
+    print_document(found)
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "embedding+0-1" in line]
+    assert rows == ["0-3"]
+    assert batch_words(found) == "4 pipelines side by side, 4 microbatches of 1 sequence each"
+
+
+def test_parts_of_a_mixed_stage_have_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    shares = [[Share("g0", (0, 1), 3, Layout(dp=2)), Share("g0", (2,), 1, Layout())]]
+    print_document(told(replace(pipeline_of_shares(2, (0, 4), shares))))
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "embedding" in line]
+    assert rows == ["0a", "0b"]
