@@ -30,9 +30,7 @@ class Gpu:
         return dict(self.peaks).get(dtype, 0.0)
 
     def slowed(self, compute: float, memory: float = 1.0) -> "Gpu":
-        """The same kind, so many times slower: in all that it computes, and in its memory's bandwidth
-        besides.
-        """
+        """This GPU, `compute` times slower in all that it does, its memory `memory` times besides."""
         if compute == memory == 1.0:
             return self
         peaks = tuple((dtype, peak / compute) for dtype, peak in self.peaks)
@@ -188,7 +186,7 @@ class Paths(Protocol):
     """The stated graph's answers about the ranks of an island; equal ones answer alike."""
 
     def part(self, nodes: int, gpus_per_node: int) -> "Paths":
-        """The same for a share of the nodes and of the GPUs of each, at its worst place."""
+        """Answers about `nodes` of the island's nodes, `gpus_per_node` GPUs of each, at their worst place."""
 
     def rates(self, ranks: int, stride: int) -> PathRates:
         """Groups of `ranks` members `stride` apart, all of them communicating at once."""

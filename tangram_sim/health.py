@@ -36,11 +36,11 @@ class Speed:
         return all(value == 1.0 for value in self.speed)
 
     def at(self, time_s: float) -> float:
-        """The speed at a time."""
+        """The speed at `time_s`."""
         return self.speed[bisect_right(self.since_s, time_s) - 1]
 
     def times(self, other: "Speed") -> "Speed":
-        """Both at once: at every time the product of the two."""
+        """The speed under both causes: at every time the product of this speed and the `other`."""
         since = sorted({*self.since_s, *other.since_s})
         return Speed(tuple(since), tuple(self.at(time) * other.at(time) for time in since))
 

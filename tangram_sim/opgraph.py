@@ -100,14 +100,14 @@ class OpGraph:
         return _restore, tuple(getattr(self, each.name) for each in fields(self))
 
     def with_durations(self, duration_s: FloatArray) -> "OpGraph":
-        """The same graph with other durations, seconds [n]; only these are validated."""
+        """This graph with other durations, seconds [n]; only these are validated."""
         durations = column(duration_s, np.float64)
         _check_shape("duration_s", durations, len(self))
         _check_amounts("duration_s", durations)
         return replace(self, duration_s=durations)
 
     def with_speeds(self, speeds: Sequence[Speed]) -> "OpGraph":
-        """The same graph with the speed of every resource, [resources]; all at 1 leaves it as it is.
+        """This graph with a speed for every resource, [resources]; all at 1 leaves it as it is.
 
         Work is `duration_s`: an op at speed 1/2 takes twice that. Transfers over shared links are paced by
         their links instead: raises `BadInputError` for a speed of their resource.

@@ -65,7 +65,7 @@ class IslandPaths:
 
     @classmethod
     def of(cls, finder: PathFinder, places: Places) -> "IslandPaths":
-        """Of ranks whose places are known."""
+        """Paths of an island whose ranks have known places."""
         return cls(finder, id(finder.topology), (places,))
 
     def part(self, nodes: int, gpus_per_node: int) -> "IslandPaths":

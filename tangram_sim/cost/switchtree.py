@@ -52,14 +52,14 @@ class Tree:
 
     @cached_property
     def widest_leaf_s_per_byte(self) -> float:
-        """Of the slowest link of a leaf."""
+        """Seconds per byte of the slowest link that leads to a leaf."""
         if self.leaves:
             return self.at.beta_s_per_byte
         return max(child.widest_leaf_s_per_byte for child in self.children)
 
     @cached_property
     def slowest_link_s_per_byte(self) -> float:
-        """Of the slowest link below, the switch's own uplink apart."""
+        """Seconds per byte of the slowest link below this switch, without its own uplink."""
         if self.leaves:
             return self.at.beta_s_per_byte
         return max(max(child.up_s_per_byte, child.slowest_link_s_per_byte) for child in self.children)
@@ -93,7 +93,7 @@ class Tree:
             first += child.size
 
     def with_parameters(self, **changes: Any) -> "Tree":
-        """The same tree with some of GenModel's parameters (its fields) replaced at every switch."""
+        """This tree with some fields of GenModel's parameters replaced at every switch."""
         known: dict[Tree, Tree] = {}
 
         def changed(tree: "Tree") -> "Tree":

@@ -60,11 +60,11 @@ class Hwdb:
         return cls(read_folders(folders) if overlays else _shipped_tables(folders[0]), folders)
 
     def fresh(self) -> "Hwdb":
-        """The same tables with an empty record of rows read."""
+        """A database of these tables that has recorded no reads yet."""
         return Hwdb(self._tables, self.folders, self._rings_only, self._filled)
 
     def filled_to(self, share: float) -> "Hwdb":
-        """The same tables for plans that fill this share of every GPU's memory at most; 1.0: all of it."""
+        """A database of these tables whose GPUs let plans fill this share of their memory; 1.0: all of it."""
         return Hwdb(self._tables, self.folders, self._rings_only, share)
 
     @property
@@ -73,11 +73,11 @@ class Hwdb:
         return self._tables, self._rings_only, self._filled
 
     def with_rings_only(self) -> "Hwdb":
-        """The same tables for a library that takes no trees between nodes."""
+        """A database of these tables for a communication library that uses no trees between nodes."""
         return Hwdb(self._tables, self.folders, True, self._filled)
 
     def with_collectives(self, rows: Iterable[Row]) -> "Hwdb":
-        """The same tables with other rows of collectives: for studies that leave measurements out."""
+        """A database with other rows of collectives: for studies that leave measurements out."""
         table = CollectiveTable((0, row) for row in rows)
         return Hwdb(replace(self._tables, collectives=table), self.folders, self._rings_only)
 
@@ -223,14 +223,14 @@ class Hwdb:
         return self._tables.efficiency.in_force()
 
     def with_efficiency(self, rows: Sequence[Row]) -> "Hwdb":
-        """The same tables with efficiency rows laid over them as one more overlay, in memory only."""
+        """A database with these efficiency rows as one more overlay, in memory only."""
         given = self._tables.efficiency.rows
         layer = 1 + max((layer for layer, _ in given), default=0)
         table = EfficiencyTable([*given, *((layer, row) for row in rows)])
         return Hwdb(replace(self._tables, efficiency=table), self.folders)
 
     def with_row(self, row: Row) -> "Hwdb":
-        """The same tables with one row of efficiencies or collectives instead of the one in its place."""
+        """A database with this row of efficiencies or collectives in place of the one it stands for."""
         if row.table == "efficiency":
             return self.with_efficiency([row])
         return self.with_collectives([*self._tables.collectives.in_force(), row])

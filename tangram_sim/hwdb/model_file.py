@@ -120,7 +120,7 @@ Entry = Annotated[
 
 
 class ModelSection(_Section):
-    """The whole file."""
+    """All keys of a model.yaml."""
 
     name: Annotated[str, Field(min_length=1)] | None = None
     hidden: Size

@@ -64,7 +64,7 @@ def find_islands(
 def finer_islands(
     cluster: Cluster, dtype: str, islands: Sequence[Island], hwdb: Hwdb, stack: str = "generic"
 ) -> tuple[Island, ...]:
-    """The same nodes cut without tolerances, into islands of equal GPUs; `islands` where they are that."""
+    """The nodes of `islands` cut without tolerances, so that GPUs of an island are equal."""
     held = {node for island in islands for node in island.node_indices}
     cut_finer = tuple(
         island

@@ -44,7 +44,7 @@ class Deadline:
         return [told] if self.stopped else []
 
     def share(self, limit_s: float) -> "Deadline":
-        """One for a part of the work, at most `limit_s` seconds from now; over, too, when this one is."""
+        """A deadline for a part of the work: over after `limit_s` seconds, or when this one is."""
         return _Share(limit_s, whole=self)
 
     def why(self) -> str:

@@ -17,7 +17,7 @@ def known_on(document: PlanDocument, cluster: Cluster, group_of: Mapping[int, in
 
 
 def on_larger(plan: Plan, cluster: Cluster, group_of: Mapping[int, int]) -> Plan:
-    """The same plan on `cluster`, which has the plan's groups among its own, at least as large.
+    """`plan` moved to `cluster`, which has the plan's groups among its own, at least as large.
 
     `group_of` says which group of `cluster` each group of the plan's cluster is.
     """

@@ -90,7 +90,7 @@ def useful_share(
 def useful_share_of(
     mtbf_s: float, period_s: float, checkpoint_s: float, recoveries: Sequence[Recovery]
 ) -> float:
-    """The same where failures of several classes are followed by different D and R.
+    """The useful share of time where every class of failure has its own downtime D and recovery R.
 
     After a failure the mean time A until work goes on satisfies A = sum p (D + (1 - e^(-R/mu)) mu +
     (1 - e^(-R/mu)) A); one period then takes (e^(T/mu) - 1) (mu + A).

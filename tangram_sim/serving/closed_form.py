@@ -61,7 +61,7 @@ class ClosedClients:
 
     @classmethod
     def of(cls, fit: EngineFit) -> "ClosedClients":
-        """As benchmarks of the engine behaved."""
+        """Clients as the benchmarks behaved that `fit` was fitted to."""
         return cls(fit["client_s"], fit["first_token"], fit["wave"], fit["ttft_scale"])
 
 

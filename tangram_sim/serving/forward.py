@@ -75,7 +75,7 @@ class ForwardTimes:
         return ForwardTimes(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def times(self, count: float) -> "ForwardTimes":
-        """The same pass `count` times."""
+        """Times of `count` such passes."""
         return ForwardTimes(*(getattr(self, one.name) * count for one in fields(self)))
 
 

@@ -63,7 +63,7 @@ class ServiceOutcome:
         return max(0.0, self.played.end_s - self.begin_s)
 
     def rate(self, count: float) -> float:
-        """So many over the duration."""
+        """`count` per second of the run."""
         return count / self.duration_s if self.duration_s > 0 else 0.0
 
     def good(self, slo: Slo) -> int:

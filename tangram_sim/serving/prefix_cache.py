@@ -25,12 +25,12 @@ class PrefixCache:
         return sum(self.blocks.values()) - self.idle_blocks
 
     def pin(self, prefix: int) -> None:
-        """One more request uses it."""
+        """One more running request uses the cached text `prefix`: it cannot be dropped."""
         self.users[prefix] = self.users.get(prefix, 0) + 1
         self.idle.pop(prefix, None)
 
     def unpin(self, prefix: int) -> None:
-        """A request is done with it."""
+        """A request that used `prefix` is done; it may be dropped once none is left."""
         self.users[prefix] -= 1
         if not self.users[prefix]:
             self.idle[prefix] = None

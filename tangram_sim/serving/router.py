@@ -32,7 +32,7 @@ def _unseen(replica: int) -> int:
 
 
 class RoundRobin(Router):
-    """One after the other."""
+    """Requests go to the replicas in turn, whatever their load."""
 
     def __init__(self) -> None:
         self._last = -1

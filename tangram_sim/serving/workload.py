@@ -55,7 +55,7 @@ class Workload:
         return self.models[self.model[request]] if self.models else ""
 
     def of_models(self, models: Sequence[str], model: Ints) -> "Workload":
-        """The same requests, each for the model of that number."""
+        """These requests, request i for `models[model[i]]`."""
         return replace(self, models=tuple(models), model=np.asarray(model, dtype=np.int64))
 
 

@@ -27,7 +27,7 @@ def search(problem: FlowProblem, seed: int, rounds: int, time_limit_s: float) ->
 
 
 def annealed(problem: FlowProblem, seed: int, runs: int, time_limit_s: float) -> tuple[Placement, float]:
-    """The same by compiled annealing, for many nodes: `runs` from the filled placement, seeds apart."""
+    """The best placement and its tokens/s by compiled annealing, for many nodes: `runs` seeds, one start."""
     from tangram_sim.serving_planners.flow_kernels import anneal
 
     until = time.monotonic() + time_limit_s

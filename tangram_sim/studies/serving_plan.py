@@ -45,7 +45,7 @@ class LeverDocument(Document):
 
 
 class PathDocument(Document):
-    """One way of requests through the nodes."""
+    """One route of requests through the nodes, and its share of them."""
 
     nodes: list[int]
     share: float

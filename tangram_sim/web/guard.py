@@ -80,7 +80,7 @@ class Guard:
 
 
 def _measured(receive: Receive) -> Receive:
-    """The same messages; raises BodyTooLongError where they add up to more than a body may hold."""
+    """`receive` with a count: raises BodyTooLongError where the body is longer than a body may be."""
     held = 0
 
     async def checked() -> Message:

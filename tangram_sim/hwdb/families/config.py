@@ -164,6 +164,6 @@ def shown(value: object) -> str:
 
 
 def shared(blocks: list[Block]) -> tuple[Block, ...]:
-    """The same blocks, equal ones being one object (cheap to compare and to keep)."""
+    """`blocks` with equal ones made one object, which is cheap to compare and to keep."""
     seen: dict[Block, Block] = {}
     return tuple(seen.setdefault(block, block) for block in blocks)

@@ -200,6 +200,6 @@ class SimulatedProfile(Profile):
         return self._rates[a, b]
 
     def inside_rate(self, kind: int, size: float) -> float:
-        """One link of the node."""
+        """Bytes/s of one link inside a node of the kind, at the share that transfers reach."""
         island = self.islands[kind]
         return island.intra.bytes_per_s * self.hwdb.link_efficiency(island.intra).value

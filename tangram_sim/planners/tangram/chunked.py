@@ -119,7 +119,7 @@ def layers_of(pipeline: Pipeline) -> list[int]:
 def with_chunks(
     plan: Plan, job: Job, schedule: Schedule, chunks: int, given: Sequence[int] = ()
 ) -> Plan | CannotChunk:
-    """The same stages with so many chunks each, under `job`'s schedule; `given`: blocks of every stage."""
+    """`plan` with every stage cut into `chunks` under `job`'s schedule; `given`: blocks of every stage."""
     pipelines = list[Pipeline]()
     for pipeline in plan.pipelines:
         depth = len(pipeline.stages)

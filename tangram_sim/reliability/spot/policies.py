@@ -134,7 +134,7 @@ class Reroute(Living):
     _dead: list[int] = field(default_factory=list)
 
     def react(self, moment: Moment) -> Reaction:
-        """The same plan, slower by what its peers take over; a restart where a stage has no peer."""
+        """Go on with the plan, slower by what peers take over; restart where a stage has no peer left."""
         if self.plan is None or moment.running is None:
             return replace(self._start(moment), loses="nothing")
         for node in moment.lost_names:

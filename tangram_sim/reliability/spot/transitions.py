@@ -30,7 +30,7 @@ Stalls = tuple[Stall, ...]
 
 
 def seconds_of(stalls: Stalls) -> float:
-    """All of them together."""
+    """Seconds of all stalls together."""
     return sum(stall.seconds for stall in stalls)
 
 
@@ -61,7 +61,7 @@ class Transitions(Protocol):
 
 @dataclass(frozen=True)
 class FixedTransitions:
-    """One number of seconds for each."""
+    """Transitions that take the same seconds whatever the plans, one figure per kind of transition."""
 
     restart_s: float = 0.0
     checkpoint_s: float = 0.0  # saving and loading at a restart, `restart_s` apart

@@ -56,7 +56,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One thing to do: the step it leads to, what it costs once, what it is."""
+    """One thing to do against slow ranks: what it is, the step it leads to, what doing it costs once."""
 
     name: str
     step_s: float

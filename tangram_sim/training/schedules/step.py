@@ -53,7 +53,7 @@ class StageTimes:
     tied_s: float = 0.0  # all-reduce of tied embeddings between first and last stage
 
     def blocking(self) -> "StageTimes":
-        """The same where a stage computes nothing while it sends: passes end when that has arrived."""
+        """These times for stages that compute nothing while they send: passes end when that has arrived."""
         forward, backward = self.forward_s.copy(), self.backward_input_s.copy()
         for boundary in range(len(forward) - 1):
             forward[boundary] += self.send_forward_s[boundary]
@@ -76,7 +76,7 @@ class StageTimes:
         sync_s: float = 0.0,
         optimizer_s: float = 0.0,
     ) -> "StageTimes":
-        """The same seconds on every stage; passes are those of one chunk."""
+        """Times of `stages` equal stages; `forward_s` and the backward are the seconds of one chunk."""
         return cls(
             forward_s=np.full((stages, chunks), forward_s),
             backward_input_s=np.full((stages, chunks), backward_input_s),

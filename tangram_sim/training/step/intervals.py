@@ -77,7 +77,7 @@ class Uncertainty:
         )
 
     def doubting_network(self, sigma: float) -> "Uncertainty":
-        """The same where the network's rate itself is uncertain by `sigma`, a log standard deviation."""
+        """This uncertainty with the network's rate in doubt, too: `sigma` is a log standard deviation."""
         name = f"link {NETWORK.name}"
         widened = math.hypot(self.factor_sigma.get(name, 0.0), sigma)
         return replace(self, factor_sigma={**self.factor_sigma, name: widened})

@@ -21,7 +21,7 @@ from tangram_sim.training.step.routes import HEADROOM, NOWHERE, Route, with_rout
 
 
 class PipelineView(Protocol):
-    """What is needed of a lowered pipeline."""
+    """What this module reads of a lowered pipeline."""
 
     @property
     def pipeline(self) -> Pipeline: ...  # noqa: D102 - fields of `lowering.step.LoweredStep`

@@ -41,7 +41,7 @@ class OwnRowErrors:
 def worth(
     cases: MeasuredRuns, known: Facts, left: LeftOutPredictions, errors: intervals.Errors
 ) -> dict[str, OwnRowErrors]:
-    """Of every source with more than twice as many rows as are calibrated to."""
+    """What a few rows of one's own gain, by source: those with more than twice as many rows as are used."""
     found = {}
     for source in np.unique(cases.source).tolist():
         rows = np.flatnonzero(cases.source == source)

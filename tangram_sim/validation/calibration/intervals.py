@@ -67,7 +67,7 @@ class Errors:
         )
 
     def without(self, source: str) -> "Errors":
-        """All but one source's."""
+        """These errors without those of one source."""
         return self.take(self.source != source, self.memory_source != source)
 
 
@@ -87,7 +87,7 @@ class Widths:
     memory_unfitted: float  # of a stack whose peaks were never measured
 
     def sigma(self, errors: Errors) -> FloatArray:
-        """Of every step of `errors`, [N]."""
+        """Log standard deviation of every step of `errors`, [N]: factors, stack, what nobody measured."""
         added = np.where(errors.measured, 0.0, self.unmeasured**2) + np.where(
             errors.mixture, self.mixture**2, 0.0
         )

@@ -44,7 +44,7 @@ class LoggedQuantity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogFormat:
-    """One kind of line."""
+    """How one framework writes the speed of a step into its log, and in which unit."""
 
     framework: str
     quantity: LoggedQuantity

@@ -69,7 +69,7 @@ class Shift:
 
     @property
     def prior_share(self) -> float:
-        """What is left of the doubt about those factors."""
+        """The share of the doubt before that is left after the measured rows, 1.0 at most."""
         return min(self.sigma / self.prior_sigma, 1.0)
 
     @property

@@ -84,7 +84,7 @@ class Fit:
         return np.array([self.generations.get(one, 1.0) for one in cases.generation.tolist()])
 
     def moved(self, log_scale: float, log_host: float) -> "Fit":
-        """The same with all that the stack touches longer by one logarithm, and its host by one more."""
+        """This fit with its time scales times exp(`log_scale`), the host's times exp(`log_host`) besides."""
         scale, attention, dispatch, tensor, data = self.parameters
         factor, host = math.exp(log_scale), math.exp(log_scale + log_host)
         moved = StackParameters(scale * factor, attention, dispatch * host, tensor * factor, data * factor)

@@ -52,7 +52,7 @@ class DeploymentRuns:
 
 
 def column(runs: Iterable[ServedRun], name: str) -> Floats:
-    """One attribute of every run."""
+    """The attribute `name` of every run, as numbers [N]."""
     return np.array([float(getattr(run, name)) for run in runs])
 
 

@@ -30,7 +30,7 @@ class Machine:
         return sum(self.counts)
 
     def even(self) -> tuple[float, ...]:
-        """The same share of a batch for every device."""
+        """Shares of a batch by kind that give every device as much."""
         return (1.0 / self.devices,) * len(self.counts)
 
     def proportional(self, work: Sequence[float]) -> tuple[float, ...]:

@@ -247,7 +247,7 @@ class PipelineTable:
     def estimated(
         self, facts: NDArray[np.int32], complete: NDArray[np.int64], deadline: Deadline
     ) -> NDArray[np.float64]:
-        """The same with the better estimate of transfers, which proves nothing."""
+        """Seconds as of `played` under the likelier estimate of transfers, which proves nothing."""
         from tangram_sim.planners.tangram.composition.play_kernels import RATE
 
         floats = self.floats.copy()

@@ -102,7 +102,10 @@ class PatternLimits:
         return float(np.prod([count * self.parts + 1.0 for count in self.nodes]))
 
     def finer(self) -> "PatternLimits | None":
-        """The same on the smallest parts of nodes that can be searched, for as many copies as share them."""
+        """These limits on the smallest parts of nodes that can be searched; None where nodes stay whole.
+
+        Copies that do not fill whole nodes of such parts are left out.
+        """
         for parts in PARTS:
             fewer = replace(self, copies=self.copies - self.copies % parts, parts=parts)
             if parts > self.parts and fewer.copies >= EVEN * self.copies and fewer.states <= MOST_STATES:

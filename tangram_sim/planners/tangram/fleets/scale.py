@@ -95,7 +95,7 @@ class Family:
         ]
 
     def reached(self, shape: PatternLimits, best_s: float, sequences: int) -> None:
-        """One more shape was searched, with this best pattern."""
+        """Note that `shape` was searched: its best step, and how many sequences at a time that takes."""
         if best_s < self.best_s:
             self.usual = sequences  # of the next shapes', too
         self.near.append((best_s, shape))
