@@ -86,9 +86,7 @@ def load_failures(given: str) -> FailureModel:
     if given not in presets():
         path = Path(given)
         if not path.is_file():
-            raise unknown_name(
-                "failure preset", given, presets(), "Or give a YAML file with `classes`."
-            )
+            raise unknown_name("failure preset", given, presets(), "Or give a YAML file with `classes`.")
     try:
         found = _FailureFile.model_validate(read_yaml_mapping(path, "`classes`, and `name` and `source`"))
     except ValidationError as error:
