@@ -79,6 +79,7 @@ class Job:
     flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
     dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
     shard_ranks: int = 0  # replicas that what ZeRO cuts is cut over (hybrid sharding); 0: all of them
+    launch_blocking: bool = False  # the device waits while the host launches (CUDA_LAUNCH_BLOCKING, timers)
 
     def __post_init__(self) -> None:
         """Raise BadInputError or UnknownNameError for values that no run can have."""

@@ -41,9 +41,9 @@ STREAMED_RINGS = ("generic", "megatron", "megatron-lm", "nemo")
 # another (InternEvo, `HybridZeroOptimizer._broadcast_params`); others gather them in one collective.
 BROADCASTING_SHARDS = ("internevo",)
 # Stacks whose stages compute nothing while they send: DeepSpeed's pipeline engine calls the blocking send on
-# the stream of its kernels (`deepspeed/runtime/pipe/p2p.py`). No row of the database is about it:
-# efficiencies are those of `generic`.
-BLOCKING_SENDS = ("deepspeed-pipeline",)
+# the stream of its kernels (`deepspeed/runtime/pipe/p2p.py`). No row of the database is about
+# `deepspeed-pipeline`: its efficiencies are those of `generic`.
+BLOCKING_SENDS = ("deepspeed-pipeline", "amp", "megatron-deepspeed", "sailor")
 # Stacks whose products add weight gradients to those of the microbatches before (Megatron's fused
 # accumulation, XLA's loops); elsewhere autograd adds them with a kernel of its own.
 FUSED_ACCUMULATION = ("generic", "megatron", "megatron-lm", "nemo", "jax", "pax")

@@ -18,7 +18,6 @@ from tangram_sim.layers.program import (
     COMPUTE,
     DATA,
     EXCHANGE,
-    HOST,
     PREVIOUS,
     TENSOR,
     Program,
@@ -176,7 +175,7 @@ def block_forward(setting: Setting, block: Block, times: Times) -> Program:
     )
     kernels = KERNELS_FORWARD + ring_kernels(setting, backward=False)
     kernels = kernels + expert_kernels(setting, block, backward=False)
-    host = program.add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
+    host = program.add("launch", setting.launch_stream, "dispatch", kernels * setting.rates.dispatch_s)
     moe = isinstance(block.feed_forward, Experts)
     _forward_ops(program, times, moe, np.ones(1), PREVIOUS, gather, hosted=(host,))
     return program
@@ -192,7 +191,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     again = KERNELS_FORWARD + ring_kernels(setting, backward=False) + expert_kernels(setting, block, False)
     kernels = KERNELS_BACKWARD + ring_kernels(setting, backward=True) + expert_kernels(setting, block, True)
     kernels = kernels + np.where(full, again, 0)
-    host = add("launch", HOST, "dispatch", kernels * setting.rates.dispatch_s)
+    host = add("launch", setting.launch_stream, "dispatch", kernels * setting.rates.dispatch_s)
     end = 0.0 if setting.job.stops_early else 1.0
     replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights, end=end)
     start = add("gradient gather 2", TENSOR, "tensor_parallel", times.gather_inner, PREVIOUS, replayed)

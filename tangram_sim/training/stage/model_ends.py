@@ -6,7 +6,7 @@ from tangram_sim.cost.collectives import all_gather_s, all_reduce_s
 from tangram_sim.cost.kernels import Floats, streaming_s
 from tangram_sim.layers.atoms import Embedding, Head
 from tangram_sim.layers.products import Gemm
-from tangram_sim.layers.program import BEFORE_PREVIOUS, COMPUTE, DATA, HOST, PREVIOUS, TENSOR, Program
+from tangram_sim.layers.program import BEFORE_PREVIOUS, COMPUTE, DATA, PREVIOUS, TENSOR, Program
 from tangram_sim.training.stage.gemms import passes
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.state import MASKED_FRACTION, gradient_sync_s, sharded_weights_gather_s
@@ -37,7 +37,9 @@ def embedding_forward(setting: Setting, atom: Embedding) -> Program:
     gather = program.add(
         "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
     )
-    host = program.add("launch", HOST, "dispatch", KERNELS_EMBEDDING * setting.rates.dispatch_s)
+    host = program.add(
+        "launch", setting.launch_stream, "dispatch", KERNELS_EMBEDDING * setting.rates.dispatch_s
+    )
     lookup = program.add(
         "lookup",
         COMPUTE,
@@ -99,7 +101,7 @@ def head_forward(setting: Setting, atom: Head) -> Program:
     weights = program.add(
         "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
     )
-    host = program.add("launch", HOST, "dispatch", KERNELS_HEAD * setting.rates.dispatch_s)
+    host = program.add("launch", setting.launch_stream, "dispatch", KERNELS_HEAD * setting.rates.dispatch_s)
     norm = program.add(
         "final norm",
         COMPUTE,

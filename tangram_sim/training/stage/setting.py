@@ -12,6 +12,7 @@ from tangram_sim.cost.collectives import Group, group
 from tangram_sim.cost.device import Rates, device_rates
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers.program import COMPUTE, HOST
 from tangram_sim.layers.sharding import Sharding
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.models import Model
@@ -132,6 +133,11 @@ class Setting:
         """What the island's (worst) GPU delivers."""
         rates = device_rates(self.island.gpu, self.job.precision.types, self.hwdb, self.job.stack)
         return rates if self.job.flash_attention else replace(rates, fused_attention=False)
+
+    @property
+    def launch_stream(self) -> int:
+        """Where the host's launches take their time: beside the device, or on it where it waits for them."""
+        return COMPUTE if self.job.launch_blocking else HOST
 
     @cached_property
     def tp_group(self) -> Group:

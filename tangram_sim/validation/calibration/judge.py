@@ -5,7 +5,7 @@ every stack as unseen unless another source runs it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from tangram_sim.validation.calibration.novelty import CLASSES
 from tangram_sim.validation.calibration.ranking import Ranking, ranking
 from tangram_sim.validation.calibration.stackfit import MeasuredRuns
 from tangram_sim.validation.published.predict import Prediction
-from tangram_sim.validation.published.reading import Run
 
 WORST = 30
 LEFT_OUT = "sources left out"
@@ -53,7 +52,7 @@ def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
         name=tuple(run.id for run in runs),
         gpu=np.array(gpus),
         kind=np.array(kinds),
-        setting=np.array([setting(_without_groups(run)) for run in runs]),
+        setting=np.array([setting(run) for run in runs]),
         mixture=np.array([has_experts(run.model) for run in runs]),
         measured=np.array(
             [
@@ -65,11 +64,6 @@ def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
         columns=baselines.matrix(runs),
         remark=tuple(_remark(one) for one in predictions),
     )
-
-
-def _without_groups(run: Run) -> Run:
-    """The run as if ZeRO cut over all replicas: over how many it does is the plan's."""
-    return replace(run, job=replace(run.job, shard_ranks=0))
 
 
 def _remark(one: Prediction) -> str:

@@ -189,6 +189,14 @@ def flash_attention(run_by: Software) -> bool:
     return run_by.family != "megatron-deepspeed" and not run_by.before(FLASH_ATTENTION_SINCE)
 
 
+def launch_blocking(run_by: Software) -> bool:
+    """Whether the host's launches take their time on the device.
+
+    AMP's `ds_config.json` sets DeepSpeed's `wall_clock_breakdown`, whose timers wait for the device.
+    """
+    return run_by.fork == "amp"
+
+
 def dropout(run_by: Software) -> bool:
     """Whether blocks of GPT's and BERT's kind use dropout; Sailor's peaks have no room for its masks."""
     return run_by.fork != "sailor"

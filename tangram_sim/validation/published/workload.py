@@ -1,5 +1,6 @@
 """Cells about the work: model, job, schedule, recomputation and sharding, with defaults for blanks."""
 
+import re
 from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
@@ -16,6 +17,10 @@ from tangram_sim.validation.published.vocabulary import (
     shard_group_of,
     zero_stage_of,
 )
+
+_LAUNCH_BLOCKING = re.compile(r"CUDA_LAUNCH_BLOCKING\s*[=:]\s*(\d)")
+# Sources whose launch scripts set it: BLOOM's, for its jobs on 320 and more GPUs hung without.
+BLOCKING_SCRIPTS = ("bigscience-workshop/bigscience train/tr11-176B-ml",)
 
 
 def model(cells: Cells, run_by: defaults.Software, tp: int, seq: int) -> Model:
@@ -136,6 +141,7 @@ def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq
         gradient_bytes=0.0 if recipe in ("fp32", "tf32") else defaults.gradient_bytes(run_by),
         flash_attention=defaults.flash_attention(run_by),
         dropout=defaults.dropout(run_by),
+        launch_blocking=launch_blocking(cells, run_by),
     )
     if "lora" not in cells.text("task").lower():
         return job
@@ -144,6 +150,16 @@ def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq
         share = defaults.TRAINABLE_SHARE
         cells.assume("trainable", share, "adapters of rank 16")
     return replace(job, trainable=min(share, 1.0))
+
+
+def launch_blocking(cells: Cells, run_by: defaults.Software) -> bool:
+    """Whether the device waits for every launch: as a remark or the published script says, else as usual."""
+    if stated := _LAUNCH_BLOCKING.search(cells.text("extra")):
+        return stated[1] == "1"
+    if any(document in cells.text("source") for document in BLOCKING_SCRIPTS):
+        cells.assume("CUDA_LAUNCH_BLOCKING", 1, "set in the launch script of that source")
+        return True
+    return defaults.launch_blocking(run_by)
 
 
 def recompute(cells: Cells, layers: int, pp: int) -> Recompute:

@@ -258,6 +258,14 @@ def test_configurations_do_not_depend_on_names() -> None:
     assert folds.configuration(one) != folds.configuration(run_of(mbs="1"))
 
 
+def test_what_a_sweep_is_does_not_change_with_fields_of_a_job() -> None:
+    """Named facts are hashed: neither what the software does to a job nor over what ZeRO cuts splits one."""
+    one = run_of()
+    assert folds.setting(one) == folds.setting(run_of(sharding="zero1 group 8", mbs="1", tp="4", dp="4"))
+    assert folds.setting(one) == folds.setting(run_of(extra="CUDA_LAUNCH_BLOCKING=1"))
+    assert folds.setting(one) != folds.setting(run_of(gbs="8"))
+
+
 def test_the_command_writes_rows_the_database_takes(tmp_path: Path) -> None:
     runs, folder = tmp_path / "runs.csv", tmp_path / "hwdb" / "efficiency"
     folder.mkdir(parents=True)

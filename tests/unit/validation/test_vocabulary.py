@@ -215,3 +215,21 @@ def test_at_most_three_rows_in_a_hundred_of_complete_ones_are_refused() -> None:
     rows = [row for row in read_table(SHARED / "data" / "training_runs.csv") if row["tier"] in ("A", "B")]
     refused = [found for row in rows if isinstance(found := read_run(row, HWDB), Problem)]
     assert len(refused) <= 0.03 * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("cells", "blocking"),
+    [
+        ({"framework": "Megatron-LM"}, False),
+        ({"extra": "note=3; CUDA_LAUNCH_BLOCKING=1"}, True),
+        ({"framework": "DeepSpeed/Megatron (AMP fork)"}, True),  # its configuration times every pass
+        ({"framework": "DeepSpeed/Megatron (AMP fork)", "extra": "CUDA_LAUNCH_BLOCKING=0"}, False),
+        ({"source": "github:bigscience-workshop/bigscience train/tr11-176B-ml/chronicles.md"}, True),
+        ({"source": "github:bigscience-workshop/bigscience train/tr1-13B-base/chronicles.md"}, False),
+    ],
+)
+def test_launches_block_where_a_remark_or_the_published_script_says_so(
+    cells: dict[str, str], blocking: bool
+) -> None:
+    run_by = defaults.software(cells.get("framework", ""), "2022")
+    assert workload.launch_blocking(Cells(cells), run_by) is blocking
