@@ -76,6 +76,21 @@ class _Stage:
         return np.stack([getattr(price, name) for price in self.prices], axis=1)
 
 
+@dataclass(frozen=True, slots=True)
+class _PlayedBatch:
+    """K layouts of a batch played: what steps take, and what the GPUs of each stage hold."""
+
+    stages: list[_Stage]
+    slots: Floats  # seconds on the critical path by pass of a stage, (K, slots)
+    seconds: Floats  # K
+    peaks: Floats  # bytes, (K, stages)
+    capacity: Floats  # bytes, stages
+
+    def fits(self) -> list[bool]:
+        """Whether every stage of a layout fits, K."""
+        return [bool(one) for one in (self.peaks <= self.capacity).all(axis=1)]
+
+
 @dataclass
 class Estimator:
     """Estimates layouts of one model, cluster and job; keeps what later calls can use again."""
@@ -93,7 +108,36 @@ class Estimator:
 
     def estimate(self, jobs: Sequence[Job], layouts: Sequence[Uniform]) -> list[Estimate | Refusal]:
         """One answer per layout, under the (resolved) job at its place; order kept."""
-        found: dict[int, Estimate | Refusal] = {}
+        batches, refused = self._batches(jobs, layouts)
+        found: dict[int, Estimate | Refusal] = {
+            place: Refusal(layouts[place], reason) for place, reason in refused.items()
+        }
+        for batch in batches:
+            try:
+                answers: Sequence[Estimate | Refusal] = self._estimates(batch)
+            except TangramError as error:  # a GPU kind without units for the dtype
+                answers = [Refusal(wanted, str(error)) for wanted in batch.wanted]
+            found.update(zip(batch.place, answers, strict=True))
+        return [found[place] for place in range(len(layouts))]
+
+    def steps(self, jobs: Sequence[Job], layouts: Sequence[Uniform]) -> list[float]:
+        """Seconds of the step of each layout alone; infinite where it does not fit or cannot be priced."""
+        batches, _ = self._batches(jobs, layouts)
+        found = [float("inf")] * len(layouts)
+        for batch in batches:
+            try:
+                played = self._played(batch)
+            except TangramError:
+                continue
+            for place, seconds, fits in zip(batch.place, played.seconds.tolist(), played.fits(), strict=True):
+                found[place] = seconds if fits else float("inf")
+        return found
+
+    def _batches(
+        self, jobs: Sequence[Job], layouts: Sequence[Uniform]
+    ) -> tuple[list[_Batch], dict[int, str]]:
+        """Layouts by what they share; and why others cannot be priced, by their places."""
+        refused: dict[int, str] = {}
         batches: dict[object, _Batch] = {}
         for place, (job, wanted) in enumerate(zip(jobs, layouts, strict=True)):
             try:
@@ -111,14 +155,8 @@ class Estimator:
                 batch.settled.append(settled)
                 batch.place.append(place)
             except TangramError as error:
-                found[place] = Refusal(wanted, str(error))
-        for batch in batches.values():
-            try:
-                answers: Sequence[Estimate | Refusal] = self._batch(batch)
-            except TangramError as error:  # a GPU kind without units for the dtype
-                answers = [Refusal(wanted, str(error)) for wanted in batch.wanted]
-            found.update(zip(batch.place, answers, strict=True))
-        return [found[place] for place in range(len(layouts))]
+                refused[place] = str(error)
+        return list(batches.values()), refused
 
     def _ranks(self, order: tuple[str, ...]) -> list[int]:
         if order not in self._available:
@@ -126,13 +164,12 @@ class Estimator:
         return self._available[order]
 
     def _stages(self, batch: _Batch) -> list[_Stage]:
-        """Every stage of a batch priced; stages alike share one object."""
+        """Every stage of a batch priced, those on one island together; stages alike share one object."""
         first, layers = batch.wanted[0], self.model.layers
         layouts = tuple(one.layout for one in batch.settled)
         microbatch = tuple(one.microbatch for one in batch.settled)
-        pricers: dict[Island, Pricer] = {}
-        known: dict[tuple[Island, tuple[tuple[int, ...], ...]], _Stage] = {}
-        kinds, stages = atom_kinds(self.model), []
+        asked: dict[Island, dict[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...]]] = {}
+        kinds, keys = atom_kinds(self.model), []
         schedule = schedule_named(batch.job.schedule)
         back = first.pp * first.vpp - 1  # the place of the head
         bounds = batch.settled[0].bounds
@@ -140,18 +177,21 @@ class Estimator:
             island = self.placement.island(batch.stages[number]).anonymous()
             head = schedule.place(number, first.vpp - 1, first.pp) == back
             runs = tuple(runs_of(chunks, number == 0, head, layers))
-            key = (island, tuple(kinds[start:stop] for start, stop in runs))
-            if key not in known:
-                if island not in pricers:
-                    setting = Setting(self.model, island, batch.job, microbatch, layouts, self.hwdb)
-                    pricers[island] = Pricer(setting)
-                pricer = pricers[island]
-                prices = tuple(pricer.price(start, stop) for start, stop in runs)
-                known[key] = _Stage(pricer, runs, prices)
-            stages.append(known[key])
-        return stages
+            alike = tuple(kinds[start:stop] for start, stop in runs)
+            asked.setdefault(island, {}).setdefault(alike, runs)
+            keys.append((island, alike))
+        known: dict[tuple[Island, tuple[tuple[int, ...], ...]], _Stage] = {}
+        for island, different in asked.items():
+            pricer = Pricer(Setting(self.model, island, batch.job, microbatch, layouts, self.hwdb))
+            prices = pricer.price_many([run for runs in different.values() for run in runs])
+            at = 0
+            for alike, runs in different.items():
+                own = tuple(prices.of(place) for place in range(at, at + len(runs)))
+                known[island, alike] = _Stage(pricer, runs, own)
+                at += len(runs)
+        return [known[key] for key in keys]
 
-    def _batch(self, batch: _Batch) -> list[Estimate]:
+    def _played(self, batch: _Batch) -> _PlayedBatch:
         """All layouts of a batch, priced and played together."""
         from tangram_sim.sim.fast import path_totals
 
@@ -172,7 +212,6 @@ class Estimator:
                 in_flight(job.schedule, depth - 1 - stage, depth, chunks, passes) for stage in range(depth)
             ]
         seconds = slots.sum(axis=1)
-        spread = self._spread(batch, stages, slots, seconds)
         rates = [stage.pricer.setting.rates for stage in stages]
         peaks = np.stack(
             [
@@ -191,7 +230,14 @@ class Estimator:
         capacity = np.array(
             [one.usable_memory_bytes + one.workspace_bytes + one.reserved_bytes for one in rates]
         )
-        fullest = np.argmax(peaks / capacity, axis=1)
+        return _PlayedBatch(stages, slots, seconds, peaks, capacity)
+
+    def _estimates(self, batch: _Batch) -> list[Estimate]:
+        """All layouts of a batch with their intervals and peaks."""
+        job, played = batch.job, self._played(batch)
+        stages, seconds, peaks, capacity = played.stages, played.seconds, played.peaks, played.capacity
+        spread = self._spread(batch, stages, played.slots, seconds)
+        fullest, feasible = np.argmax(peaks / capacity, axis=1), played.fits()
         gpus = [rank for ranks in batch.stages for rank in ranks]
         peak_flop = sum(self._kinds[rank].peak_flop_per_s(job.precision.compute) for rank in gpus)
         flop = model_flop(self.model, job, stages[0].pricer.setting.island.gpu, self.hwdb)
@@ -206,13 +252,13 @@ class Estimator:
                 step_s_high=float(seconds[row] * np.exp(Z90 * spread[row])),
                 tokens_per_s=float(job.tokens / seconds[row]),
                 mfu=float(flop / (seconds[row] * peak_flop)),
-                feasible=bool((peaks[row] <= capacity).all()),
+                feasible=feasible[row],
                 peak_memory_bytes=float(peaks[row, fullest[row]]),
                 peak_memory_bytes_high=float(peaks[row, fullest[row]] * high),
                 memory_capacity_bytes=float(capacity[fullest[row]]),
                 gpus_used=len(gpus),
             )
-            for row in range(count)
+            for row in range(len(seconds))
         ]
 
     def _times(

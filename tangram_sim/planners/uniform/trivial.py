@@ -154,7 +154,7 @@ def least_bytes(model: Model, job: Job, layout: Layout, pp: int) -> float:
     A stage with the mean of the parameters, all of them spread over its ranks as experts are.
     """
     state = job.trainable * job.optimizer_bytes
-    each, rest = layout.tp * layout.ep, layout.tp * layout.dp
+    each, rest = layout.tp * layout.ep, layout.tp * layout.dp * layout.cp
     whole = (job.bytes_per_parameter - state) / (rest if layout.zero_stage == 3 else each)
     return model.parameters / pp * (whole + state / (rest if layout.zero_stage else each))
 

@@ -218,6 +218,12 @@ class Pricer:
         }
         return np.array([alone[atom] for atom in self.atoms])
 
+    def added_s(self, atom: Atom) -> Floats:
+        """Seconds that an atom adds, forward and backward, to a run of equal ones under every layout."""
+        passes = [self.play((atom,) * (WINDOW + 1), direction).done for direction in ("forward", "backward")]
+        added: Floats = np.sum([done[:, -1] - done[:, -2] for done in passes], axis=0)
+        return added
+
     def _held(self, kind: int, atom: Atom) -> state.Held:
         """What atoms of a kind keep in memory."""
         if kind not in self._holding:

@@ -1,6 +1,7 @@
 """Plans that frameworks can launch: they can be exported, are no faster than free ones, are balanced."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -8,14 +9,20 @@ from tangram_sim.clusters import NodeGroup
 from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tangram_sim.export.formats import export
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster, load_model
+from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
-from tangram_sim.planners.uniform.trivial import ideal_before
+from tangram_sim.planners.uniform.layouts import Uniform
+from tangram_sim.planners.uniform.trivial import least_bytes
 from tangram_sim.studies import api
+from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.launch_choice import frameworks_named
-from tangram_sim.studies.launchable import layers_by_speed, nearest, orders
+from tangram_sim.studies.launchable import nearest
+from tangram_sim.studies.launchable_bounds import StepBounds
+from tangram_sim.studies.launchable_layouts import LaunchLayouts, layers_by_speed, orders
 from tangram_sim.training.job import Job
+from tangram_sim.training.step.ideal import ideal_seconds
 
 HWDB = Hwdb.load()
 CLUSTER = load_cluster("azure-c1-t4x4-v100x4", HWDB)
@@ -117,16 +124,42 @@ def test_layers_go_where_gpus_are_fast(pp: int, width: int) -> None:
     cut = layers_by_speed(MODEL, groups, JOB, HWDB, pp, width)
     assert sum(cut) == MODEL.layers
     assert min(cut) >= 1
-    each = [ideal_before(MODEL, group.node.gpu, JOB, HWDB)[-1] for group in groups]
+    each = [ideal_seconds(MODEL, group.node.gpu, JOB, HWDB) for group in groups]
     ranks = [kind for kind, group in enumerate(groups) for _ in range(group.count * group.node.gpus)]
-    pace = [max(each[ranks[rank]] for rank in range(s * width, (s + 1) * width)) for s in range(pp)]
+    kinds = [{ranks[rank] for rank in range(s * width, (s + 1) * width)} for s in range(pp)]
 
     def slowest(counts: tuple[int, ...]) -> float:
-        return max(count * seconds for count, seconds in zip(counts, pace, strict=True))
+        taken = [
+            count * max(sum(each[kind][1:-1]) / MODEL.layers for kind in some)
+            for count, some in zip(counts, kinds, strict=True)
+        ]
+        taken[0] += max(each[kind][0] for kind in kinds[0])
+        taken[-1] += max(each[kind][-1] for kind in kinds[-1])
+        return max(taken)
 
     ends = itertools.combinations(range(1, MODEL.layers), pp - 1)
     every = (tuple(b - a for a, b in itertools.pairwise((0, *inner, MODEL.layers))) for inner in ends)
     assert slowest(cut) == pytest.approx(min(map(slowest, every)))
+
+
+def test_no_layout_ends_below_its_bound_or_fits_where_the_bound_says_it_does_not() -> None:
+    """All layouts of azure-c1 under 12 T4 and 4 V100, estimated one by one, against the bounds that prune."""
+    layouts = LaunchLayouts(MODEL, CLUSTER, JOB, HWDB, SearchOptions(), list(FRAMEWORKS.values()))
+    able = [saved for batch in layouts.batches()[::7] for one in batch[::3] for saved in layouts.savers(one)]
+    steps = Estimator(MODEL, CLUSTER, HWDB).steps([one.job for one in able], [one.layout for one in able])
+    fit = [(one.least_s, step_s) for one, step_s in zip(able, steps, strict=True) if step_s < float("inf")]
+    assert len(fit) > 20
+    assert all(least_s <= step_s for least_s, step_s in fit)
+    # A bound that says a layout does not fit is asked for every size and recomputation, fitting or not.
+    bounds = StepBounds(MODEL, CLUSTER, JOB, HWDB, (1, 2, 4), ("none", "selective", "full"))
+    for pp, tp in ((4, 2), (8, 1), (2, 1)):
+        wanted = Uniform(tp, pp, 16 // (tp * pp), order=("g0", "g1"), sequence_parallel=tp > 1)
+        for size, recompute, bound in bounds.of(JOB, wanted, [1, 2]):
+            sized = replace(wanted, micro_batch=size, recompute=recompute, zero_stage=min(3, wanted.dp - 1))
+            (step_s,) = Estimator(MODEL, CLUSTER, HWDB).steps([JOB], [sized])
+            state = least_bytes(MODEL, JOB, Layout(tp, wanted.dp, zero_stage=sized.zero_stage), 1)
+            assert step_s >= bound.least_s
+            assert step_s == float("inf") or state <= bound.state_bytes
 
 
 def test_groups_that_look_fast_do_not_hide_better_ones() -> None:
