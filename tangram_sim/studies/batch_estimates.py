@@ -88,7 +88,8 @@ class _PlayedBatch:
 
     def fits(self) -> list[bool]:
         """Whether every stage of a layout fits, K."""
-        return [bool(one) for one in (self.peaks <= self.capacity).all(axis=1)]
+        over: Floats = (self.peaks - self.capacity).max(axis=1)
+        return [one <= 0.0 for one in over.tolist()]
 
 
 @dataclass
