@@ -1,7 +1,7 @@
 """What was fitted of serving engines: factors on the kernels' times and some seconds, each with its error.
 
-A parameter's value is a product: the row of the engine (of any engine where it has none), times the rows that
-speak of its version, of the model and of the precision as far as there are such rows.
+A parameter's value is a product: the row of the engine (of any engine where it has none), times the rows
+that speak of its version and of the model as served on a kind of GPU in a precision, as far as there are any.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb import Hwdb, Row
 from tangram_sim.hwdb.serving import serving_rows
+from tangram_sim.serving.deployment import Deployment
 
 # Parameter -> (what it stands for where no row does, what it is).
 PARAMETERS: Mapping[str, tuple[float, str]] = {
@@ -43,10 +44,15 @@ PARAMETERS: Mapping[str, tuple[float, str]] = {
 RESIDUALS = (
     *("residual_tpot", "residual_ttft", "residual_e2e", "residual_output_tok_s", "residual_kv_tokens"),
 )
-SUBJECTS = ("version", "model", "precision", "gpu")
+SUBJECTS = ("version", "served", "gpu")
 SEEN = "seen"  # of a kind of GPU: how many runs on it are among those fitted
 # How many times wider errors are on kinds without any: of what kernels decide, KV tokens not among it.
 UNSEEN = ("unseen_tpot", "unseen_ttft", "unseen_e2e", "unseen_output_tok_s")
+
+
+def served(gpu: str, model: str, precision: str) -> str:
+    """The subject of rows on a model as served on a kind of GPU in a precision."""
+    return f"served:{gpu}/{model}/{precision}"
 
 
 class FittedConstant(NamedTuple):
@@ -58,12 +64,12 @@ class FittedConstant(NamedTuple):
 
 @dataclass(frozen=True)
 class EngineFit:
-    """Values of all PARAMETERS for one engine, version, model and precision, and what was assumed."""
+    """Values of all PARAMETERS for one engine and what it serves where, and what was assumed."""
 
     values: Mapping[str, float]
     residuals: Mapping[str, float]
     assumed: tuple[str, ...] = ()
-    known: frozenset[str] = field(default_factory=frozenset)  # of SUBJECTS: those that have rows
+    known: frozenset[str] = field(default_factory=frozenset)  # version, model, precision, gpu: has rows
 
     def __getitem__(self, parameter: str) -> float:
         return self.values[parameter]
@@ -98,18 +104,17 @@ class CalibrationTable:
         """What is known of an engine as it serves a model; on a kind of GPU nobody ran it on, less surely."""
         values, assumed = {}, []
         known: set[str] = set()
-        names = {"version": version, "model": model, "precision": precision}
+        subjects = {("version",): f"version:{version}", ("model", "precision"): served(gpu, model, precision)}
         for parameter, (otherwise, words) in PARAMETERS.items():
             row = self._find(engine, "*", parameter)
             value = row.number("value") if row else otherwise
             if row is None or row["source"].startswith("assumed"):
                 assumed.append(f"{parameter} {value:g} ({words})")
-            for subject, name in names.items():
-                for entry in (engine, "*") if name else ():
-                    own = self._best.get((entry, f"{subject}:{name}", parameter))
-                    if own is not None:
-                        value *= own.number("value")
-                        known.add(subject)
+            for names, subject in subjects.items():
+                own = self._best.get((engine, subject, parameter))
+                if own is not None:
+                    value *= own.number("value")
+                    known.update(names)
             values[parameter] = value
         strange = self._is_unseen(gpu)
         if gpu and not strange:
@@ -120,6 +125,14 @@ class CalibrationTable:
             spread = row.number("value") if row else 0.3
             residuals[parameter] = spread * (self._wider(engine, parameter) if strange else 1.0)
         return EngineFit(values, residuals, tuple(assumed), frozenset(known))
+
+    def fit_of(self, deployment: Deployment, version: str = "") -> EngineFit:
+        """What is known of a deployment; on unequal GPUs as little as of the kind that is known least."""
+        kinds = list(dict.fromkeys(stage.island.gpu.name for stage in deployment.stages))
+        unseen = [kind for kind in kinds if self._is_unseen(kind)]
+        gpu = (unseen or kinds)[0] if unseen or len(kinds) == 1 else ""
+        names = (deployment.model.name, deployment.precision.name)
+        return self.fit(deployment.engine.engine, version, *names, gpu)
 
     def _is_unseen(self, gpu: str) -> bool:
         """Whether runs on some kinds were fitted, and none on this one."""

@@ -247,7 +247,7 @@ class _FleetBuilder:
                 attention_dp=one.attention_dp,
                 speculation=speculation,
             )
-        fit = self.calibration.fit(engine.engine, engine.version, model.name, given.precision)
+        fit = self.calibration.fit_of(deployment, given.engine_version)
         capacity = kv_capacity(deployment, self.hwdb, fit)
         rules = batching_rules(engine, capacity)
         # No more requests can hold even one block each.

@@ -88,9 +88,7 @@ class OfferPricer:
 
     def throughput(self, deployment: Deployment) -> Floats:
         """Requests/s of each type alone: all seats taken, or as many as keep the objective; 0: none does."""
-        fit = CalibrationTable.load(self.hwdb).fit(
-            deployment.engine.engine, deployment.engine.version, self.model.name, self.precision
-        )
+        fit = CalibrationTable.load(self.hwdb).fit_of(deployment)
         capacity = kv_capacity(deployment, self.hwdb, fit)
         cost = LayerStepCost(deployment, self.hwdb, fit)
         room = seats(deployment, capacity, self.loads)

@@ -115,9 +115,7 @@ def service_cost(question: ReplicaQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, 
         attention_dp=question.attention_dp,
         speculation=Speculation(question.drafts, question.acceptance) if question.drafts else None,
     )
-    table = CalibrationTable.load(hwdb)
-    kind = hwdb.gpu(question.gpu).name
-    fit = table.fit(question.engine, question.version, model.name, precision.name, kind)
+    fit = CalibrationTable.load(hwdb).fit_of(deployment, question.version)
     cost = LayerStepCost(deployment, hwdb, fit)
     return cost, kv_capacity(deployment, hwdb, fit, int(question.isl + question.osl))
 

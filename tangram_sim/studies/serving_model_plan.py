@@ -66,10 +66,9 @@ def plan_service(
     goal = question.goal
     if found.status != "infeasible":
         found = _replayed_until_kept(found, question, priced, hwdb, time_limit_s)
-        fits = [
-            CalibrationTable.load(hwdb).fit(goal.engine, "", model.name, goal.precision)
-            for model in models.values()
-        ]
+        table = CalibrationTable.load(hwdb)
+        used = {gpu for one in found.replicas if one.count for gpu in one.gpus}
+        fits = [table.fit(goal.engine, gpu=gpu) for gpu in sorted(used)]
         _add_interval(found, exp(_Z90 * max(fit.residuals["residual_output_tok_s"] for fit in fits)))
     found.notes += [note for note in question.workload.notes if note not in found.notes]
     found.assumptions |= {

@@ -73,6 +73,7 @@ def what_if_serving(
         if gpu.available == float("inf"):
             raise BadInputError(f"fleet: how many {gpu.name} are there? Give `available`")
     begun, found = time.process_time(), list[ServiceCandidateDocument]()
+    now: ServePlanDocument | None = None
     whole = replace(goal, objective=GOODPUT, budget_usd_per_hour=None)
     for name, bought in {_NOW: (), **purchases}.items():
         fleet = with_purchase(offers, bought)
@@ -84,6 +85,9 @@ def what_if_serving(
                 ServiceCandidateDocument(name=name, status="infeasible", reason=str(error), usd_per_hour=usd)
             )
             continue
+        now = now or plan
+        if _good_rps(plan) < _good_rps(now):
+            plan = now  # what was bought may stand idle: it makes nothing worse
         found.append(_candidate(name, plan, usd, found[0] if found else None))
     return ServeWhatIfDocument(candidates=found, planning_cpu_s=time.process_time() - begun)
 
@@ -105,6 +109,11 @@ def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:
     return replace(offers, gpus=tuple(gpus.values()))
 
 
+def _good_rps(plan: ServePlanDocument) -> float:
+    """Requests a second that keep the objective in the plan's replay."""
+    return plan.replay.played * plan.replay.good_share if plan.replay is not None else 0.0
+
+
 def _candidate(
     name: str, plan: ServePlanDocument, usd: float, now: ServiceCandidateDocument | None
 ) -> ServiceCandidateDocument:
@@ -113,7 +122,7 @@ def _candidate(
         return ServiceCandidateDocument(name=name, status=plan.status, reason=plan.reason, usd_per_hour=usd)
     requests = sum(one.amount for one in plan.types)
     tokens = sum(one.amount * one.output_tokens for one in plan.types) / requests
-    good_rps = replay.played * replay.good_share
+    good_rps = _good_rps(plan)
     rate = good_rps * tokens
     more = None
     if now is not None and usd > now.usd_per_hour:

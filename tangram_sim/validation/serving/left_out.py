@@ -8,7 +8,7 @@ import numpy as np
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import UNSEEN
-from tangram_sim.validation.serving.fitting import Effects, FittedRow, by_kernels, by_version
+from tangram_sim.validation.serving.fitting import FittedRow
 from tangram_sim.validation.serving.predict import predict
 from tangram_sim.validation.serving.runs import ServedRun
 from tangram_sim.validation.serving.tables import LEAST_RUNS, calibrate, table_of
@@ -22,13 +22,10 @@ LEAST_TRAINING = 30  # runs: fewer fit nothing
 Fold = tuple[list[ServedRun], list[ServedRun], list[FittedRow]]
 
 
-def left_out(
-    runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str, effects: Effects = by_version
-) -> Iterator[Fold]:
+def left_out(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> Iterator[Fold]:
     """Of every fold: its runs, the others, and the rows fitted to the others.
 
-    Factors of models and precisions stay out unless `effects` says so: they were learnt on the kinds they
-    were seen on. Raises UnknownNameError for a fold nobody knows, BadInputError where too few runs are left.
+    Raises UnknownNameError for a fold nobody knows, BadInputError where too few runs are left.
     """
     if leave_out not in FOLDS:
         raise unknown_name("`leave_out=`", leave_out, FOLDS)
@@ -40,17 +37,17 @@ def left_out(
                 f"`leave_out={leave_out}`: without {fold} {len(rest)} runs are left, too few to fit "
                 f"({LEAST_TRAINING} are wanted); give a larger table or leave the option out"
             )
-        yield [run for run in runs if key(run) == fold], rest, calibrate(rest, hwdb, effects)
+        yield [run for run in runs if key(run) == fold], rest, calibrate(rest, hwdb)
 
 
 def unseen(runs: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
     """How many times wider intervals must be to hold nine of ten values on kinds of GPU never run on.
 
-    Each kind is left out in turn, the fit otherwise that of the shipped rows. By engine, as the widths
+    Each kind is left out in turn. By engine, as the widths
     themselves; a run counts as one whatever its kind. At least 1: what a fit has seen it predicts no worse.
     """
     outside = defaultdict[tuple[str, str], list[float]](list)  # log errors in widths of the fold's interval
-    for own, _, rows in left_out(runs, hwdb, "gpu", by_kernels):
+    for own, _, rows in left_out(runs, hwdb, "gpu"):
         spreads = {row.parameter for row in rows}  # a metric measured on the kind left out alone has none
         for one in predict(own, hwdb, table_of(rows))[0]:
             if f"residual_{one.metric}" not in spreads:

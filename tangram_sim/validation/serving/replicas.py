@@ -87,9 +87,9 @@ def replicas(
         by_setup.setdefault(run.setup, []).append(run)
     for same in by_setup.values():
         first = same[0]
-        fit = table.fit(first.engine, first.version, first.model.name, first.precision.name, first.gpu)
         try:
-            cost = LayerStepCost(deployment_for(first, hwdb), hwdb, fit)
+            deployment = deployment_for(first, hwdb)
+            cost = LayerStepCost(deployment, hwdb, table.fit_of(deployment, first.version))
         except TangramError as error:
             yield from (RefusedRun(run.line, str(error)) for run in same)
         else:

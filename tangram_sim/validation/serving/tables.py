@@ -11,7 +11,7 @@ import numpy as np
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb, Row
 from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable
-from tangram_sim.validation.serving.fitting import Effects, FittedRow, by_kernels, fit
+from tangram_sim.validation.serving.fitting import FittedRow, fit
 from tangram_sim.validation.serving.observations import observe
 from tangram_sim.validation.serving.predict import INTERVAL, PredictedRun, predict
 from tangram_sim.validation.serving.runs import CLOSED, METRICS, OPEN, ServedRun
@@ -29,7 +29,7 @@ GRIDS = {
 SHRINKING = 5.0  # runs whose word counts as much as the expectation that versions do not differ
 
 
-def calibrate(runs: Sequence[ServedRun], hwdb: Hwdb, effects: Effects = by_kernels) -> list[FittedRow]:
+def calibrate(runs: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
     """All rows that `runs` give: of iterations, then of first tokens, then residuals of what is left."""
     kept = CalibrationTable.load(hwdb).rows()
     memory = [
@@ -39,7 +39,7 @@ def calibrate(runs: Sequence[ServedRun], hwdb: Hwdb, effects: Effects = by_kerne
         for row in kept
         if row["parameter"].startswith("memory_")
     ]
-    rows = fit(observe(runs, hwdb), effects) + memory
+    rows = fit(observe(runs, hwdb)) + memory
     rows += first_tokens(runs, hwdb, rows)
     return rows + residuals(runs, hwdb, rows) + seen(runs)
 

@@ -12,7 +12,7 @@ from tangram_sim.validation.serving.left_out import left_out, unseen
 from tangram_sim.validation.serving.predict import predict
 from tangram_sim.validation.serving.reading import read_rows_as_runs
 from tangram_sim.validation.serving.runs import ServedRun
-from tangram_sim.validation.serving.tables import as_row
+from tangram_sim.validation.serving.tables import as_row, calibrate, table_of
 
 HWDB = Hwdb.load(())
 KINDS = ("A100-SXM4-80GB", "B200-HGX", "H100-SXM5-80GB")
@@ -59,6 +59,17 @@ def test_widened_intervals_hold_nine_of_ten_runs_on_kinds_left_out() -> None:
             found, _ = predict(fold, HWDB, table)
             inside[widened] += sum(one.low <= one.measured <= one.high for one in found)
     assert inside[False] < 0.8 * len(own) <= 0.85 * len(own) <= inside[True]
+
+
+def test_what_is_left_of_a_model_on_a_kind_stays_with_both() -> None:
+    slow = runs(lambda gpu: 1.4 if gpu == KINDS[0] else 1.0)
+    table = table_of(calibrate(slow, HWDB))
+    known, other, elsewhere = (
+        table.fit("vllm", model=model, precision="bf16", gpu=gpu)["time_scale"]
+        for model, gpu in (("llama3-8b", KINDS[0]), ("qwen3-8b", KINDS[0]), ("llama3-8b", "L40S"))
+    )
+    assert known > 1.02 * other
+    assert other == elsewhere == table.fit("vllm")["time_scale"]
 
 
 def test_too_few_runs_beside_a_fold_and_folds_nobody_knows_are_said() -> None:

@@ -13,7 +13,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import PARAMETERS, CalibrationTable
 from tangram_sim.validation.serving import report
 from tangram_sim.validation.serving.bench_json import read_bench_json
-from tangram_sim.validation.serving.fitting import by_version, fit
+from tangram_sim.validation.serving.fitting import fit
 from tangram_sim.validation.serving.observations import observe
 from tangram_sim.validation.serving.own import calibrate_to
 from tangram_sim.validation.serving.reading import read_rows_as_runs, read_runs
@@ -92,7 +92,7 @@ def test_a_fit_finds_the_parameters_that_made_the_runs() -> None:
     made = _times(seen, truth)
     assert np.all(made > 0) and not np.allclose(made, plain)
     known = type(seen)(seen.runs, seen.decode, seen.prompt, seen.requests, seen.share, made)
-    found = {row.parameter: row.value for row in fit(known, by_version) if row.engine == "vllm"}
+    found = {row.parameter: row.value for row in fit(known) if (row.engine, row.subject) == ("vllm", "*")}
     assert found["gemm"] == pytest.approx(0.8, rel=0.06)
     assert found["cache"] == pytest.approx(1.4, rel=0.12)
     assert _times(seen, found) == pytest.approx(made, rel=0.03)
