@@ -20,13 +20,44 @@ from tangram_sim.studies.serving_workload import request_types
 MAKESPAN, COST, GOODPUT = OBJECTIVES = ("makespan", "cost", "goodput")
 
 
+@dataclass(frozen=True, slots=True)
+class PlanScenario:
+    """What a plan must also bear: `coverage` of `rate_factor` times its requests without the kinds that are
+    `lost`, and at `price_factors` (kind, times its price) the budget.
+    """
+
+    name: str
+    lost: tuple[str, ...] = ()
+    coverage: float = 1.0
+    rate_factor: float = 1.0
+    price_factors: tuple[tuple[str, float], ...] = ()
+
+    def on(self, hwdb: Hwdb) -> "PlanScenario":
+        """The same with the kinds' own names. Raises UnknownNameError."""
+        return replace(
+            self,
+            lost=tuple(hwdb.gpu(kind).name for kind in self.lost),
+            price_factors=tuple((hwdb.gpu(kind).name, factor) for kind, factor in self.price_factors),
+        )
+
+    def document(self) -> dict[str, Any]:
+        """As an entry of `scenarios` of a problem."""
+        return {
+            "name": self.name,
+            "lost": list(self.lost),
+            "coverage": self.coverage,
+            "rate_factor": self.rate_factor,
+            "price_factor": dict(self.price_factors),
+        }
+
+
 @dataclass(frozen=True)
 class ServiceGoal:
     """What the plan is for.
 
     `makespan`: all requests at once, as soon as possible. `cost`: the workload's rate, as cheaply as can be.
     `goodput`: as many requests a second of the workload's mix as the budget carries. In the last two replicas
-    are busy at most `utilisation` of the time.
+    are busy at most `utilisation` of the time. Every plan also bears each of the `scenarios`.
     """
 
     objective: str = MAKESPAN
@@ -35,6 +66,7 @@ class ServiceGoal:
     engine: str = "vllm"
     precision: str = "bf16"
     utilisation: float = 0.8
+    scenarios: tuple[PlanScenario, ...] = ()
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -160,6 +192,7 @@ class ServiceQuestion:
             data["budget_per_hour"] = goal.budget_usd_per_hour
         if goal.objective == COST:
             data["utilisation"] = goal.utilisation
+        data["scenarios"] = [one.document() for one in goal.scenarios]
         return data
 
 

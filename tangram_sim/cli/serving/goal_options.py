@@ -8,6 +8,7 @@ import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.serving import workload_options as asked
+from tangram_sim.cli.serving.scenario_option import ScenarioOption, scenarios_of
 from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ class GoalOptions:
     utilisation: Annotated[
         float, typer.Option("--utilisation", help="Of a model at least cost: how busy replicas may be.")
     ] = 0.8
+    scenario: ScenarioOption = None
 
-    def goal(self) -> "ServiceGoal":
+    def goal(self, hwdb: "Hwdb") -> "ServiceGoal":
         """The goal. Raises BadInputError, UnknownNameError."""
         from tangram_sim.studies.serving_question import OBJECTIVES, ServiceGoal
 
@@ -49,6 +51,7 @@ class GoalOptions:
             self.engine,
             self.precision,
             self.utilisation,
+            tuple(one.on(hwdb) for one in scenarios_of(self.scenario)),
         )
 
 
@@ -109,7 +112,7 @@ def plan_of_models(
     from tangram_sim.serving_planners.offer_file import load_offers
     from tangram_sim.studies.serving_model_plan import plan_service
 
-    wanted = goal.goal()
+    wanted = goal.goal(hwdb)
     made = requests.made(goal.objective)
     return plan_service(
         {name: load_model(name) for name in shared.names("MODEL", models)},

@@ -103,6 +103,15 @@ def command(
             print_line(f"answer written to {output}")
 
 
+def _type(found: "ServePlanDocument", w: int) -> str:
+    """What a type is called: as in a mix, by its prompt and output tokens where they are known."""
+    if w >= len(found.types):
+        return f"type {w}"
+    one = found.types[w]
+    owner = f"{one.model}=" if one.model else ""
+    return f"{owner}{one.input_tokens:.0f}:{one.output_tokens:.0f}"
+
+
 def print_plan(found: "ServePlanDocument") -> None:
     """The plan as tables: replicas and their shares or layers, rivals, levers."""
     from tangram_sim.cli.console import print_line, print_notes, print_table
@@ -137,7 +146,7 @@ def print_plan(found: "ServePlanDocument") -> None:
             )
             for one in used
         ]
-        heads = ("replicas", "configuration", "GPUs each", "USD/h", *(f"type {w}, %" for w in shown))
+        heads = ("replicas", "configuration", "GPUs each", "USD/h", *(f"{_type(found, w)}, %" for w in shown))
         print_table(heads, rows, right=(0, 3, *(4 + w for w in shown)))
     if found.placement:
         names = found.nodes
@@ -167,10 +176,11 @@ def print_plan(found: "ServePlanDocument") -> None:
                 f"without choosing {words}: {_value(found, lever.value)} "
                 f"({(lever.worth or 0.0) * 100:+.1f} %)"
             )
+    unit = " requests" if found.objective == "makespan" else " requests/s"
     for kind, one in enumerate(found.types):
-        owner = f" of {one.model}" if one.model else ""
-        lengths = f"{one.input_tokens:,.0f} in, {one.output_tokens:,.0f} out"
-        print_line(f"type {kind}{owner}: {lengths}: {one.amount:.4g}")
+        print_line(f"{_type(found, kind)} tokens: {one.amount:.4g}{unit}")
+    for one in found.assumptions.get("scenarios", ()):
+        print_line(f"borne as well: {one['name']}")
     if found.interval is not None:
         print_line(f"90 % of the time between {found.interval[0]:.4g} and {found.interval[1]:.4g}")
     if found.replay is not None:

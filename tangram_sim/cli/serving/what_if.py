@@ -53,7 +53,7 @@ def command(
         {text: purchases(text, database) for text in add or ()},
         requests.made("goodput"),
         database,
-        goal.goal(),
+        goal.goal(database),
         limit_s,
     )
     if as_json:

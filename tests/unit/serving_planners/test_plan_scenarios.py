@@ -1,0 +1,67 @@
+"""What a plan of models must also bear: kinds lost, more requests, other prices."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import tangram
+
+BOTH = """\
+gpus:
+  A100-SXM4-80GB: {price_per_hour: 1.75, available: 8}
+  L40S: {price_per_hour: 0.3, available: 8}
+"""
+ASKED = ("--workload", "800:200:0.6,300:40:0.4", "--rate", 12, "--objective", "cost", "--requests", 300)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    file = tmp_path / "offers.yaml"
+    file.write_text(BOTH)
+    return file
+
+
+def planned(fleet: Path, *more: object) -> Any:
+    return tangram("serve", "plan", "llama3-8b", "--fleet", fleet, *ASKED, *more, "--json").json
+
+
+def test_without_a_kind_the_others_carry_what_must_be_covered(fleet: Path, tmp_path: Path) -> None:
+    """Whatever L40S do beside them, A100 must carry everything alone: the cost is that of A100 alone."""
+    free, bearing = planned(fleet), planned(fleet, "--scenario", "lost=L40S")
+    alone = tmp_path / "alone.yaml"
+    alone.write_text("\n".join(line for line in BOTH.splitlines() if "L40S" not in line))
+    assert free["gpus_used"]["A100-SXM4-80GB"] == 0
+    assert bearing["cost_per_hour"] == pytest.approx(planned(alone)["cost_per_hour"])
+    assert free["cost_per_hour"] < bearing["cost_per_hour"]
+    (told,) = bearing["assumptions"]["scenarios"]
+    assert told["name"] == "lost=L40S" and all("L40S" in name for name in told["lost"])
+
+
+def test_more_requests_and_dearer_kinds_cost_no_less(fleet: Path) -> None:
+    free, busy = planned(fleet), planned(fleet, "--scenario", "rate=2.5")
+    assert free["cost_per_hour"] < busy["cost_per_hour"]
+    assert busy["cost_per_hour"] <= planned(fleet, "--scenario", "rate=4")["cost_per_hour"]
+    # At ten times the price of L40S, whatever is taken must be within the budget still.
+    dear = planned(fleet, "--budget", 4, "--scenario", "price=L40S:10")
+    used = dear["gpus_used"]
+    assert 1.75 * used["A100-SXM4-80GB"] + 3.0 * used["L40S"] <= 4 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ("lost=L41S", "unknown GPU"),
+        ("lost=H100", "unknown GPU or configuration lost"),
+        ("foo=1", "lost=L40S,coverage=0.8"),
+        ("lost", "has no value"),
+        ("coverage=1.5", "at most 1"),
+        ("rate=-1", "above 0"),
+        ("rate=1", "nothing happens"),
+        ("price=3", "whose price"),
+        ("price=L40S:2", "budget"),
+    ],
+)
+def test_scenarios_that_mean_nothing_are_named(fleet: Path, scenario: str, words: str) -> None:
+    shown = tangram("serve", "plan", "llama3-8b", "--fleet", fleet, *ASKED, "--scenario", scenario)
+    assert (shown.code, words in shown.err) == (2, True), shown.err
