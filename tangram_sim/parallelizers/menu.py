@@ -143,10 +143,9 @@ class Menu:
         static, optimizer = total("static_bytes"), total("optimizer_s")
         setting = self.setting
         if len(runs) > 1 and setting.model.tied and runs[0][0] == 0 and runs[-1][1] == len(self.pricer.atoms):
-            ends = [runs[0][2], runs[-1][2]]
-            copy_bytes, copy_s = state.shared_copy(setting)
-            static -= float(copy_bytes[ends].min())
-            optimizer -= float(copy_s[ends].min())
+            saved_bytes, saved_s = state.saved_copy(setting, setting, (runs[0][2], runs[-1][2]))
+            static -= saved_bytes
+            optimizer -= saved_s
         backward = total("backward_s") + sum(float(self.forward_switch_s[b, a]) for a, b in pairs)
         return StagePrice(
             forward_s=total("forward_s") + sum(float(self.forward_switch_s[a, b]) for a, b in pairs),

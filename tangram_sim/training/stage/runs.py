@@ -170,9 +170,9 @@ def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
             scratch = max(scratch, float(kept.scratch[0]))
     first = runs[0].pricer.setting
     if first.model.tied and runs[0].start == 0 and runs[-1].stop == len(runs[0].pricer.atoms):
-        copies = [state.shared_copy(end) for end in (first, runs[-1].pricer.setting)]
-        static -= min(float(size[0]) for size, _ in copies)
-        optimizer -= min(float(seconds[0]) for _, seconds in copies)
+        saved_bytes, saved_s = state.saved_copy(first, runs[-1].pricer.setting)
+        static -= saved_bytes
+        optimizer -= saved_s
     return StagePrice(
         forward_s=forward,
         backward_s=backward,

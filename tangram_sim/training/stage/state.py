@@ -98,13 +98,23 @@ def accumulation_s(setting: Setting, atom: Atom) -> Floats:
 
 
 def shared_copy(setting: Setting) -> tuple[Floats, Floats]:
-    """(bytes, optimizer seconds) of one copy of a tied matrix under every layout.
-
-    Where both ends of the model lie on the same ranks, these hold the matrix once. Each end counts a copy of
-    its own; the one that goes is the smaller, since what the other end needs is held anyway.
-    """
+    """(bytes, optimizer seconds) of one copy of a tied matrix under every layout: arrays of (K,)."""
     shared = Embedding(setting.model.vocabulary_parameters)
     return static_bytes(setting, shared), optimizer_s(setting, shared) - setting.rates.launch_s
+
+
+def saved_copy(front: Setting, back: Setting, ends: tuple[int, int] = (0, 0)) -> tuple[float, float]:
+    """(bytes, optimizer seconds) that the ranks save which hold both ends of a model with a tied matrix.
+
+    Each end counts a copy of its own, under layout `ends[0]` of `front` and `ends[1]` of `back`. The smaller
+    one goes, since what the other end needs is held anyway.
+    """
+    of_front = shared_copy(front)
+    of_back = of_front if back is front else shared_copy(back)
+    size, seconds = (
+        min(float(one[ends[0]]), float(other[ends[1]])) for one, other in zip(of_front, of_back, strict=True)
+    )
+    return size, seconds
 
 
 def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
