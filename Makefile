@@ -62,7 +62,7 @@ plan: $(VENV)/.installed
 	@$(BIN)/tangram plan llama3-8b dgx-a100-h100 --global-batch 256 --seq 8192
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not slow" $(SPREAD)
+	$(BIN)/python -m pytest -m "not slow" --hypothesis-profile fast $(SPREAD)
 
 $(VENV)/.installed-validate: $(VENV)/.installed-test
 	@echo "installing torch (once)"

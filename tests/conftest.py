@@ -1,9 +1,19 @@
-"""The order of all tests: files that take long begin first, so that no worker is left with one at the end."""
+"""For all tests: their order, long files first, and how many examples hypothesis draws.
+
+Where a test does not say how many, they are a hundred in CI and a quarter of that under `make test`, which
+asks for the profile `fast`.
+"""
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fast", max_examples=25)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole files, those with slow tests first; `--no-loadscope-reorder` hands them out in this order."""
+    """Whole files, those with slow tests first, so that no worker is left with one at the end.
+
+    `--no-loadscope-reorder` hands them out in this order.
+    """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)

@@ -63,7 +63,9 @@ def test_a_seed_is_one_world(tmp_path) -> None:
     assert load_cluster(words[3], HWDB) == given.cluster
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 10))]
+)
 def test_every_small_world_has_a_plan_or_a_reason(seed: int) -> None:
     """A plan whose file replays to the same step, no faster than its bound; or words why there is none."""
     given = world(seed, SMALL, HWDB)

@@ -199,6 +199,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
     return made, sound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(CI_PARTS))
 def test_every_damaged_command_is_answered_or_refused(part: int, folder: tuple[Path, dict[str, str]]) -> None:
     """A part of the cases of `make fuzz`: exit codes, output, files, time (tests/fuzz says the rule)."""

@@ -77,6 +77,7 @@ def test_without_work_for_a_proof_there_is_a_plan_and_a_weaker_bound() -> None:
     assert 0 < proof.bound_s <= find(**asked).bound_s
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_the_composition() -> None:
     _, _, asked = problem(400, 2)
     assert find(**asked, deadline=Deadline(0.0)).pipelines == []
@@ -146,6 +147,7 @@ def test_more_effort_looks_at_no_less_of_anything() -> None:
     assert alike < len(fields(SearchBudget)) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 6])
 def test_quick_asks_no_more_and_plans_within_a_tenth(seed: int) -> None:
     instance = random_instance(seed)

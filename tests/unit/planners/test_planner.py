@@ -158,6 +158,7 @@ def test_constraints_are_respected() -> None:
         assert (stage.tp, stage.recompute, stage.microbatch_per_rank) == (2, "full", 1)
 
 
+@pytest.mark.slow
 def test_top_lists_different_plans_best_first() -> None:
     """Alternatives differ in islands, GPUs, layouts or microbatch, and are no faster than the answer."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
@@ -168,6 +169,7 @@ def test_top_lists_different_plans_best_first() -> None:
     assert len({one.summary.split(": ", 1)[1] for one in result.document.alternatives}) == 3
 
 
+@pytest.mark.slow
 def test_whole_islands_are_kept_whole() -> None:
     """With sub-islands off every island used is one partial plan on all its nodes."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x8-v100x8", HWDB)

@@ -75,6 +75,7 @@ def test_never_worse_than_one_pipeline(kind: str) -> None:
             assert several.ranked[0].plan.pipelines == one.ranked[0].plan.pipelines
 
 
+@pytest.mark.slow
 def test_side_by_side_wins_where_atoms_are_few() -> None:
     """Few large atoms balance badly over unlike GPUs, shares of a batch well: 5 % and more when played."""
     gains = []
@@ -168,6 +169,7 @@ def test_a_balanced_load_is_one() -> None:
     assert parts == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_the_ablation_has_a_row_for_every_case() -> None:
     """None to all, all but each, windows; the plan is the same wherever no window is fixed."""
     instance = random_instance(4)

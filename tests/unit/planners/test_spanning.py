@@ -59,6 +59,7 @@ def test_never_worse_than_stages_on_one_island_each() -> None:
             assert free.ranked[0].plan.pipelines == without.ranked[0].plan.pipelines
 
 
+@pytest.mark.slow
 def test_uneven_shares_win_by_five_per_cent_when_played() -> None:
     """Data parallelism across islands, shares as uneven as speeds, against all that tangram finds without."""
     gains = []

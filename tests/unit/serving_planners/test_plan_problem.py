@@ -218,6 +218,7 @@ def check_constraints(problem: RentalProblem, found: Rental) -> None:
         assert busy <= within * count * (1 + 1e-6) + 1e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(problems("makespan"), st.sampled_from([1.25, 2.0]), st.integers(0, 2))
 def test_more_money_or_more_gpus_never_hurt_and_mixing_never_loses(

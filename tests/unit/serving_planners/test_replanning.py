@@ -72,6 +72,7 @@ def test_hindsight_is_the_best_of_all_paths(load_s: float) -> None:
     assert found.cost == pytest.approx(cost_of(periods, switching, counts), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_no_policy_beats_hindsight_and_caps_hold() -> None:
     random = np.random.default_rng(0)
     problem = rental(cost(random))

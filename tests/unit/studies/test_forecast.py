@@ -110,6 +110,7 @@ def test_a_sequence_longer_than_the_model_was_made_for_is_noted() -> None:
     assert any("512 tokens" in note for note in made.document.notes)
 
 
+@pytest.mark.slow
 def test_explain_reads_well_at_any_width(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     assert tangram("plan", *files(tmp_path), "--global-batch", 16, "-o", plan).code == 0

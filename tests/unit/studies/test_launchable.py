@@ -83,6 +83,7 @@ def test_among_plans_that_cannot_be_told_apart_one_that_launches_wins(free: api.
     assert any("`simple_within=0`" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_equal_nodes_get_a_plan_that_launches() -> None:
     """Where it takes at most 3 % longer and cannot be told apart; a note names the faster one."""
     asked = load_model("gpt3-350m"), load_cluster("azure-c1-v100x16", HWDB), Job(8, 512, "fp16")
@@ -162,6 +163,7 @@ def test_no_layout_ends_below_its_bound_or_fits_where_the_bound_says_it_does_not
             assert step_s == float("inf") or state <= bound.state_bytes
 
 
+@pytest.mark.slow
 def test_groups_that_look_fast_do_not_hide_better_ones() -> None:
     """L40S have more operations a second than A100 and next to no network: leaving them out is looked at."""
     spec = {

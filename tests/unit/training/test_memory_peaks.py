@@ -187,10 +187,12 @@ class TestAgainstPublishedPeaks:
             figures = memory.accuracy(cases, splits[split])
             assert all(figure <= most for figure, most in zip(figures, limit, strict=True)), (split, figures)
 
+    @pytest.mark.slow
     def test_committed_rows_are_the_fits(self, cases):
         committed = next(folder / "efficiency" / "memory.csv" for folder in map(Path, HWDB.folders[:1]))
         assert memory.rows_text(cases) == committed.read_text(encoding="utf-8")
 
+    @pytest.mark.slow
     def test_kinds_are_scored_apart(self, measured):
         scores = report.document(predict_rows(measured[::4], HWDB))["memory"]
         assert set(scores) == {"allocated", "reserved", "device", "all"}

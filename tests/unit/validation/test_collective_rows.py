@@ -213,6 +213,7 @@ def test_targets_of_what_was_left_out():
         leftout.left_out(points, "size", HWDB)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FACTS.exists(), reason="the shared measured points are not beside this checkout")
 def test_shared_points_are_scored_whole(tmp_path):
     """Every row is predicted, set apart or listed; the exclusions are shown with their own scores."""

@@ -105,6 +105,7 @@ def test_host_time_is_told_apart_from_scale() -> None:
     assert min(one.error or 0.0 for one in found.before) < -0.3
 
 
+@pytest.mark.slow
 def test_noise_widens_what_plans_may_differ_by() -> None:
     quiet, loud = (
         ownruns.calibrate(measured_under(sweep(8), 1.2, 1.0, noise), HWDB).shifts[0] for noise in (0.0, 0.4)
@@ -160,6 +161,7 @@ def test_bad_files(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_mistyped_step_is_left_out_unless_kept(tmp_path: Path) -> None:
     """149 s typed for 14.9 would spoil the fit; a stack that is slower as a whole is believed."""
     rows = measured_under(sweep(4), 1.2, 1.0)
@@ -217,6 +219,7 @@ def test_one_bad_row_in_three_hardly_moves_the_rest(bad: float) -> None:
     assert 0 < alone.log_scale < math.log(1.25) and alone.common > found.common / 2
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     shared=st.floats(0.02, 0.4),

@@ -111,6 +111,7 @@ def test_a_file_that_is_no_such_table_is_refused(tmp_path: Path, text: str):
         read_table(path)
 
 
+@pytest.mark.slow
 def test_the_shared_runs_take_under_a_minute_and_all_are_accounted_for():
     """Every row is predicted or has a reason, within the budget, and none for a reason that is ours."""
     if not RUNS.exists():
