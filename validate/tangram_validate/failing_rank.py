@@ -2,8 +2,8 @@
 
 It logs what it does when, one JSON line each, to its own file: those of a killed rank are still there.
 Weights, reductions and checkpoints are real; what a GPU would compute is a timed wait as long as its rows ask
-for, in
-which the same arithmetic runs on a few rows, so that other work on the machine does not change a step.
+for, in which the same arithmetic runs on a few rows, so that other work on the machine does not change a
+step.
 """
 
 import json
