@@ -8,6 +8,9 @@ from tangram_sim.units import gbps_to_bytes_per_s
 
 ASSUMED = "assumed: "  # how the label of a node begins that says what its file left open
 _PLAIN_GBPS = 25.0  # of a server with a GPU that no row of nodes.csv holds: one common port
+_OFFICE_GBPS = (
+    10.0  # slower ports are one laboratory's, not what a training server has
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +26,27 @@ class UsualNode:
 def usual_node(gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode:
     """The surroundings of `gpus` GPUs of a kind, from the rows of machines that hold it.
 
-    A machine with as many of them comes first, then one of one's own, then the largest; NICs go by the share
-    of its GPUs. `gpu` is a canonical name.
+    A machine with as many of them comes first, then one of one's own, then the largest. NICs go by the share
+    of its GPUs: a cloud sells bandwidth by the slice, but a port of one's own machine is there or is not.
+    `gpu` is a canonical name.
     """
     rows = [hwdb.row("nodes", name) for name in hwdb.node_names()]
-    held = [row for row in rows if row["gpu"] == gpu and row.number("nic_gbps")]
+    held = [row for row in rows if row["gpu"] == gpu and row.number("nic_gbps") >= _OFFICE_GBPS]
     held.sort(key=lambda row: (row.number("gpus") != gpus, row["provider"] != "onprem", -row.number("gpus")))
     if not held:
         rate = gbps_to_bytes_per_s(_PLAIN_GBPS)
-        return UsualNode(_link(hwdb.gpu_row(gpu), gpus, hwdb), rate, 1, "no machine with it is listed")
+        return UsualNode(
+            _link(hwdb.gpu_row(gpu), gpus, hwdb), rate, 1, "a common port: no server with it is listed"
+        )
     row = held[0]
     share = gpus / row.number("gpus")
+    nics, gbps = max(1, round(row.number("nics", 1) * share)), row.number("nic_gbps")
+    port_gbps = gbps / max(1, round(row.number("nics", 1)))
     same = share == 1 and row["intra_link"] not in ("", "none")
     return UsualNode(
         row["intra_link"] if same else _link(hwdb.gpu_row(gpu), gpus, hwdb),
-        gbps_to_bytes_per_s(row.number("nic_gbps")) * share,
-        max(1, round(row.number("nics", 1) * share)),
+        gbps_to_bytes_per_s(port_gbps * nics if row["provider"] == "onprem" else gbps * share),
+        nics,
         f"as {row.name}" if share == 1 else f"by the share of {row.name}",
     )
 

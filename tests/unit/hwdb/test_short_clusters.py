@@ -29,7 +29,7 @@ def test_half_a_board_has_half_of_its_nics_and_a_single_gpu_no_link() -> None:
 
 def test_cards_without_links_of_their_own_meet_over_their_host_interface() -> None:
     found = cluster_from_dict({"nodes": [{"count": 1, "gpu": "RTX-4090", "gpus": 4}]}, HWDB).groups[0].node
-    assert found.intra.name == "PCIe4x16" and "no machine with it is listed" in found.labels[0]
+    assert found.intra.name == "PCIe4x16" and "no server with it is listed" in found.labels[0]
 
 
 def test_what_is_stated_is_kept_and_only_the_rest_is_assumed() -> None:
@@ -48,6 +48,13 @@ def test_every_gpu_has_a_usual_node() -> None:
         for gpus in (1, 2, 8):
             node = cluster_from_dict({"nodes": [{"count": 1, "gpu": gpu, "gpus": gpus}]}, HWDB).groups[0].node
             assert node.nic_bytes_per_s > 0 and (gpus == 1 or node.intra.bytes_per_s > 0), gpu
+
+
+def test_ports_of_ones_own_machine_are_whole_and_slow_laboratories_are_no_rule() -> None:
+    """Four cards of a box with one 25 Gbit/s port have the port; 1 Gbit/s is not what servers have."""
+    for gpu, gpus in (("RTX-2080Ti", 4), ("RTX-3090", 2)):
+        node = cluster_from_dict({"nodes": [{"count": 1, "gpu": gpu, "gpus": gpus}]}, HWDB).groups[0].node
+        assert (node.nic_bytes_per_s, node.nics) == (25e9 / 8, 1)
 
 
 def test_a_cluster_on_one_line() -> None:
