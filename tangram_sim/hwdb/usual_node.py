@@ -8,9 +8,7 @@ from tangram_sim.units import gbps_to_bytes_per_s
 
 ASSUMED = "assumed: "  # how the label of a node begins that says what its file left open
 _PLAIN_GBPS = 25.0  # of a server with a GPU that no row of nodes.csv holds: one common port
-_OFFICE_GBPS = (
-    10.0  # slower ports are one laboratory's, not what a training server has
-)
+_OFFICE_GBPS = 10.0  # slower ports are one laboratory's, not what a training server has
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 
 ESTIMATED = 1000  # layouts estimated beside a plan: about a CPU second
+PASSED_OVER = 4  # one in so many of those estimated may be a layout that others like it speak against
 UNFIT = 2.0  # over its bound: what is taken for layouts of which none was seen to fit
 REFINED, ROUNDS = 2, 3  # best layouts refined, passes over their boundaries
 
@@ -55,7 +56,7 @@ def nearest(
     known, deadline = [FRAMEWORKS[name] for name in frameworks], deadline or Deadline()
     layouts = LaunchLayouts(model, cluster, job, hwdb, options, known)
     found: list[tuple[float, LaunchCandidate]] = []
-    estimator = Estimator(model, cluster, hwdb)
+    estimator, tried = Estimator(model, cluster, hwdb), set[LaunchCandidate]()
 
     def over_bounds(able: list[LaunchCandidate]) -> float:
         """Estimate layouts; by what factor a step is longer than its bound, at least."""
@@ -64,6 +65,7 @@ def nearest(
         steps = estimator.steps([one.job for one in able], [one.layout for one in able])
         fit = [(step_s, one) for one, step_s in zip(able, steps, strict=True) if step_s < float("inf")]
         found.extend(fit)
+        tried.update(able)
         return min((step_s / one.least_s for step_s, one in fit), default=float("inf"))
 
     def hopeful(one: LaunchCandidate, over: float) -> bool:
@@ -74,7 +76,7 @@ def nearest(
     # those like them exceed their bounds; layouts of one batch stay in the order of their bounds.
     batches, ahead = layouts.batches(), dict[int, float]()
     over_of: dict[object, float] = {}
-    best_s, asked = float("inf"), 0
+    best_s, asked, left = float("inf"), 0, most // PASSED_OVER
     for number, batch in enumerate(batches):
         if asked >= most or batch[0].least_s >= best_s or (asked and deadline.over()):
             break
@@ -92,6 +94,15 @@ def nearest(
         able = [saved for one in likely for saved in layouts.savers(one)]
         over_bounds(able)
         asked, best_s = asked + len(able), min((step_s for step_s, _ in found), default=best_s)
+    # What hope passed over, by bounds that promise nothing: all of it on small clusters.
+    for batch in batches:
+        if left <= 0 or batch[0].least_s >= best_s or deadline.over():
+            break
+        likely = [saved for one in batch if one.least_s < best_s for saved in layouts.savers(one)]
+        able = [one for one in likely if one not in tried][:left]
+        over_bounds(able)
+        left -= len(able)
+        best_s = min((step_s for step_s, _ in found), default=best_s)
     found.sort(key=lambda pair: pair[0])
     different: dict[object, LaunchCandidate] = {}  # others of a batch would refine to its best
     for _, one in found:

@@ -184,6 +184,23 @@ def test_groups_that_look_fast_do_not_hide_better_ones() -> None:
         assert every.forecast.step_s <= one.forecast.step_s * 1.01
 
 
+@pytest.mark.parametrize("filled", [0.6, 0.8, 1.0])
+def test_on_small_clusters_no_faster_layout_is_passed_over(filled: float) -> None:
+    """Where many layouts do not fit, those looked at first say little of the others."""
+    cluster, model, job = (
+        load_cluster("V100-PCIe-16GBx4:1", HWDB),
+        load_model("gpt3-350m"),
+        Job(16, dtype="fp16"),
+    )
+    within, options = HWDB.filled_to(filled), SearchOptions()
+    layouts = LaunchLayouts(model, cluster, job, within, options, [FRAMEWORKS["deepspeed"]])
+    every = [saved for batch in layouts.batches() for one in batch for saved in layouts.savers(one)]
+    steps = Estimator(model, cluster, within).steps([one.job for one in every], [one.layout for one in every])
+    found = nearest(model, cluster, job, within, options, ["deepspeed"])
+    assert found is not None
+    assert found.forecast.step_s <= min(steps) * (1 + 1e-9)
+
+
 def test_orders_leave_out_what_is_excluded_or_slow() -> None:
     """All groups in several orders, without the slowest kind, every group alone; --order alone if given."""
     found = orders(CLUSTER, JOB, SearchOptions())
