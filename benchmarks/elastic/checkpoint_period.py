@@ -5,7 +5,7 @@ import re
 from benchmarks.elastic.figures import Answer, Data, Figure, RefusedError
 from tangram_sim.reliability import periods
 
-_MTBF = re.compile(r"MTBF (\d+(?:\.\d+)?) s")
+_MTBF = re.compile(r"MTBF ([\d,]+(?:\.\d+)?(?:e\d+)?) s")
 # The table's own constants, named in its column `source`, which modules do not see: C = R = 600 s, D = 60 s.
 _CHECKPOINT_S, _DOWNTIME_S, _RECOVERY_S = 600.0, 60.0, 600.0
 
@@ -16,7 +16,7 @@ def compute(figure: Figure, data: Data) -> Answer:
     found = _MTBF.search(figure.setting)
     if found is None:
         raise RefusedError("the setting names no MTBF")
-    mtbf_s = float(found[1])
+    mtbf_s = float(found[1].replace(",", ""))
     kinds = {
         "young": lambda: periods.young_s(mtbf_s, _CHECKPOINT_S),
         "daly": lambda: periods.daly_s(mtbf_s, _CHECKPOINT_S, _DOWNTIME_S, _RECOVERY_S),

@@ -29,13 +29,13 @@ def compute(figure: Figure, data: Data) -> Answer:
 
 def _tolerance(figure: Figure, restart_s: float) -> str:
     """What of the row's tolerance applies: `5 % templates, restart order only`, `5 % where ...`."""
-    for part in figure.tolerance.split(","):
-        if figure.metric in part and "where" not in part:
-            return "order only" if "order" in part else part
     interval = _EVERY.search(figure.setting)
-    if "where the interval" in figure.tolerance and interval is not None:
-        seconds = int(interval[1]) * _SECONDS[interval[2]]
-        return figure.tolerance if seconds >= _WORTH_CHASING * restart_s else "order only"
+    if "where the interval" in figure.tolerance:
+        seconds = int(interval[1]) * _SECONDS[interval[2]] if interval else 0.0
+        return figure.tolerance if seconds >= _WORTH_CHASING * restart_s > 0 else "order only"
+    for part in figure.tolerance.split(","):
+        if figure.metric in part:
+            return "order only" if "order" in part else part
     return figure.tolerance
 
 

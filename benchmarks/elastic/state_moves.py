@@ -21,6 +21,7 @@ from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
 _DEGREES = re.compile(r"\((\d+),\s*(\d+),\s*(\d+)\)")
 _MODEL = re.compile(r"GPT-3 (XL|[\d.]+B)")
 _LOST = re.compile(r"(\d+) of (\d+) GPUs")
+_STEPS = re.compile(r"(\d+) steps lost")
 _SIZES = re.compile(r"(\d+)->(\d+)")
 _NAMES = {"XL": "gpt3-1.3b"}
 _GPUS_PER_NODE = 4
@@ -33,8 +34,11 @@ CONSTANTS_S = {
     ("resize_whole", "deepspeed"): 145.0,
     ("resize_whole", "singularity"): 105.0,
     ("failure_recovery", "tenplex"): 22.0,
-    ("failure_recovery", "checkpoint"): 375.0,
 }
+# Of a recovery from a checkpoint: a step done again, fitted to the rows that say how many were lost. Starting
+# takes what it takes from peers.
+STEP_S = 7.06
+_USUAL_LOST_STEPS = 50  # where the row does not say
 
 
 def compute(figure: Figure, data: Data) -> Answer:
@@ -79,10 +83,18 @@ def _resize_s(kind: str, text: str) -> float:
     system = text.rpartition(" ")[2]
     if sizes is None:
         raise RefusedError("the setting names no number of GPUs before and after")
-    before, after = int(sizes[1]), int(sizes[2])
-    old, new = (laid_out("gpt3-1.3b", 4, 2, gpus // 8) for gpus in (before, after))
+    model = _model(text) if _MODEL.search(text) else _NAMES["XL"]
+    old, new = (laid_out(model, *_shape(int(gpus))) for gpus in sizes.groups())
     seconds = transfer_seconds(moves(old, new), lambda a, b: LINK_BYTES_PER_S, lambda n: LINK_BYTES_PER_S)
     return _constant(kind, system) + seconds
+
+
+def _shape(gpus: int) -> tuple[int, int, int]:
+    """(tp, pp, dp) of a resized job: tensor-parallel nodes, two stages where they divide evenly."""
+    nodes, over = divmod(gpus, _GPUS_PER_NODE)
+    if over or not nodes:
+        raise RefusedError(f"{gpus} GPUs are not whole nodes of {_GPUS_PER_NODE}")
+    return (_GPUS_PER_NODE, 2, nodes // 2) if nodes % 2 == 0 else (_GPUS_PER_NODE, 1, nodes)
 
 
 def _recovery_s(kind: str, text: str, degrees: list[tuple[int, ...]]) -> float:
@@ -90,13 +102,15 @@ def _recovery_s(kind: str, text: str, degrees: list[tuple[int, ...]]) -> float:
     lost = _LOST.search(text)
     if lost is None:
         raise RefusedError("the setting names no number of lost GPUs")
+    steps = _STEPS.search(text)
+    again = _constant(kind, "tenplex") + STEP_S * (int(steps[1]) if steps else _USUAL_LOST_STEPS)
     if not degrees:
-        return _constant(kind, "checkpoint")
+        return again
     tensor, depth, replicas = degrees[0]
     state = laid_out(_model(text), tensor, depth, replicas)
     gone = set(range((int(lost[2]) - int(lost[1])) // _GPUS_PER_NODE, int(lost[2]) // _GPUS_PER_NODE))
     if lost_with(state, gone):
-        return _constant(kind, "checkpoint")
+        return again
     left = laid_out(_model(text), tensor, depth, (int(lost[2]) - int(lost[1])) // (tensor * depth) or 1)
     found = moves(state, left, gone)
     return _constant(kind, "tenplex") + transfer_seconds(

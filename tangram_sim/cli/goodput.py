@@ -169,7 +169,7 @@ def _show(found: "GoodputDocument") -> None:
     ends = f"{low:.4f} to {high:.4f}" if found.tokens_per_s is None else f"{low:,.0f} to {high:,.0f}"
     print_line(
         f"goodput {found.goodput:.4f}{rate}   90 % of windows of {found.window_days:g} days: {what} {ends}   "
-        f"one failure in {show_seconds(found.mtbf_s)}"
+        f"{f'one failure in {show_seconds(found.mtbf_s)}' if found.mtbf_s else 'nothing fails'}"
     )
     rows = [
         (

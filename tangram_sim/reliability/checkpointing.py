@@ -38,6 +38,7 @@ class RecoveryTimes:
     allocate_s: float = 0.0  # waiting for a node; 0 with a spare
     init_s: float = 0.0  # processes, rendezvous, communicators
     warmup_s: float = 0.0
+    notice_s: float = 0.0  # that losses of nodes are announced ahead: of use to replays of spot traces only
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class _Recovery(BaseModel):
     allocate_s: float = Field(0.0, ge=0)
     init_s: float | _Init = 0.0
     warmup_steps: float = Field(0.0, ge=0)
+    notice_s: float = Field(0.0, ge=0)
 
 
 class _CheckpointFile(BaseModel):
@@ -108,7 +110,8 @@ def load_checkpointing(
     if init < 0:
         raise BadInputError(f"{path}: recovery.init_s: {init:g} given; 0 or more is wanted")
     return Checkpointing(
-        tiers, RecoveryTimes(given.detect_s, given.allocate_s, init, given.warmup_steps * step_s)
+        tiers,
+        RecoveryTimes(given.detect_s, given.allocate_s, init, given.warmup_steps * step_s, given.notice_s),
     )
 
 

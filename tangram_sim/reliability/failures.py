@@ -56,8 +56,8 @@ class FailureModel:
 class _Class(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     name: str
-    per_1000_node_days: float | None = Field(None, gt=0)
-    per_1000_job_days: float | None = Field(None, gt=0)
+    per_1000_node_days: float | None = Field(None, ge=0)
+    per_1000_job_days: float | None = Field(None, ge=0)
     takes: Takes = "node"
     detect_s: float | None = Field(None, ge=0)
     repair_h: float = Field(0.0, ge=0)
@@ -79,8 +79,8 @@ def presets() -> list[str]:
 def load_failures(given: str) -> FailureModel:
     """A preset by name, or a file of failure classes.
 
-    Raises UnknownNameError for what is neither, BadInputError for malformed files and rates that are not
-    above zero.
+    Raises UnknownNameError for what is neither, BadInputError for malformed files and rates below
+    zero; a class of rate zero never strikes.
     """
     path = shipped("hwdb") / "failures" / f"{given}.yaml"
     if given not in presets():
@@ -103,7 +103,7 @@ def _class(row: _Class, path: Path) -> FailureClass:
     per_node, per_job = row.per_1000_node_days, row.per_1000_job_days
     if (per_node is None) == (per_job is None):
         raise BadInputError(
-            f"{path}: class {row.name!r}: give one of per_1000_node_days and per_1000_job_days, above 0"
+            f"{path}: class {row.name!r}: give one of per_1000_node_days and per_1000_job_days, 0 or more"
         )
     thousand_days = 1000.0 * DAY_S
     return FailureClass(

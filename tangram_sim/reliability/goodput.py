@@ -7,7 +7,7 @@ farther tier loses more, (n_k - 1) intervals over two, done again as part of rec
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -258,14 +258,17 @@ class MarginalGain:
     gain: float
 
 
-def worth_of(regime: Regime) -> tuple[MarginalGain, ...]:
-    """The worth of one second of every constant that is not zero, largest first; periods stay as they are."""
-    base = regime.share()
+def worth_of(regime: Regime, share: Callable[[Regime], float] = Regime.share) -> tuple[MarginalGain, ...]:
+    """The worth of one second of every constant that is not zero, largest first; periods stay as they are.
+
+    `share` is the useful share of a regime under the policy asked about.
+    """
+    base = share(regime)
     found = []
 
     def tried(name: str, seconds: float, other: Regime) -> None:
         if seconds > 0:
-            found.append(MarginalGain(name, seconds, (other.share() - base) / min(1.0, seconds)))
+            found.append(MarginalGain(name, seconds, (share(other) - base) / min(1.0, seconds)))
 
     for part, name in (("detect_s", "detection"), ("wait_s", "waiting for nodes"), ("start_s", "start")):
         seconds = max((getattr(failure, part) for failure in regime.struck), default=0.0)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
 
 from pydantic import Field
@@ -21,7 +22,7 @@ from tangram_sim.reliability.goodput import (
 )
 from tangram_sim.reliability.sampling import SampledShare, sample_share
 from tangram_sim.studies.documents import Document
-from tangram_sim.units import DAY_S
+from tangram_sim.units import DAY_S, show_seconds
 
 POLICIES = ("restart", "shrink")
 _INTERVAL = NormalDist().inv_cdf(0.95)  # 90 % between its negative and itself
@@ -183,10 +184,18 @@ def goodput_document(
         for name, period in named.items()
     }
     notes = _notes(setting, regime)
+    if any(period is not None and period < _saved_s(regime) for period in named.values()):
+        notes.append(
+            f"a checkpoint is saved after {_saved_s(regime):.4g} s, and no period is shorter: shares of "
+            "shorter ones are those of this one"
+        )
+    if policy == "shrink":
+        notes.append("shares at the periods are those of policy restart")
     window_s = window_days * DAY_S
-    accounts, goodput = accounts_of(regime), regime.share()
+    accounts, goodput, share = accounts_of(regime), regime.share(), Regime.share
     if policy == "shrink":
         accounts, goodput = _shrink(setting, regime)
+        share = partial(_shrunk_share, setting)
     sampled = sample_share(regime, sample, window_s, seed) if sample and policy == "restart" else None
     if sample and policy != "restart":
         notes.append("`sample=` plays the policy restart only; the interval is the analytic one")
@@ -224,7 +233,7 @@ def goodput_document(
                 gain=w.gain,
                 tokens_per_day=w.gain * throughput.tokens_per_s * DAY_S if tokens else None,
             )
-            for w in worth_of(regime)
+            for w in worth_of(regime, share)
         ],
         spares=_spares(setting, quantile),
         sample=_sample_document(sampled) if sampled else None,
@@ -266,15 +275,24 @@ def _periods(regime: Regime, exact: Regime, down: float, recovery: float) -> dic
 
 
 def _share_at(regime: Regime, period: float | None) -> float | None:
+    """The share with this period; one that ends before a checkpoint is saved waits for it."""
     if period is None:
         return None
-    return replace(regime, work_s=max(0.0, period - regime.block_s)).share() if period else regime.share()
+    if not period:
+        return regime.share()
+    return replace(regime, work_s=max(0.0, max(period, _saved_s(regime)) - regime.block_s)).share()
+
+
+def _saved_s(regime: Regime) -> float:
+    """Seconds that the shortest period takes at least: its checkpoint is saved before the next one begins."""
+    return regime.tiers[0].save_s if regime.tiers else 0.0
 
 
 def _first_order(regime: Regime, period: float, down: float, recovery: float) -> float:
     mtbf_s = 1.0 / sum(failure.rate_per_s for failure in regime.losing)
     if period <= 0:
         return regime.share()
+    period = max(period, _saved_s(regime))
     return periods.first_order_share(mtbf_s, period, min(regime.block_s, period), down, recovery)
 
 
@@ -300,6 +318,10 @@ def _shrink(setting: GoodputQuestion, regime: Regime) -> tuple[dict[str, float],
     if spent > 1.0:
         return {name: part / spent for name, part in found.items()}, 0.0
     return found | {"useful": 1.0 - spent}, 1.0 - spent
+
+
+def _shrunk_share(setting: GoodputQuestion, regime: Regime) -> float:
+    return _shrink(setting, regime)[1]
 
 
 def _interval(regime: Regime, goodput: float, window_s: float) -> tuple[float, float]:
@@ -359,6 +381,11 @@ def _notes(setting: GoodputQuestion, regime: Regime) -> list[str]:
             "given: this is the most that can be left; state `downtime_s=` and `recovery_s=`, or `recovery` "
             "in a file of tiers"
         )
+    if setting.checkpointing.recovery.notice_s:
+        notes.append(
+            f"the notice of {setting.checkpointing.recovery.notice_s:g} s is not used here: failures come "
+            "unannounced; a replay of a spot trace uses it"
+        )
     left_out = [t.name for t in setting.checkpointing.tiers if t.name not in {x.name for x in regime.tiers}]
     if left_out and regime.losing:
         notes.append(f"better off without the tier {', '.join(left_out)}: give it a period to keep it")
@@ -368,15 +395,28 @@ def _notes(setting: GoodputQuestion, regime: Regime) -> list[str]:
 def _what_helps(regime: Regime) -> str:
     mtbf_s = regime.mtbf_s
     worst = max((r.recovery_s for r in regime.recoveries()), default=0.0)
-    if regime.block_s > mtbf_s or regime.base_s > 5 * mtbf_s:
+    if regime.work_s <= 0:
         return (
-            f"no progress: a failure every {mtbf_s:.3g} s, and a checkpoint takes {regime.block_s:.3g} s: "
-            f"none ends before the next failure; checkpoints well below {mtbf_s / 10:.3g} s (asynchronous, "
-            "in memory), fewer nodes or `policy=shrink` would help"
+            f"no progress: every period is over in the {show_seconds(regime.block_s)} that its checkpoint "
+            "blocks, and no work is left in it; longer periods, or checkpoints that block less, would help"
+        )
+    if regime.block_s > mtbf_s:
+        return (
+            f"no progress: a failure every {show_seconds(mtbf_s)}, and a checkpoint takes "
+            f"{show_seconds(regime.block_s)}: none ends before the next failure; checkpoints well below "
+            f"{show_seconds(mtbf_s / 10)} (asynchronous, in memory), fewer nodes or `policy=shrink` would "
+            "help"
+        )
+    if regime.base_s > 5 * mtbf_s:
+        return (
+            f"no progress: a failure every {show_seconds(mtbf_s)}, and a checkpoint every "
+            f"{show_seconds(regime.base_s)} only: work is lost before it is saved; shorter periods, fewer "
+            "nodes or `policy=shrink` would help"
         )
     return (
-        f"no progress: a failure comes every {mtbf_s:.3g} s and recovery takes {worst:.3g} s, so it is "
-        "struck again and again; faster restarts, or going on without the broken node, would help"
+        f"no progress: a failure comes every {show_seconds(mtbf_s)} and recovery takes "
+        f"{show_seconds(worst)}, so it is struck again and again; faster restarts, or going on without the "
+        "broken node, would help"
     )
 
 
@@ -397,4 +437,5 @@ def require_positive(named: Sequence[tuple[str, float, bool]]) -> None:
     for option, value, zero in named:
         if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
             wanted = "zero or more" if zero else "above zero"
-            raise BadInputError(f"{option} {value:g}: give seconds, {wanted}, e.g. 60")
+            unit = "days" if "days" in option else "seconds"
+            raise BadInputError(f"{option} {value:g}: give {unit}, {wanted}, e.g. 60")

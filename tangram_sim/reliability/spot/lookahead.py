@@ -24,12 +24,20 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A stretch ahead: how long, how many nodes there are, how many went and came at its start."""
+    """A stretch ahead: how long, how many nodes there are, how many went and came at its start.
+
+    `factors`: how much slower its nodes run, quickest first; empty: all as priced.
+    """
 
     seconds: float
     nodes: int
     lost: int
     came: int
+    factors: tuple[float, ...] = ()
+
+    def pace(self, size: int) -> float:
+        """How much slower an option on so many nodes runs: it takes the quickest ones."""
+        return self.factors[min(size, len(self.factors)) - 1] if self.factors and size else 1.0
 
 
 class AvailabilityForecast(Protocol):
@@ -49,20 +57,22 @@ class RecentForecast:
     _most: int = 0
 
     def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
-        """Counts drift by the mean rates so far, within what was seen."""
+        """Counts drift by the mean rates so far, within what was seen; slow nodes are taken to stay."""
         now = sum(count for _, count in moment.fleet)
+        factors = _all_factors(moment)
         if moment.time_s > 0:
             self._lost += moment.removed
             self._came += moment.added
         self._most = max(self._most, now)
-        found = [Interval(self.interval_s, now, moment.removed, moment.added)]
+        found = [Interval(self.interval_s, now, moment.removed, moment.added, factors)]
         lost, came, before = 0.0, 0.0, now
         for _ in range(1, intervals):
             lost += self._lost / max(moment.time_s, self.interval_s) * self.interval_s
             came += self._came / max(moment.time_s, self.interval_s) * self.interval_s
             nodes = min(self._most, max(0, round(now - lost + came)))
             gone = max(0, before - nodes)
-            found.append(Interval(self.interval_s, nodes, gone, max(0, nodes - before)))
+            known = (1.0,) * (nodes - now) + factors[max(0, now - nodes) :] if factors else ()
+            found.append(Interval(self.interval_s, nodes, gone, max(0, nodes - before), known))
             before = nodes
         return found
 
@@ -72,32 +82,50 @@ class PerfectForecast:
     """The history itself, change by change: for what a forecast is worth at most."""
 
     availability: Availability
-    _counts: list[tuple[float, int, int, int]] = field(default_factory=list)
+    _known: list[tuple[float, Interval]] = field(default_factory=list)  # begin, and what it is like
 
     def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
         """The real intervals between changes; what the job has not taken in yet joins at the next of them."""
         del intervals
-        if not self._counts:
-            count = 0
-            for change in self.availability.changes:
-                count += len(change.added) - len(change.removed)
-                self._counts.append((change.time_s, count, len(change.removed), len(change.added)))
+        self._known = self._known or _intervals(self.availability)
         nodes = sum(count for _, count in moment.fleet)
-        later = [entry for entry in self._counts if entry[0] > moment.time_s]
-        begins = [(moment.time_s, nodes, moment.removed, moment.added), *later]
+        now = Interval(0.0, nodes, moment.removed, moment.added, _all_factors(moment))
+        later = [entry for entry in self._known if entry[0] > moment.time_s]
+        begins = [(moment.time_s, now), *later]
         ends = [entry[0] for entry in later] + [self.availability.until_s]
         return [
-            Interval(end - time_s, count, lost, came)
-            for (time_s, count, lost, came), end in zip(begins, ends, strict=True)
+            replace(interval, seconds=end - time_s)
+            for (time_s, interval), end in zip(begins, ends, strict=True)
             if end > time_s
         ]
+
+
+def _all_factors(moment: Moment) -> tuple[float, ...]:
+    """How much slower the nodes of a moment run, of whatever kind, quickest first."""
+    return tuple(sorted(factor for _, factors in moment.factors for factor in factors))
+
+
+def _intervals(availability: Availability) -> list[tuple[float, Interval]]:
+    """Every change of a history, and what it is like from there on; seconds are left at zero."""
+    there: set[str] = set()
+    slow: dict[str, float] = {}
+    found = []
+    for change in availability.changes:
+        there = (there | set(change.added)) - set(change.removed)
+        slow = {node: factor for node, factor in slow.items() if node not in change.removed}
+        slow |= dict(change.paced)
+        paces = sorted(slow.get(node, 1.0) for node in there)
+        factors = tuple(paces) if any(pace != 1.0 for pace in paces) else ()
+        lost, came = len(change.removed), len(change.added)
+        found.append((change.time_s, Interval(0.0, len(there), lost, came, factors)))
+    return found
 
 
 def _joined(ahead: Sequence[Interval]) -> list[Interval]:
     """Intervals at whose start nothing happens are one with those before: who changes there could before."""
     found: list[Interval] = []
     for one in ahead:
-        if found and not one.lost and not one.came:
+        if found and not one.lost and not one.came and one.factors == found[-1].factors:
             found[-1] = replace(found[-1], seconds=found[-1].seconds + one.seconds)
         else:
             found.append(one)
@@ -171,7 +199,7 @@ class Hold:
         count = len(self._options)
         if not count:
             return -1
-        rates = np.array([option.samples_per_s for option in self._options])
+        priced = np.array([option.samples_per_s for option in self._options])
         sizes = np.array([option.size for option in self._options])
         single = np.array([not option.survives_one for option in self._options])
         value = np.full(count, -np.inf)
@@ -181,6 +209,7 @@ class Hold:
         before = ahead[0].nodes + ahead[0].lost - ahead[0].came
         for number, stretch in enumerate(_joined(ahead)):
             migrate, restart = self._costs[stretch.came > 0]
+            rates = priced / self._paces(stretch)
             feasible = sizes <= stretch.nodes
             if number == 0:
                 base = restart if now < 0 or (hit and not self._options[now].survives_one) else migrate
@@ -221,9 +250,15 @@ class Hold:
         best = (
             int(np.argmax(value))
             if np.isfinite(value).any()
-            else int(np.argmax(rates * (sizes <= ahead[0].nodes)))
+            else int(np.argmax(priced / self._paces(ahead[0]) * (sizes <= ahead[0].nodes)))
         )
         return int(first[best])
+
+    def _paces(self, stretch: Interval) -> Floats:
+        """How much slower each option runs on the nodes of a stretch."""
+        if not stretch.factors:
+            return np.ones(len(self._options))
+        return np.array([stretch.pace(option.size) for option in self._options])
 
     def _hit(self, nodes: int, lost: int) -> Floats:
         """Probability that losses hit each option; 1 where it no longer fits anyway."""

@@ -52,20 +52,29 @@ def layer_times(pipeline: MeasuredPipeline, layers: Sequence[int]) -> LayerTimes
     return LayerTimes(layer, last, passes.sum(axis=0) / expected.sum(axis=0))
 
 
-def move_layers(pipeline: MeasuredPipeline, layers: Sequence[int]) -> tuple[tuple[int, ...], float]:
+# Microbatches of every replica, from a pipeline and the seconds of its passes forward and backward.
+Split = Callable[[MeasuredPipeline, FloatArray, FloatArray], Sequence[int]]
+
+
+def move_layers(
+    pipeline: MeasuredPipeline, layers: Sequence[int], split: Split | None = None
+) -> tuple[tuple[int, ...], float]:
     """(layers per stage, step seconds) of the best cut found, every candidate played.
 
-    From the given cut, and from the one that evens out the stages' sums, one or more layers at a time go from
-    any stage to any other as long as the played step falls.
+    `split` shares the microbatches out again for every cut; None: as they were. From the given cut, and from
+    the one that evens out the stages' sums, one or more layers at a time go from any stage to any other as
+    long as the played step falls.
     """
     times = layer_times(pipeline, layers)
-    counts = [pipeline.microbatches] * pipeline.dp
-    before = float(pipeline.pipelines_s(*times.passes_s(layers), counts).max())
+    even = [pipeline.microbatches] * pipeline.dp
+    before = float(pipeline.pipelines_s(*times.passes_s(layers), even).max())
     known: dict[tuple[int, ...], float] = {}
 
     def played(cut: tuple[int, ...]) -> float:
         if cut not in known:
-            known[cut] = float(pipeline.pipelines_s(*times.passes_s(cut), counts).max())
+            passes = times.passes_s(cut)
+            counts = split(pipeline, *passes) if split else even
+            known[cut] = float(pipeline.pipelines_s(*passes, counts).max())
         return known[cut]
 
     best = min(

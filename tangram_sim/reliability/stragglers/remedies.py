@@ -11,9 +11,12 @@ from tangram_sim.reliability.stragglers.escalation import Escalation, RemedyOpti
 from tangram_sim.reliability.stragglers.partition import layer_times, move_layers
 from tangram_sim.reliability.stragglers.regrouping import regrouped_paces
 from tangram_sim.reliability.stragglers.replay import Replay
-from tangram_sim.reliability.stragglers.replicas import MeasuredPipeline, measured_pipeline
+from tangram_sim.reliability.stragglers.replicas import (
+    MeasuredPipeline,
+    measured_pipeline,
+    split_by_speed,
+)
 from tangram_sim.reliability.stragglers.sequences import resorted_factors
-from tangram_sim.reliability.stragglers.shares import split_microbatches
 from tangram_sim.reliability.stragglers.tensor_shares import (
     USUAL_CAP,
     LayerCosts,
@@ -89,7 +92,7 @@ def advise(found: StragglerCost, replay: Replay, setup: Setup) -> Advice:
         (_regrouped(pipeline, setup), "regroup tensor-parallel ranks: give `tp=`, and two slow workers"),
         (_swapped(found, replay), "swap the roles of links: no stage's collectives are congested"),
         (_resorted(found, replay, setup), "re-sort sequences: microbatches do not differ by their lengths"),
-        (_replaced(found, replay, setup), "replace the worker: no slow worker was found"),
+        (_replaced(found, replay, setup), "replace the worker: no single worker explains half of the loss"),
     ):
         remedies += candidates
         left_out += [] if candidates else [reason]
@@ -116,8 +119,7 @@ def _resplit(pipeline: MeasuredPipeline) -> list[Remedy]:
     """Replicas run microbatches by their speed: greedy by the bottleneck stage's time, then played."""
     if pipeline.dp < 2:
         return []
-    passes = pipeline.forward_s + pipeline.backward_s
-    counts = split_microbatches(passes.max(axis=1).tolist(), pipeline.dp * pipeline.microbatches, least=1)
+    counts = split_by_speed(pipeline, pipeline.forward_s, pipeline.backward_s)
     step = pipeline.changed_step_s(pipeline.forward_s, pipeline.backward_s, counts)
     detail = f"microbatches per replica {_spelled(counts)}"
     return [_remedy(pipeline.step_s, "re-split microbatches", step, RESPLIT_S, detail)]
@@ -127,18 +129,18 @@ def _moved(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
     """Layers go from slow stages to fast ones, then microbatches are shared out again."""
     if not setup.layers or pipeline.stages < 2:
         return []
-    cut, step = move_layers(pipeline, setup.layers)
-    words = f"layers per stage {' '.join(map(str, cut))} instead of {' '.join(map(str, setup.layers))}"
-    found = [_remedy(pipeline.step_s, "move layers", step, setup.restart_s, words)]
-    if pipeline.dp > 1:
-        forward, backward = layer_times(pipeline, setup.layers).passes_s(cut)
-        bottleneck = (forward + backward).max(axis=1).tolist()
-        counts = split_microbatches(bottleneck, pipeline.dp * pipeline.microbatches, least=1)
-        both = pipeline.changed_step_s(forward, backward, counts)
-        words += f", microbatches {_spelled(counts)}"
-        found.append(
-            _remedy(pipeline.step_s, "move layers and re-split microbatches", both, setup.restart_s, words)
-        )
+    found = []
+    for name, split in (("move layers", None), ("move layers and re-split microbatches", split_by_speed)):
+        if split is not None and pipeline.dp < 2:
+            continue
+        cut, step = move_layers(pipeline, setup.layers, split)
+        if split is not None and cut == setup.layers:  # that is the re-split alone
+            continue
+        words = f"layers per stage {' '.join(map(str, cut))} instead of {' '.join(map(str, setup.layers))}"
+        if split is not None:
+            counts = split(pipeline, *layer_times(pipeline, setup.layers).passes_s(cut))
+            words += f", microbatches {_spelled(counts)}"
+        found.append(_remedy(pipeline.step_s, name, step, setup.restart_s, words))
     return found
 
 
@@ -206,8 +208,7 @@ def _regrouped(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
     forward, backward = pipeline.forward_s * factor, pipeline.backward_s * factor
     counts = [pipeline.microbatches] * pipeline.dp
     if pipeline.dp > 1:
-        bottleneck = (forward + backward).max(axis=1).tolist()
-        counts = list(split_microbatches(bottleneck, pipeline.dp * pipeline.microbatches, least=1))
+        counts = split_by_speed(pipeline, forward, backward)
     step = pipeline.changed_step_s(forward, backward, counts)
     detail = (
         f"slow ranks of {int((slowness > 1).sum())} workers meet in {int((paces > 1).sum())}, microbatches "

@@ -12,6 +12,7 @@ import numpy as np
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.reliability.stragglers.patterns import passes_s
 from tangram_sim.reliability.stragglers.replay import Replay
+from tangram_sim.reliability.stragglers.shares import split_microbatches
 from tangram_sim.reliability.traces.kinds import CODES
 from tangram_sim.training.schedules.step import StageTimes, step_template
 
@@ -77,6 +78,12 @@ class MeasuredPipeline:
         """The step if passes took these seconds [dp, stages] and replicas ran so many microbatches each."""
         played = float(self.pipelines_s(forward_s, backward_s, microbatches).max())
         return max(self.step_s + played - self.played_s(), played)
+
+
+def split_by_speed(pipeline: MeasuredPipeline, forward_s: FloatArray, backward_s: FloatArray) -> list[int]:
+    """Microbatches of every replica, one at least: greedy by the bottleneck stage's passes [dp, stages]."""
+    bottleneck = (forward_s + backward_s).max(axis=1).tolist()
+    return list(split_microbatches(bottleneck, pipeline.dp * pipeline.microbatches, least=1))
 
 
 def measured_pipeline(replay: Replay) -> MeasuredPipeline:

@@ -107,6 +107,8 @@ def assemble(rows: TraceRows, name: str) -> StepTrace:
     rows = _drop(rows, unreadable, "starts or durations are no finite numbers", omissions)
     backward = (rows.start_s < 0) | (rows.duration_s < 0)
     rows = _drop(rows, backward, "a clock runs backward: starts or durations below zero", omissions)
+    idle = ~np.isin(rows.step, rows.step[rows.duration_s > 0])
+    rows = _drop(rows, idle, "no operation takes any time", omissions)
     if not len(rows.step):
         raise BadInputError(f"{name}: no step can be replayed: {_told(omissions)}.")
     key = ((rows.dp * stages + rows.stage) * len(KINDS) + rows.kind) * (

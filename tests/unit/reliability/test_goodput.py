@@ -22,6 +22,12 @@ from tangram_sim.reliability.checkpointing import (
 from tangram_sim.reliability.failures import load_failures, presets
 from tangram_sim.reliability.goodput import Regime, Struck, accounts_of, regime_of
 from tangram_sim.reliability.sampling import sample_share
+from tangram_sim.studies.goodput import (
+    FailureFreeRate,
+    GoodputQuestion,
+    goodput_document,
+    setting_of_model,
+)
 from tests.commands import CLUSTER, MODEL, tangram
 from tests.places import SHARED
 
@@ -222,7 +228,7 @@ def test_presets_say_their_rate_and_source() -> None:
     [
         ("classes: []", "classes"),
         ("classes: [{name: a}]", "per_1000_node_days"),
-        ("classes: [{name: a, per_1000_node_days: 0}]", "greater than 0"),
+        ("classes: [{name: a, per_1000_node_days: -1}]", "greater than or equal to 0"),
         ("classes: [{name: a, per_1000_node_days: 1, takes: rack}]", "takes"),
         ("classes: [{name: a, per_1000_node_days: 1}, {name: a, per_1000_node_days: 2}]", "2 times"),
     ],
@@ -262,7 +268,56 @@ def test_a_checkpoint_that_never_ends_is_an_answer() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("--checkpoint-s 10 --period-s 5", "no work is left in it; longer periods"),
+        ("--checkpoint-s 10 --period-s 1e9", "shorter periods"),
+        ("--checkpoint-s 999999", "none ends before the next failure"),
+        ("--checkpoint-s 10 --recovery-s 1e7", "struck again and again"),
+    ],
+)
+def test_no_progress_has_its_own_reason(line: str, said: str) -> None:
+    found = answer(f"goodput --mtbf-s 10000 {line}")
+    assert found["goodput"] < 1e-6
+    assert said in " ".join(found["notes"])
+
+
+def test_no_period_is_shorter_than_saving_a_checkpoint_takes() -> None:
+    found = answer("goodput --mtbf-s 10000 --checkpoint-s 10 --save-s 2000")
+    assert max(found["useful_share"].values()) == found["useful_share"]["exact"] == found["goodput"]
+    assert found["periods_s"]["young"] < found["best_period_s"] == pytest.approx(2000)
+    assert "saved after 2000 s" in " ".join(found["notes"])
+
+
+def test_a_second_less_is_worth_what_it_brings_under_the_policy_asked_about() -> None:
+    """Elastic replicas lose no work to a later checkpoint: a second less of saving brings nothing."""
+    tier = CheckpointTier("file system", 10.0, 300.0, 60.0)
+    struck = (Struck("node", 1e-5, "node", 60.0, 120.0, 90.0),)
+    question = GoodputQuestion(
+        struck, Checkpointing((tier,), RecoveryTimes(notice_s=30.0)), "made up", replicas=4, repair_s=3600.0
+    )
+    found = {p: goodput_document(question, FailureFreeRate(), policy=p) for p in ("restart", "shrink")}
+    worth = {p: {one.constant: one.gain for one in found[p].worth} for p in found}
+    assert worth["restart"]["saving, file system"] > 0
+    assert worth["shrink"]["saving, file system"] == 0
+    assert worth["shrink"]["waiting for nodes"] == pytest.approx(1e-5 / 4, rel=1e-6)
+    assert all(any("notice of 30 s" in note for note in one.notes) for one in found.values())
+
+
+def test_a_rate_of_zero_is_an_answer(tmp_path: Path) -> None:
+    path = tmp_path / "failures.yaml"
+    path.write_text("classes: [{name: a, per_1000_node_days: 0}]")
+    question = setting_of_model(
+        load_failures(str(path)), {"T4": 4}, Checkpointing((CheckpointTier("a", 5.0),), RecoveryTimes()), 1
+    )
+    found = goodput_document(question, FailureFreeRate())
+    assert found.goodput == 1
+    assert any("nothing fails" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
         ("--mtbf-s 0 --checkpoint-s 5", "--mtbf-s 0: give seconds, above zero"),
+        ("--mtbf-s 100 --checkpoint-s 5 --days 0", "--days 0: give days"),
         ("--mtbf-s 100", "--checkpoint"),
         ("--failures llama3 --checkpoint-s 5", "need a plan"),
         ("--mtbf-s 100 --checkpoint-s 5 --policy wait", "unknown policy 'wait'"),

@@ -17,7 +17,11 @@ from tangram_sim.reliability.stragglers.escalation import (
 from tangram_sim.reliability.stragglers.partition import layer_times, move_layers
 from tangram_sim.reliability.stragglers.remedies import Setup, advise
 from tangram_sim.reliability.stragglers.replay import replay_of
-from tangram_sim.reliability.stragglers.replicas import MeasuredPipeline, measured_pipeline
+from tangram_sim.reliability.stragglers.replicas import (
+    MeasuredPipeline,
+    measured_pipeline,
+    split_by_speed,
+)
 from tangram_sim.reliability.stragglers.sequences import fitted, resorted
 from tangram_sim.reliability.stragglers.shares import split_microbatches
 from tangram_sim.reliability.stragglers.whatif import analyse
@@ -53,6 +57,17 @@ def made_up(layers: tuple[int, ...], last_s: float, slow: dict[tuple[int, int], 
         work[place] *= factor
     found = MeasuredPipeline(work, 2 * work, 0.0, 0.0, 6, 0.0)
     return MeasuredPipeline(work, 2 * work, 0.0, 0.0, 6, found.played_s())
+
+
+@settings(max_examples=25, deadline=None)
+@given(slow=st.dictionaries(st.tuples(st.integers(0, 2), st.integers(0, 1)), st.floats(1.0, 2.5)))
+def test_moving_and_splitting_together_are_no_worse_than_either(slow: dict[tuple[int, int], float]) -> None:
+    pipeline = made_up((4, 4), 1.0, slow, dp=3)
+    passes = layer_times(pipeline, (4, 4)).passes_s((4, 4))
+    resplit = float(pipeline.pipelines_s(*passes, split_by_speed(pipeline, *passes)).max())
+    moved = move_layers(pipeline, (4, 4))[1]
+    both = move_layers(pipeline, (4, 4), split_by_speed)[1]
+    assert both <= min(resplit, moved) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,18 @@ def test_the_time_of_steps_and_checkpoints_goes_on_at_the_new_pace() -> None:
     assert after.accounts["lost_work"] == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize("forecast", ["recent", "perfect"])
+def test_looking_ahead_leaves_a_slow_node_out_and_takes_it_back(forecast: str) -> None:
+    """20/s for 100 s, the other pipeline's 10/s for 200 s, 20/s again: 20/4 with the slow node."""
+    slow = NodeEvent(100.0, "slow", "b", "", 4.0), NodeEvent(300.0, "recover", "b")
+    question = ReplayQuestion(
+        Availability((*FOUR, *slow), 400.0), TABLE, FixedTransitions(), forecast=forecast
+    )
+    found, _ = outcomes(question, ["hold", "restart"])
+    assert found["hold"].samples == pytest.approx(200 * 20.0 + 200 * 10.0)
+    assert found["hold"].samples == pytest.approx(found["restart"].samples)
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_accounts_sum_and_the_bound_holds_with_slow_nodes(data: st.DataObject) -> None:

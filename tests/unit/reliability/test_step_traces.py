@@ -42,6 +42,15 @@ def test_times_that_are_no_numbers_cost_their_step_and_are_not_called_a_clocks_f
     ]
 
 
+def test_steps_in_which_nothing_takes_time_are_left_out_and_a_trace_of_them_is_refused() -> None:
+    rows = rows_of()
+    for row in rows:
+        row["dur"] = 0.0 if row["step"] == 0 else row["dur"]
+    assert assembled(rows).steps == (1, 2)
+    with pytest.raises(BadInputError, match="no operation takes any time in 1 step"):
+        assembled([row for row in rows if row["step"] == 0])
+
+
 def test_overlapping_passes_cost_their_step_and_a_trace_of_nothing_else_is_refused() -> None:
     rows = rows_of()
     for row in rows:
