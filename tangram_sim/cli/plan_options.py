@@ -1,9 +1,21 @@
-"""Options of `tangram plan` that no other verb has: who plans, what is fixed, how long a search may take."""
+"""Options of `tangram plan` that no other verb has, and what they ask of the planner."""
 
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.errors import BadInputError, unknown_name
+
+if TYPE_CHECKING:
+    from tangram_sim.placement.cutting import Tolerances
+    from tangram_sim.planners.api import SearchOptions
+
+# Sequences per rank that arXiv:2606.16907 uses: 1 for dense models, 4 for Mixtral and Qwen3; without ZeRO.
+PRESETS = {"tangram-paper": 1, "tangram-paper-moe": 4}
 
 Parallelizer = Annotated[
     str,
@@ -129,3 +141,128 @@ SimpleWithin = Annotated[
         "apart.  [default: 0.01, 0.03 where all nodes are alike]",
     ),
 ]
+
+
+# Of TangramOptions: what is said of the layouts of stages, and of who can launch them.
+OF_LAYOUTS = ("fix", "microbatch_per_rank", "recompute", "order", "exclude", "preset", "launch_with")
+
+
+@dataclass(frozen=True, slots=True)
+class TangramOptions:
+    """What the planner `tangram` understands and its peers do not."""
+
+    parallelizer: Parallelizer = "grid"
+    fix: Fix = None
+    microbatch_per_rank: PerRank = None
+    recompute: Recompute = None
+    order: Order = None
+    exclude: Exclude = None
+    preset: Preset = None
+    top: Top = 1
+    candidates: Candidates = None
+    sub_islands: SubIslands = True
+    no_prune: NoPrune = None
+    window: Window = "auto"
+    ablation: Ablation = False
+    replicate: Replicate = True
+    spanning: Spanning = True
+    compute_tolerance: ComputeTolerance = None
+    memory_tolerance: MemoryTolerance = None
+    link_tolerance: LinkTolerance = None
+    effort: shared.Effort = "normal"
+    bound: Bound = False
+    without: Without = None
+    losses: Losses = None
+    launch_with: For = None
+    simple_within: SimpleWithin = None
+
+    def given(self, among: Collection[str] = ()) -> list[str]:
+        """Options that say something else than their default, as typed; `among` these fields only."""
+        hints = get_type_hints(type(self), include_extras=True)
+        found = []
+        for one in fields(self):
+            if getattr(self, one.name) not in (one.default, []) and one.name in (among or hints):
+                declared = hints[one.name].__metadata__[0].default  # where typer keeps an option's first name
+                found.append(declared.split("/")[-1])  # of --yes/--no what is not the default: all are yes
+        return found
+
+    def wishes(self, time_limit_s: float, jobs: int, memory_margin: float | None) -> "SearchOptions":
+        """What the planner is asked. Raises BadInputError, UnknownNameError for what cannot be meant."""
+        from tangram_sim.planners.api import SearchOptions
+        from tangram_sim.studies.launch_choice import frameworks_named
+
+        fixes, per_rank = _preset(self.preset, list(self.fix or []), self.microbatch_per_rank)
+        return SearchOptions(
+            constraints=shared.constraints(fixes, per_rank, self.recompute),
+            order=shared.names("--order", self.order),
+            exclude=shared.names("--exclude", self.exclude),
+            top=self.top,
+            parallelizer=self.parallelizer,
+            sub_islands=self.sub_islands,
+            every_candidate=self.candidates is not None,
+            policies=_policies(self.no_prune),
+            window=_window(self.window),
+            replicate=self.replicate,
+            spanning=self.spanning,
+            tolerances=_tolerances(self.compute_tolerance, self.memory_tolerance, self.link_tolerance),
+            time_limit_s=time_limit_s,
+            jobs=jobs,
+            fleet_bound=self.bound,
+            effort=shared.effort(self.effort),
+            memory_margin=memory_margin,
+            frameworks=frameworks_named(self.launch_with),
+            simple_within=self.simple_within,
+        )
+
+
+def _tolerances(compute: float | None, memory: float | None, link: float | None) -> "Tolerances | None":
+    """The spreads by which islands are cut; None leaves the cut to the search. Others keep their default."""
+    from tangram_sim.placement.cutting import Tolerances
+
+    given = {"compute": compute, "memory": memory, "intra": link}
+    for name, value in given.items():
+        if value is not None:
+            shared.require_fraction(f"--{'link' if name == 'intra' else name}-tolerance", value)
+    said = {name: value for name, value in given.items() if value is not None}
+    return Tolerances(**said) if said else None
+
+
+def _preset(
+    preset: str | None, fixes: list[str], microbatch_per_rank: int | None
+) -> tuple[list[str], int | None]:
+    """(--fix, --microbatch-per-rank) with what a preset adds; what the user fixes besides must agree."""
+    if preset is None:
+        return fixes, microbatch_per_rank
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    size = PRESETS[preset]
+    if microbatch_per_rank not in (None, size):
+        raise BadInputError(f"--preset {preset} means --microbatch-per-rank {size}; drop one of the two")
+    zero = [item for item in fixes if "zero" in item]
+    if any(not item.endswith("=0") for item in zero):
+        raise BadInputError(f"--preset {preset} means --fix zero=0, not {zero[0]}; drop one of the two")
+    return fixes if zero else [*fixes, "zero=0"], size
+
+
+def _policies(left_out: str | None) -> tuple[str, ...]:
+    """All policies but those named. Raises UnknownNameError for others."""
+    from tangram_sim.planners.api import POLICIES
+
+    names = shared.names("--no-prune", left_out)
+    for name in names:
+        if name not in (*POLICIES, "all"):
+            raise unknown_name("pruning policy", name, [*POLICIES, "all"])
+    return tuple(policy for policy in POLICIES if policy not in names and "all" not in names)
+
+
+def _window(given: str) -> float:
+    """The widest load asked about; 0 where the bound decides."""
+    if given == "auto":
+        return 0.0
+    try:
+        window = float(given)
+    except ValueError:
+        window = 0.0
+    if not 1 < window < float("inf"):
+        raise BadInputError(f"--window {given}: give auto, or a number above 1, e.g. 4")
+    return window
