@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
 
-from tangram_sim.cli.plan import PRESETS
+from tangram_sim.cli.plan_options import PRESETS
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Experts, Model
