@@ -19,6 +19,7 @@ from tangram_sim.layers.program import (
     Program,
 )
 from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
+from tangram_sim.sim.fast import repeating
 
 # What of a program decides the structure of a chain: (stream, kind, predecessors, is gradients) of every
 # op, and the output.
@@ -41,6 +42,7 @@ class _Structure(NamedTuple):
     group: IntArray
     last: IntArray  # index of each atom's last op
     atom: IntArray  # place of each op's atom in the chain
+    repeats: IntArray  # where atoms repeat: see `repeating`
 
 
 def _shape(program: Program) -> Shape:
@@ -83,7 +85,8 @@ def _structure(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> _Structure:
         kinds=CLASSES,
     )
     atoms = [place for place, _ in placed]
-    return _Structure(graph, *(column(values, np.int32) for values in (source, group, last, atoms)))
+    sources, groups, lasts, atom = (column(values, np.int32) for values in (source, group, last, atoms))
+    return _Structure(graph, sources, groups, lasts, atom, repeating(graph, sources, groups, lasts))
 
 
 def _issue_order(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -121,7 +124,9 @@ def play_chain(programs: Sequence[Program]) -> Played:
     from tangram_sim.sim.fast import latest_ends  # compiled code: loaded when something is played
 
     structure, durations = _join(programs)
-    ends = latest_ends(structure.graph, structure.source, durations, structure.group, 2, structure.last)
+    ends = latest_ends(
+        structure.graph, structure.source, durations, structure.group, 2, structure.last, structure.repeats
+    )
     done, reduced = ends[:, _PASS], ends[:, _GRADIENTS]
     if not any(op.name == GRADIENTS for program in programs for op in program.ops):
         return Played(done, reduced)

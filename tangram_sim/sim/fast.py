@@ -6,6 +6,9 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.opgraph import FloatArray, IntArray, OpGraph, column
 from tangram_sim.sim.timeline import Timeline
 
+LEAST_PERIODS = 6  # fewer are played to their end: it takes four to see that they are steady
+LONGEST_PERIOD = 8  # marks: every so many layers of a model attend to all tokens, or hold experts
+
 
 def play(graph: OpGraph) -> Timeline:
     """Play every op at its uncontended duration. Exact where no shared link is saturated."""
@@ -67,7 +70,13 @@ def _played(graph: OpGraph, duration_s: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def latest_ends(
-    graph: OpGraph, source: IntArray, durations: FloatArray, group: IntArray, groups: int, marks: IntArray
+    graph: OpGraph,
+    source: IntArray,
+    durations: FloatArray,
+    group: IntArray,
+    groups: int,
+    marks: IntArray,
+    repeats: IntArray | None = None,
 ) -> FloatArray:
     """Latest ends [K, groups, marks] of each group of ops among the ops up to each mark.
 
@@ -86,10 +95,40 @@ def latest_ends(
         rows,
         column(group, np.int32),
         column(marks, np.int32),
+        column(np.zeros(3) if repeats is None else repeats, np.int32),
         np.empty(len(graph)),
         latest,
     )
     return latest
+
+
+def repeating(graph: OpGraph, source: IntArray, group: IntArray, marks: IntArray) -> IntArray:
+    """(first, last, period) in marks: ops in front of each mark behind the first are like a period before.
+
+    Alike are as many ops of the same sources and groups that wait for the same ones, counted from themselves.
+    The shortest period with a run long enough is taken; without one all are 0.
+    """
+    counts, own = np.diff(graph.pred_ptr), np.arange(len(graph))
+    waits = np.full((len(graph), int(counts.max(initial=1))), -1, np.int64)
+    within = np.arange(len(graph.pred)) - np.repeat(graph.pred_ptr[:-1], counts)
+    waits[np.repeat(own, counts), within] = np.repeat(own, counts) - graph.pred
+    follows = np.where(graph.resource_previous >= 0, own - graph.resource_previous, -1)
+    facts = np.column_stack([source, group, counts, follows, waits])
+    for cycle in range(1, min(LONGEST_PERIOD, len(marks) // LEAST_PERIODS) + 1):
+        sizes = marks[cycle:] - marks[:-cycle]  # of the period in front of each mark
+        period = int(np.bincount(sizes).argmax())
+        unlike = np.ones(len(graph), np.int64)
+        unlike[period:] = (facts[period:] != facts[:-period]).any(axis=1)
+        before = np.concatenate([[0], np.cumsum(unlike)])
+        # Marks whose own ops, behind the mark before, are like those a period before.
+        same = (sizes == period) & (before[marks[cycle:] + 1] == before[marks[cycle - 1 : -1] + 1])
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(np.int8)))
+        if len(edges):
+            longest = int(np.argmax(edges[1::2] - edges[::2]))
+            first, last = edges[2 * longest] + cycle - 1, edges[2 * longest + 1] + cycle - 1
+            if last - first >= LEAST_PERIODS * cycle:
+                return column(np.array([first, last, cycle]), np.int32)
+    return column(np.zeros(3), np.int32)
 
 
 def path_totals(

@@ -4,6 +4,7 @@ Callers pass read-only contiguous int32/float64 columns and writable float64 out
 function is compiled once; importing this module imports numba, hence it is imported inside functions only.
 """
 
+import numpy as np
 from numba import njit
 
 from tangram_sim.opgraph import FloatArray, IntArray
@@ -114,6 +115,68 @@ def makespans(
         longest[row] = latest
 
 
+# How far ends may be off by what adding up leaves, relative to the time of the play.
+ROUNDING = 1e-14
+
+
+@njit(cache=True)
+def steady(
+    pred_ptr: IntArray,
+    pred: IntArray,
+    previous: IntArray,
+    group: IntArray,
+    begin: int,
+    period: int,
+    cycle: int,
+    end: FloatArray,
+    tops: FloatArray,
+    gains: FloatArray,
+) -> bool:
+    """Whether ops from `begin` on, one period, will repeat for ever each at a pace of its own.
+
+    The ends of three periods must differ by the same seconds; and each op must wait for one of its own pace,
+    and for none that falls behind faster: then by induction all ends of the next period are these and the
+    difference. The latest end of every group must have grown as the fastest of its ops (`gains`, filled) at
+    each mark of the period: `tops` [groups, 2 cycle] are those of the last two.
+    """
+    near = ROUNDING * max(end[begin + period - 1], tops[0, -1])
+    for i in range(begin, begin + period):
+        gain = end[i] - end[i - period]
+        for back in (1, 2):
+            before = i - back * period
+            if abs(gain - (end[before] - end[before - period])) > near:
+                return False
+    gains[:] = -1.0
+    for i in range(begin, begin + period):
+        gain = end[i] - end[i - period]
+        start, waits, followed = 0.0, previous[i] >= 0 or pred_ptr[i + 1] > pred_ptr[i], False
+        for turn in range(2):  # when it starts; whether something of its pace ends then
+            for k in range(pred_ptr[i] - 1, pred_ptr[i + 1]):
+                other = previous[i] if k < pred_ptr[i] else pred[k]
+                if other < 0:
+                    continue
+                if turn == 0:
+                    start = max(start, end[other])
+                    continue
+                latest = other
+                while latest + period < begin + period:
+                    latest += period
+                pace = end[latest] - end[latest - period]
+                if pace > gain + near:
+                    return False
+                followed = followed or (end[other] >= start - near and pace >= gain - near)
+        if waits and not followed:
+            return False
+        if group[i] >= 0:
+            gains[group[i]] = max(gains[group[i]], gain)
+    for g in range(gains.shape[0]):
+        gains[g] = max(gains[g], 0.0)
+        for mark in range(cycle, tops.shape[1]):
+            if abs(tops[g, mark] - tops[g, mark - cycle] - gains[g]) > near:
+                return False
+    return True
+
+
 @njit(cache=True)
 def latest_ends(
     pred_ptr: IntArray,
@@ -123,18 +186,24 @@ def latest_ends(
     durations: FloatArray,
     group: IntArray,
     marks: IntArray,
+    repeats: IntArray,
     end: FloatArray,
     latest: FloatArray,
 ) -> None:
     """Fill latest [K, groups, marks]: the latest end of each group among ops up to each mark.
 
     Op i lasts durations[:, source[i]] (durations [K, m], m distinct ops); groups below 0 are not recorded;
-    end [n] is scratch that stays in cache.
+    end [n] is scratch that stays in cache. `repeats` is (first, last, marks of a period): ops in front of
+    each mark behind the first, up to the last, are built like those one period before. Where they have become
+    steady, what is left of them is not played but added.
     """
     groups = latest.shape[1]
+    first, final, cycle = repeats[0], min(repeats[1], marks.shape[0] - 2), repeats[2]
+    gains = np.empty(groups)
     for row in range(durations.shape[0]):
-        mark = 0
-        for i in range(source.shape[0]):
+        mark, looks = 0, first + 3 * cycle
+        i = 0
+        while i < source.shape[0]:
             time = 0.0
             before = previous[i]
             if before >= 0:
@@ -146,9 +215,27 @@ def latest_ends(
             if group[i] >= 0:
                 latest[row, group[i], mark] = max(latest[row, group[i], mark], time)
             if i == marks[mark] and mark + 1 < marks.shape[0]:
+                if mark == looks and mark + 2 * cycle < final:
+                    looks = mark + 1 + (mark - first) // 3
+                    period = marks[mark] - marks[mark - cycle]
+                    begin = i + 1 - period
+                    tops = latest[row, :, mark + 1 - 2 * cycle : mark + 1]
+                    if steady(pred_ptr, pred, previous, group, begin, period, cycle, end, tops, gains):
+                        skipped = (final - mark) // cycle
+                        for later in range(mark + 1, mark + skipped * cycle + 1):
+                            for g in range(groups):
+                                latest[row, g, later] = latest[row, g, later - cycle] + gains[g]
+                        # What comes behind waits for the last two of them.
+                        for op in range(i, begin - 1, -1):
+                            gain = end[op] - end[op - period]
+                            end[op + skipped * period] = end[op] + skipped * gain
+                            end[op + (skipped - 1) * period] = end[op] + (skipped - 1) * gain
+                        mark += skipped * cycle
+                        i += skipped * period
                 for g in range(groups):
                     latest[row, g, mark + 1] = latest[row, g, mark]
                 mark += 1
+            i += 1
 
 
 @njit(cache=True)

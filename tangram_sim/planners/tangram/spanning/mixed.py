@@ -50,8 +50,11 @@ class MixedPrices:
         Those that take longer than `pace_s` per microbatch are left out.
         """
         yield from self._merged(nodes, start, stop, microbatch, pace_s)
+        known: list[PartialPlan] = []
         for sequences in self._shares(nodes, start, stop, microbatch):
-            yield from self._uneven(nodes, start, stop, microbatch, sequences, pace_s)
+            for one in self._uneven(nodes, start, stop, microbatch, sequences, pace_s, known):
+                known.append(one)
+                yield one
 
     def questions(
         self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
@@ -96,8 +99,13 @@ class MixedPrices:
         microbatch: int,
         sequences: Sequence[int],
         pace_s: float,
+        known: Sequence[PartialPlan],
     ) -> Iterator[PartialPlan]:
-        """A part on each island, with so many sequences of every microbatch."""
+        """A part on each island, with so many sequences of every microbatch.
+
+        Parts are not priced together where one of those `known` is as fast as the slowest of them is alone,
+        and fits with as many stages behind.
+        """
         members = self._members(nodes)
         answers = [
             [
@@ -114,6 +122,9 @@ class MixedPrices:
             if not all(able):
                 break
             chosen = [min(some, key=lambda one: passes * one.slowest_s + one.tail_s) for some in able]
+            slowest_s, behind = max(one.slowest_s for one in chosen), min(one.stages_behind for one in chosen)
+            if any(one.slowest_s <= slowest_s and one.stages_behind >= behind for one in known):
+                continue
             for zero in dict.fromkeys(pick(one.layout.zero_stage for one in chosen) for pick in (max, min)):
                 portions = tuple(
                     _portion(self.enumeration.islands[kind].name, count, share, one, zero)

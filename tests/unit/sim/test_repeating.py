@@ -1,0 +1,68 @@
+"""Chains that repeat: what is added for steady atoms is what playing them all comes to."""
+
+import numpy as np
+import pytest
+
+from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
+from tangram_sim.sim.fast import latest_ends, repeating
+
+STREAMS = 4
+
+
+def chain(seed: int, atoms: int, cycle: int = 1) -> tuple[OpGraph, IntArray, IntArray, IntArray]:
+    """Random atoms, alike every `cycle` of them, but the first and the last: graph, sources, groups, marks.
+
+    Ops wait for earlier ones of their own atom and of the two before it, on a few streams.
+    """
+    rng = np.random.default_rng(seed)
+    width = int(rng.integers(2, 8))
+    streams, groups = rng.integers(0, STREAMS, width), rng.integers(-1, 2, width)
+    waits = [
+        [(int(back), int(rng.integers(0, op if back == 0 else width))) for back in backs if back or op]
+        for op, backs in enumerate(rng.integers(0, 3, (width, 2)).tolist())
+    ]
+    resource, source, group, pointers, preds, marks = [], [], [], [0], [], []
+    for atom in range(atoms):
+        odd = atom in (0, atoms - 1)
+        for op in range(width - odd):
+            resource.append(int(streams[op]))
+            source.append(op + width * (cycle if odd else atom % cycle))
+            group.append(int(groups[op]))
+            for back, other in waits[op]:
+                begin = marks[atom - back - 1] + 1 if atom > back else 0 if atom == back else -1
+                if begin >= 0 and begin + other < len(resource) - 1:
+                    preds.append(begin + other)
+            pointers.append(len(preds))
+        marks.append(len(resource) - 1)
+    graph = op_graph(
+        resource=resource,
+        duration_s=np.zeros(len(resource)),
+        pred_ptr=pointers,
+        pred=preds,
+        resources=[f"stream{number}" for number in range(STREAMS)],
+    )
+    return graph, column(source, np.int32), column(group, np.int32), column(marks, np.int32)
+
+
+@pytest.mark.parametrize("cycle", [1, 3, 6])
+@pytest.mark.parametrize("seed", range(40))
+def test_steady_atoms_are_added_as_if_they_were_played(seed: int, cycle: int) -> None:
+    """Also where one stream is a little slower than another, which shows only after many atoms."""
+    graph, source, group, marks = chain(seed, 80, cycle)
+    first, last, period = repeating(graph, source, group, marks).tolist()
+    assert last - first > 60
+    assert period == cycle
+    durations = np.random.default_rng(seed).uniform(0.5, 1.5, (20, int(source.max()) + 1))
+    durations[:5] = np.round(durations[:5])
+    durations[5:10] = 1.0 + 0.01 * durations[5:10]
+    asked = graph, source, durations, group, 2, marks
+    played, added = latest_ends(*asked), latest_ends(*asked, repeating(graph, source, group, marks))
+    np.testing.assert_allclose(added, played, rtol=1e-12, atol=0.0)
+
+
+def test_only_equal_atoms_repeat() -> None:
+    """A chain of atoms that all differ, and one that is short, are played to their end."""
+    graph, _, group, marks = chain(3, 60)
+    assert repeating(graph, column(np.arange(len(graph)), np.int32), group, marks).tolist() == [0, 0, 0]
+    short = chain(3, 8)
+    assert repeating(*short).tolist() == [0, 0, 0]
