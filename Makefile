@@ -19,6 +19,7 @@ help:
 	@echo "make validate-full  the same five times over, real kernels, one device: half an hour, on a quiet machine"
 	@echo "make validate-gpu GPU=NAME  kernels and training steps of one GPU, a few minutes"
 	@echo "make fuzz      10,000 damaged commands and files over all verbs (CASES=, SEED=)"
+	@echo "make mutants   small faults in five rooms, and whether their tests notice (EACH=, SEED=)"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
 	@echo "make docs      the JSON Schemas in docs/schema"
@@ -53,7 +54,11 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@$(INSTALL) ".[test]"
 	@touch $@
 
-$(VENV)/.installed-lint: $(VENV)/.installed-test
+$(VENV)/.installed-EACH ?= 20
+mutants: $(VENV)/.installed-test
+	$(BIN)/python -m tests.mutants --each $(EACH) --seed $(SEED)
+
+lint: $(VENV)/.installed-test
 	@echo "installing what the linters need (once)"
 	@$(INSTALL) ".[test,lint]"
 	@touch $@

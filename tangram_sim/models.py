@@ -188,6 +188,7 @@ class Model:
     masked_lm: bool = False
     source: str = ""
     extra_parameters: int = 0  # tensors of the checkpoint that belong to no block (poolers)
+    rotary_base: float = 0.0  # of rotary position embeddings, 0 = not stated; no cost depends on it
 
     def __hash__(self) -> int:
         # Hundreds of nested blocks would be hashed on every look-up of a cache; equal models have equal

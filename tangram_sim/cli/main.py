@@ -10,6 +10,7 @@ from typing import TextIO, cast
 import typer
 
 from tangram_sim.cli import (
+    bounds,
     calibrate,
     cluster,
     compare,
@@ -67,6 +68,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(validate.app, name="validate")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(serving.app, name="serve")
+bounds.hold(app)
 verbosity.offer(app)
 
 

@@ -32,7 +32,7 @@ LeafNodes = Annotated[
     int, typer.Option("--leaf-nodes", help="Nodes of a kind under one leaf, which --failures may take.")
 ]
 Burst = Annotated[float, typer.Option("--burst", help="Further nodes that go with a lost one, in the mean.")]
-Seed = Annotated[int, typer.Option("--seed", help="Equal seeds give equal traces.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Equal seeds give equal traces.")]
 
 
 @app.command("generate")

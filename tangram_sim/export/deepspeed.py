@@ -58,8 +58,12 @@ def write(plan: UniformPlan) -> tuple[dict[str, str], list[str]]:
     ]
     if plan.shape.tp > 1 and plan.shape.pp > 1:
         notes.append("tensor parallelism inside stages is your model's to do: the topology gives its groups")
-    if plan.recompute == "full" and plan.shape.pp == 1:
-        notes.append("recomputation of whole layers is your model's to switch on")
+    if plan.shape.pp == 1:
+        notes.append(
+            "recomputation is your model's to switch on: whole layers in this plan"
+            if plan.recompute == "full"
+            else "nothing is recomputed in the plan: leave your model's activation checkpointing off"
+        )
     return files, notes
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tangram_sim.errors import TangramError, unknown_name
 from tangram_sim.export import deepspeed, launch, megatron, rankmap, schedule_csv, torchtitan
-from tangram_sim.export.uniform import uniform_of
+from tangram_sim.export.uniform import CannotExportError, uniform_of
 from tangram_sim.planners.uniform.shape import Shape
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules.named import schedule_named
@@ -26,7 +26,29 @@ def export(plan: Plan, to: str) -> Exported:
     """
     if to not in FORMATS:
         raise unknown_name("format", to, FORMATS)
-    return FORMATS[to](plan)
+    try:
+        return FORMATS[to](plan)
+    except CannotExportError as error:
+        raise CannotExportError(f"{error}\n{_instead(plan, to)}") from None
+
+
+def _instead(plan: Plan, to: str) -> str:
+    """What else this plan can be written as, and how to look for one that the framework takes."""
+    able = [name for name in FORMATS if name != to and _writes(plan, name)]
+    job = plan.job
+    return (
+        f"it can be written as {', '.join(f'`to={name}`' for name in able)}; `tangram plan {plan.model.name} "
+        f"{plan.cluster.name} --global-batch {job.global_batch} --seq {job.seq} --for {to}` looks for a plan "
+        "that it can express"
+    )
+
+
+def _writes(plan: Plan, to: str) -> bool:
+    try:
+        FORMATS[to](plan)
+    except CannotExportError:
+        return False
+    return True
 
 
 def _what(plan: Plan) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tangram_sim.clusters import Cluster
+from tangram_sim.clusters import Cluster, Gpu
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.rankmap import places_of
 
@@ -52,21 +52,37 @@ _HEAD = """\
 # On the node of each agent: MASTER_ADDR=<host of agent 0> sh {file} AGENT PROGRAM [ARGUMENTS...]
 # Nodes and GPUs are numbered from 0, nodes in the order of the cluster file.
 set -eu
-agent=${{1:?give the number of an agent, 0 to {last}}}
+{check}agent=${{1:?give the number of an agent, 0 to {last}}}
 shift
 case "$agent" in
 """
 _LINE = """\
   {agent}) # node {node}: {kind}, ranks {first} to {last}
-    CUDA_VISIBLE_DEVICES={gpus} exec torchrun --nnodes={agents} --node-rank={agent} --nproc-per-node={count} \
---master-addr="${{MASTER_ADDR:?}}" --master-port="${{MASTER_PORT:-29500}}" "$@" ;;
+    {look}CUDA_VISIBLE_DEVICES={gpus} exec torchrun --nnodes={agents} --node-rank={agent} \
+--nproc-per-node={count} --master-addr="${{MASTER_ADDR:?}}" --master-port="${{MASTER_PORT:-29500}}" "$@" ;;
 """
+_CHECK = """\
+# Fails on a node that is not the one planned for; SKIP_GPU_CHECK=1 starts without looking.
+look() { # KIND LEAST: so many GPUs of a kind must be here
+  [ -z "${SKIP_GPU_CHECK:-}" ] || return 0
+  here=$(nvidia-smi --query-gpu=name --format=csv,noheader) || wrong "no answer of nvidia-smi"
+  found=$(printf '%s\\n' "$here" | grep -ciw -- "$1") || true
+  [ "$found" -ge "$2" ] || wrong "agent $agent wants $2 GPUs of kind $1, here are: $here"
+}
+wrong() {
+  echo "$1: wrong node? SKIP_GPU_CHECK=1 starts all the same" >&2
+  exit 3
+}
+"""
+# Names of gpus.csv whose first word is not the one that a driver says: the word that is.
+_SERIES = ("RTX", "Titan")
 _TAIL = """\
   *) echo "agent $agent: there are 0 to {last}" >&2; exit 2 ;;
 esac
 """
 _READ = re.compile(
-    r"\) # node (?P<node>\d+): .*\n\s+CUDA_VISIBLE_DEVICES=(?P<gpus>[\d,]+) exec torchrun "
+    r"\) # node (?P<node>\d+): .*\n\s+(?:look \S+ \d+\n\s+)?"
+    r"CUDA_VISIBLE_DEVICES=(?P<gpus>[\d,]+) exec torchrun "
     r"--nnodes=(?P<agents>\d+) "
     r"--node-rank=(?P<rank>\d+) --nproc-per-node=(?P<count>\d+) "
 )
@@ -76,6 +92,7 @@ def write(ranks: Sequence[int], cluster: Cluster, what: str) -> str:
     """A shell script that starts one agent; `what` says for which model and plan."""
     agents = agents_of(ranks, cluster)
     last = len(agents) - 1
+    words = [_word(cluster.groups[group].node.gpu) for group in cluster.node_group]
     lines = [
         _LINE.format(
             agent=number,
@@ -84,13 +101,25 @@ def write(ranks: Sequence[int], cluster: Cluster, what: str) -> str:
             first=agent.first_rank,
             last=agent.first_rank + len(agent.local_gpus) - 1,
             gpus=",".join(map(str, agent.local_gpus)),
+            look=f"look {word} {max(agent.local_gpus) + 1}\n    " if (word := words[agent.node]) else "",
             agents=len(agents),
             count=len(agent.local_gpus),
         )
         for number, agent in enumerate(agents)
     ]
     plain = " ".join(what.split())
-    return "".join([_HEAD.format(what=plain, file=FILE, last=last), *lines, _TAIL.format(last=last)])
+    check = _CHECK if any(words[agent.node] for agent in agents) else ""
+    head = _HEAD.format(what=plain, file=FILE, last=last, check=check)
+    return "".join([head, *lines, _TAIL.format(last=last)])
+
+
+def _word(gpu: Gpu) -> str:
+    """The word of a GPU's name that `nvidia-smi` says too; empty for other vendors: no check."""
+    if gpu.vendor.lower() != "nvidia":
+        return ""
+    series, *rest = re.split(r"[-\s]", gpu.name)
+    word = rest[0] if series in _SERIES and rest else series
+    return re.sub(r"[^A-Za-z0-9]", "", re.sub(r"(?<=\d)(Ti|Super)$", "", word))
 
 
 def read(text: str, cluster: Cluster) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ import shlex
 from typing import Any
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.export.megatron_model import model_words
 from tangram_sim.export.uniform import check_ranks, require
-from tangram_sim.models import Experts, Model
 from tangram_sim.planners.uniform.frameworks import MEGATRON
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 
@@ -52,7 +52,7 @@ def write(plan: UniformPlan) -> tuple[str, list[str]]:
     }
     if shape.pp > 1 and (shape.vpp > 1 or not _even(shape)):
         words["--pipeline-model-parallel-layout"] = layout_text(shape.layers)
-    shape_words, notes = _model(plan.model)
+    shape_words, notes = model_words(plan.model)
     words |= shape_words
     words |= {
         "--seq-length": job.seq,
@@ -81,6 +81,8 @@ def write(plan: UniformPlan) -> tuple[str, list[str]]:
             "--recompute-method": "uniform",
             "--recompute-num-layers": 1,
         }
+    else:
+        notes.insert(0, "nothing is recomputed in the plan: leave `--recompute-granularity` out")
     lines = [name if value is None else f"{name} {value}" for name, value in words.items()]
     if _DTYPES[job.dtype]:
         lines.append(_DTYPES[job.dtype])
@@ -90,30 +92,6 @@ def write(plan: UniformPlan) -> tuple[str, list[str]]:
 def _even(shape: Shape) -> bool:
     sizes = {sum(stop - start for start, stop in chunks) for chunks in shape.layers}
     return len(sizes) == 1
-
-
-def _model(model: Model) -> tuple[dict[str, Any], list[str]]:
-    """(arguments of the model's shape, notes on what they leave open)."""
-    words: dict[str, Any] = {"--num-layers": model.layers, "--hidden-size": model.hidden}
-    kinds = dict.fromkeys((block.attention, block.feed_forward) for block in model.blocks)
-    if len(kinds) > 1 or model.blocks[0].attention.kv_rank:
-        return words, ["blocks that differ, or latent attention: their sizes are yours to give"]
-    attention, part = next(iter(kinds))
-    words |= {"--num-attention-heads": attention.heads, "--kv-channels": attention.head_dim}
-    if attention.kv_heads != attention.heads:
-        words |= {"--group-query-attention": None, "--num-query-groups": attention.kv_heads}
-    words["--ffn-hidden-size"] = part.width
-    if isinstance(part, Experts):
-        words |= {
-            "--num-experts": part.experts,
-            "--moe-router-topk": part.active,
-            "--moe-ffn-hidden-size": part.width,
-        }
-    if part.gated:
-        words["--swiglu"] = None
-    if not model.tied:
-        words["--untie-embeddings-and-output-weights"] = None
-    return words, ["norms, position embedding, tokenizer, data and learning rate are yours to give"]
 
 
 def read(text: str, ranks: tuple[int, ...]) -> Shape:

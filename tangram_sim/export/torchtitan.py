@@ -16,12 +16,14 @@ from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 
 FILE = "torchtitan.toml"
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
+# Activation checkpointing from 0.3 on (torchtitan.distributed.activation_checkpoint).
+_RECOMPUTED = {"none": "None", "selective": "`SelectiveAC.Config()`", "full": "`FullAC.Config()`"}
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 _EMBEDDING, _NORM, _HEAD = "tok_embeddings", "norm", "lm_head"
 
 
 def sections(plan: UniformPlan) -> dict[str, dict[str, Any]]:
-    """The sections `training` and `parallelism`. Raises CannotExportError."""
+    """The sections `training`, `parallelism` and `activation_checkpoint`. Raises CannotExportError."""
     shape, job = plan.shape, plan.job
     require(TORCHTITAN, plan)
     sharded = plan.zero_stage > 0
@@ -49,7 +51,8 @@ def sections(plan: UniformPlan) -> dict[str, dict[str, Any]]:
         "seq_len": job.seq,
         "mixed_precision_param": _DTYPES[job.dtype],
     }
-    return {"training": training, "parallelism": parallelism}
+    checkpoint = {"mode": plan.recompute}
+    return {"training": training, "parallelism": parallelism, "activation_checkpoint": checkpoint}
 
 
 def modules_of(shape: Shape) -> list[list[str]]:
@@ -72,11 +75,9 @@ def write(plan: UniformPlan) -> tuple[str, list[str]]:
         lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         lines.append("")
     notes = [
-        "up to 0.2: `--job.config_file torchtitan.toml`; from 0.3: put the two sections into the config "
-        "of your recipe"
+        "up to 0.2: `--job.config_file torchtitan.toml`; from 0.3: put `training` and `parallelism` into the "
+        f"config of your recipe, whose activation checkpointing is then {_RECOMPUTED[plan.recompute]}"
     ]
-    if plan.recompute != "none":
-        notes.append(f"activation checkpointing is `{plan.recompute}` in the plan: choose it in your recipe")
     return "\n".join(lines), notes
 
 

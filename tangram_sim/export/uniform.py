@@ -17,11 +17,7 @@ def refuse(title: str, reasons: Sequence[str]) -> None:
     """Raise CannotExportError if there is any reason."""
     if reasons:
         listed = "".join(f"\n  - {reason}" for reason in dict.fromkeys(reasons))
-        raise CannotExportError(
-            f"{title} cannot express this plan:{listed}\n"
-            "`to=rankmap` writes every decision down; `tangram plan --for FRAMEWORK` looks for a "
-            "plan that it can express"
-        )
+        raise CannotExportError(f"{title} cannot express this plan:{listed}")
 
 
 def uniform_of(plan: Plan, title: str) -> UniformPlan:

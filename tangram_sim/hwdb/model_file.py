@@ -23,7 +23,7 @@ Every layer has `attention` and either `feed_forward` or `experts`, and may set 
 window (0 = whole sequence), causal (true), qkv_bias, out_bias, qk_norm (false) and
 `latent: {kv_rank, rope_dim, query_rank}` for multi-head latent attention; `feed_forward` takes gated
 (true), bias (false); `experts` takes gated, bias, shared_width, router_bias, shared_gate. The model takes
-embedding_dim, token_types, embedding_norm, final_norm, head_parameters, masked_lm and source.
+embedding_dim, token_types, embedding_norm, final_norm, head_parameters, masked_lm, rotary_base and source.
 """
 
 from collections.abc import Iterator
@@ -136,6 +136,7 @@ class ModelSection(_Section):
     final_norm: bool = True
     head_parameters: SizeOrZero = 0
     masked_lm: bool = False
+    rotary_base: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
     source: str = ""
     aliases: list[str] = []
     published_parameters: Annotated[int, Field(gt=0)] | None = None
@@ -282,6 +283,7 @@ def from_model_file(facts: Any, where: str, name: str) -> Model:
         final_norm=model.final_norm,
         head_parameters=model.head_parameters,
         masked_lm=model.masked_lm,
+        rotary_base=model.rotary_base,
         source=model.source or where,
     )
 

@@ -178,8 +178,10 @@ class MixSearch:
         best = self._best_at(self.cost)
         most = self._upper()
         waiting = np.flatnonzero((self.rate < 0) & (most > best * (1 + 1e-12)))
-        promise = most[waiting] / np.maximum(best[waiting], 1e-300)
-        order = np.lexsort((waiting, -promise))
+        # Where nothing is known at a cost, everything is promising, the fastest first.
+        known = best[waiting] > 0
+        promise = np.where(known, most[waiting] / np.where(known, best[waiting], 1.0), np.inf)
+        order = np.lexsort((waiting, -most[waiting], -promise))
         return waiting[order]
 
     def _best_at(self, cost: NDArray[np.float64]) -> NDArray[np.float64]:

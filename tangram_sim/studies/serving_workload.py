@@ -50,7 +50,8 @@ def describe_workload(workload: Workload) -> WorkloadDocument:
     """The figures of a workload."""
     gaps = np.diff(workload.arrival_s)
     mean = float(gaps.mean()) if len(gaps) else 0.0
-    minutes = np.bincount((workload.arrival_s - workload.arrival_s[0]).astype(np.int64) // int(_MINUTE_S))
+    # Counted by the minutes that have arrivals: most of a long trace may have none.
+    _, minutes = np.unique((workload.arrival_s - workload.arrival_s[0]) // _MINUTE_S, return_counts=True)
     length = min(_MINUTE_S, workload.span_s) or 1.0
     total = float(workload.input_tokens.sum())
     place, types = request_types(workload)

@@ -18,12 +18,18 @@ from typing import Any
 
 from tests.commands import Finished, tangram
 from tests.fuzz.inputs import COMMANDS
-from tests.fuzz.mutations import ODD, damaged
+from tests.fuzz.mutations import ODD, changed, damaged
 
 LIMIT_S = 10.0  # CPU seconds of one command on small files
 COMPILING_S = 300.0  # of the first of its kind on a fresh machine, which compiles what it runs
 # Options that start processes or draw, or that only say where a file goes: nothing to find, much to wait for.
 _LEFT_ALONE = {"jobs", "dask", "plot", "help", "output", "cache", "requests_out", "timeline"}
+_GENTLE = 0.5  # of the cases change a figure to another one that can be meant
+# Values of options by the kind that they are declared as.
+_FAIR = {
+    "int": (0, 1, 2, 3, 4, 7, 8, 16, 64, 1000),
+    "float": (0, 0.01, 0.1, 0.5, 1, 1.5, 4, 60, 1e4, 1e9),
+}
 # Steering characters that may appear in an answer: line ends.
 _PLAIN = "\n\t"
 
@@ -62,6 +68,14 @@ def case(number: int, seed: int, sound: dict[str, str]) -> Case:
     words = shlex.split(COMMANDS[number % len(COMMANDS)])
     named = [word for word in words if word in sound or any(name.startswith(f"{word}/") for name in sound)]
     broken: dict[str, bytes] = {}
+    if random.random() < _GENTLE:
+        if named and random.random() < 0.7:
+            word = random.choice(named)
+            name = random.choice([name for name in sound if name == word or name.startswith(f"{word}/")])
+            broken[name] = changed(name, sound[name], random)
+        else:
+            words = _with_fair_option(words, random)
+        return Case(number, tuple(words), tuple(sorted(broken.items())))
     for _ in range(random.choice((0, 1, 1, 1, 2))):
         if named:
             word = random.choice(named)
@@ -88,9 +102,27 @@ def _with_odd_option(words: list[str], random: Random) -> list[str]:
     return [*words, option, value]
 
 
+def _with_fair_option(words: list[str], random: Random) -> list[str]:
+    """The command with an option of its verb given a value of the option's kind."""
+    options = _options(tuple(words))
+    if not options:
+        return words
+    option, kind = random.choice(options)
+    values = _FAIR.get(kind)
+    if not kind:
+        return [*words, option]
+    if values is None:
+        return words
+    value = str(random.choice(values))
+    if option not in words:
+        return [*words, option, value]
+    place = words.index(option)
+    return [*words[: place + 1], value, *words[place + 2 :]]
+
+
 @cache
-def _options(words: tuple[str, ...]) -> list[tuple[str, bool]]:
-    """(option, whether it takes a value) of the verb that a command line begins with."""
+def _options(words: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(option, kind of its value: `` for a switch) of the verb that a command line begins with."""
     import typer
 
     from tangram_sim.cli.main import app
@@ -103,7 +135,10 @@ def _options(words: tuple[str, ...]) -> list[tuple[str, bool]]:
     if command is None:  # the word was damaged
         return []
     return [
-        (max(known.opts, key=len), not known.is_flag)
+        (
+            max(known.opts, key=len),
+            "" if known.is_flag else getattr(known.type_descriptor.annotation, "__name__", "str"),
+        )
         for known in command.params
         if known.param_type_name == "option" and known.name not in _LEFT_ALONE
     ]

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 # Values that break something where a program does not look: none, negative, huge, tiny, of another kind,
 # endless, steering the terminal.
 NUMBERS = (0, -1, 1, 2, 3, 7, 10**9, 10**30, 1e308, 1e-308, 5e-324, -1e308, 0.1, 1e20)
+_DEEPEST = 12  # levels of a file
 VALUES = (*NUMBERS, True, None, "", "8", "nan", "\x1b[31m\u202e\x07", "x" * 3000, [], {}, [1, 2], {"a": []})
 WORDS = (
     "",
@@ -70,6 +72,18 @@ def damaged(name: str, text: str, random: Random) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def changed(name: str, text: str, random: Random) -> bytes:
+    """The content of a file with one number another one of its kind: it mostly gets past the readers."""
+    spots = [*re.finditer(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", text)]
+    if not spots:
+        return damaged(name, text, random)
+    spot = random.choice(spots)
+    number = spot[0]
+    factor = random.choice((0, 0.01, 0.1, 0.5, 2, 3, 10))
+    other = f"{float(number) * factor:.6g}" if "." in number else f"{int(int(number) * factor)}"
+    return f"{text[: spot.start()]}{other}{text[spot.end() :]}".encode()
+
+
 def _in_structure(name: str, text: str, random: Random) -> str:
     """One value replaced, or one key or entry left out or added twice, in the file's own format."""
     if name.endswith(".csv"):
@@ -100,11 +114,13 @@ def _in_structure(name: str, text: str, random: Random) -> str:
     return written
 
 
-def _places(node: Any) -> Any:
-    """(holder, key) of every value of a tree."""
+def _places(node: Any, depth: int = 0) -> Any:
+    """(holder, key) of every value of a tree; of one that holds itself, as an anchor can have it, the top."""
+    if depth > _DEEPEST:
+        return
     for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
         yield node, key
-        yield from _places(node[key])
+        yield from _places(node[key], depth + 1)
 
 
 def _in_cells(text: str, random: Random) -> str:

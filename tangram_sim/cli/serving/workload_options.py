@@ -41,7 +41,9 @@ Mix: TypeAlias = Annotated[
 LengthCv: TypeAlias = Annotated[
     float, typer.Option("--length-cv", help="Coefficient of variation of lengths (lognormal).")
 ]
-Requests: TypeAlias = Annotated[int, typer.Option("--requests", help="How many requests are made.")]
+Requests: TypeAlias = Annotated[
+    int, typer.Option("--requests", min=1, max=100_000_000, help="How many requests are made.")
+]
 Burstiness: TypeAlias = Annotated[
     float,
     typer.Option("--burstiness", help="Coefficient of variation of gaps: 0 even, 1 Poisson, above: bursts."),

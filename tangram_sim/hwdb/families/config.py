@@ -10,6 +10,7 @@ from tangram_sim.models import Block, Model
 
 LARGEST_SIZE = 10**9  # far above any real size; keeps products inside 64-bit integers
 MOST_LAYERS = 10_000
+_LARGEST_BASE = 1e12  # of a rotary embedding
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -130,8 +131,20 @@ class Config:
             vocab=vocab,
             blocks=shared(blocks),
             source=source if isinstance(source, str) else self.where,
+            rotary_base=self._rotary_base(),
             **rest,
         )
+
+    def _rotary_base(self) -> float:
+        """`rope_theta`, which newer files nest; 0 where the file does not say."""
+        nested = self.facts.get("rope_parameters")
+        inner = nested.get("rope_theta") if isinstance(nested, dict) else None
+        value = self.facts.get("rope_theta", inner)
+        if value is None:
+            return 0.0
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value < _LARGEST_BASE:
+            raise self.error("rope_theta", f"a number above 1 and below {_LARGEST_BASE:g}")
+        return float(value)
 
     def decoder(
         self,

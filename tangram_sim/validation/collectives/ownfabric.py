@@ -125,6 +125,8 @@ def reached(points: Sequence[Point], hwdb: Hwdb) -> list[Reached]:
     found = []
     for answer in answers:
         point = answer.point
+        if not answer.seconds > 0:
+            raise BadInputError(f"{point.op} of {point.ranks} rank: nothing moves; give the log of 2 or more")
         moved = busbw_factor(point.op, point.ranks) * point.size_bytes
         figures = (moved / point.seconds, moved / answer.seconds)
         found.append(Reached(point.op, point.ranks, point.nodes, point.size_bytes, *figures))

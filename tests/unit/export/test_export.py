@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import tomllib
 
 import pytest
 from hypothesis import given, settings
@@ -90,7 +91,8 @@ class TestRefusals:
         assert "tensor-parallel degree differs between stages: 2, 1" in words
         assert "data-parallel degree differs between stages: 1, 4" in words
         assert "ZeRO stage differs between stages: 0, 1" in words
-        assert "`to=rankmap`" in words
+        assert "it can be written as `to=rankmap`, `to=torchrun`, `to=torch-pipeline-csv`;" in words
+        assert f"`tangram plan tiny lab --global-batch 16 --seq 1024 --for {to}`" in words
         assert set(export(plan, "rankmap").files) == {"rankmap.json"}
 
     def test_mixed_stages_are_refused_and_mapped(self):
@@ -151,6 +153,43 @@ class TestRefusals:
             read(text)
 
 
+class TestEnds:
+    """Stages that hold an end of the model and no block."""
+
+    @pytest.mark.parametrize("cuts", [(0, 4, 4), (0, 0, 4)])
+    def test_a_stage_of_the_head_or_the_embedding_alone_reads_back(self, cuts):
+        plan = two_stages(Layout(), Layout(), cuts=cuts)
+        found = export(plan, "megatron").files["megatron.args"]
+        ends = {(0, 4, 4): "Etttt|L", (0, 0, 4): "E|ttttL"}
+        assert f"--pipeline-model-parallel-layout {ends[cuts]}\n" in found
+        parts = tomllib.loads(export(plan, "torchtitan").files["torchtitan.toml"])["parallelism"]
+        alone = parts["module_fqns_per_model_part"][0 if cuts[1] == 0 else 1]
+        assert alone == (["tok_embeddings"] if cuts[1] == 0 else ["norm", "lm_head"])
+        with pytest.raises(CannotExportError, match=r"unequal depth \(0, 4 blocks\)"):
+            export(plan, "deepspeed")
+
+    def test_context_parallelism_of_one_stage_is_named(self):
+        plan = two_stages(Layout(cp=2), Layout(dp=2))
+        with pytest.raises(CannotExportError, match="context-parallel degree differs between stages: 2, 1"):
+            export(plan, "megatron")
+
+
+class TestActivationCheckpointing:
+    @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+    def test_it_is_always_stated(self, recompute):
+        layout = Layout(tp=2, recompute=recompute)
+        plan = two_stages(layout, layout)
+        titan = tomllib.loads(export(plan, "torchtitan").files["torchtitan.toml"])
+        assert titan["activation_checkpoint"] == {"mode": recompute}
+        found = export(plan, "megatron")
+        words = megatron.arguments(found.files["megatron.args"])
+        assert words.get("--recompute-granularity", "none") == recompute
+        assert any("nothing is recomputed" in note for note in found.notes) == (recompute == "none")
+        if recompute != "selective":
+            interval = json.loads(export(plan, "deepspeed").files["pipeline.json"])
+            assert interval["activation_checkpoint_interval"] == (recompute == "full")
+
+
 class TestLaunch:
     def test_ranks_that_do_not_follow_each_other_take_an_agent_each(self):
         plan = two_stages(Layout(dp=2), Layout(dp=2))
@@ -171,19 +210,33 @@ class TestLaunch:
             launch.write((0, 4, 5, 1), Cluster("c", (NodeGroup("g0", 2, NODE),)), "x")
         )
         environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MASTER_ADDR": "head"}
+        smi = tmp_path / "nvidia-smi"
 
-        def run(*words: str) -> subprocess.CompletedProcess[str]:
+        def here(*names: str) -> None:
+            smi.write_text("#!/bin/sh\n" + "".join(f"echo '{name}'\n" for name in names))
+            smi.chmod(0o755)
+
+        def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
                 ["sh", "launch.sh", *words],
                 cwd=tmp_path,
-                env=environment,
+                env=environment | more,
                 capture_output=True,
                 text=True,
                 check=False,
             )
 
+        here(*["NVIDIA A100-SXM4-40GB"] * 4)
         assert run("1", "train.py", "--lr", "1").stdout.split() == [
             "0,1", "--nnodes=3", "--node-rank=1", "--nproc-per-node=2", "--master-addr=head",
             "--master-port=29500", "train.py", "--lr", "1",
         ]  # fmt: skip
         assert run("7").returncode == 2
+        for names in (["Tesla T4"] * 4, ["NVIDIA A100-SXM4-40GB"]):
+            here(*names)
+            wrong = run("1", "train.py")
+            assert (wrong.returncode, wrong.stdout) == (3, "")
+            assert "agent 1 wants 2 GPUs of kind A100" in wrong.stderr
+            assert run("1", "train.py", SKIP_GPU_CHECK="1").returncode == 0
+        smi.unlink()
+        assert "no answer of nvidia-smi" in run("1", "train.py").stderr

@@ -23,6 +23,7 @@ from tests.unit.export.plans import plan_of, two_stages, uniform_plans, without_
 MEGATRON_TRAINING = {
     *("global_batch_size", "micro_batch_size", "seq_length", "max_position_embeddings", "optimizer", "bf16"),
     *("group_query_attention", "untie_embeddings_and_output_weights", "swiglu", "use_distributed_optimizer"),
+    *("position_embedding_type", "disable_bias_linear", "rotary_base"),
     *("use_megatron_fsdp", "data_parallel_sharding_strategy", "ckpt_format"),
 }
 
@@ -73,7 +74,7 @@ class TestAgainstTheFrameworks:
         known = {one.name for one in fields(transformer.TransformerConfig)}
         given = {flag.removeprefix("--").replace("-", "_"): value for flag, value in words.items()}
         layout = given.pop("pipeline_model_parallel_layout", None)  # its class is held to in the test above
-        taken = {name: int(value) if value else True for name, value in given.items() if name in known}
+        taken = {name: as_value(value) for name, value in given.items() if name in known}
         if layout:
             taken |= {"pipeline_dtype": torch_dtype("bfloat16"), "pipeline_model_parallel_layout": layout}
         elif taken["pipeline_model_parallel_size"] > 1:
@@ -134,6 +135,11 @@ class TestAgainstTheFrameworks:
             }
             placed = schedules._validate_schedule(order, 2, 2 * chunks, 4)
             assert placed == {stage: stage % 2 for stage in range(2 * chunks)}
+
+
+def as_value(text: str) -> object:
+    """The value of an argument: a switch, a number or a word."""
+    return int(text) if text.isdigit() else text or True
 
 
 def torch_dtype(name: str) -> object:

@@ -1,0 +1,91 @@
+"""Small faults in the text of a module: one comparison, operator, number or condition made another one."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+_OPERATORS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+_CALLS = {
+    "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "any": "all", "all": "any",
+    "argmin": "argmax", "argmax": "argmin", "floor": "ceil", "ceil": "floor",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Lines and columns of a module's text, and what stands there in the mutant."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    was: str
+    now: str
+
+    def applied(self, text: str) -> str:
+        """The mutant's text. Columns count bytes, as those of `ast` do."""
+        lines = text.encode().split(b"\n")
+        begin = sum(len(line) + 1 for line in lines[: self.line - 1]) + self.column
+        end = sum(len(line) + 1 for line in lines[: self.end_line - 1]) + self.end_column
+        data = text.encode()
+        return (data[:begin] + self.now.encode() + data[end:]).decode()
+
+
+def changes(text: str) -> list[Change]:
+    """Every change of a module, in order of its text. Annotations, docstrings and messages are left alone."""
+    found = []
+    for node in _expressions(ast.parse(text)):
+        for other in _others(node):
+            was = ast.get_source_segment(text, node) or ""
+            now = f"({ast.unparse(other)})"
+            where = (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
+            found.append(Change(*where, was, now))
+    return sorted(found, key=lambda one: (one.line, one.column, one.now))
+
+
+def _expressions(tree: ast.AST) -> Iterator[ast.expr]:
+    """Expressions that are computed: none of annotations, decorators, raised messages or f-strings."""
+    skipped = (ast.Raise, ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list", "type_comment"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, skipped) or not isinstance(child, ast.AST):
+                continue
+            if isinstance(child, ast.expr):
+                yield child
+            yield from _expressions(child)
+
+
+def _others(node: ast.expr) -> Iterator[ast.expr]:
+    """What an expression can be changed into."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARISONS:
+        yield ast.Compare(node.left, [_COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        yield ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right)
+    elif isinstance(node, ast.BoolOp):
+        yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        yield node.operand
+    elif isinstance(node, ast.IfExp):
+        yield ast.IfExp(node.test, node.orelse, node.body)
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        yield ast.Constant(node.value + 1)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Call):
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in _CALLS:
+            func: ast.expr = (
+                ast.Attribute(node.func.value, _CALLS[name], ast.Load())
+                if isinstance(node.func, ast.Attribute)
+                else ast.Name(_CALLS[name], ast.Load())
+            )
+            yield ast.Call(func, node.args, node.keywords)
