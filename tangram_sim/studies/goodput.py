@@ -26,7 +26,6 @@ from tangram_sim.units import DAY_S, show_seconds
 
 POLICIES = ("restart", "shrink")
 _INTERVAL = NormalDist().inv_cdf(0.95)  # 90 % between its negative and itself
-_LEAST_S, _MOST_S = 1e-9, 1e12  # seconds that something of a run can take
 _NO_PROGRESS = 1e-6  # a useful share below this is none
 
 
@@ -434,12 +433,8 @@ def _sample_document(found: SampledShare) -> SampleDocument:
 
 
 def require_positive(named: Sequence[tuple[str, float, bool]]) -> None:
-    """Raise BadInputError for (option, value, may be zero) that are negative, zero where it may not be, or
-    of another world.
-    """
+    """Raise BadInputError for (option, value, may be zero) that are negative, or zero where it may not be."""
     for option, value, zero in named:
-        if value and math.isfinite(value) and not _LEAST_S <= abs(value) <= _MOST_S:
-            raise BadInputError(f"{option} {value:g}: {_LEAST_S:g} to {_MOST_S:g} can be meant, e.g. 60")
         if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
             wanted = "zero or more" if zero else "above zero"
             unit = "days" if "days" in option else "seconds"
