@@ -22,6 +22,7 @@ COMMANDS = re.compile(r"`[^`]*--[^`]*`")
 OTHERS = {  # who writes or quotes options of other programs
     "export/launch.py",
     "export/megatron.py",
+    "export/megatron_model.py",
     "export/service/commands.py",
     "export/torchtitan.py",
     "parallelizers/external.py",
