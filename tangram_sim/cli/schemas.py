@@ -20,6 +20,7 @@ from tangram_sim.studies.replaying import ReplayDocument
 from tangram_sim.studies.serving_comparison import ServiceComparisonDocument
 from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.serving_purchase import ServePurchaseDocument
 from tangram_sim.studies.serving_replan import ServeReplanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 from tangram_sim.studies.serving_whatif import ServeWhatIfDocument
@@ -42,6 +43,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serve-compare": ServiceComparisonDocument,
     "serve-replan": ServeReplanDocument,
     "serve-simulate": ServeSimulationDocument,
+    "serve-purchase": ServePurchaseDocument,
     "serve-what-if": ServeWhatIfDocument,
     "serve-validate": ServeValidateDocument,
     "serve-calibrate": ServeCalibrateDocument,

@@ -54,6 +54,17 @@ class Workload:
         """The model that a request asks for; empty where none are named."""
         return self.models[self.model[request]] if self.models else ""
 
+    def repeated(self, times: int) -> "Workload":
+        """These requests again and again, at the same rate; they share texts with those before."""
+        period_s = self.span_s * len(self) / max(len(self) - 1, 1)
+        tiled = {
+            name: np.tile(getattr(self, name), times)
+            for name in ("input_tokens", "output_tokens", "prefix", "prefix_tokens", "keeps", "cached_tokens")
+        }
+        rounds = np.repeat(np.arange(times, dtype=np.float64), len(self))
+        arrival_s = np.tile(self.arrival_s, times) + rounds * period_s
+        return replace(self, arrival_s=arrival_s, model=np.tile(self.model, times), **tiled)
+
     def of_models(self, models: Sequence[str], model: Ints) -> "Workload":
         """These requests, request i for `models[model[i]]`."""
         return replace(self, models=tuple(models), model=np.asarray(model, dtype=np.int64))

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import exp
+from math import ceil, exp
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.serving.fleet import PlayedService
 from tangram_sim.serving.fleet_file import read_fleet
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.workload import Workload
@@ -30,6 +31,8 @@ _Z90 = 1.6449  # of a 90 % interval
 _ATTEMPTS = 4  # plans of a batch, each after a replay of the last
 _NEARER = 0.02  # error of a replay that needs no other plan
 _FAR = 0.1  # error of a replay that is said aloud
+_STAYS = 5.0  # a rate is played for so many times as long as a request stays; requests come again if need be
+_MOST_PLAYED = 30_000  # requests
 _DERATED = 0.88  # of their throughput replicas are planned with after a replay that broke the objective
 
 
@@ -119,7 +122,7 @@ def _replayed_until_kept(
             found.assumptions["derated"] = (
                 f"throughputs times {_DERATED**attempt:.3g}, for the latencies' tail"
             )
-        if best is None or _better(found.replay, best.replay, batch):
+        if best is None or _better(found.replay, best.replay, None if batch else slo):
             best = found
         kept = abs(found.replay.error) < _NEARER if batch else _keeps(found.replay, slo)
         if kept or attempt == _ATTEMPTS - 1:
@@ -154,15 +157,18 @@ def _keeps(replay: PlayedPlanDocument, slo: Slo) -> bool:
     return replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
 
 
-def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, batch: bool) -> bool:
-    """Whether a plan is played better.
+def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, slo: Slo | None) -> bool:
+    """Whether a plan is played better; without `slo` it is of a batch.
 
-    A batch clearly sooner, or as soon and nearer to its promise; a rate with more good requests.
+    A batch clearly sooner, or as soon and nearer to its promise; a rate whose tail keeps the objective before
+    one whose tail does not, then with more good requests a second.
     """
     if other is None:
         return True
-    if not batch:
-        return one.good_share > other.good_share
+    if slo is not None:
+        kept, before = _keeps(one, slo), _keeps(other, slo)
+        more = one.played * one.good_share > other.played * other.good_share
+        return kept if kept != before else more
     if one.played < other.played * (1 - _NEARER):
         return True
     return one.played <= other.played * (1 + _NEARER) and abs(one.error) < abs(other.error)
@@ -210,7 +216,8 @@ def _replayed(
 ) -> tuple[PlayedPlanDocument, dict[str, float]]:
     """(the plan under the simulator, when the last replica of each configuration was through).
 
-    A batch comes all at once, other workloads arrive at the promised rate.
+    A batch comes all at once, other workloads arrive at the promised rate: what the simulator finishes of it
+    a second while requests go on arriving, which they do for several times as long as one stays.
     """
     fleet, workload = read_fleet(found.fleet, hwdb), question.workload
     objective = question.goal.objective
@@ -225,7 +232,18 @@ def _replayed(
     run, after = simulate_service(
         fleet, played, router="weighted", slo=question.goal.slo, types=question.place
     )
-    value = run.duration_s if objective == MAKESPAN else run.throughput_rps
+    if objective != MAKESPAN and played.span_s > 0:
+        # Before replicas have filled, latencies are those of an empty service.
+        times = min(ceil(_STAYS * run.e2e_s.p90 / played.span_s), _MOST_PLAYED // len(played))
+        if times > 1:
+            run, after = simulate_service(
+                fleet,
+                played.repeated(times),
+                router="weighted",
+                slo=question.goal.slo,
+                types=np.tile(question.place, times),
+            )
+    value = run.duration_s if objective == MAKESPAN else promised * carried_share(after, run.duration_s)
     if run.overloaded:
         found.notes.append(f"replayed: {run.notes[-1]}")
     ends: dict[str, float] = {}
@@ -243,6 +261,19 @@ def _replayed(
         simulate_cpu_s=run.simulate_cpu_s,
     )
     return told, ends
+
+
+def carried_share(after: PlayedService, duration_s: float) -> float:
+    """Which part of the rate that arrives is finished, but for what the last requests take when none follow.
+
+    Where replicas keep up, the run ends one service after the last arrival at most; where they do not, the
+    queue is still there and the run is so much longer.
+    """
+    arrival = after.workload.arrival_s
+    span = float(arrival[-1] - arrival[0])
+    served = after.ledger.finish_s - after.ledger.start_s
+    last = float(np.nanmax(served)) if np.isfinite(served).any() else 0.0
+    return span / max(span, duration_s - last) if span > 0 else 1.0
 
 
 def _as_goodput(found: ServePlanDocument, rate_rps: float, utilisation: float) -> None:

@@ -31,17 +31,18 @@ class GpuPurchase:
 
 
 class ServiceCandidateDocument(Document):
-    """The fleet with one purchase, planned for the most requests and replayed."""
+    """A fleet with one purchase, or what a budget rents, planned for the most requests and replayed."""
 
     name: str
     status: str
     reason: str = ""
     good_rps: float = Field(0.0, description="requests a second that keep the objective, as replayed")
     good_output_tok_s: float = 0.0
-    usd_per_hour: float = Field(description="of all GPUs there, busy or not")
+    usd_per_hour: float = Field(description="of all GPUs there, busy or not; of a budget, of what is rented")
     usd_per_million_tokens: float | None = Field(None, description="output tokens of good requests")
     more_tokens_per_usd: float | None = Field(
-        None, description="output tokens more for each dollar more than the fleet as it is"
+        None,
+        description="output tokens more for each dollar more than the fleet as it is, or the budget before",
     )
     ttft_p99_s: float | None = None
     tpot_p99_s: float | None = None
@@ -86,9 +87,9 @@ def what_if_serving(
             )
             continue
         now = now or plan
-        if _good_rps(plan) < _good_rps(now):
+        if good_rps(plan) < good_rps(now):
             plan = now  # what was bought may stand idle: it makes nothing worse
-        found.append(_candidate(name, plan, usd, found[0] if found else None))
+        found.append(candidate(name, plan, usd, found[0] if found else None))
     return ServeWhatIfDocument(candidates=found, planning_cpu_s=time.process_time() - begun)
 
 
@@ -109,28 +110,29 @@ def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:
     return replace(offers, gpus=tuple(gpus.values()))
 
 
-def _good_rps(plan: ServePlanDocument) -> float:
+def good_rps(plan: ServePlanDocument) -> float:
     """Requests a second that keep the objective in the plan's replay."""
     return plan.replay.played * plan.replay.good_share if plan.replay is not None else 0.0
 
 
-def _candidate(
+def candidate(
     name: str, plan: ServePlanDocument, usd: float, now: ServiceCandidateDocument | None
 ) -> ServiceCandidateDocument:
+    """What a plan comes to at `usd` an hour, and what it has beyond `now` for each dollar more."""
     replay = plan.replay
     if replay is None:
         return ServiceCandidateDocument(name=name, status=plan.status, reason=plan.reason, usd_per_hour=usd)
     requests = sum(one.amount for one in plan.types)
     tokens = sum(one.amount * one.output_tokens for one in plan.types) / requests
-    good_rps = _good_rps(plan)
-    rate = good_rps * tokens
+    kept = good_rps(plan)
+    rate = kept * tokens
     more = None
     if now is not None and usd > now.usd_per_hour:
         more = (rate - now.good_output_tok_s) * HOUR_S / (usd - now.usd_per_hour)
     return ServiceCandidateDocument(
         name=name,
         status=plan.status,
-        good_rps=good_rps,
+        good_rps=kept,
         good_output_tok_s=rate,
         usd_per_hour=usd,
         usd_per_million_tokens=usd / (rate * HOUR_S) * MEGA if rate > 0 else None,

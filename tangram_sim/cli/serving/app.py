@@ -8,6 +8,7 @@ from tangram_sim.cli.serving import (
     estimate,
     export,
     plan,
+    purchase,
     replan,
     simulate,
     validate,
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command("plan")(plan.command)
 app.command("replan")(replan.command)
 app.command("what-if")(what_if.command)
+app.command("purchase")(purchase.command)
 app.command("export")(export.command)
 app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)

@@ -39,7 +39,8 @@ def command(
     """The fleet with each --add: requests/s that keep --slo, tokens/s, dollars a million tokens, replayed."""
     limit_s = shared.given_limit_s(time_limit)
 
-    from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.cli.console import print_json
+    from tangram_sim.cli.serving.candidates import print_candidates
     from tangram_sim.hwdb import load_model
     from tangram_sim.serving_planners.offer_file import load_offers
     from tangram_sim.studies.serving_whatif import what_if_serving
@@ -59,31 +60,7 @@ def command(
     if as_json:
         print_json(found.model_dump())
         return
-    rows = [
-        (
-            one.name,
-            f"{one.good_rps:.4g}" if not one.reason else one.status,
-            f"{one.good_output_tok_s:,.0f}",
-            f"{one.usd_per_hour:.4g}",
-            "-" if one.usd_per_million_tokens is None else f"{one.usd_per_million_tokens:.3g}",
-            "-" if one.more_tokens_per_usd is None else f"{one.more_tokens_per_usd:,.0f}",
-            ", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count),
-        )
-        for one in found.candidates
-    ]
-    heads = (
-        "candidate",
-        "good requests/s",
-        "tokens/s",
-        "USD/h",
-        "USD/M tokens",
-        "tokens per USD more",
-        "GPUs used",
-    )
-    print_table(heads, rows, right=range(1, 6), leaves=(2, 6, 3))
-    for one in found.candidates:
-        if one.reason:
-            print_line(f"{one.name}: {one.reason}")
+    print_candidates(found.candidates, "candidate", "GPUs used")
 
 
 def purchases(text: str, hwdb: "Hwdb") -> "tuple[GpuPurchase, ...]":

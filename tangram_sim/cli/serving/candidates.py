@@ -1,0 +1,30 @@
+"""The table of fleets that serve: good requests, tokens and dollars, one line for each."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tangram_sim.cli.console import print_line, print_table
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.serving_whatif import ServiceCandidateDocument
+
+
+def print_candidates(candidates: "Sequence[ServiceCandidateDocument]", first: str, last: str) -> None:
+    """One line each under the heads `first`, ..., `last`; why there is no plan below."""
+    rows = [
+        (
+            one.name,
+            f"{one.good_rps:.4g}" if not one.reason else one.status,
+            f"{one.good_output_tok_s:,.0f}",
+            f"{one.usd_per_hour:.4g}",
+            "-" if one.usd_per_million_tokens is None else f"{one.usd_per_million_tokens:.3g}",
+            "-" if one.more_tokens_per_usd is None else f"{one.more_tokens_per_usd:,.0f}",
+            ", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count),
+        )
+        for one in candidates
+    ]
+    figures = ("good requests/s", "tokens/s", "USD/h", "USD/M tokens", "tokens per USD more")
+    print_table((first, *figures, last), rows, right=range(1, 6), leaves=(2, 6, 3))
+    for one in candidates:
+        if one.reason:
+            print_line(f"{one.name}: {one.reason}")

@@ -1,0 +1,70 @@
+"""`tangram serve purchase`: what budgets buy for a service."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.serving import plan as single
+from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests
+from tangram_sim.errors import BadInputError
+
+Catalogue = Annotated[
+    Path,
+    typer.Option(
+        "--fleet", help="YAML: `gpus` on offer, each with price_per_hour, available, gpus_per_node."
+    ),
+]
+Budgets = Annotated[str, typer.Option("--budgets", help="USD an hour, like 10,20,40: a plan for each.")]
+
+
+@grouped
+def command(
+    model: single.Models,
+    fleet: Catalogue,
+    budgets: Budgets,
+    requests: PlannedRequests,
+    goal: GoalOptions,
+    time_limit: single.TimeLimit = None,
+    as_json: shared.AsJson = False,
+    hwdb: shared.HwdbFolders = None,
+) -> None:
+    """What each of --budgets rents: requests/s that keep --slo, tokens/s, dollars a million, replayed."""
+    limit_s = shared.given_limit_s(time_limit)
+
+    from tangram_sim.cli.console import print_json, print_line
+    from tangram_sim.cli.serving.candidates import print_candidates
+    from tangram_sim.hwdb import load_model
+    from tangram_sim.serving_planners.offer_file import load_offers
+    from tangram_sim.studies.serving_purchase import purchase_serving
+
+    if goal.budget is not None:
+        raise BadInputError("--budget: give the budgets to compare with --budgets 10,20,40")
+    asked, database = _budgets(budgets), shared.load_hwdb(hwdb)
+    found = purchase_serving(
+        {name: load_model(name) for name in shared.names("MODEL", model)},
+        load_offers(fleet, database),
+        asked,
+        requests.made("goodput"),
+        database,
+        goal.goal(database),
+        limit_s,
+    )
+    if as_json:
+        print_json(found.model_dump())
+        return
+    print_candidates(found.front, "budget", "GPUs rented")
+    if found.cheapest_tokens is not None and len(found.front) > 1:
+        print_line(f"tokens are cheapest at {found.cheapest_tokens:g} USD/h")
+
+
+def _budgets(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 < one < float("inf") for one in found):
+        raise BadInputError(f"--budgets {text}: USD an hour, each above 0, are wanted, like 10,20,40")
+    return found

@@ -1,0 +1,50 @@
+"""What budgets buy for a service: within the budget, never less for more, figures belong together."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tangram
+
+OFFERS = "gpus:\n  A100-SXM4-80GB: {price_per_hour: 1.75}\n  L40S: {price_per_hour: 0.9, available: 2}\n"
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> tuple[object, ...]:
+    file = tmp_path / "offers.yaml"
+    file.write_text(OFFERS)
+    return (
+        *("serve", "purchase", "llama3-8b", "--fleet", file, "--workload", "800:200:0.6,300:40:0.4"),
+        *("--rate", 4, "--requests", 300, "--slo", "ttft=2,tpot=0.06"),
+    )
+
+
+def test_more_dollars_buy_no_fewer_good_tokens(asked: tuple[object, ...]) -> None:
+    told = tangram(*asked, "--budgets", "4,0.5,1,2", "--json").json
+    none, *front = told["front"]
+    assert none["status"] == "infeasible" and "least that would do is 0.9" in none["reason"]
+    assert [one["budget_usd_per_hour"] for one in front] == [1, 2, 4]
+    prices = {"A100-SXM4-80GB": 1.75, "L40S": 0.9}
+    for one in front:
+        rented = sum(prices[gpu] * count for gpu, count in one["gpus_used"].items())
+        assert one["usd_per_hour"] == pytest.approx(rented)
+        assert rented <= one["budget_usd_per_hour"] and one["gpus_used"]["L40S"] <= 2
+        a_million = one["usd_per_hour"] / (one["good_output_tok_s"] * 3600) * 1e6
+        assert one["usd_per_million_tokens"] == pytest.approx(a_million)
+    rates = [one["good_rps"] for one in front]
+    assert rates == sorted(rates) and rates[0] < rates[-1]
+    least = min(front, key=lambda one: one["usd_per_million_tokens"])
+    assert told["cheapest_tokens"] == least["budget_usd_per_hour"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--budgets", "0,3"), "above 0"),
+        (("--budgets", "ten"), "like 10,20,40"),
+        (("--budgets", "3", "--budget", 3), "--budgets 10,20,40"),
+    ],
+)
+def test_bad_budgets_are_named(asked: tuple[object, ...], options: tuple[object, ...], words: str) -> None:
+    shown = tangram(*asked, *options)
+    assert (shown.code, words in shown.err) == (2, True), shown.err
