@@ -57,13 +57,18 @@ class Workload:
     def repeated(self, times: int) -> "Workload":
         """These requests again and again, at the same rate; they share texts with those before."""
         period_s = self.span_s * len(self) / max(len(self) - 1, 1)
-        tiled = {
-            name: np.tile(getattr(self, name), times)
-            for name in ("input_tokens", "output_tokens", "prefix", "prefix_tokens", "keeps", "cached_tokens")
-        }
         rounds = np.repeat(np.arange(times, dtype=np.float64), len(self))
-        arrival_s = np.tile(self.arrival_s, times) + rounds * period_s
-        return replace(self, arrival_s=arrival_s, model=np.tile(self.model, times), **tiled)
+        return replace(
+            self,
+            arrival_s=np.tile(self.arrival_s, times) + rounds * period_s,
+            input_tokens=np.tile(self.input_tokens, times),
+            output_tokens=np.tile(self.output_tokens, times),
+            prefix=np.tile(self.prefix, times),
+            prefix_tokens=np.tile(self.prefix_tokens, times),
+            keeps=np.tile(self.keeps, times),
+            cached_tokens=np.tile(self.cached_tokens, times),
+            model=np.tile(self.model, times),
+        )
 
     def of_models(self, models: Sequence[str], model: Ints) -> "Workload":
         """These requests, request i for `models[model[i]]`."""
