@@ -157,7 +157,9 @@ def _lost(
         right=(3,),
     )
     for tier in found.tiers:
-        verdict = f"left, {show_seconds(tier.costs_s)} of work, saving and loading" if tier.left else "gone"
+        parts = "saving and loading, and half a period of work (auto)"
+        parts = parts if tier.period_s is None else "work, saving and loading"
+        verdict = f"left, {show_seconds(tier.costs_s)} of {parts}" if tier.left else "gone"
         because = f": {tier.reason}" if tier.reason else ""
         chosen = "   <- restores it" if tier.name == found.restored_by else ""
         print_line(f"tier {tier.name}: {verdict}{because}{chosen}")

@@ -152,7 +152,7 @@ def _of_plan(
         model = FailureModel(
             "given", (FailureClass("failure", "node", 0.0, rate),), f"given: one failure in {mtbf_s:g} s"
         )
-    setting = setting_of_model(model, found.nodes_by_gpu, checkpointing, found.replicas)
+    setting = setting_of_model(model, found.nodes_by_gpu, checkpointing, found.replicas, found.lost_with_node)
     rate = document.tokens_per_s
     low = rate * document.step_s / document.step_s_high if document.step_s_high else rate
     high = rate * document.step_s / document.step_s_low if document.step_s_low else rate

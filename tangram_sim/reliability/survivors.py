@@ -44,6 +44,18 @@ def _of_part(part: Part, node_of: Sequence[int]) -> list[frozenset[int]]:
     ]
 
 
+def lost_with_each(pipelines: Sequence[PipelineNodes], nodes: Sequence[int]) -> tuple[float, ...]:
+    """The share of the speed that goes with each of `nodes` alone; 1: it holds a part of every replica."""
+    return tuple(
+        sum(
+            pipeline.share
+            * max(sum(node in held for held in replicas) / len(replicas) for replicas in pipeline.stages)
+            for pipeline in pipelines
+        )
+        for node in nodes
+    )
+
+
 def left_after(pipelines: Sequence[PipelineNodes], nodes: int, most: int, seed: int = 0) -> list[float]:
     """Expected share of the speed that is left after 0, 1, ... `most` of `nodes` went, every set alike.
 

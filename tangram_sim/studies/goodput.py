@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 from pydantic import Field
 
@@ -26,6 +26,7 @@ from tangram_sim.units import DAY_S, show_seconds
 
 POLICIES = ("restart", "shrink")
 _INTERVAL = NormalDist().inv_cdf(0.95)  # 90 % between its negative and itself
+_ALL = 1 - 1e-9  # of the speed
 _NO_PROGRESS = 1e-6  # a useful share below this is none
 
 
@@ -111,6 +112,7 @@ class GoodputQuestion:
     checkpointing: Checkpointing
     source: str
     replicas: int = 1
+    lost_with_node: tuple[float, ...] = ()  # of the speed, with each node alone; empty: one replica of all
     nodes: int = 0
     repair_s: float = 0.0
     per_1000_node_days: float | None = None
@@ -130,9 +132,16 @@ def setting_of_scalars(
 
 
 def setting_of_model(
-    model: FailureModel, nodes: Mapping[str, int], checkpointing: Checkpointing, replicas: int
+    model: FailureModel,
+    nodes: Mapping[str, int],
+    checkpointing: Checkpointing,
+    replicas: int,
+    lost_with_node: tuple[float, ...] = (),
 ) -> GoodputQuestion:
-    """The question for a job on `nodes` by GPU kind under a failure model."""
+    """The question for a job on `nodes` by GPU kind under a failure model.
+
+    `lost_with_node`: the share of the speed that goes with each of its nodes; empty: that of one replica.
+    """
     require_kinds(model, nodes)
     recovery = checkpointing.recovery
     struck = tuple(
@@ -155,6 +164,7 @@ def setting_of_model(
         checkpointing,
         model.source,
         replicas,
+        lost_with_node,
         count,
         repair,
         model.per_1000_node_days(nodes),
@@ -191,6 +201,8 @@ def goodput_document(
         )
     if policy == "shrink":
         notes.append("shares at the periods are those of policy restart")
+        if any(one.takes in ("leaf", "all") for one in regime.losing):
+            notes.append("policy shrink takes a failure of a whole leaf as that of one of its nodes")
     window_s = window_days * DAY_S
     accounts, goodput, share = accounts_of(regime), regime.share(), Regime.share
     if policy == "shrink":
@@ -306,18 +318,34 @@ def _shrink(setting: GoodputQuestion, regime: Regime) -> tuple[dict[str, float],
             "policy shrink goes on without the broken replica; this plan holds everything once, "
             "give a plan with two replicas or more, or `policy=restart`"
         )
+    stopping = sum(share > _ALL for share in setting.lost_with_node)
+    if stopping:
+        raise InfeasibleError(
+            f"policy shrink goes on without the broken replicas; {stopping} of the plan's "
+            f"{len(setting.lost_with_node)} nodes hold a part of every replica, and losing one leaves none "
+            "whole; give a plan whose replicas have nodes of their own, or `policy=restart`"
+        )
     found = empty_accounts()
     for failure in regime.losing:
         tier = regime.tiers[regime.tier_of(failure)]
         found["detection"] += failure.rate_per_s * failure.detect_s
         found["restart"] += failure.rate_per_s * failure.start_s
         away = failure.wait_s + tier.load_s + (setting.repair_s if not failure.wait_s else 0.0)
-        found["degraded"] += failure.rate_per_s * away / setting.replicas
+        found["degraded"] += failure.rate_per_s * away * _broken_share(setting, failure)
     found["checkpoint"] = regime.block_s / regime.base_s if math.isfinite(regime.base_s) else 0.0
     spent = sum(found.values())
     if spent > 1.0:
         return {name: part / spent for name, part in found.items()}, 0.0
     return found | {"useful": 1.0 - spent}, 1.0 - spent
+
+
+def _broken_share(setting: GoodputQuestion, failure: Struck) -> float:
+    """The share of the speed that is away with what a failure takes: a process breaks one replica, a node all
+    that have a part on it.
+    """
+    if failure.takes == "process" or not setting.lost_with_node:
+        return 1.0 / setting.replicas
+    return fmean(setting.lost_with_node)
 
 
 def _shrunk_share(setting: GoodputQuestion, regime: Regime) -> float:

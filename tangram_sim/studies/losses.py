@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 
 from pydantic import Field
 
@@ -46,6 +47,7 @@ class TierLeftDocument(Document):
     left: bool
     reason: str = Field(description="why it is gone; empty: it is left")
     costs_s: float = Field(description="work done again in the mean (stated periods), saving, loading")
+    period_s: float | None = Field(None, description="null: auto, and its half is not part of costs_s")
 
 
 class LostDocument(Document):
@@ -140,6 +142,7 @@ def lost_document(
                 left=one.left,
                 reason=one.reason,
                 costs_s=one.costs_s,
+                period_s=None if isnan(one.tier.period_s) else one.tier.period_s,
             )
             for one in verdicts
         ],

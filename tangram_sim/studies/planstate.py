@@ -8,6 +8,7 @@ from pathlib import Path
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.reliability.state import StateMap, state_of
+from tangram_sim.reliability.survivors import lost_with_each, replicas_on_nodes
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.training.plan import Plan
@@ -21,6 +22,7 @@ class PlanOnNodes:
     document: PlanDocument
     state: StateMap
     nodes_by_gpu: Mapping[str, int]
+    lost_with_node: tuple[float, ...]  # share of the speed that goes with each of its nodes alone
 
     @property
     def replicas(self) -> int:
@@ -53,4 +55,5 @@ def plan_on_nodes(path: Path, hwdb: Hwdb) -> PlanOnNodes:
     state = state_of(plan, node_of)
     group_of = plan.cluster.node_group
     kinds = Counter(plan.cluster.groups[group_of[node]].node.gpu.name for node in state.nodes)
-    return PlanOnNodes(plan, document, state, dict(sorted(kinds.items())))
+    lost = lost_with_each(replicas_on_nodes(plan, node_of), state.nodes)
+    return PlanOnNodes(plan, document, state, dict(sorted(kinds.items())), lost)

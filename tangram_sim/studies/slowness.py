@@ -209,7 +209,7 @@ def tell(document: PlanDocument) -> list[str]:
     healthy, even = show_seconds(slow.healthy_step_s), show_seconds(slow.lossless_bound_step_s)
     if slow.sequences:
         named = f"{named}{', ' if named else ''}sequences of {len(slow.sequences)} microbatches"
-    said = f"slow: {named}{more}: {slow.slowdown:.3f} times the healthy step of {healthy}"
+    said = f"slow: {named or 'pauses'}{more}: {slow.slowdown:.3f} times the healthy step of {healthy}"
     if slow.lossless_bound_step_s < document.step_s:
         said += f"; were the lost speed spread evenly over all GPUs, {even}"
     notes = [said]

@@ -302,6 +302,21 @@ def test_a_second_less_is_worth_what_it_brings_under_the_policy_asked_about() ->
     assert all(any("notice of 30 s" in note for note in one.notes) for one in found.values())
 
 
+def test_shrinking_loses_what_has_a_part_on_the_node_and_needs_a_whole_replica_left() -> None:
+    tiers = Checkpointing((CheckpointTier("file system", 1.0),), RecoveryTimes())
+    struck = (
+        Struck("node", 1e-6, "node", 0.0, 3600.0, 0.0),
+        Struck("rank", 1e-6, "process", 0.0, 3600.0, 0.0),
+    )
+    for lost, share in (((0.5, 0.5), 0.5), ((0.25, 0.75), 0.5), ((), 1 / 16)):
+        question = GoodputQuestion(struck, tiers, "made up", replicas=16, lost_with_node=lost)
+        found = goodput_document(question, FailureFreeRate(), policy="shrink")
+        assert found.accounts["degraded"] == pytest.approx(3600e-6 * (share + 1 / 16))
+    question = GoodputQuestion(struck, tiers, "made up", replicas=16, lost_with_node=(0.5, 1.0))
+    with pytest.raises(InfeasibleError, match="1 of the plan's 2 nodes hold a part of every replica"):
+        goodput_document(question, FailureFreeRate(), policy="shrink")
+
+
 def test_a_rate_of_zero_is_an_answer(tmp_path: Path) -> None:
     path = tmp_path / "failures.yaml"
     path.write_text("classes: [{name: a, per_1000_node_days: 0}]")

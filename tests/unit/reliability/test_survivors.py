@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from tangram_sim.reliability.spot.liveput import replicas_left
-from tangram_sim.reliability.survivors import PipelineNodes, left_after, liveput_share, poisson
+from tangram_sim.reliability.survivors import (
+    PipelineNodes,
+    left_after,
+    liveput_share,
+    lost_with_each,
+    poisson,
+)
 from tests.commands import tangram
 
 
@@ -89,3 +95,10 @@ def test_losses_that_mean_nothing_are_refused(tmp_path: Path) -> None:
         found = tangram("plan", "gpt3-125m", tmp_path / "cluster.yaml", *more)
         assert found.code == 2
         assert said in found.err
+
+
+def test_what_goes_with_each_node_alone_is_the_share_of_replicas_with_a_part_on_it() -> None:
+    """Two replicas on nodes of their own, and a stage that both have on node 4; a second pipeline beside."""
+    apart = PipelineNodes(0.75, ((frozenset({0}), frozenset({1})), (frozenset({2, 3}), frozenset({4}))))
+    beside = PipelineNodes(0.25, ((frozenset({4}), frozenset({4})),))
+    assert lost_with_each((apart, beside), range(6)) == pytest.approx((0.375, 0.375, 0.375, 0.375, 0.625, 0))
