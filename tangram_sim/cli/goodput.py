@@ -11,7 +11,8 @@ from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
-    from tangram_sim.studies.goodput import FailureFreeRate, GoodputDocument, GoodputQuestion
+    from tangram_sim.studies.goodput_documents import GoodputDocument
+    from tangram_sim.studies.goodput_questions import FailureFreeRate, GoodputQuestion
 
 PlanFile = Annotated[
     Path | None, typer.Argument(metavar="[PLAN]", help="A file written by `tangram plan -o`; else --mtbf-s.")
@@ -65,7 +66,8 @@ def command(
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Useful share of time under failures, best checkpoint period, accounts, worth of each second."""
-    from tangram_sim.studies.goodput import POLICIES, FailureFreeRate, goodput_document, require_positive
+    from tangram_sim.studies.goodput import POLICIES, goodput_document, require_positive
+    from tangram_sim.studies.goodput_questions import FailureFreeRate
 
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES, "`tangram replay-trace` plays the others on a trace.")
@@ -96,7 +98,7 @@ def command(
     period = math.nan if period_s is None else period_s
     scalars = (checkpoint_s or 0.0, downtime_s, recovery_s, save_s, period)
     if plan is None:
-        from tangram_sim.studies.goodput import setting_of_scalars
+        from tangram_sim.studies.goodput_questions import setting_of_scalars
 
         setting, throughput = setting_of_scalars(mtbf_s or 0.0, *scalars), FailureFreeRate()
     else:
@@ -132,7 +134,7 @@ def _of_plan(
         load_checkpointing,
     )
     from tangram_sim.reliability.failures import FailureClass, FailureModel, load_failures
-    from tangram_sim.studies.goodput import FailureFreeRate, setting_of_model
+    from tangram_sim.studies.goodput_questions import FailureFreeRate, setting_of_model
     from tangram_sim.studies.planstate import plan_on_nodes
 
     found = plan_on_nodes(path, shared.load_hwdb(hwdb))

@@ -15,7 +15,7 @@ from tangram_sim.studies.documents import (
     ParametersDocument,
     PlanDocument,
 )
-from tangram_sim.studies.goodput import GoodputDocument
+from tangram_sim.studies.goodput_documents import GoodputDocument
 from tangram_sim.studies.replaying import ReplayDocument
 from tangram_sim.studies.serving_comparison import ServiceComparisonDocument
 from tangram_sim.studies.serving_estimate import ServeEstimateDocument

@@ -1,17 +1,13 @@
 """Goodput of a plan: what failures, checkpoints and recovery leave of it, with the worth of each constant."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist, fmean
 
-from pydantic import Field
-
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.reliability import periods
-from tangram_sim.reliability.checkpointing import Checkpointing, CheckpointTier, RecoveryTimes
-from tangram_sim.reliability.failures import FailureModel, require_kinds
 from tangram_sim.reliability.goodput import (
     Regime,
     Struck,
@@ -21,155 +17,20 @@ from tangram_sim.reliability.goodput import (
     worth_of,
 )
 from tangram_sim.reliability.sampling import SampledShare, sample_share
-from tangram_sim.studies.documents import Document
+from tangram_sim.studies.goodput_documents import (
+    GoodputDocument,
+    SampleDocument,
+    SparesDocument,
+    TierDocument,
+    WorthDocument,
+)
+from tangram_sim.studies.goodput_questions import FailureFreeRate, GoodputQuestion
 from tangram_sim.units import DAY_S, show_seconds
 
 POLICIES = ("restart", "shrink")
 _INTERVAL = NormalDist().inv_cdf(0.95)  # 90 % between its negative and itself
 _ALL = 1 - 1e-9  # of the speed
 _NO_PROGRESS = 1e-6  # a useful share below this is none
-
-
-class SampleDocument(Document):
-    """What the event simulation found."""
-
-    failures: int
-    windows: int
-    window_s: float
-    useful_share: float
-    standard_error: float
-    low: float = Field(description="5 % of windows are below")
-    high: float = Field(description="5 % of windows are above")
-
-
-class SparesDocument(Document):
-    """How many spare nodes are enough."""
-
-    nodes: int
-    quantile: float
-    repair_s: float = Field(description="mean of the classes that take a node")
-
-
-class TierDocument(Document):
-    """One checkpoint tier in use."""
-
-    name: str
-    period_s: float
-    block_s: float
-    save_s: float
-    load_s: float
-    survives: str
-
-
-class WorthDocument(Document):
-    """What one second less of a constant gains."""
-
-    constant: str
-    seconds: float
-    gain: float = Field(description="of useful share, for one second less")
-    tokens_per_day: float | None = None
-
-
-class GoodputDocument(Document):
-    """`goodput --json`."""
-
-    mtbf_s: float
-    failures_source: str
-    per_1000_node_days: float | None = Field(None, description="summed over classes, for the plan's nodes")
-    periods_s: dict[str, float | None] = Field(
-        description="young, daly, refined, exact: of the shortest tier, checkpoint included; null: none"
-    )
-    useful_share: dict[str, float | None] = Field(description="exact, at each of the periods")
-    first_order_share: dict[str, float | None] = Field(description="to first order, at each of the periods")
-    best_period_s: float
-    policy: str
-    goodput: float = Field(description="useful share under the policy, stated periods kept")
-    tiers: list[TierDocument]
-    accounts: dict[str, float] = Field(description="shares of wall time; they sum to 1")
-    tokens_per_s: float | None = Field(description="of the plan, times goodput")
-    interval: list[float] = Field(description="90 %: of tokens_per_s, without a plan of the useful share")
-    window_days: float = Field(description="the interval is that of the mean over such a window")
-    worth: list[WorthDocument]
-    spares: SparesDocument | None = None
-    sample: SampleDocument | None = None
-    notes: list[str] = Field([])
-
-
-@dataclass(frozen=True, slots=True)
-class FailureFreeRate:
-    """What the plan does when nothing fails, with its 90 % interval; zeros: no plan."""
-
-    tokens_per_s: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class GoodputQuestion:
-    """Everything a goodput question states."""
-
-    struck: tuple[Struck, ...]
-    checkpointing: Checkpointing
-    source: str
-    replicas: int = 1
-    lost_with_node: tuple[float, ...] = ()  # of the speed, with each node alone; empty: one replica of all
-    nodes: int = 0
-    repair_s: float = 0.0
-    per_1000_node_days: float | None = None
-    node_failures_per_s: float = 0.0
-
-
-def setting_of_scalars(
-    mtbf_s: float, checkpoint_s: float, downtime_s: float, recovery_s: float, save_s: float, period_s: float
-) -> GoodputQuestion:
-    """The question in four numbers: every failure stops the job and restores from one tier."""
-    tier = CheckpointTier("checkpoint", checkpoint_s, save_s, 0.0, "all", period_s)
-    return GoodputQuestion(
-        (Struck("failure", 1.0 / mtbf_s, "node", downtime_s, 0.0, recovery_s),),
-        Checkpointing((tier,), RecoveryTimes(downtime_s, 0.0, recovery_s, 0.0)),
-        f"given: one failure in {mtbf_s:g} s",
-    )
-
-
-def setting_of_model(
-    model: FailureModel,
-    nodes: Mapping[str, int],
-    checkpointing: Checkpointing,
-    replicas: int,
-    lost_with_node: tuple[float, ...] = (),
-) -> GoodputQuestion:
-    """The question for a job on `nodes` by GPU kind under a failure model.
-
-    `lost_with_node`: the share of the speed that goes with each of its nodes; empty: that of one replica.
-    """
-    require_kinds(model, nodes)
-    recovery = checkpointing.recovery
-    struck = tuple(
-        Struck(
-            failure.name,
-            failure.rate_per_s(nodes),
-            failure.takes,
-            recovery.detect_s if failure.detect_s is None else failure.detect_s,
-            recovery.allocate_s if failure.takes in ("node", "leaf") else 0.0,
-            0.0 if failure.takes == "none" else recovery.init_s + recovery.warmup_s,
-        )
-        for failure in model.classes
-    )
-    taking = [f for f in model.classes if f.takes in ("node", "leaf") and f.rate_per_s(nodes) > 0]
-    rate = sum(failure.rate_per_s(nodes) for failure in taking)
-    repair = sum(f.rate_per_s(nodes) * f.repair_s for f in taking) / rate if rate else 0.0
-    count = sum(nodes.values())
-    return GoodputQuestion(
-        struck,
-        checkpointing,
-        model.source,
-        replicas,
-        lost_with_node,
-        count,
-        repair,
-        model.per_1000_node_days(nodes),
-        rate,
-    )
 
 
 def goodput_document(

@@ -22,12 +22,8 @@ from tangram_sim.reliability.checkpointing import (
 from tangram_sim.reliability.failures import load_failures, presets
 from tangram_sim.reliability.goodput import Regime, Struck, accounts_of, regime_of
 from tangram_sim.reliability.sampling import sample_share
-from tangram_sim.studies.goodput import (
-    FailureFreeRate,
-    GoodputQuestion,
-    goodput_document,
-    setting_of_model,
-)
+from tangram_sim.studies.goodput import goodput_document
+from tangram_sim.studies.goodput_questions import FailureFreeRate, GoodputQuestion, setting_of_model
 from tests.commands import CLUSTER, MODEL, tangram
 from tests.places import SHARED
 

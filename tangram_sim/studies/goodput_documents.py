@@ -1,0 +1,70 @@
+"""The answer of `tangram goodput`: goodput, periods, accounts, the worth of each second, spares."""
+
+from pydantic import Field
+
+from tangram_sim.studies.documents import Document
+
+
+class SampleDocument(Document):
+    """What the event simulation found."""
+
+    failures: int
+    windows: int
+    window_s: float
+    useful_share: float
+    standard_error: float
+    low: float = Field(description="5 % of windows are below")
+    high: float = Field(description="5 % of windows are above")
+
+
+class SparesDocument(Document):
+    """How many spare nodes are enough."""
+
+    nodes: int
+    quantile: float
+    repair_s: float = Field(description="mean of the classes that take a node")
+
+
+class TierDocument(Document):
+    """One checkpoint tier in use."""
+
+    name: str
+    period_s: float
+    block_s: float
+    save_s: float
+    load_s: float
+    survives: str
+
+
+class WorthDocument(Document):
+    """What one second less of a constant gains."""
+
+    constant: str
+    seconds: float
+    gain: float = Field(description="of useful share, for one second less")
+    tokens_per_day: float | None = None
+
+
+class GoodputDocument(Document):
+    """`goodput --json`."""
+
+    mtbf_s: float
+    failures_source: str
+    per_1000_node_days: float | None = Field(None, description="summed over classes, for the plan's nodes")
+    periods_s: dict[str, float | None] = Field(
+        description="young, daly, refined, exact: of the shortest tier, checkpoint included; null: none"
+    )
+    useful_share: dict[str, float | None] = Field(description="exact, at each of the periods")
+    first_order_share: dict[str, float | None] = Field(description="to first order, at each of the periods")
+    best_period_s: float
+    policy: str
+    goodput: float = Field(description="useful share under the policy, stated periods kept")
+    tiers: list[TierDocument]
+    accounts: dict[str, float] = Field(description="shares of wall time; they sum to 1")
+    tokens_per_s: float | None = Field(description="of the plan, times goodput")
+    interval: list[float] = Field(description="90 %: of tokens_per_s, without a plan of the useful share")
+    window_days: float = Field(description="the interval is that of the mean over such a window")
+    worth: list[WorthDocument]
+    spares: SparesDocument | None = None
+    sample: SampleDocument | None = None
+    notes: list[str] = Field([])
