@@ -16,7 +16,7 @@ from tangram_sim.opgraph import FloatArray
 from tangram_sim.validation.calibration import baselines, stackfit
 from tangram_sim.validation.calibration.folds import setting
 from tangram_sim.validation.calibration.novelty import CLASSES
-from tangram_sim.validation.calibration.ranking import Ranking, ranking
+from tangram_sim.validation.calibration.ranking import SCATTER, Ranking, orders, ranking
 from tangram_sim.validation.calibration.stackfit import MeasuredRuns
 from tangram_sim.validation.published.predict import Prediction
 
@@ -198,6 +198,25 @@ def source_table(cases: MeasuredRuns, known: Facts, found: Sequence[LeftOutPredi
             cells.append(f"{100 * is_of.median:.1f} / {100 * is_of.p90:.0f} ({100 * is_of.bias:+.0f})")
         rows.append(cells)
     return markdown(("source", "rows", "left out it is mostly", *columns), rows)
+
+
+def order_table(cases: MeasuredRuns, known: Facts, found: LeftOutPredictions) -> str:
+    """The order within sweeps of every source that has any, as a Markdown table."""
+    by_source = orders(cases.measured, found.ours, cases.source, known.setting)
+    rows = [
+        [
+            name,
+            str(one.sweeps),
+            f"{one.tau:.2f}",
+            f"{one.clear_tau:.2f}",
+            f"{100 * one.unclear:.0f}",
+            f"{100 * one.regret:.1f}",
+        ]
+        for name, one in by_source.items()
+    ]
+    near = f"{100 * SCATTER:.0f} %"
+    head = (f"order, {found.name}", "sweeps", "tau", f"tau of pairs over {near} apart", "pairs nearer, %")
+    return markdown((*head, "regret, %"), rows) if rows else ""
 
 
 def worst_table(cases: MeasuredRuns, known: Facts, left: LeftOutPredictions) -> str:

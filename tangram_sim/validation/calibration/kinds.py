@@ -51,6 +51,23 @@ SIBLINGS: tuple[Sibling, ...] = (
 # RTX-5090 (their rows count half the rate per unit and clock, so what is reached of it is another fraction).
 
 
+class Sustained(NamedTuple):
+    """What another public table found of a measured kind's products, as long as training's are."""
+
+    efficiency: float  # of the peak, median over its large shapes
+    source: str
+
+
+# (folder of aiconfigurator-core, dtype) -> a second opinion. Short loops keep a clock that a step's products
+# lose to the board's power cap: 0.49 to 0.51 of the peak forward and 0.455 for weight gradients, at 4,096
+# tokens and widths of 8,192 and more; products a tenth as long reach 0.6 and more in the same table.
+SUSTAINED: Mapping[tuple[str, str], Sustained] = {
+    ("b200_sxm", "bf16"): Sustained(
+        0.478, "MooreThreads/SimuMax e691807 configs/system/b200_bf16_ceperm.json"
+    ),
+}
+
+
 class Profiled(NamedTuple):
     """A GPU kind as the layer profiles name it."""
 

@@ -1,9 +1,11 @@
-"""Fits one efficiency per GPU kind to measured times of whole transformer blocks (layer profiles of Sailor).
+"""Fits GPU kinds to measured times of whole transformer blocks (layer profiles of Sailor).
 
 The profiles do not say in which precision they ran. Their rates do: V100, Titan-RTX and RTX-2080 stay just
 below the fp32 vector peak at any size and far below the tensor peak, and 16-bit data would move faster;
 the RTX-3090 has the same fp32 and tf32 peak. So they give fp32 efficiencies, and none for fp16. The
-attention is unfused: it is a batched GEMM and shares the efficiency.
+attention is unfused: it is a batched GEMM and shares the efficiency. What streams through memory is assumed
+to reach `MEMORY` of its rate, or fitted beside (`fit_both`) where matrix units leave it half of the time and
+two models of different width tell the two apart.
 """
 
 import math
@@ -28,6 +30,8 @@ from tangram_sim.validation.calibration.robust import Floats, median_error, spre
 MODELS = {"OPT-350": ("opt-350m-sailor", 2048), "GPT-Neo-2.7": ("gpt-neo-2.7b", 2048)}
 BLOCK = 1  # atom 0 is the embedding
 LOWEST, HIGHEST = 0.05, 1.0
+MEMORY = 0.8  # share of the memory's rate, where it is not fitted
+SHARES = tuple(0.4 + 0.05 * step for step in range(13))  # that are tried where it is
 # Relative: two models on the V100 lie 5 to 10 % apart under one constant; kinds with one model show less.
 LEAST_SPREAD = 0.10
 
@@ -50,6 +54,7 @@ class ScaleFit:
     sigma: float
     n: int
     error: float
+    memory: float = MEMORY  # share of the memory's rate that goes with it
 
 
 def read_profiles(path: Path, gpu: str) -> list[BlockTime]:
@@ -76,7 +81,9 @@ def columns(dtype: str) -> tuple[tuple[str, str], ...]:
     return ("gemm", precision.compute), ("attention", precision.vector)
 
 
-def block_seconds(blocks: Sequence[BlockTime], gpu: str, dtype: str, efficiency: float) -> Floats:
+def block_seconds(
+    blocks: Sequence[BlockTime], gpu: str, dtype: str, efficiency: float, memory: float = MEMORY
+) -> Floats:
     """Forward and backward seconds of each block as `lowering` prices it. Array of N.
 
     GEMM and attention efficiency of the GPU are set to `efficiency`, all else is assumed.
@@ -86,7 +93,7 @@ def block_seconds(blocks: Sequence[BlockTime], gpu: str, dtype: str, efficiency:
         header = "gpu,dtype,kernel,stack,parameter,value,sigma,n,source"
         # All else as assumed, whatever rows the database has by now: a fit must not depend on other fits.
         others = [
-            f"{gpu},*,memory,generic,efficiency,0.8,0,0,assumed",
+            f"{gpu},*,memory,generic,efficiency,{memory!r},0,0,assumed",
             f"{gpu},*,launch,generic,seconds,4e-6,0,0,assumed",
             "*,*,dispatch,generic,seconds,5e-6,0,0,assumed",
             "*,*,stack,generic,time_scale,1,0,0,assumed",
@@ -109,19 +116,31 @@ def block_seconds(blocks: Sequence[BlockTime], gpu: str, dtype: str, efficiency:
     return np.array(times)
 
 
-def fit_scale(blocks: Sequence[BlockTime], gpu: str, dtype: str) -> ScaleFit:
+def fit_scale(blocks: Sequence[BlockTime], gpu: str, dtype: str, memory: float = MEMORY) -> ScaleFit:
     """The efficiency at which predicted and measured block times agree in the median (bisection)."""
     measured = np.array([block.seconds for block in blocks])
     low, high = LOWEST, HIGHEST
     while high / low > 1.0005:
         middle = math.sqrt(low * high)
-        slower = np.median(block_seconds(blocks, gpu, dtype, middle) / measured) > 1.0
+        slower = np.median(block_seconds(blocks, gpu, dtype, middle, memory) / measured) > 1.0
         low, high = (middle, high) if slower else (low, middle)
     efficiency = math.sqrt(low * high)
-    predicted = block_seconds(blocks, gpu, dtype, efficiency)
+    predicted = block_seconds(blocks, gpu, dtype, efficiency, memory)
     return ScaleFit(
         efficiency,
         efficiency * max(spread(predicted, measured), LEAST_SPREAD),
         len(blocks),
         median_error(predicted, measured),
+        memory,
     )
+
+
+def fit_both(blocks: Sequence[BlockTime], gpu: str, dtype: str) -> ScaleFit:
+    """As `fit_scale`, at the memory's share under which the models agree best (squares of logarithms)."""
+    measured = np.log([block.seconds for block in blocks])
+
+    def off(one: ScaleFit) -> float:
+        predicted = np.log(block_seconds(blocks, gpu, dtype, one.efficiency, one.memory))
+        return float(((predicted - measured) ** 2).sum())
+
+    return min((fit_scale(blocks, gpu, dtype, share) for share in SHARES), key=off)

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from tangram_sim.opgraph import FloatArray
 
 FEWEST = 3  # plans of a sweep from which their order says anything
+# Of a step: rows with the same configuration differ by about as much in the middle, so that the order of
+# steps that are nearer is chance.
+SCATTER = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,53 @@ def sweeps(setting: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
             yield rows
 
 
-def kendall(a: FloatArray, b: FloatArray) -> float:
-    """Kendall's tau-b of two sequences, ties corrected for; nan where one of them is constant."""
-    upper = np.triu_indices(len(a), 1)
-    left, right = (np.sign(one[:, None] - one[None, :])[upper] for one in (a, b))
+@dataclass(frozen=True, slots=True)
+class SweepOrder:
+    """The order of one source's sweeps, each the same weight."""
+
+    sweeps: int
+    tau: float
+    clear_tau: float  # of pairs whose steps lie further apart than SCATTER
+    unclear: float  # share of pairs that do not
+    regret: float
+
+
+def orders(
+    measured: FloatArray, predicted: FloatArray, source: NDArray[np.str_], setting: NDArray[np.int64]
+) -> dict[str, SweepOrder]:
+    """The order within sweeps of N predictions by source; sources without a sweep are missing."""
+    found: dict[str, list[tuple[float, float, float, float]]] = {}
+    for rows in sweeps(setting):
+        steps, own = measured[rows], predicted[rows]
+        tau = kendall(steps, own)
+        if not np.isnan(tau):
+            clear = kendall(steps, own, SCATTER)
+            near = float((_pairs(np.log(steps), SCATTER) == 0).mean())
+            found.setdefault(str(source[rows[0]]), []).append((tau, clear, near, regret(steps, own)))
+    return {
+        name: SweepOrder(len(of), *(_mean([one[at] for one in of]) for at in range(4)))
+        for name, of in sorted(found.items())
+    }
+
+
+def _mean(values: list[float]) -> float:
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _pairs(values: FloatArray, least: float = 0.0) -> FloatArray:
+    """Signs of the differences of all pairs; 0 for those no larger than `least`."""
+    apart = (values[:, None] - values[None, :])[np.triu_indices(len(values), 1)]
+    return np.where(np.abs(apart) > least, np.sign(apart), 0.0)
+
+
+def kendall(a: FloatArray, b: FloatArray, scatter: float = 0.0) -> float:
+    """Kendall's tau-b of two sequences, ties corrected for; nan where one of them is constant.
+
+    Pairs of `a` that differ by no more than the share `scatter` count as ties of both.
+    """
+    left, right = _pairs(np.log(a), scatter), _pairs(b)
+    right = np.where(left == 0, 0.0, right) if scatter else right
     pairs = float((left != 0).sum()) * float((right != 0).sum())
     return float((left * right).sum() / np.sqrt(pairs)) if pairs else float("nan")
 

@@ -108,7 +108,9 @@ def kind_rows(fits: KindFits) -> list[EfficiencyRow]:
 
     def gemm(dtype: str, fit: GemmFit, version: str, note: str) -> EfficiencyRow:
         value, sigma = fit.parameters.efficiency, fit.sigma.efficiency
-        return make(dtype, "gemm", version, "efficiency", value, sigma, fit.n, note=note)
+        row = make(dtype, "gemm", version, "efficiency", value, sigma, fit.n, note=note)
+        other = kinds.SUSTAINED.get((fits.system, "bf16" if dtype == "fp16" else dtype))
+        return row if other is None else between(row, other)
 
     rows = [gemm("bf16", base, every, _errors(base))]
     rows.append(gemm("fp16", base, every, "the bf16 tables: same units and rate"))
@@ -135,29 +137,48 @@ def kind_rows(fits: KindFits) -> list[EfficiencyRow]:
     return rows
 
 
+def between(row: EfficiencyRow, other: kinds.Sustained) -> EfficiencyRow:
+    """The row half way (of logarithms) to another table's, with an error that covers both."""
+    apart = 0.5 * math.log(row.value / other.efficiency)
+    value = row.value * math.exp(-apart)
+    return replace(
+        row,
+        value=value,
+        sigma=value * math.hypot(row.sigma / row.value, apart),
+        source=f"{row.source}; {other.source}",
+        note=f"between {row.value:.3f} and {other.efficiency:.3f}; {row.note}",
+    )
+
+
 def profile_rows(trace: Path) -> list[EfficiencyRow]:
-    """Rows of the kinds known by layer profiles alone; GEMM and unfused attention share one constant."""
+    """Rows of the kinds known by layer profiles alone; GEMM and unfused attention share one constant.
+
+    Kernels of a software of its own have their share of the memory's rate fitted too.
+    """
     rows = []
     for name, kind in kinds.PROFILED.items():
-        fit = profiles.fit_scale(profiles.read_profiles(trace, name), kind.name, kind.dtype)
+        blocks, own = profiles.read_profiles(trace, name), kind.stack != "generic"
+        fit = (profiles.fit_both if own else profiles.fit_scale)(blocks, kind.name, kind.dtype)
         text = f"whole blocks forward and backward, unfused attention; median error {100 * fit.error:.1f} %"
         note = "; ".join(filter(None, (text, kind.note)))
-        for kernel, column in profiles.columns(kind.dtype):
-            rows.append(
-                EfficiencyRow(
-                    kind.name,
-                    column,
-                    kernel,
-                    "",
-                    "efficiency",
-                    fit.efficiency,
-                    fit.sigma,
-                    fit.n,
-                    "Sailor layer profiles (eth-easl/sailor cf2c8e3; MIT)",
-                    note,
-                    kind.stack,
-                )
+        found = [(column, kernel, fit.efficiency) for kernel, column in profiles.columns(kind.dtype)]
+        found += [("*", "memory", fit.memory)] if own else []
+        rows += [
+            EfficiencyRow(
+                kind.name,
+                column,
+                kernel,
+                "",
+                "efficiency",
+                value,
+                value * fit.sigma / fit.efficiency,
+                fit.n,
+                "Sailor layer profiles (eth-easl/sailor cf2c8e3; MIT)",
+                note,
+                kind.stack,
             )
+            for column, kernel, value in found
+        ]
     return rows
 
 

@@ -204,6 +204,7 @@ def tables(
     parts = [
         judge.accuracy_table(found, known, splits),
         judge.source_table(found, known, splits),
+        judge.order_table(found, known, left),
         judge.class_table(found, known, left, spread),
         fewrows.worth_table(fewrows.worth(found, known, left, errors)),
         peaks_text(errors) if len(errors.memory) else "",

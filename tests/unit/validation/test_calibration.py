@@ -174,6 +174,17 @@ class TestProfiles:
         assert fit.error < 1e-3
         assert fit.sigma >= profiles.LEAST_SPREAD * fit.efficiency
 
+    def test_two_models_of_different_width_tell_products_from_memory(self, monkeypatch):
+        """Blocks priced at known shares of both rates give both back; one share alone fits them worse."""
+        monkeypatch.setattr(profiles, "SHARES", (0.5, 0.6, 0.8))
+        shapes = [("opt-350m-sailor", 4), ("gpt-neo-2.7b", 4)]
+        blocks = [profiles.BlockTime(model, 2048, size, 1.0) for model, size in shapes]
+        seconds = profiles.block_seconds(blocks, "A100-SXM4-80GB", "tf32", 0.7, 0.6)
+        measured = [replace(block, seconds=float(time)) for block, time in zip(blocks, seconds, strict=True)]
+        fit = profiles.fit_both(measured, "A100-SXM4-80GB", "tf32")
+        assert (fit.efficiency, fit.memory) == (pytest.approx(0.7, rel=0.02), pytest.approx(0.6))
+        assert profiles.fit_scale(measured, "A100-SXM4-80GB", "tf32").error > 0.02 > fit.error
+
     def test_the_rtx_2080_of_the_profiles_is_faster_than_that_device_can_be(self):
         """Why kinds.py reads the name as RTX-2080Ti: at its whole peak an RTX-2080 is much slower still."""
         blocks = profiles.read_profiles(shipped("traces") / "sailor/layer_profiles.csv", "RTX-2080")
@@ -207,6 +218,12 @@ class TestRows:
         assert database.gpu("A40").measured
         assert not database.gpu("A30").measured
         assert not database.gpu("T4").measured  # an fp32 figure says nothing of tensor cores
+
+    def test_a_second_table_moves_a_row_half_way_and_widens_it(self):
+        """Half way of logarithms; one standard error reaches either table."""
+        row = rows.between(replace(self.ROW, value=0.64, sigma=0.0), kinds.Sustained(0.49, "elsewhere"))
+        assert row.value == pytest.approx(0.56) and row.source.endswith("; elsewhere")
+        assert row.value * math.exp(row.sigma / row.value) == pytest.approx(0.64, rel=1e-9)
 
     def test_every_kind_named_exists_and_none_is_both_measured_and_a_sibling(self):
         known = set(Hwdb.load().gpu_names())

@@ -16,7 +16,7 @@ from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.stacks import STACKS
 from tangram_sim.validation.calibration import baselines, folds, kept, stackfit, stacks, surfaces
 from tangram_sim.validation.calibration.novelty import novelty
-from tangram_sim.validation.calibration.ranking import kendall, ranking
+from tangram_sim.validation.calibration.ranking import kendall, orders, ranking
 from tangram_sim.validation.calibration.stackfit import Fit, MeasuredRuns
 from tangram_sim.validation.calibration.surfaces import (
     DISPATCH,
@@ -238,6 +238,16 @@ def test_baselines_fall_back_and_do_not_see_what_is_left_out() -> None:
     columns = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0], [5.0, 1.0]])
     line = baselines.ridge(columns[:, 0], columns, source, use)
     assert line[2] == pytest.approx(2.0, abs=0.8)
+
+
+def test_pairs_nearer_than_the_scatter_of_measurements_do_not_count_as_order() -> None:
+    """Three plans, two of them 1 % apart and predicted the other way round."""
+    measured, predicted = np.array([1.0, 1.01, 1.3]), np.array([1.1, 1.0, 1.4])
+    found = orders(measured, predicted, np.array(["a"] * 3), np.zeros(3, np.int64))["a"]
+    assert found.tau == pytest.approx(1 / 3) and found.clear_tau == pytest.approx(1.0)
+    assert found.unclear == pytest.approx(1 / 3) and found.regret == pytest.approx(0.01)
+    assert kendall(measured, predicted, 0.5) != kendall(measured, predicted)  # nothing is told apart: nan
+    assert orders(measured[:2], predicted[:2], np.array(["a"] * 2), np.zeros(2, np.int64)) == {}
 
 
 def test_what_was_played_is_kept_under_its_key(tmp_path: Path) -> None:
