@@ -14,7 +14,7 @@ from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.studies import api
+from tangram_sim.studies import tried
 from tangram_sim.training.job import Job
 
 NEVER = float("inf")  # the step where there is no plan
@@ -45,7 +45,7 @@ class Question:
         """The step of the fastest plan found; inf where there is none."""
         fastest = replace(self.wishes, beside=False)  # whatever frameworks could launch
         try:
-            found = api.plan(self.world.model, self.cluster, self.job, wishes=fastest, hwdb=hwdb)
+            found = tried.plan(self.world.model, self.cluster, self.job, wishes=fastest, hwdb=hwdb)
         except InfeasibleError:
             return NEVER
         return found.document.step_s
@@ -148,6 +148,15 @@ def restricted(base: Question, rng: random.Random) -> Iterator[tuple[str, Questi
     yield "--one-pipeline", replace(base, wishes=SearchOptions(replicate=False)), 1.0, NEVER
 
 
+def chosen(base: Question, rng: random.Random) -> Iterator[tuple[str, Question, float, float]]:
+    """Left to choose, `auto` is no slower than the schedule and the parallelizer of the question, and one
+    whose layouts are all uniform is no faster than the grid that holds them.
+    """
+    yield "--schedule auto", replace(base, job=replace(base.job, schedule=tried.AUTO)), 0.0, 1.0
+    for name, least, most in ((tried.AUTO, 0.0, 1.0), ("galvatron-uniform", 1.0, NEVER)):
+        yield f"--parallelizer {name}", replace(base, wishes=SearchOptions(parallelizer=name)), least, most
+
+
 LAWS: dict[str, Law] = {
     "split": split,
     "more": more,
@@ -155,6 +164,7 @@ LAWS: dict[str, Law] = {
     "doubled": doubled,
     "faster": faster,
     "restricted": restricted,
+    "chosen": chosen,
 }
 
 
