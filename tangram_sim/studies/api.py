@@ -27,6 +27,7 @@ from tangram_sim.planners.uniform.layouts import Uniform, settle_chunks, uniform
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimate, Estimator, Refusal
 from tangram_sim.studies.cautions import cautions
+from tangram_sim.studies.collecting import collecting_rarely
 from tangram_sim.studies.documents import (
     FLEETS,
     SINGLE_PIPELINES,
@@ -102,6 +103,7 @@ def _named(model: Model | str, cluster: Cluster | str, hwdb: Hwdb) -> tuple[Mode
     )
 
 
+@collecting_rarely()
 def plan(
     model: Model | str,
     cluster: Cluster | str,
