@@ -35,7 +35,7 @@ def test_answers_keep_the_laws_in_more_worlds(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 5])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_what_auto_chooses_is_no_slower(seed: int) -> None:
     """Than the schedule and the parallelizer of the question; uniform layouts are no faster than all."""
     assert not [one for one in verdicts(world(seed, TINY, HWDB), ("chosen",), HWDB) if one.broken]
