@@ -67,7 +67,9 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin.removeprefix("http://") not in self.hosts:
             return 403, "a page of another origin asked"
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and not _arrives(
+            scope, headers
+        ):
             return 403, "a page of another site asked"
         if scope["path"].startswith("/api/"):
             given = headers.get(TOKEN_HEADER, "")
@@ -77,6 +79,12 @@ class Guard:
         if not length.isdigit() or int(length) > MOST_BODY_BYTES:
             return 413, f"a request holds {MOST_BODY_BYTES >> 20} MiB at most"
         return 0, ""
+
+
+def _arrives(scope: Scope, headers: dict[str, str]) -> bool:
+    """Whether a person comes to the empty page by a link from elsewhere, as from the file that is opened."""
+    place = (scope.get("method"), scope["path"])
+    return place == ("GET", "/") and headers.get("sec-fetch-dest") == "document"
 
 
 def _measured(receive: Receive) -> Receive:

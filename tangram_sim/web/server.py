@@ -5,7 +5,7 @@ import secrets
 import socket
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +17,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.web.app import web_app
 from tangram_sim.web.choices import choices
 from tangram_sim.web.documents import VerbRequest
+from tangram_sim.web.doorway import doorway
 from tangram_sim.web.guard import Guard
 from tangram_sim.web.runs import Runs
 from tangram_sim.web.work import RunVerb
@@ -49,21 +50,22 @@ def serve(
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
         address = f"http://{LOOPBACK}:{port}/#token={token}"
-        app = web_app(runs, choices(Hwdb.load(tuple(folders))))
-        app.router.lifespan_context = _warmed(runs, lambda: webbrowser.open(address) if browse else None)
-        hosts = frozenset(f"{name}:{port}" for name in (LOOPBACK, "localhost"))
-        tell(address)
-        settings = uvicorn.Config(
-            Guard(app, token, hosts),
-            log_level="warning",
-            access_log=False,
-            ws="none",
-            server_header=False,
-            limit_concurrency=64,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=1,
-        )
-        _Server(settings, runs).run(sockets=[listening])
+        with doorway(address) if browse else nullcontext("") as door:
+            app = web_app(runs, choices(Hwdb.load(tuple(folders))))
+            app.router.lifespan_context = _warmed(runs, lambda: door and webbrowser.open(door))
+            hosts = frozenset(f"{name}:{port}" for name in (LOOPBACK, "localhost"))
+            tell(address)
+            settings = uvicorn.Config(
+                Guard(app, token, hosts),
+                log_level="warning",
+                access_log=False,
+                ws="none",
+                server_header=False,
+                limit_concurrency=64,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=1,
+            )
+            _Server(settings, runs).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):

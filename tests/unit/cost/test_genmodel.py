@@ -187,3 +187,12 @@ def test_bad_figures_are_refused() -> None:
         fit_genmodel(plans[:2], [1.0, 1.0])
     with pytest.raises(BadInputError, match="above zero"):
         fit_genmodel(plans[:3], [1.0, 0.0, 1.0])
+
+
+def test_figures_that_are_left_out_cost_nothing() -> None:
+    """A level without reductions, memory or incast costs what is said of it, and one rank costs nothing."""
+    said = GenModelParameters(2e-6, 1e-9)
+    assert said == GenModelParameters(2e-6, 1e-9, 0.0, 0.0, 0.0)
+    for plan in (LocalPlan("ring"), LocalPlan("colocated-ps"), LocalPlan("reduce-broadcast")):
+        alone = plan.terms(1, 1e6)
+        assert alone == GenModelTerms(0, 0.0, 0.0, 0.0, 0)

@@ -1,5 +1,6 @@
 """Pipeline schedules: their orders, the memory they hold, and the bubbles their papers promise."""
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from tangram_sim.training.schedules import (
     schedule_named,
     step_template,
 )
+from tangram_sim.training.schedules.contract import check_schedule
+from tangram_sim.training.schedules.one_f_one_b import OneFOneB
 from tangram_sim.training.schedules.step import play_steps
 
 V_SHAPED = ("zb-v", "dualpipe-v")
@@ -230,6 +233,8 @@ def test_a_step_of_two_stages_by_hand() -> None:
     assert ends["SEND_F0"] == f0 + 0.125
     assert ends["SEND_B0"] == b1 + 0.0625
     assert ends["TIED"] == ready + 1000
+    free = StageTimes(**{one.name: getattr(times, one.name) for one in fields(times) if one.name != "tied_s"})
+    assert play(step_template("1f1b", 2, 1, tied=True).with_durations(free)).makespan_s == ready + 200
     untied = step_template("1f1b", 2, 1).with_durations(times)
     assert play(untied).makespan_s == max(b0 + 10 + 100, b1 + 20 + 200)
     split = step_template("zb-h1", 2, 1).with_durations(times)
@@ -355,3 +360,20 @@ def test_stage_times_of_another_shape_are_refused() -> None:
         template.durations(StageTimes.equal(2, forward_s=1.0, backward_input_s=1.0, backward_weight_s=1.0))
     with pytest.raises(BadInputError, match=r"give static as \[3\]"):
         template.with_memory([1.0], [1.0, 1.0, 1.0])
+
+
+def test_the_contract_looks_at_lone_stages_and_at_every_small_shape() -> None:
+    """A schedule that is wrong on one shape only is found, also where nobody stands behind."""
+
+    class Wrong(OneFOneB):
+        where = (0, 0)
+
+        def in_flight(self, behind: int, depth: int, chunks: int, microbatches: int) -> int:
+            right = super().in_flight(behind, depth, chunks, microbatches)
+            return right + ((depth, microbatches) == self.where)
+
+    for shape in ((1, 1), (1, 10), (2, 3), (5, 6)):
+        broken = Wrong()
+        type(broken).where = shape
+        with pytest.raises(BadInputError, match="in_flight"):
+            check_schedule(broken)

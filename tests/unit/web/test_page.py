@@ -2,9 +2,14 @@
 
 import json
 import time
+from pathlib import Path
+from stat import S_IMODE
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import pytest
 
+from tangram_sim.web.doorway import doorway
 from tests.browser import browser
 from tests.commands import files, tangram
 from tests.places import ROOT
@@ -58,6 +63,27 @@ def click(page, words):
 
 def says(page, words, patience_s=240.0):
     return page.wait_for(f"document.body.innerText.includes({json.dumps(words)})", patience_s)
+
+
+class TestTheDoor:
+    def test_the_file_that_is_opened_leads_to_the_page_and_no_command_line_has_the_token(self, page, served):
+        """Other users see command lines of processes; this file is its owner's alone."""
+        with doorway(served.address) as door:
+            path = Path(url2pathname(urlparse(door).path))
+            assert served.token not in door and served.token in path.read_text()
+            assert S_IMODE(path.stat().st_mode) == 0o600
+            visitor = page.another(served.home)
+            visitor.open(door)
+            assert visitor.wait_for("location.protocol === 'http:'")
+            assert visitor.wait_for("document.getElementById('page')?.dataset.ready === 'plan'")
+        assert not path.exists()
+
+    def test_only_the_empty_page_may_be_come_to_from_elsewhere(self, served):
+        come = {"sec_fetch_site": "cross-site", "sec_fetch_dest": "document"}
+        assert served.ask("/", **come)[0] == 200
+        assert served.ask("/api/choices", **come)[0] == 403
+        assert served.ask("/", b"{}", **come)[0] == 403
+        assert served.ask("/", sec_fetch_site="cross-site", sec_fetch_dest="script")[0] == 403
 
 
 class TestWhoMayAsk:
