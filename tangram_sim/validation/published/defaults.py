@@ -4,6 +4,7 @@ Every rule is about software and hardware in general, never about one source or 
 its value is the likeliest; a row lists the rules it needed as `assumed`.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -220,7 +221,20 @@ def optimizer(run_by: Software) -> tuple[str, str]:
     return (named[0], "named with the framework") if named else ("adamw", "usual")
 
 
-def heads(hidden: int) -> tuple[int, str]:
-    """(attention heads, why)."""
+def heads(hidden: int, tp: int = 1) -> tuple[int, str]:
+    """(attention heads, why): of the usual width, or of the nearest that tensor parallelism can share out.
+
+    Whole heads go to ranks, and kernels want columns in eights: 13,824 columns on tp 8 are 96 heads of 144,
+    as 108 of 128 cannot be shared out.
+    """
     size = 64 if hidden < 2560 else 128
-    return max(hidden // size, 1), f"{size} columns per head, usual at that width"
+    usual = max(hidden // size, 1)
+    if usual % tp == 0:
+        return usual, f"{size} columns per head, usual at that width"
+    shared = [
+        count for count in range(tp, hidden // 8 + 1, tp) if hidden % count == 0 and hidden // count % 8 == 0
+    ]
+    if not shared:
+        return usual, f"{size} columns per head, usual at that width"
+    nearest = min(shared, key=lambda count: abs(math.log(hidden / count / size)))
+    return nearest, f"{hidden // nearest} columns per head, the nearest to {size} that tp {tp} shares out"

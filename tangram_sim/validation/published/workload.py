@@ -28,7 +28,7 @@ def model(cells: Cells, run_by: defaults.Software, tp: int, seq: int) -> Model:
     layers, hidden = cells.needed("layers", "hidden")
     heads, kv_heads = cells.count("heads"), cells.count("kv_heads")
     if heads is None:
-        heads, why = defaults.heads(hidden)
+        heads, why = defaults.heads(hidden, tp)
         cells.assume("heads", heads, why)
     if kv_heads is None:
         kv_heads = heads

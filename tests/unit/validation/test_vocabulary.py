@@ -233,3 +233,20 @@ def test_launches_block_where_a_remark_or_the_published_script_says_so(
 ) -> None:
     run_by = defaults.software(cells.get("framework", ""), "2022")
     assert workload.launch_blocking(Cells(cells), run_by) is blocking
+
+
+@pytest.mark.parametrize(
+    ("hidden", "tp", "expected"),
+    [
+        (1024, 4, 16),
+        (4096, 8, 32),
+        (13824, 1, 108),
+        (13824, 4, 108),
+        (13824, 8, 96),
+        (5120, 16, 32),
+        (97, 8, 1),
+    ],
+)
+def test_unstated_heads_can_be_shared_out(hidden: int, tp: int, expected: int) -> None:
+    """Usual widths where these divide; else the nearest width that whole heads per rank and kernels allow."""
+    assert defaults.heads(hidden, tp)[0] == expected
