@@ -46,6 +46,7 @@ ENDINGS = (
 _UNSTATED = ("", "unstated", "unset", "auto", "nan")
 # Publishers of quantised copies, and what their copies are called at home.
 _FAMILIES = ("meta-llama/", "mistralai/", "Qwen/", "ibm-granite/", "deepseek-ai/", "openai/")
+_LEAST, _MOST = 1e-15, 1e18  # of a figure that somebody measured, whatever its unit
 
 
 def read_runs(path: Path, hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
@@ -301,6 +302,8 @@ def _number(row: dict[str, str], column: str) -> float:
         raise _RowError(f"column {column} holds {cell[:20]!r}, which is no number") from None
     if not math.isfinite(value) or value < 0:
         raise _RowError(f"column {column} holds {cell[:20]}, a number of zero or more is wanted")
+    if value and not _LEAST <= value <= _MOST:
+        raise _RowError(f"column {column} holds {cell[:20]}; {_LEAST:g} to {_MOST:g} can be meant")
     return value
 
 
