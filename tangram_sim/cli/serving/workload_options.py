@@ -98,6 +98,8 @@ class RequestOptions:
             return TraceRequests(self.where, self.rate, self.burstiness, self.seed).read(self.trace)
         if self.rate is None:
             raise BadInputError("no requests: give --trace FILE.csv, or --rate R with --isl and --osl")
+        if not all(map(isfinite, (self.rate, self.isl, self.osl, self.length_cv, self.burstiness))):
+            raise BadInputError("--rate, --isl, --osl, --length-cv, --burstiness: give finite numbers")
         parts = [LengthMix(self.isl, self.osl, 1.0, self.length_cv)]
         if self.mix is not None:
             parts = parse_mix(self.mix, self.length_cv, mix_option)
