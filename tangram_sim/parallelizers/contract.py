@@ -13,8 +13,9 @@ one that does not fit. See `tangram_sim.parallelizers.api.Request`.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.layers.atoms import Slice
@@ -42,8 +43,8 @@ def check_parallelizer(parallelizer: Parallelizer, requests: Iterable[Request]) 
     6. Infeasible is an answer: a GPU without the dtype gives a rejection, not an exception.
     7. Prices follow the question: longer sequences, larger microbatches and longer slices are not
        cheaper; fewer microbatches per step never fit worse.
-    8. Slices asked about together get the answers they get one by one, and no partial plan takes less than
-       `least_seconds` of its atoms: whole searches are pruned by it.
+    8. Slices asked about together get the answers they get one by one (but for last digits), and no partial
+       plan takes less than `least_seconds` of its atoms: whole searches are pruned by it.
     """
     asked = 0
     for request in requests:
@@ -90,6 +91,20 @@ def _same(one: Answer, other: Answer) -> bool:
     )
 
 
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two answers are the same but for the last digits of their figures."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_ROUNDING)
+    if isinstance(one, Answer) and isinstance(other, Answer):
+        alike = _alike(one.partials, other.partials) and len(one.rejected) == len(other.rejected)
+        return alike and (one.considered, one.dominated) == (other.considered, other.dominated)
+    if is_dataclass(one) and type(one) is type(other):
+        return all(_alike(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)
+
+
 def _check_together(parallelizer: Parallelizer, request: Request, answer: Answer) -> None:
     if type(parallelizer).parallelize_many is Parallelizer.parallelize_many:
         return  # one by one
@@ -99,7 +114,7 @@ def _check_together(parallelizer: Parallelizer, request: Request, answer: Answer
         alone.insert(0, parallelizer.parallelize(asked[0]))
     together = type(parallelizer)().parallelize_many(asked)
     _require(
-        len(together) == len(alone) and all(map(_same, together, alone)),
+        len(together) == len(alone) and all(map(_alike, together, alone)),
         f"parallelize_many answers otherwise than parallelize ({_where(request)})",
     )
 
