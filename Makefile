@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: accuracy everything fuzz help plan test test-all test-every test-testbed test-torch validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
+.PHONY: accuracy everything fuzz help mutants plan test test-all test-every test-testbed test-torch validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads files over the cores by itself: what a file
 # works out once serves all of its tests, and long files come first (tests/conftest.py).
 .NOTPARALLEL:
@@ -54,11 +54,7 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@$(INSTALL) ".[test]"
 	@touch $@
 
-$(VENV)/.installed-EACH ?= 20
-mutants: $(VENV)/.installed-test
-	$(BIN)/python -m tests.mutants --each $(EACH) --seed $(SEED)
-
-lint: $(VENV)/.installed-test
+$(VENV)/.installed-lint: $(VENV)/.installed-test
 	@echo "installing what the linters need (once)"
 	@$(INSTALL) ".[test,lint]"
 	@touch $@
@@ -106,6 +102,10 @@ CASES ?= 10000
 SEED ?= 1
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED)
+
+EACH ?= 20
+mutants: $(VENV)/.installed-test
+	$(BIN)/python -m tests.mutants --each $(EACH) --seed $(SEED)
 
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .

@@ -156,3 +156,12 @@ def test_a_wheel_made_from_the_sdist_is_the_same(wheel, tree, tmp_path):
     assert {name: data for name, data in _members(again).items() if not name.endswith("/RECORD")} == kept
     names = {path.name for path in source.iterdir()}
     assert {"tests", "examples", "benchmarks", "Makefile", "README.md", "CHANGELOG.md"} <= names
+
+
+@pytest.mark.parametrize("target", ["test", "test-all", "lint", "bench", "site", "fuzz", "mutants"])
+def test_targets_of_make_are_written_once(target: str) -> None:
+    """A second recipe for a target would silently take the place of the first."""
+    if shutil.which("make") is None:
+        pytest.skip("no make on this machine")
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
