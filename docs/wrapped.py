@@ -1,7 +1,7 @@
 """Prose of pages in lines of at most 100 columns: `python -m docs.wrapped PAGE.md...` wraps what is longer.
 
-Code blocks, tables, headings, HTML and equations stay as they are; so does every paragraph whose lines are
-short enough. A code span, a link or an equation is never broken.
+Code blocks (fenced or indented), tables, headings, HTML and equations stay as they are; so does every
+paragraph whose lines are short enough. A code span, a link or an equation is never broken.
 """
 
 import re
@@ -13,6 +13,7 @@ WIDTH = 100
 _FENCE = re.compile(r"^\s*(```|~~~|\$\$)")
 _STAYS = re.compile(r"^\s*(\||#|<|!!!|\?\?\?|\[[^\]]+\]:|:::|---|$)")
 _ITEM = re.compile(r"^(\s*)([-*+]|\d+[.)])\s+")
+_CODE = re.compile(r"^( {4}|\t)")  # code where it follows no prose and stands in no list
 # What is kept on one line, and a word that would begin another block at the beginning of a line.
 _WHOLE = re.compile(r"`[^`]*`|\$[^$\n]+\$|!?\[[^\]]*\]\([^)\s]*\)")
 _BEGINS_BLOCK = re.compile(r"^([-*+]|\d+[.)]|#+|>|\|.*|[=-]+)$")
@@ -21,10 +22,13 @@ _BEGINS_BLOCK = re.compile(r"^([-*+]|\d+[.)]|#+|>|\|.*|[=-]+)$")
 def paragraphs(text: str) -> Iterator[tuple[bool, list[str]]]:
     """(whether it is prose, lines): the text in order, a list item being a paragraph of its own."""
     prose: list[str] = []
-    fence = ""
+    fence, in_list = "", False
     for line in text.splitlines():
         opened = _FENCE.match(line)
-        if fence or opened or _STAYS.match(line):
+        code = bool(_CODE.match(line)) and not prose and not in_list
+        if line.strip() and not code and not fence:
+            in_list = bool(_ITEM.match(line)) or (in_list and line.startswith((" ", "\t")))
+        if fence or opened or code or _STAYS.match(line):
             if prose:
                 yield True, prose
                 prose = []

@@ -86,8 +86,9 @@ def what_if_serving(
                 ServiceCandidateDocument(name=name, status="infeasible", reason=str(error), usd_per_hour=usd)
             )
             continue
-        now = now or plan
-        if good_rps(plan) < good_rps(now):
+        if name == _NOW:
+            now = plan
+        elif now is not None and good_rps(plan) < good_rps(now):
             plan = now  # what was bought may stand idle: it makes nothing worse
         found.append(candidate(name, plan, usd, found[0] if found else None))
     return ServeWhatIfDocument(candidates=found, planning_cpu_s=time.process_time() - begun)

@@ -37,12 +37,16 @@ def test_items_keep_their_depth_and_no_line_begins_another_block() -> None:
     deeper = [line for line in lines if line.startswith("  1. ")]
     assert len(deeper) == 1 and lines[lines.index(deeper[0]) + 1].startswith("     word")
     assert lines[-2:] == ["short", "lines"]
+    second = wrapped(f"- first\n\n    {LONG}").splitlines()
+    assert len(second) > 3 and all(line.startswith("    word") for line in second[2:])
 
 
 @pytest.mark.parametrize(
     "kept",
     [
         f"```\n{LONG}\n```",
+        f"Then\n\n    T    {LONG}\n    1. {LONG}\n\n    S    {LONG}",
+        f"- item\n\nno list\n\n    T    {LONG}",
         f"| {LONG} | {LONG} |",
         f"# {LONG}",
         f"<p>{LONG}</p>",

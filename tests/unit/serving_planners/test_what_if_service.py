@@ -4,6 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving_planners.offer_file import load_offers
+from tangram_sim.studies import serving_whatif
+from tangram_sim.studies.serving_plan import PlannedTypeDocument, PlayedPlanDocument, ServePlanDocument
+from tangram_sim.studies.serving_question import ServiceGoal
+from tangram_sim.studies.serving_whatif import GpuPurchase, what_if_serving
 from tests.commands import tangram
 
 FLEET = "gpus:\n  L40S: {price_per_hour: 0.9, available: 1}\n"
@@ -39,6 +46,38 @@ def test_more_gpus_serve_more_and_their_cost_is_told(asked: tuple[object, ...]) 
         assert one["usd_per_million_tokens"] == pytest.approx(a_million)
     gain = (twice["good_output_tok_s"] - now["good_output_tok_s"]) * 3600 / 0.9
     assert twice["more_tokens_per_usd"] == pytest.approx(gain)
+
+
+def test_a_purchase_has_its_own_plan_where_the_fleet_alone_cannot_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is there already may serve in place of a purchase; another purchase is not there."""
+    (tmp_path / "fleet.yaml").write_text(FLEET)
+    hwdb = Hwdb.load()
+    offers = load_offers(tmp_path / "fleet.yaml", hwdb)
+
+    def planned(models: object, fleet: object, *_: object, **__: object) -> ServePlanDocument:
+        bought = {one.name: int(one.available) for one in fleet.gpus if one.name != "L40S"}
+        if not bought:
+            raise InfeasibleError("no configuration holds the model")
+        rate = float(sum(bought.values()))
+        played = PlayedPlanDocument(
+            promised=rate, played=rate, error=0, good_share=1, ttft_p99_s=1, tpot_p99_s=1, simulate_cpu_s=0
+        )
+        return ServePlanDocument(
+            status="optimal",
+            objective="goodput",
+            replay=played,
+            gpus_used=bought,
+            types=[PlannedTypeDocument(input_tokens=10, output_tokens=10, amount=1)],
+        )
+
+    monkeypatch.setattr(serving_whatif, "plan_service", planned)
+    purchases = {name: [GpuPurchase(name, count, 2.0)] for name, count in (("H200-SXM", 4), ("T4", 1))}
+    now, large, small = what_if_serving({}, offers, purchases, None, hwdb, ServiceGoal()).candidates
+    assert now.status == "infeasible"
+    assert (large.good_rps, large.gpus_used) == (4, {"H200-SXM": 4})
+    assert (small.good_rps, small.gpus_used) == (1, {"T4": 1})
 
 
 @pytest.mark.parametrize(
