@@ -66,6 +66,14 @@ class Flip:
         return self.threshold / self.input.base - 1
 
 
+def _nearness(flip: Flip) -> tuple[float, str]:
+    """What orders flips: how far the figure must go, to a hundredth of its logarithm, and the name.
+
+    A threshold is known to the tolerance of its search: nearer ones must not change places by it.
+    """
+    return round(abs(math.log(max(1 + flip.change, 1e-12))), 2), flip.input.name
+
+
 @dataclass(frozen=True)
 class Sensitivity:
     """Tornado of the best candidate, and what would put the second best first. `score` says of what."""
@@ -116,7 +124,7 @@ def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> 
         second.name,
         measure.score(best),
         tuple(sorted((swing for swing in swings if swing.width > 0), key=lambda swing: -swing.width)),
-        tuple(sorted(flips, key=lambda flip: abs(math.log(max(1 + flip.change, 1e-12))))),
+        tuple(sorted(flips, key=_nearness)),
         tuple(steady),
         tuple(unpriced),
         tuple(unseen),

@@ -61,26 +61,36 @@ def move_layers(
 ) -> tuple[tuple[int, ...], float]:
     """(layers per stage, step seconds) of the best cut found, every candidate played.
 
-    `split` shares the microbatches out again for every cut; None: as they were. From the given cut, and from
-    the one that evens out the stages' sums, one or more layers at a time go from any stage to any other as
-    long as the played step falls.
+    `split` shares the microbatches out again where that helps a cut; None: as they were. From the given cut,
+    from the one that evens out the stages' sums and, with `split`, from the best one without it, one or more
+    layers at a time go from any stage to any other as long as the played step falls.
     """
     times = layer_times(pipeline, layers)
-    even = [pipeline.microbatches] * pipeline.dp
-    before = float(pipeline.pipelines_s(*times.passes_s(layers), even).max())
+    before = shared_out(pipeline, times.passes_s(layers))[1]
     known: dict[tuple[int, ...], float] = {}
 
     def played(cut: tuple[int, ...]) -> float:
         if cut not in known:
-            passes = times.passes_s(cut)
-            counts = split(pipeline, *passes) if split else even
-            known[cut] = float(pipeline.pipelines_s(*passes, counts).max())
+            known[cut] = shared_out(pipeline, times.passes_s(cut), split)[1]
         return known[cut]
 
-    best = min(
-        (_descend(start, played) for start in (tuple(layers), _evened(times, sum(layers)))), key=played
-    )
+    starts = [tuple(layers), _evened(times, sum(layers))]
+    if split:
+        starts.append(move_layers(pipeline, layers)[0])
+    best = min((_descend(start, played) for start in starts), key=played)
     return best, max(pipeline.step_s + played(best) - before, played(best))
+
+
+def shared_out(
+    pipeline: MeasuredPipeline, passes_s: tuple[FloatArray, FloatArray], split: Split | None = None
+) -> tuple[Sequence[int], float]:
+    """(microbatches per replica, seconds): as many on each, or those of `split` if these end first.
+
+    A split by speed knows the slowest stages only; warming up and draining can speak against it.
+    """
+    ways = [[pipeline.microbatches] * pipeline.dp, *([split(pipeline, *passes_s)] if split else [])]
+    told = [(counts, float(pipeline.pipelines_s(*passes_s, counts).max())) for counts in ways]
+    return min(told, key=lambda way: way[1])
 
 
 def _descend(start: tuple[int, ...], played: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:

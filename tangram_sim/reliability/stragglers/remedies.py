@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tangram_sim.reliability.stragglers.escalation import Escalation, RemedyOption, escalate
-from tangram_sim.reliability.stragglers.partition import layer_times, move_layers
+from tangram_sim.reliability.stragglers.partition import layer_times, move_layers, shared_out
 from tangram_sim.reliability.stragglers.regrouping import regrouped_paces
 from tangram_sim.reliability.stragglers.replay import Replay
 from tangram_sim.reliability.stragglers.replicas import (
@@ -138,7 +138,7 @@ def _moved(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
             continue
         words = f"layers per stage {' '.join(map(str, cut))} instead of {' '.join(map(str, setup.layers))}"
         if split is not None:
-            counts = split(pipeline, *layer_times(pipeline, setup.layers).passes_s(cut))
+            counts, _ = shared_out(pipeline, layer_times(pipeline, setup.layers).passes_s(cut), split)
             words += f", microbatches {_spelled(counts)}"
         found.append(_remedy(pipeline.step_s, name, step, setup.restart_s, words))
     return found

@@ -152,7 +152,7 @@ def test_algorithms_go_by_name_and_plug_ins_join(monkeypatch: pytest.MonkeyPatch
     ("arguments", "words"),
     [
         (("--bytes", "0"), "above zero"),
-        (("--bytes", "nan"), "above zero"),
+        (("--bytes", "nan"), "finite number"),
         (("--op", "all_to_all"), "all_reduce"),
         (("--algorithm", "gentre"), "gentree"),
         (("--set", "epsilon"), "no number"),

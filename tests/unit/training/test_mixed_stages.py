@@ -133,7 +133,8 @@ def test_a_slower_part_never_speeds_up_the_step(share: int, slow: str, tp: int, 
     )
     groups = list(MIXED.groups)
     groups[kind] = replace(group, node=replace(group.node, gpu=slower))
-    assert priced(replace(made, cluster=Cluster("slower", tuple(groups)))).step_s() >= priced(made).step_s()
+    after = priced(replace(made, cluster=Cluster("slower", tuple(groups))))
+    assert after.step_s() >= priced(made).step_s() * (1 - 1e-12)
 
 
 def uneven() -> Plan:
