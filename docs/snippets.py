@@ -110,10 +110,15 @@ def frozen(path: Path) -> bool:
 def frozen_hardware() -> Iterator[None]:
     """Read the frozen copy in place of the shipped hardware data, in this process."""
     from tangram_sim.hwdb import database
+    from tangram_sim.purchasing import cases
 
     shipped = database.shipped
     with patch.object(database, "shipped", lambda name: FROZEN if name == "hwdb" else shipped(name)):
-        yield
+        cases.forget()
+        try:
+            yield
+        finally:
+            cases.forget()
 
 
 def run_page(page: str, pinned: bool = False) -> Iterator[Ran]:

@@ -79,6 +79,12 @@ def hwdb_digest(hwdb: Hwdb) -> str:
     return hwdb.digest_of_tables()
 
 
+def forget() -> None:
+    """Read tables anew and price anew for later cases: the hardware data behind a folder has changed."""
+    _database.cache_clear()
+    _parallelizer.cache_clear()
+
+
 def overlays_of(hwdb: Hwdb) -> tuple[Path, ...]:
     """The user's folders of a database."""
     return tuple(path.absolute() for path in hwdb.folders[1:])
