@@ -18,7 +18,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.layers.atoms import atoms_of
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Block, Model
-from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
+from tangram_sim.parallelizers.layouts import divisors, expert_counts, head_counts
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds
 from tangram_sim.training.job import Job
@@ -151,19 +151,21 @@ class StepBounds:
         keys, layouts, microbatch = list[tuple[int, int]](), list[Layout](), list[int]()
         for tp in divisors(gcd(group.node.gpus, *head_counts(model))):
             for cp in (cp for cp in CONTEXT if job.seq % cp == 0 and tp * cp <= len(ranks)):
-                for ep in expert_degrees(model, len(ranks) // (tp * cp)):
+                for ep, dp in _expert_shares(model, len(ranks) // (tp * cp), cp):
                     keys.append((tp, cp))
                     for recompute in self.recompute:
-                        layout = Layout(tp, ep, cp, ep, recompute=recompute, sequence_parallel=tp > 1)
+                        layout = Layout(tp, dp, cp, ep, recompute=recompute, sequence_parallel=tp > 1)
                         layouts += [layout] * len(self.sizes)
-                        microbatch += [size * ep for size in self.sizes]
+                        microbatch += [size * dp for size in self.sizes]
         setting = Setting(model, island, job, tuple(microbatch), tuple(layouts), self.hwdb)
         pricer, (embedding, *blocks, head) = Pricer(setting), atoms_of(model)
         seconds, kept, beside = np.zeros((3, len(layouts), model.layers + 1))
         for block in dict.fromkeys(blocks):
             places = 1 + np.flatnonzero([one == block for one in blocks])
             held = state.held(setting, block)
-            seconds[:, places] = pricer.added_s(block)[:, None]
+            # What adds gradients up is not there from ZeRO-2 on.
+            least_s = pricer.added_s(block) - state.accumulation_s(setting, block)
+            seconds[:, places] = least_s[:, None]
             kept[:, places] = held.activation[:, None]
             beside[:, places] = (held.transient + held.scratch)[:, None]
         seconds, kept = np.cumsum(seconds, axis=1), np.cumsum(kept, axis=1)
@@ -175,3 +177,11 @@ class StepBounds:
             best = found.get(key, some)
             found[key] = _Blocks(*(np.minimum(one, other) for one, other in zip(some, best, strict=True)))
         return _Group(found, setting.rates.usable_memory_bytes, setting.rates.fragmentation)
+
+
+def _expert_shares(model: Model, most: int, cp: int) -> Iterator[tuple[int, int]]:
+    """(expert degree, fewest replicas that hold it beside `cp` ranks), as far as `most` replicas do."""
+    for ep in divisors(gcd(*expert_counts(model)) or 1):
+        dp = ep // gcd(ep, cp)
+        if dp <= most:
+            yield ep, dp

@@ -153,9 +153,10 @@ def least_bytes(model: Model, job: Job, layout: Layout, pp: int) -> float:
 
     A stage with the mean of the parameters, all of them spread over its ranks as experts are.
     """
-    state = job.trainable * job.optimizer_bytes
+    state, gradients = job.trainable * job.optimizer_bytes, job.trainable * job.recipe.gradient_bytes
     each, rest = layout.tp * layout.ep, layout.tp * layout.dp * layout.cp
-    whole = (job.bytes_per_parameter - state) / (rest if layout.zero_stage == 3 else each)
+    weights = (job.bytes_per_parameter - state - gradients) / (rest if layout.zero_stage == 3 else each)
+    whole = weights + gradients / (rest if layout.zero_stage >= 2 else each)
     return model.parameters / pp * (whole + state / (rest if layout.zero_stage else each))
 
 

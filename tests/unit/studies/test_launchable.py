@@ -9,8 +9,10 @@ from tangram_sim.clusters import NodeGroup
 from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tangram_sim.export.formats import export
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster, load_model
+from tangram_sim.layers.atoms import atoms_of
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
 from tangram_sim.planners.uniform.layouts import Uniform
@@ -20,8 +22,10 @@ from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.launch_choice import frameworks_named
 from tangram_sim.studies.launchable import nearest
 from tangram_sim.studies.launchable_bounds import StepBounds
-from tangram_sim.studies.launchable_layouts import LaunchLayouts, layers_by_speed, orders
+from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts, layers_by_speed, orders
 from tangram_sim.training.job import Job
+from tangram_sim.training.stage import state
+from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.step.ideal import ideal_seconds
 
 HWDB = Hwdb.load()
@@ -161,6 +165,44 @@ def test_no_layout_ends_below_its_bound_or_fits_where_the_bound_says_it_does_not
             state = least_bytes(MODEL, JOB, Layout(tp, wanted.dp, zero_stage=sized.zero_stage), 1)
             assert step_s >= bound.least_s
             assert step_s == float("inf") or state <= bound.state_bytes
+
+
+@pytest.mark.parametrize("stack", ["generic", "deepspeed"])
+def test_the_bounds_hold_for_experts_over_context_ranks_and_for_gradients_that_are_cut(
+    stack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experts spread over dp x cp ranks; ZeRO-2 cuts gradients, and nothing adds them up."""
+    model, cluster = load_model("gshard-moe-2.4b"), load_cluster("A100-SXM4-40GBx4:2+T4x4:1", HWDB)
+    job = Job(32, 1024, "fp16", stack=stack)
+    layouts = LaunchLayouts(model, cluster, job, HWDB, SearchOptions(), list(FRAMEWORKS.values()))
+
+    def found(every: int) -> list[LaunchCandidate]:
+        some = [one for batch in layouts.batches() for one in batch][::every]
+        return [saved for one in some for saved in layouts.savers(one)]
+
+    told = {(one.job, one.layout) for one in found(1)}
+    bounds = StepBounds.of
+    monkeypatch.setattr(
+        StepBounds,
+        "of",
+        lambda *of: ((*one, bound._replace(state_bytes=1e30)) for *one, bound in bounds(*of)),
+    )
+    some = found(20)
+    steps = Estimator(model, cluster, HWDB).steps([one.job for one in some], [one.layout for one in some])
+    able = [(one, step_s) for one, step_s in zip(some, steps, strict=True) if step_s < float("inf")]
+    assert any(one.layout.cp > 1 and one.layout.ep > one.layout.dp for one, _ in able)
+    assert any(one.layout.zero_stage == 2 for one, _ in able)
+    assert all(one.least_s <= step_s and (one.job, one.layout) in told for one, step_s in able)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_least_bytes_are_no_more_than_what_a_rank_keeps(zero: int) -> None:
+    """A dense model whole on one stage: weights, gradients and states as ZeRO cuts them."""
+    layout = Layout(2, 4, zero_stage=zero)
+    island = Placement(CLUSTER, HWDB).island(tuple(range(8))).anonymous()
+    setting = Setting(MODEL, island, JOB, (4,), (layout,), HWDB)
+    kept = sum(float(state.static_bytes(setting, atom)[0]) for atom in atoms_of(MODEL))
+    assert 0.9 * kept < least_bytes(MODEL, JOB, layout, 1) <= kept
 
 
 @pytest.mark.slow
