@@ -50,7 +50,7 @@ class FailureConstants:
     step_s: float
     fewer_step_s: float  # with one rank less
     checkpoint_s: float
-    start_s: float  # from launching ranks until the first step
+    start_s: float  # ending ranks, and from launching others until their first step
     join_s: float  # forming a group among ranks that run
 
 
@@ -82,7 +82,10 @@ def run_failures(run: FailingRun, say: Callable[[str], None]) -> tuple[FailureCo
         _steps_s(whole),
         _steps_s(fewer),
         _saves_s(whole),
-        _first(whole, "ready") - _first(whole, "launched"),
+        _first(whole, "ready")
+        - _first(whole, "launched")
+        + _first(whole, "stopped")
+        - _last(whole, "formed"),
         _last(whole, "formed") - _last(whole, "forming"),
     )
     scored = []
@@ -196,11 +199,12 @@ def _launched(
             if process.poll() is None:
                 process.kill()
                 process.wait()
+    stopped = time.time()
     for rank, code, said in ended:
         expected = (-9,) if kill and rank == run.victim else (0, 3) if kill and not shrink else (0,)
         if code not in expected:
             raise RankDiedError(f"rank {rank} ended with code {code}: {said.strip()[-300:]}")
-    found: list[Event] = [(launched, "launched", -1)]
+    found: list[Event] = [(launched, "launched", -1), (stopped, "stopped", -1)]
     for path in sorted(folder.glob("rank*.jsonl")):
         with path.open(encoding="utf-8") as file:
             file.seek(known.get(path, 0))
