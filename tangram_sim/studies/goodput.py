@@ -180,7 +180,7 @@ def _shrink(setting: GoodputQuestion, regime: Regime) -> tuple[dict[str, float],
             "give a plan with two replicas or more, or `policy=restart`"
         )
     stopping = sum(share > _ALL for share in setting.lost_with_node)
-    if stopping:
+    if stopping and any(one.takes != "process" and one.rate_per_s > 0 for one in regime.losing):
         raise InfeasibleError(
             f"policy shrink goes on without the broken replicas; {stopping} of the plan's "
             f"{len(setting.lost_with_node)} nodes hold a part of every replica, and losing one leaves none "
@@ -202,8 +202,10 @@ def _shrink(setting: GoodputQuestion, regime: Regime) -> tuple[dict[str, float],
 
 def _broken_share(setting: GoodputQuestion, failure: Struck) -> float:
     """The share of the speed that is away with what a failure takes: a process breaks one replica, a node all
-    that have a part on it.
+    that have a part on it, the loss of all nodes everything.
     """
+    if failure.takes == "all":
+        return 1.0
     if failure.takes == "process" or not setting.lost_with_node:
         return 1.0 / setting.replicas
     return fmean(setting.lost_with_node)
