@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -297,29 +296,6 @@ def test_a_second_less_is_worth_what_it_brings_under_the_policy_asked_about() ->
     assert worth["shrink"]["saving, file system"] == 0
     assert worth["shrink"]["waiting for nodes"] == pytest.approx(1e-5 / 4, rel=1e-6)
     assert all(any("notice of 30 s" in note for note in one.notes) for one in found.values())
-
-
-def test_shrinking_loses_what_has_a_part_on_the_node_and_needs_a_whole_replica_left() -> None:
-    tiers = Checkpointing((CheckpointTier("file system", 1.0),), RecoveryTimes())
-    struck = (
-        Struck("node", 1e-6, "node", 0.0, 3600.0, 0.0),
-        Struck("rank", 1e-6, "process", 0.0, 3600.0, 0.0),
-    )
-    for lost, share in (((0.5, 0.5), 0.5), ((0.25, 0.75), 0.5), ((), 1 / 16)):
-        question = GoodputQuestion(struck, tiers, "made up", replicas=16, lost_with_node=lost)
-        found = goodput_document(question, FailureFreeRate(), policy="shrink")
-        assert found.accounts["degraded"] == pytest.approx(3600e-6 * (share + 1 / 16))
-    question = GoodputQuestion(struck, tiers, "made up", replicas=16, lost_with_node=(0.5, 1.0))
-    with pytest.raises(InfeasibleError, match="1 of the plan's 2 nodes hold a part of every replica"):
-        goodput_document(question, FailureFreeRate(), policy="shrink")
-    for harmless in (struck[1:], (replace(struck[0], rate_per_s=0.0),)):  # no node is ever lost
-        found = goodput_document(replace(question, struck=harmless), FailureFreeRate(), policy="shrink")
-        assert found.goodput > 0.99
-    power = replace(
-        question, struck=(Struck("power", 1e-6, "all", 0.0, 3600.0, 0.0),), lost_with_node=(0.5, 0.5)
-    )
-    found = goodput_document(power, FailureFreeRate(), policy="shrink")
-    assert found.accounts["degraded"] == pytest.approx(3600e-6)
 
 
 def test_a_rate_of_zero_is_an_answer(tmp_path: Path) -> None:
