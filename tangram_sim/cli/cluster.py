@@ -9,6 +9,7 @@ from tangram_sim.cli import options as shared
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
+    from tangram_sim.hwdb.inventories import FoundGroup
 
 app = typer.Typer(
     help="Cluster files from saved output of nvidia-smi, Slurm, Kubernetes.", no_args_is_help=True
@@ -22,12 +23,17 @@ Out = Annotated[
 @app.command("from-nvidia-smi")
 def from_nvidia_smi(
     saved: Annotated[
-        list[Path], typer.Argument(metavar="SAVED...", help="`nvidia-smi -q -x`, a file per node.")
+        list[Path],
+        typer.Argument(
+            metavar="SAVED...",
+            help="`nvidia-smi -q -x`, a file per node, and `nvidia-smi topo -m` in files of the same name "
+            "(node1.xml, node1.topo), or in one file for all.",
+        ),
     ],
     output: Out = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """Write a cluster file from `nvidia-smi -q -x` of every node."""
+    """Write a cluster file from `nvidia-smi -q -x` of every node, its links from `nvidia-smi topo -m`."""
     from tangram_sim.datafiles import read_text
     from tangram_sim.hwdb import inventories
 
@@ -56,28 +62,46 @@ def from_k8s(saved: Saved, output: Out = None, hwdb: shared.HwdbFolders = None) 
     _finish(inventories.from_k8s(read_text(saved), database, str(saved)), database, output)
 
 
-def _finish(nodes: list[dict[str, Any]], hwdb: "Hwdb", output: Path | None) -> None:
-    """Print or write the file: what was read as keys, what the usual machines say as comments."""
+def _finish(found: "list[FoundGroup]", hwdb: "Hwdb", output: Path | None) -> None:
+    """Print or write the file: what was read as keys, what was inferred or assumed as comments."""
     import sys
+    from dataclasses import replace
 
     from tangram_sim.cli.console import print_line
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
     from tangram_sim.hwdb import cluster_from_dict
+    from tangram_sim.hwdb.inferred_links import stated_graph
+    from tangram_sim.hwdb.wiring_section import wiring_to_dict
 
     require_writable(output=output)
-    cluster = cluster_from_dict({"nodes": nodes}, hwdb)
-    lines = [
-        "# Read: kinds, GPUs per node, nodes. Links and NICs are assumed: state intra_link and nic_gbps."
-    ]
+    cluster = cluster_from_dict({"nodes": [group.entry for group in found]}, hwdb)
+    read = "# Read: kinds, GPUs per node, nodes. "
+    if any(group.inside.keys for group in found):
+        lines = [read + "Inferred from the matrix: links, sockets, switches, NICs. Check nic_gbps."]
+    else:
+        lines = [read + "Links and NICs are assumed: state intra_link and nic_gbps."]
     lines.append("nodes:")
-    for entry, group in zip(nodes, cluster.groups, strict=True):
-        said = "; ".join(group.node.labels)
-        keys = ", ".join(f"{key}: {value}" for key, value in entry.items())
+    for one, group in zip(found, cluster.groups, strict=True):
+        stated = one.entry.get("labels", ())
+        said = "; ".join((*one.inside.said, *(label for label in group.node.labels if label not in stated)))
+        keys = ", ".join(f"{key}: {_flow(value)}" for key, value in one.entry.items())
         lines.append(f"  - {{{keys}}}{f'  # {said}' if said else ''}")
+    if wiring := stated_graph(cluster, [one.inside for one in found]):
+        lines.append("topology:")
+        for part, entries in wiring_to_dict(wiring).items():
+            lines += [f"  {part}:", *(f"    - {_flow(entry)}" for entry in entries)]
+        cluster = replace(cluster, wiring=wiring)
     text = "\n".join(lines) + "\n"
     if output is None:
         sys.stdout.write(text)
         return
     write_whole(output, text)
     print_line(f"{cluster.gpus} GPUs written to {output}; look at them with `tangram islands {output}`")
+
+
+def _flow(value: Any) -> str:
+    """A value on one line: JSON, which YAML is read as, but names without quotes."""
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value)

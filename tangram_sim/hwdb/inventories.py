@@ -1,19 +1,24 @@
 """Clusters out of what machines and schedulers print of themselves: nvidia-smi, Slurm, Kubernetes.
 
-Formats: `nvidia-smi -q -x` (XML, one file per node), `sinfo -N -o "%N %G"` and `scontrol show node`
-(slurm.schedmd.com/sinfo.html, /scontrol.html; GRES as `gpu:TYPE:COUNT`), `kubectl get nodes -o json` with
-the labels of NVIDIA's GPU feature discovery (nvidia.com/gpu.product, nvidia.com/gpu.count).
+Formats: `nvidia-smi -q -x` (XML, one file per node) and beside it `nvidia-smi topo -m`,
+`sinfo -N -o "%N %G"` and `scontrol show node` (slurm.schedmd.com/sinfo.html, /scontrol.html; GRES as
+`gpu:TYPE:COUNT`), `kubectl get nodes -o json` with the labels of NVIDIA's GPU feature discovery
+(nvidia.com/gpu.product, nvidia.com/gpu.count).
 """
 
 import json
 import re
 from collections import Counter
+from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 from xml.etree import ElementTree
 
 from tangram_sim.clusters import Gpu
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb.database import Hwdb
+from tangram_sim.hwdb.inferred_links import Inside, inside_of
+from tangram_sim.hwdb.link_matrix import is_link_matrix, link_matrix
 from tangram_sim.units import GIGA
 
 _GRES = re.compile(r"\bgpu:(?:([\w.\-]+):)?(\d+)\b")
@@ -26,6 +31,21 @@ _ANOTHER = ("ti", "super", "d", "laptop", "mobile")
 _PARTS = re.compile(r"mig|shared|\d+[abcq]")
 _SAME_MEMORY = 0.9  # of the row's: drivers round
 _MEMORY = re.compile(r"(\d+)gb")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGroup:
+    """Equal nodes of an inventory, and what of their inside was read."""
+
+    count: int
+    gpu: str  # row of gpus.csv
+    gpus: int
+    inside: Inside
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The group as a cluster file lists it."""
+        return {"count": self.count, "gpu": self.gpu, "gpus": self.gpus, **dict(self.inside.keys)}
 
 
 def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
@@ -65,24 +85,61 @@ def _require_same(printed: str, left_out: list[str], gpu: Gpu, where: str) -> No
         )
 
 
-def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> list[dict[str, Any]]:
-    """Node groups of `nvidia-smi -q -x`, one text per node by file name."""
+def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> list[FoundGroup]:
+    """Node groups of `nvidia-smi -q -x`, one text per node by file name, and of matrices beside them.
+
+    A text of `nvidia-smi topo -m` belongs to the node whose file has its name but for the ending; one alone
+    belongs to all nodes.
+    """
+    matrices = {where: text for where, text in texts.items() if is_link_matrix(text)}
+    nodes = {where: text for where, text in texts.items() if where not in matrices}
+    if not nodes:
+        raise BadInputError(
+            f"{', '.join(matrices)}: a matrix names no GPU; give `nvidia-smi -q -x` of the node beside it"
+        )
+    read = {where: link_matrix(text, where) for where, text in matrices.items()}
+    stems = {str(PurePath(where).with_suffix("")): where for where in matrices}
+    lost = set(stems) - {str(PurePath(where).with_suffix("")) for where in nodes}
+    if lost and len(matrices) > 1:
+        raise BadInputError(
+            f"{', '.join(sorted(stems[stem] for stem in lost))}: of which node? Name each matrix as its "
+            "node's file, like node1.xml and node1.topo; one alone is taken for all nodes"
+        )
     found = []
-    for where, text in texts.items():
-        if "<!ENTITY" in text:
-            raise BadInputError(f"{where}: entities are declared in it; nvidia-smi writes none")
-        try:
-            root = ElementTree.fromstring(text)
-        except ElementTree.ParseError as error:
-            raise BadInputError(f"{where}: not the XML of `nvidia-smi -q -x`: {error}") from None
-        kinds = Counter(gpu.findtext("product_name", "").strip() for gpu in root.iter("gpu"))
-        if not kinds or "" in kinds:
-            raise BadInputError(f"{where}: no GPU with a product_name; save `nvidia-smi -q -x`")
-        found.append(_one_kind(kinds, hwdb, where))
+    for where, text in nodes.items():
+        kinds, slot = _smi_gpus(text, where)
+        gpu, gpus = _one_kind(kinds, hwdb, where)
+        beside = next(iter(matrices)) if lost else stems.get(str(PurePath(where).with_suffix("")), "")
+        inside = Inside()
+        if beside:
+            if read[beside].gpus != gpus:
+                raise BadInputError(f"{beside}: {read[beside].gpus} GPUs, and {where} lists {gpus}")
+            inside = inside_of(gpu, read[beside], slot if slot in hwdb.link_names() else "", hwdb, beside)
+        found.append((gpu, gpus, inside))
     return _groups(found)
 
 
-def from_slurm(text: str, hwdb: Hwdb, where: str) -> list[dict[str, Any]]:
+def _smi_gpus(text: str, where: str) -> tuple[Counter[str], str]:
+    """(GPUs by product name, PCIe class of their slots or "") of `nvidia-smi -q -x`."""
+    if "<!ENTITY" in text:
+        raise BadInputError(f"{where}: entities are declared in it; nvidia-smi writes none")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise BadInputError(
+            f"{where}: neither the XML of `nvidia-smi -q -x` ({error}) nor the matrix of `nvidia-smi topo -m`"
+        ) from None
+    kinds = Counter(gpu.findtext("product_name", "").strip() for gpu in root.iter("gpu"))
+    if not kinds or "" in kinds:
+        raise BadInputError(f"{where}: no GPU with a product_name; save `nvidia-smi -q -x`")
+    slots = [
+        (gpu.findtext(".//max_link_gen", ""), gpu.findtext(".//max_link_width", "").removesuffix("x"))
+        for gpu in root.iter("gpu")
+    ]
+    return kinds, "PCIe{}x{}".format(*min(slots))
+
+
+def from_slurm(text: str, hwdb: Hwdb, where: str) -> list[FoundGroup]:
     """Node groups of `sinfo -N -o "%N %G"` or of `scontrol show node`, each node once."""
     if _NODE.search(text):
         parts = _NODE.split(text)[1:]
@@ -102,13 +159,13 @@ def from_slurm(text: str, hwdb: Hwdb, where: str) -> list[dict[str, Any]]:
                 f"{where}, node {node}: {kinds['']} GPUs without a type; write gpu:TYPE:COUNT"
             )
         if kinds:
-            found.append(_one_kind(kinds, hwdb, f"{where}, node {node}"))
+            found.append((*_one_kind(kinds, hwdb, f"{where}, node {node}"), Inside()))
     if not found:
         raise BadInputError(f"{where}: no node with GPUs as gpu:TYPE:COUNT; save `sinfo -N -o '%N %G'`")
     return _groups(found)
 
 
-def from_k8s(text: str, hwdb: Hwdb, where: str) -> list[dict[str, Any]]:
+def from_k8s(text: str, hwdb: Hwdb, where: str) -> list[FoundGroup]:
     """Node groups of `kubectl get nodes -o json`, by the labels of NVIDIA's GPU feature discovery."""
     try:
         nodes = json.loads(text)["items"]
@@ -120,7 +177,7 @@ def from_k8s(text: str, hwdb: Hwdb, where: str) -> list[dict[str, Any]]:
             name = node["metadata"].get("name", "?")
             if product is not None:
                 count = int(labels.get("nvidia.com/gpu.count") or capacity["nvidia.com/gpu"])
-                found.append((gpu_named(str(product), hwdb, f"{where}, node {name}"), count))
+                found.append((gpu_named(str(product), hwdb, f"{where}, node {name}"), count, Inside()))
             elif int(capacity.get("nvidia.com/gpu", 0)):
                 raise BadInputError(
                     f"{where}, node {name}: has GPUs, but not the label nvidia.com/gpu.product (GPU feature "
@@ -141,10 +198,12 @@ def _one_kind(kinds: Counter[str], hwdb: Hwdb, where: str) -> tuple[str, int]:
     return gpu_named(name, hwdb, where), count
 
 
-def _groups(found: list[tuple[str, int]]) -> list[dict[str, Any]]:
+def _groups(found: list[tuple[str, int, Inside]]) -> list[FoundGroup]:
     """Groups of equal nodes, in the order they first appear."""
-    return [
-        {"count": count, "gpu": gpu, "gpus": gpus}
-        for (gpu, gpus), count in Counter(found).items()
-        if gpus > 0
-    ]
+    groups: dict[str, FoundGroup] = {}
+    for gpu, gpus, inside in found:
+        if gpus > 0:
+            key = repr((gpu, gpus, inside))
+            count = groups[key].count + 1 if key in groups else 1
+            groups[key] = FoundGroup(count, gpu, gpus, inside)
+    return list(groups.values())

@@ -6,7 +6,7 @@ Every rule here is a default for a form of node, with its source; a cluster file
 
 from itertools import pairwise
 
-from tangram_sim.clusters import Node
+from tangram_sim.clusters import Link, Node
 from tangram_sim.topology.graph import Box, BoxEdge, Port
 from tangram_sim.units import GIGA
 
@@ -31,13 +31,29 @@ _SLOT = {
     **dict.fromkeys(("hopper", "blackwell", "cdna3", "cdna4"), "PCIe5x16"),
     "blackwell ultra": "PCIe6x16",
 }
-_CUBE_MESH = ("NVLink1", "NVLink2")  # DGX-1 and its kin: direct links, no switch, at eight GPUs or fewer
+MESHED = ("NVLink1", "NVLink2")  # DGX-1 and its kin: direct links, no switch, at eight GPUs or fewer
 # Hybrid cube mesh of 8 V100 (NVIDIA DGX-1 white paper WP-08437): links between GPUs, six per GPU.
 _CUBE = {
     **dict.fromkeys(((0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)), 2),
     **dict.fromkeys(((0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)), 1),
 }
 _MESH_PEERS = {"xGMI-MI100": 3, "xGMI-MI210": 3}  # other GPUs that one is joined to; else 7
+
+
+def cube_mesh(link: Link, gpus: int) -> dict[tuple[int, int], float]:
+    """Rates of the hybrid cube mesh by pair of GPUs; none for other links, or other numbers of GPUs.
+
+    P100 has four links: every pair of the cube once. Half a cube keeps the links of its half.
+    """
+    if link.name not in MESHED or gpus not in (4, 8):
+        return {}
+    per_link, doubled = (20 * GIGA, False) if link.name == "NVLink1" else (25 * GIGA, True)
+    scale = link.bytes_per_s / ((6 if doubled else 4) * per_link)
+    return {
+        pair: per_link * scale * (links if doubled else 1)
+        for pair, links in _CUBE.items()
+        if max(pair) < gpus
+    }
 
 
 def box_of(node: Node, nodes: int) -> Box:
@@ -100,15 +116,8 @@ class _Build:
         """Rates of direct links by pair, where GPUs are joined without a switch."""
         link, count = self.node.intra, len(self.gpus)
         pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
-        if link.name in _CUBE_MESH and count in (4, 8):
-            # P100 has four links: every pair of the cube once. Half a cube keeps the links of its half.
-            per_link, doubled = (20 * GIGA, False) if link.name == "NVLink1" else (25 * GIGA, True)
-            scale = link.bytes_per_s / ((6 if doubled else 4) * per_link)
-            return {
-                pair: per_link * scale * (links if doubled else 1)
-                for pair, links in _CUBE.items()
-                if max(pair) < count
-            }
+        if mesh := cube_mesh(link, count):
+            return mesh
         if link.name == "xGMI-MI250X":  # four links to the twin on the package, three to the others
             twin, others = link.bytes_per_s * 4 / 7, link.bytes_per_s * 3 / 7
             share = others / max(count - 2, 1)

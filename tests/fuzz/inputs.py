@@ -79,6 +79,7 @@ COMMANDS = (
     "islands lab-mix.yaml --json",
     "islands rails.yaml",
     "cluster from-slurm sinfo.txt",
+    "cluster from-nvidia-smi node1.xml node1.topo",
     "models template my-llama/config.json",
     "hw list --hwdb my-rows",
     "hw show X900-64GB --hwdb my-rows",

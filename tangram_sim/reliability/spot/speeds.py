@@ -267,8 +267,8 @@ def read_speeds(path: Path, model: str, samples_per_step: float = 0.0) -> Layout
             (_whole(path, row, "pipelines"), _whole(path, row, "stages")): _amount(path, row, "samples_per_s")
             for row in rows
         }
-        batch = samples_per_step or _amount(path, rows[0], "global_batch", 1.0)
-        return LayoutTable(rates, batch, _amount(path, rows[0], "microbatch", 1.0))
+        batch = samples_per_step or _size(path, rows[0], "global_batch")
+        return LayoutTable(rates, batch, _size(path, rows[0], "microbatch"))
     systems: dict[str, dict[int, float]] = {}
     for row in rows:
         rate = _amount(path, row, "samples_per_s")
@@ -289,6 +289,14 @@ def _amount(path: Path, row: Mapping[str, str], column: str, default: float | No
         value = -1.0
     if value != 0 and not _LEAST <= value <= _MOST:
         raise BadInputError(f"{path}: {column} {text!r}: 0, or {_LEAST:g} to {_MOST:g}, is wanted")
+    return value
+
+
+def _size(path: Path, row: Mapping[str, str], column: str) -> float:
+    """Sequences of a batch, 1 where the table does not say; none has no sequences."""
+    value = _amount(path, row, column, 1.0)
+    if not value:
+        raise BadInputError(f"{path}: {column} {row[column]!r}: more than 0 is wanted")
     return value
 
 

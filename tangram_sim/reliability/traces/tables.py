@@ -12,6 +12,7 @@ from tangram_sim.reliability.traces.kinds import code_of
 from tangram_sim.reliability.traces.trace import StepTrace, TraceRows, assemble
 
 COLUMNS = ("step", "dp", "stage", "op", "seq", "start_us", "dur_us")
+_MOST = 10**9  # steps, ranks and microbatches of a trace
 _MICROSECOND_S = 1e-6
 
 
@@ -52,4 +53,9 @@ def read_table(path: Path) -> StepTrace:
 
 
 def _number(text: str, name: str) -> float:
-    return float(text) if name.endswith("_us") else int(text)
+    """A figure of a cell. ValueError for one that no trace counts to."""
+    if name.endswith("_us"):
+        return float(text)
+    if abs(number := int(text)) > _MOST:
+        raise ValueError
+    return number

@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb, load_cluster
-from tangram_sim.hwdb.inventories import from_k8s, from_nvidia_smi, from_slurm, gpu_named
+from tangram_sim.hwdb.inventories import FoundGroup, from_k8s, from_nvidia_smi, from_slurm, gpu_named
 from tests.commands import tangram
 
 HWDB = Hwdb.load()
@@ -19,6 +20,10 @@ def smi(*products: str) -> str:
     gpus = "".join(f"<gpu><product_name>{name}</product_name></gpu>" for name in products)
     doctype = '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">'
     return f'<?xml version="1.0" ?>{doctype}<nvidia_smi_log>{gpus}</nvidia_smi_log>'
+
+
+def entries(found: list[FoundGroup]) -> list[dict[str, Any]]:
+    return [group.entry for group in found]
 
 
 def k8s(*nodes: tuple[str, int]) -> str:
@@ -67,13 +72,18 @@ def test_parts_of_gpus_and_cards_of_like_names_are_refused(printed: str, words: 
 
 def test_equal_nodes_are_grouped_and_nodes_in_two_partitions_count_once() -> None:
     text = "NODELIST GRES\na gpu:h100:8(S:0-1)\na gpu:h100:8\nb gpu:h100:8\nc (null)\nd gpu:t4:4\n"
-    assert from_slurm(text, HWDB, "x") == [{"count": 2, **H100}, {"count": 1, "gpu": "T4", "gpus": 4}]
+    assert entries(from_slurm(text, HWDB, "x")) == [
+        {"count": 2, **H100},
+        {"count": 1, "gpu": "T4", "gpus": 4},
+    ]
     used = "Gres=gpu:h100:4(S:0),gpu:h100:4(S:1)\n   GresUsed=gpu:h100:3(IDX:0-2)\n"
     shown = f"NodeName=a Arch=x86_64\n   Gres=gpu:h100:8\nNodeName=b Arch=x86_64\n   {used}"
-    assert from_slurm(shown, HWDB, "x") == [{"count": 2, **H100}]
-    assert from_k8s(k8s(("NVIDIA-H100-80GB-HBM3", 8), ("Tesla-T4", 4)), HWDB, "x")[1]["gpus"] == 4
+    assert entries(from_slurm(shown, HWDB, "x")) == [{"count": 2, **H100}]
+    assert from_k8s(k8s(("NVIDIA-H100-80GB-HBM3", 8), ("Tesla-T4", 4)), HWDB, "x")[1].gpus == 4
     name = "NVIDIA H100 80GB HBM3"
-    assert from_nvidia_smi({"a": smi(*[name] * 8), "b": smi(*[name] * 8)}, HWDB) == [{"count": 2, **H100}]
+    assert entries(from_nvidia_smi({"a": smi(*[name] * 8), "b": smi(*[name] * 8)}, HWDB)) == [
+        {"count": 2, **H100}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +100,7 @@ def test_equal_nodes_are_grouped_and_nodes_in_two_partitions_count_once() -> Non
             '{"items": [{"metadata": {"name": "n7"}, "status": {"capacity": {"nvidia.com/gpu": "8"}}}]}',
             "node n7: has GPUs",
         ),
-        ("from-nvidia-smi", "GPU 0: H100", "not the XML"),
+        ("from-nvidia-smi", "GPU 0: H100", "neither the XML"),
         ("from-nvidia-smi", smi(), "product_name"),
         ("from-nvidia-smi", smi("NVIDIA L40S", "Tesla T4"), "one kind of GPU"),
         ("from-nvidia-smi", '<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>', "entities"),

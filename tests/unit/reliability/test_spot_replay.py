@@ -14,6 +14,7 @@ from benchmarks.elastic.__main__ import report
 from benchmarks.elastic.figures import Data, Figure, read_figures
 from benchmarks.elastic.node_losses import average
 from tangram_sim.availability import Availability, NodeEvent
+from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.spot.engine import Moment, Outcome, Reaction, replay
 from tangram_sim.reliability.spot.living import perfect_gap
 from tangram_sim.reliability.spot.lookahead import Hold, PerfectForecast, RecentForecast
@@ -322,3 +323,12 @@ def test_a_trace_of_the_shipped_figures_is_replayed_in_a_tenth_of_a_second() -> 
 def test_the_figures_table_has_the_rows_that_are_tested() -> None:
     with shared("elastic_figures.csv").open() as file:
         assert sum(row["group"] == "failure frequency" for row in csv.DictReader(file)) >= 40
+
+
+@pytest.mark.parametrize("column", ["global_batch", "microbatch"])
+def test_a_table_of_speeds_with_an_empty_batch_is_refused(tmp_path: Path, column: str) -> None:
+    from tangram_sim.reliability.spot.speeds import read_speeds
+
+    (tmp_path / "speeds.csv").write_text(f"{column},pipelines,stages,samples_per_s\n0,1,2,9.1\n")
+    with pytest.raises(BadInputError, match=f"{column} '0': more than 0 is wanted"):
+        read_speeds(tmp_path / "speeds.csv", "any")

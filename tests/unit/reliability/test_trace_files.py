@@ -115,6 +115,13 @@ def test_files_that_are_no_trace_are_refused(tmp_path: Path, text: str) -> None:
         read_trace([path])
 
 
+def test_a_table_with_a_figure_that_no_trace_counts_to_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"step,dp,stage,op,seq,start_us,dur_us\n0,0,0,F,{10**19},0,10\n")
+    with pytest.raises(BadInputError, match="line 2"):
+        read_trace([path])
+
+
 def test_the_verb_answers_in_words_and_in_json(tmp_path: Path) -> None:
     path = written(rows_of(dp=2, slow={(1, 1): 2.0}), tmp_path / "t.csv")
     said = tangram("stragglers", path, "--layers", "4,4,4")
