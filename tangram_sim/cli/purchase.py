@@ -15,6 +15,8 @@ from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_remark, print_table
 from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.serve_options import ServedOptions
+from tangram_sim.cli.served_fleets import one_model, purchase_serving_fleets, served_question
 from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
@@ -106,11 +108,15 @@ def command(
     billing: buying.MoneyOptions,
     trained: shared.JobOptions,
     look: buying.LookOptions,
+    served: ServedOptions,
     output: FrontFolder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """Search all mixes of a catalogue within the limits: the front of throughput against cost."""
+    """Search all mixes of a catalogue within the limits: the front of throughput against cost.
+
+    With --serve: of what they serve, or with --share of what they train beside serving by day.
+    """
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
@@ -134,7 +140,8 @@ def command(
         _limit("--rack-units", rack_units),
         _day("--deadline", deadline) if deadline else None,
     )
-    buying.require_output(output)
+    if not served.given:
+        buying.require_output(output)
     names = shared.names("MODEL", model)
     shares = _weights(weights, len(names))
     works = [
@@ -148,6 +155,25 @@ def command(
     known = {member.name for member in standing.members} | {one.name for one, _ in offers}
     found_prices = replace(billing.found_prices(database), preemption=preemption)
     unused = buying.unused_prices(found_prices, known | set(database.node_names()))
+    if served.given:
+        if cost != "hourly" or weights is not None:
+            raise BadInputError("--serve: fronts are of USD an hour or a month, of one MODEL; leave it out")
+        question = served_question(
+            one_model(names),
+            trained.job,
+            served,
+            replace(billing, acquire=terms.acquire),
+            look,
+            found_prices,
+            unused,
+            time_left,
+            database,
+            output,
+            as_json,
+        )
+        day = _day("--order-date", order_date) if order_date else date.today()
+        purchase_serving_fleets(question, standing, offers, limits, day, look.sweep)
+        return
     basis = "usd_per_hour" if cost == "hourly" else "outlay_usd"
 
     def told(study: "PurchaseStudy", hangs_on: "Sensitivity | None" = None) -> dict[str, Any]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from tangram_sim.datafiles import write_whole
 from tangram_sim.export.rankmap import RankMapDocument
+from tangram_sim.purchasing.day_documents import SharedPurchaseDocument, SharedWhatIfDocument
 from tangram_sim.purchasing.documents import PurchaseDocument, WhatIfDocument
+from tangram_sim.purchasing.served_candidates import ServedPurchaseDocument
 from tangram_sim.studies.comparison import ComparisonDocument
 from tangram_sim.studies.documents import (
     Document,
@@ -35,6 +37,9 @@ DOCUMENTS: dict[str, type[Document]] = {
     "parameters": ParametersDocument,
     "what-if": WhatIfDocument,
     "purchase": PurchaseDocument,
+    "what-if-share": SharedWhatIfDocument,
+    "purchase-share": SharedPurchaseDocument,
+    "purchase-serve": ServedPurchaseDocument,
     "rankmap": RankMapDocument,
     "compare": ComparisonDocument,
     "goodput": GoodputDocument,

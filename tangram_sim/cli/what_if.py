@@ -9,6 +9,8 @@ from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.serve_options import ServedOptions
+from tangram_sim.cli.served_fleets import served_question, what_if_serving_fleets
 from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -46,11 +48,15 @@ def command(
     billing: buying.MoneyOptions,
     trained: shared.JobOptions,
     look: buying.LookOptions,
+    served: ServedOptions,
     output: PlansFolder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """What CLUSTER with each --add would achieve on MODEL: throughput, time, money, GPUs in use."""
+    """What CLUSTER with each --add would achieve on MODEL: throughput, time, money, GPUs in use.
+
+    With --serve: what each serves, or with --share serves by day and trains by night.
+    """
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
@@ -63,17 +69,37 @@ def command(
     from tangram_sim.units import show_amount
 
     buying.require_tokens(billing.tokens)
-    if not add and not remove:
+    if not (add or remove or served.given):
         raise BadInputError(
             "nothing to compare: give --add NODE:COUNT or --remove GROUP, e.g. --add p5.48xlarge:2"
         )
-    buying.require_output(output)
+    if not served.given:
+        buying.require_output(output)
     terms, database, wishes, deadline = billing.terms, shared.load_hwdb(hwdb), look.wishes, look.deadline()
     found_prices = billing.found_prices(database)
     standing = Fleet.of(load_cluster(cluster, database))
     bought = [parse_purchases(item, database) for item in add or []]
     named = {member.name for member in standing.members} | {one.name for each in bought for one in each}
     unused = buying.unused_prices(found_prices, named | set(database.node_names()))
+    if served.given:
+        from tangram_sim.purchasing.whatif import candidates_of
+
+        question = served_question(
+            model,
+            trained.job,
+            served,
+            billing,
+            look,
+            found_prices,
+            unused,
+            deadline,
+            database,
+            output,
+            as_json,
+        )
+        fleets = candidates_of(standing, bought, parse_retired(remove or [], standing))
+        what_if_serving_fleets(question, fleets, look.sweep)
+        return
     asked = billing.sensitivity or writing.is_report(output)
     with SlowProgress("what-if") as progress, deadline.hearing_interrupts():
         sweep = look.sweep(progress)

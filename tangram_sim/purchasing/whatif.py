@@ -134,14 +134,8 @@ def what_if(
         prices or Prices(),
         terms or Terms(),
     )
-    candidates = [("fleet", fleet)]
-    rest = fleet
-    if retired:
-        rest = fleet.without(retired)
-        candidates.append(("fleet" + _less(retired), rest))
-    for bought in purchases:
-        name = ("" if not retired else "fleet" + _less(retired) + " ") + "+ " + " + ".join(map(str, bought))
-        candidates.append((name, rest.with_purchases(bought)))
+    candidates = candidates_of(fleet, purchases, retired or {})
+    rest = candidates[-len(purchases) - 1][1]
     wishes, job = wishes or SearchOptions(), job or Job()
     overlays, bare = overlays_of(hwdb), len(candidates) - len(purchases)
     cases = [Case(model, one.cluster, job, wishes, overlays) for _, one in candidates[:bare]]
@@ -187,6 +181,20 @@ def what_if(
         assumed(prices, rows),
         failures,
     )
+
+
+def candidates_of(
+    fleet: Fleet, purchases: Sequence[tuple[Purchase, ...]], retired: dict[str, int]
+) -> list[tuple[str, Fleet]]:
+    """The fleet as it stands, what is left of it where nodes are `retired`, and that with every purchase."""
+    found, rest, left = [("fleet", fleet)], fleet, ""
+    if retired:
+        rest, left = fleet.without(retired), "fleet" + _less(retired)
+        found.append((left, rest))
+    for bought in purchases:
+        name = f"{left} + " if left else "+ "
+        found.append((name + " + ".join(map(str, bought)), rest.with_purchases(bought)))
+    return found
 
 
 def row_of(

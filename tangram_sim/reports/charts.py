@@ -66,6 +66,12 @@ def front(
     return {"kind": "points", "line": line, "points": points, **axes}
 
 
+def points(values: Sequence[tuple[float, float, str]], across: str, up: str) -> Chart:
+    """Named points: (x, y, name)."""
+    drawn = [{"name": name, "x": x, "y": y, "low": y, "high": y, "chosen": False} for x, y, name in values]
+    return {"kind": "points", "line": False, "points": drawn, "x": {"title": across}, "y": {"title": up}}
+
+
 def cost_bars(rows: Sequence["WhatIfRow"]) -> Chart:
     """USD per hour of every candidate, by what is paid for."""
     bars = [

@@ -63,6 +63,9 @@ class OfferPricer:
     slo: Slo
     refused: dict[str, str] = field(default_factory=dict)  # configurations that do not fit, and why
 
+    def __post_init__(self) -> None:
+        self._calibration = CalibrationTable.load(self.hwdb)
+
     def deployment(self, stages: Sequence[tuple[str, int, int]]) -> Deployment:
         """The replica of these stages; rules are those of the engine on the first one's GPU."""
         cut, first = [], 0
@@ -88,7 +91,7 @@ class OfferPricer:
 
     def throughput(self, deployment: Deployment) -> Floats:
         """Requests/s of each type alone: all seats taken, or as many as keep the objective; 0: none does."""
-        fit = CalibrationTable.load(self.hwdb).fit_of(deployment)
+        fit = self._calibration.fit_of(deployment)
         capacity = kv_capacity(deployment, self.hwdb, fit)
         cost = LayerStepCost(deployment, self.hwdb, fit)
         room = seats(deployment, capacity, self.loads)

@@ -24,7 +24,14 @@ from tangram_sim.studies.serving_plan import (
     ServePlanDocument,
     plan_problem,
 )
-from tangram_sim.studies.serving_question import COST, GOODPUT, MAKESPAN, ServiceGoal, ServiceQuestion
+from tangram_sim.studies.serving_question import (
+    COST,
+    GOODPUT,
+    MAKESPAN,
+    PricedOffers,
+    ServiceGoal,
+    ServiceQuestion,
+)
 from tangram_sim.studies.serving_simulation import simulate_service
 
 _Z90 = 1.6449  # of a 90 % interval
@@ -45,18 +52,20 @@ def plan_service(
     *,
     time_limit_s: float | None = None,
     planner: str = "milp",
+    priced: PricedOffers | None = None,
 ) -> ServePlanDocument:
     """GPUs, replicas and shares for a workload, and what the simulator makes of them.
 
     `models` by the names that the fleet of the answer calls them; of several, requests name theirs or are
     dealt to all in turn. `planner` is one of `planner_names`. Throughputs keep the objective on latency on
     average; of a rate the plan is derated until 99 % of the replayed requests keep it.
+    Configurations `priced` already, on offers that have no less of any kind, are not priced again.
     Raises InfeasibleError.
     """
     begun = time.process_time()
     question = ServiceQuestion.of(models, offers, workload, goal)
-    priced, refused = question.priced(planner, hwdb)
-    found = _planned(question, priced, time_limit_s)
+    configurations, refused = priced or question.priced(planner, hwdb)
+    found = _planned(question, configurations, time_limit_s)
     found.types = [
         PlannedTypeDocument(
             input_tokens=one.input_tokens,
@@ -68,7 +77,7 @@ def plan_service(
     ]
     goal = question.goal
     if found.status != "infeasible":
-        found = _replayed_until_kept(found, question, priced, hwdb, time_limit_s)
+        found = _replayed_until_kept(found, question, configurations, hwdb, time_limit_s)
         table = CalibrationTable.load(hwdb)
         used = {gpu for one in found.replicas if one.count for gpu in one.gpus}
         fits = [table.fit(goal.engine, gpu=gpu) for gpu in sorted(used)]
@@ -79,7 +88,7 @@ def plan_service(
         "engine": goal.engine,
         "precision": goal.precision,
         "throughputs": "of the cost layer, each type alone, as many at once as seats and `slo=` allow",
-        "configurations": len(priced),
+        "configurations": len(configurations),
         "configurations_refused": refused,
     }
     if goal.objective == GOODPUT:

@@ -17,6 +17,8 @@ from tangram_sim.serving_planners.offers import OfferPricer, PricedConfiguration
 from tangram_sim.serving_planners.peers import candidates
 from tangram_sim.studies.serving_workload import request_types
 
+# Configurations with their throughputs, and those refused with the reason.
+PricedOffers = tuple[list[PricedConfiguration], dict[str, str]]
 MAKESPAN, COST, GOODPUT = OBJECTIVES = ("makespan", "cost", "goodput")
 
 
@@ -129,8 +131,8 @@ class ServiceQuestion:
         """Requests, or requests a second, of every type."""
         return np.array([one.amount for one in self.types])
 
-    def priced(self, planner: str, hwdb: Hwdb) -> tuple[list[PricedConfiguration], dict[str, str]]:
-        """(configurations that a planner may use, those refused and why). Raises InfeasibleError for none."""
+    def priced(self, planner: str, hwdb: Hwdb) -> PricedOffers:
+        """The configurations that a planner may use. Raises InfeasibleError for none."""
         found: list[PricedConfiguration] = []
         refused: dict[str, str] = {}
         if self.several and planner == "hexgen":

@@ -38,7 +38,9 @@ class ServiceCandidateDocument(Document):
     reason: str = ""
     good_rps: float = Field(0.0, description="requests a second that keep the objective, as replayed")
     good_output_tok_s: float = 0.0
-    usd_per_hour: float = Field(description="of all GPUs there, busy or not; of a budget, of what is rented")
+    usd_per_hour: float | None = Field(
+        description="of all GPUs there, busy or not; of a budget, of what is rented; null: a price is missing"
+    )
     usd_per_million_tokens: float | None = Field(None, description="output tokens of good requests")
     more_tokens_per_usd: float | None = Field(
         None,
@@ -117,9 +119,9 @@ def good_rps(plan: ServePlanDocument) -> float:
 
 
 def candidate(
-    name: str, plan: ServePlanDocument, usd: float, now: ServiceCandidateDocument | None
+    name: str, plan: ServePlanDocument, usd: float | None, now: ServiceCandidateDocument | None
 ) -> ServiceCandidateDocument:
-    """What a plan comes to at `usd` an hour, and what it has beyond `now` for each dollar more."""
+    """What a plan comes to at `usd` an hour (None: not known), and beyond `now` for each dollar more."""
     replay = plan.replay
     if replay is None:
         return ServiceCandidateDocument(name=name, status=plan.status, reason=plan.reason, usd_per_hour=usd)
@@ -128,15 +130,16 @@ def candidate(
     kept = good_rps(plan)
     rate = kept * tokens
     more = None
-    if now is not None and usd > now.usd_per_hour:
-        more = (rate - now.good_output_tok_s) * HOUR_S / (usd - now.usd_per_hour)
+    before = None if now is None else now.usd_per_hour
+    if now is not None and usd is not None and before is not None and usd > before:
+        more = (rate - now.good_output_tok_s) * HOUR_S / (usd - before)
     return ServiceCandidateDocument(
         name=name,
         status=plan.status,
         good_rps=kept,
         good_output_tok_s=rate,
         usd_per_hour=usd,
-        usd_per_million_tokens=usd / (rate * HOUR_S) * MEGA if rate > 0 else None,
+        usd_per_million_tokens=usd / (rate * HOUR_S) * MEGA if rate > 0 and usd is not None else None,
         more_tokens_per_usd=more,
         ttft_p99_s=replay.ttft_p99_s,
         tpot_p99_s=replay.tpot_p99_s,

@@ -16,7 +16,7 @@ def print_candidates(candidates: "Sequence[ServiceCandidateDocument]", first: st
             one.name,
             f"{one.good_rps:.4g}" if not one.reason else one.status,
             f"{one.good_output_tok_s:,.0f}",
-            f"{one.usd_per_hour:.4g}",
+            "-" if one.usd_per_hour is None else f"{one.usd_per_hour:.4g}",
             "-" if one.usd_per_million_tokens is None else f"{one.usd_per_million_tokens:.3g}",
             "-" if one.more_tokens_per_usd is None else f"{one.more_tokens_per_usd:,.0f}",
             ", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count),

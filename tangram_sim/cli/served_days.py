@@ -1,0 +1,70 @@
+"""The table of days that serve and train."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tangram_sim.cli.console import print_line, print_table
+
+if TYPE_CHECKING:
+    from tangram_sim.purchasing.day_documents import ServedDayDocument
+
+
+def print_days(days: "Sequence[ServedDayDocument]", hours: float, head: str) -> None:
+    """One line each: what serves, what is trained, what it costs; beside the same nodes kept apart."""
+    print_line(f"serving {hours:g} hours a day, training the rest of it and on what is free:")
+    rows = []
+    for one in days:
+        if one.shared is None or one.apart is None:
+            rows.append((one.name, *("-",) * 9))
+            continue
+        nodes = ", ".join(f"{count} {label}" for label, count in one.serving_nodes.items()) or "none"
+        rows.append(
+            (
+                one.name,
+                nodes,
+                millions(one.served_tokens_per_day),
+                _usd(one.usd_per_million_served),
+                millions(one.shared.trained_tokens_per_day),
+                millions(one.apart.trained_tokens_per_day),
+                f"{one.lost_tokens_per_day / max(one.shared.trained_tokens_per_day, 1.0):.1%}",
+                _usd(one.shared.usd_per_month, 0),
+                _usd(one.apart.usd_per_month, 0),
+                _usd(one.shared.usd_per_million_trained),
+            )
+        )
+    heads = (
+        "nodes that serve",
+        "served a day",
+        "$/M served",
+        "trained a day",
+        "if kept apart",
+        "change-over",
+    )
+    money = ("$ a month", "if kept apart", "$/M trained")
+    print_table((head, *heads, *money), rows, right=range(2, 10), leaves=(6, 8, 3, 5, 9, 7))
+    for one in days:
+        if one.reason:
+            most = (
+                "" if one.most_rps is None else f"; all its nodes serve {one.most_rps:.4g} requests/s at most"
+            )
+            print_line(f"{one.name}: {one.reason}{most}")
+        elif not one.changes_over and one.serving_nodes and hours < 24:
+            print_line(f"{one.name}: its nodes stay apart: changing over loses more than it gains")
+    changed = next((one.change for one in days if one.change is not None and one.changes_over), None)
+    if changed is not None:
+        print_line(
+            f"changing over: {changed.drain_s:.0f} s until requests are through, "
+            f"{changed.checkpoint_s:.0f} s to save what is trained, "
+            f"{changed.restart_s:.0f} s to go on from it, {changed.load_s:.0f} s until replicas serve"
+        )
+
+
+def millions(tokens: float) -> str:
+    """Tokens in millions."""
+    return f"{tokens / 1e6:,.4g} M" if tokens < 1e9 else f"{tokens / 1e6:,.0f} M"
+
+
+def _usd(value: float | None, digits: int = 3) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if digits == 0 else f"{value:.3g}"

@@ -1,0 +1,156 @@
+"""Fleets of nodes as a service sees them: kinds of GPU in nodes, and what all of them or a few can serve."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.purchasing.billing import Terms, bill
+from tangram_sim.purchasing.fleets import Fleet, Member
+from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.serving.workload import Workload
+from tangram_sim.serving_planners.milp import Unanswered, solve
+from tangram_sim.serving_planners.offer_file import Offers
+from tangram_sim.serving_planners.offers import GpuOffer
+from tangram_sim.serving_planners.problem import RentalProblem
+from tangram_sim.serving_planners.problem_file import read_problem
+from tangram_sim.studies.serving_model_plan import plan_service
+from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.serving_question import COST, GOODPUT, ServiceGoal, ServiceQuestion
+
+_BOUND_S = 5.0  # for a bound: what is proven by then holds
+_WEIGHED_FLOP_PER_S = 1e14  # one of the units in which kinds are weighed against each other
+
+
+@dataclass(frozen=True)
+class ServiceDemand:
+    """What is to be served: models by the names asked for, requests at their rate, objective and engine."""
+
+    models: Mapping[str, Model]
+    workload: Workload
+    goal: ServiceGoal
+
+
+class FleetServices:
+    """Services on some fleets; replicas are priced once for all of them."""
+
+    def __init__(self, demand: ServiceDemand, fleets: Sequence[Fleet], hwdb: Hwdb) -> None:
+        self.demand, self.hwdb = demand, hwdb
+        nodes: dict[str, list[Member]] = {}
+        for fleet in fleets:
+            for member in fleet.members:
+                nodes.setdefault(member.node.gpu.name, []).append(member)
+        # Tensor parallelism stays inside a node: of every kind the smallest one counts.
+        self.kinds = {
+            name: GpuOffer(
+                name,
+                # What training gives up with a GPU, in place of money: all nodes are paid for anyway.
+                max(members[0].node.gpu.peak_flop_per_s("bf16"), members[0].node.gpu.peak_flop_per_s("fp16"))
+                / _WEIGHED_FLOP_PER_S
+                or 1.0,
+                max(_gpus(fleet, name) for fleet in fleets),
+                min(_in_groups_of_two(member.node.gpus) for member in members),
+            )
+            for name, members in nodes.items()
+        }
+        most = ServiceQuestion.of(
+            demand.models, Offers(tuple(self.kinds.values())), demand.workload, demand.goal
+        )
+        self.priced = most.priced("milp", hwdb)
+
+    def most(self, fleet: Fleet) -> ServePlanDocument:
+        """The most requests a second that all nodes of a fleet serve. Raises InfeasibleError."""
+        return self._planned(fleet, GOODPUT, tuple(self.kinds))
+
+    def carrying(self, fleet: Fleet) -> list[ServePlanDocument]:
+        """Plans that carry the rate: of any kinds with the least that training loses, and of each kind alone.
+
+        Raises InfeasibleError where all nodes together do not carry it.
+        """
+        found = [self._planned(fleet, COST, tuple(self.kinds))]
+        for kind in self.kinds:
+            alone = {name for name, count in found[0].gpus_used.items() if count} == {kind}
+            if _gpus(fleet, kind) and not alone:
+                try:
+                    found.append(self._planned(fleet, COST, (kind,)))
+                except InfeasibleError:
+                    continue
+        return found
+
+    def bound_rps(self, fleet: Fleet) -> float:
+        """Requests/s that no service of a fleet exceeds, with the throughputs of the replicas as priced."""
+        offers, (priced, _) = self._offers(fleet, tuple(self.kinds)), self.priced
+        demand = self.demand
+        goal = replace(demand.goal, objective=GOODPUT, budget_usd_per_hour=None)
+        question = ServiceQuestion.of(demand.models, offers, demand.workload, goal)
+        problem, _ = read_problem(question.problem(priced), "the offers")
+        assert isinstance(problem, RentalProblem)
+        answer = solve(problem, time_limit_s=_BOUND_S)
+        if isinstance(answer, Unanswered):
+            return 0.0 if answer.proven else inf
+        return float(question.amounts.sum()) / answer.bound
+
+    def _offers(self, fleet: Fleet, kinds: Sequence[str]) -> Offers:
+        """What a fleet has of some kinds, and none of the others."""
+        return Offers(
+            tuple(
+                replace(offer, available=_gpus(fleet, offer.name) if offer.name in kinds else 0)
+                for offer in self.kinds.values()
+            )
+        )
+
+    def _planned(self, fleet: Fleet, objective: str, kinds: Sequence[str]) -> ServePlanDocument:
+        """Planned and replayed with what a fleet has of these kinds."""
+        demand = self.demand
+        found = plan_service(
+            demand.models,
+            self._offers(fleet, kinds),
+            demand.workload,
+            self.hwdb,
+            replace(demand.goal, objective=objective, budget_usd_per_hour=None),
+            priced=self.priced,
+        )
+        if found.status == "infeasible":
+            raise InfeasibleError(found.reason)
+        return found
+
+
+def taken_nodes(fleet: Fleet, plan: ServePlanDocument) -> dict[str, int]:
+    """Whole nodes that hold the GPUs of a plan, by member; those listed first are taken first."""
+    left, found = {kind: float(count) for kind, count in plan.gpus_used.items()}, dict[str, int]()
+    for member in fleet.members:
+        if member.label in found:
+            raise BadInputError(f"{member.label} is in the fleet twice; name each kind of node once")
+        kind = member.node.gpu.name
+        held = _in_groups_of_two(member.node.gpus)
+        taken = min(member.nodes, ceil(max(0.0, left.get(kind, 0.0)) / held))
+        left[kind] = left.get(kind, 0.0) - taken * held
+        found[member.label] = taken
+    return {label: count for label, count in found.items() if count}
+
+
+def price_lacks(fleets: Sequence[Fleet], prices: Prices, paid: Terms) -> tuple[str, ...]:
+    """A note on the figures without which what a fleet costs is not told."""
+    bills = [bill(one.members, [member.nodes for member in one.members], prices, paid) for one in fleets]
+    lacking = dict.fromkeys(figure for charged in bills for figure in charged.missing)
+    return (f"no dollars where these are missing: {', '.join(lacking)}",) if lacking else ()
+
+
+def has_all(fleet: Fleet, other: Fleet) -> bool:
+    """Whether a fleet has all nodes of another."""
+    mine = {member.label: member.nodes for member in fleet.members}
+    return all(mine.get(member.label, 0) >= member.nodes for member in other.members)
+
+
+def _gpus(fleet: Fleet, kind: str) -> int:
+    """GPUs of a kind in a fleet, as far as replicas may use them."""
+    return sum(
+        one.nodes * _in_groups_of_two(one.node.gpus) for one in fleet.members if one.node.gpu.name == kind
+    )
+
+
+def _in_groups_of_two(gpus: int) -> int:
+    """The largest power of two: replicas have 1, 2, 4, ... GPUs in a node, and so many are filled."""
+    return 1 << (gpus.bit_length() - 1)

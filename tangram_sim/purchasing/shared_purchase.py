@@ -1,0 +1,101 @@
+"""Which mix of a catalogue to buy for a fleet that serves by day and trains by night.
+
+Mixes are looked at from the cheapest on. One is passed over where even the work bound of its nodes, training
+all day, is no more than a cheaper mix trains.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.purchasing import catalogue as offered
+from tangram_sim.purchasing.billing import Terms, failure_lacks
+from tangram_sim.purchasing.catalogue import Limits, Offer
+from tangram_sim.purchasing.days import DAY_HOURS
+from tangram_sim.purchasing.fleets import Fleet, Purchase
+from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.search import ModelToTrain, work_bound
+from tangram_sim.purchasing.served_day import DayTerms, ServedDay, front_of_days
+from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand
+from tangram_sim.purchasing.sharing import DayPlanner
+from tangram_sim.studies.sweep import Sweep
+from tangram_sim.units import HOUR_S
+
+
+@dataclass(frozen=True)
+class SharedPurchase:
+    """The front of days, by rising USD a month; every day looked at; how many mixes were not, and why."""
+
+    front: tuple[ServedDay, ...]
+    days: tuple[ServedDay, ...]
+    mixes: int
+    bounded_away: int
+    waiting: int  # time was over before them
+    notes: tuple[str, ...]
+    failures: bool
+
+
+def purchase_shared(
+    work: ModelToTrain,
+    fleet: Fleet,
+    catalogue: Sequence[tuple[Purchase, int]],
+    limits: Limits,
+    prices: Prices,
+    demand: ServiceDemand,
+    terms: DayTerms,
+    *,
+    ordered: date,
+    paid: Terms,
+    wishes: SearchOptions,
+    hwdb: Hwdb,
+    sweep: Sweep,
+    deadline: Deadline,
+    tell: Callable[[ServedDay], None] | None = None,
+) -> SharedPurchase:
+    """Days of all mixes within the limits that may be worth their price; `tell` hears of each.
+
+    Raises InfeasibleError where no mix carries the service.
+    """
+    offers, notes = offered.priced_offers(catalogue, prices, paid, limits, ordered)
+    mixes = sorted(offered.mixes(offers, limits), key=lambda mix: (_hourly(offers, mix), mix))
+    fleets = [offered.bought(fleet, offers, mix) for mix in mixes]
+    failures = not any(failure_lacks(one.members, prices) for one in fleets)
+    services = FleetServices(demand, fleets, hwdb) if terms.hours else None
+    planner = DayPlanner(
+        work.model, work.job, services, terms, prices, paid, failures, wishes, hwdb, sweep, deadline
+    )
+    found: list[ServedDay] = []
+    best, passed = 0.0, 0
+    for mix, grown in zip(mixes, fleets, strict=True):
+        if deadline.over():
+            break
+        most = work_bound(work, grown.cluster, hwdb) * DAY_HOURS * HOUR_S
+        if most <= best:
+            passed += 1
+            continue
+        day = planner.day(offered.mix_name(offers, mix), grown)
+        found.append(day)
+        best = max(best, day.trained.shared)
+        if tell is not None:
+            tell(day)
+    front = front_of_days(found)
+    if not front:
+        reasons = [one.reason for one in reversed(found) if one.reason] or [deadline.why()]
+        raise InfeasibleError(f"no mix serves the requests: {reasons[0]}")
+    return SharedPurchase(
+        tuple(front),
+        tuple(found),
+        len(mixes),
+        passed,
+        len(mixes) - passed - len(found),
+        tuple(notes),
+        failures,
+    )
+
+
+def _hourly(offers: Sequence[Offer], mix: Sequence[int]) -> float:
+    return sum(offer.usd_per_hour * count for offer, count in zip(offers, mix, strict=True))

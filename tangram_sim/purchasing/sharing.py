@@ -1,0 +1,271 @@
+"""Fleets that serve by day and train by night, beside the same nodes as two fleets kept apart; their bills.
+
+By day as many nodes serve as carry the rate within the objective, the others train; by night all train. Which
+nodes serve is chosen among a few: those with the least that training loses by their peak rates, and those of
+each kind alone. The best by tokens trained is shown.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.purchasing.billing import Terms, bill, failure_lacks, way_of
+from tangram_sim.purchasing.cases import Case, outcome, overlays_of, simulate_case
+from tangram_sim.purchasing.days import (
+    DAY_HOURS,
+    DAYS_PER_MONTH,
+    ChangeOver,
+    trained_day,
+)
+from tangram_sim.purchasing.fleets import Fleet, Member
+from tangram_sim.purchasing.known import known_on
+from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.search import ModelToTrain
+from tangram_sim.purchasing.served_day import DayTerms, ServedDay
+from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand, has_all, taken_nodes
+from tangram_sim.purchasing.whatif import planned_goodput, ranks_of, throughput_of
+from tangram_sim.reliability.state import atom_bytes
+from tangram_sim.studies import api
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.sweep import Sweep
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+from tangram_sim.units import HOUR_S
+
+_SAVED_BYTES_PER_S = 1.25e9  # of one node to or from storage: 10 Gbit/s
+_PART = 0.25  # of the time that is left, for one plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """What a fleet trains, and the nodes of each member (by label) that it uses."""
+
+    tokens_per_s: float
+    used: Mapping[str, int]
+
+
+_NOTHING = _Training(0.0, {})
+
+
+class _TimeOverError(Exception):
+    """A training plan was not looked for."""
+
+
+class DayPlanner:
+    """Days of fleets, each of which is planned once."""
+
+    def __init__(
+        self,
+        model: Model,
+        job: Job,
+        services: FleetServices | None,
+        terms: DayTerms,
+        prices: Prices,
+        paid: Terms,
+        failures: bool,
+        wishes: SearchOptions,
+        hwdb: Hwdb,
+        sweep: Sweep,
+        deadline: Deadline,
+    ) -> None:
+        """`services` may be None where no hour serves; `paid` says how nodes are had.
+
+        `failures`: throughput is times goodput.
+        """
+        self.model, self.job, self.services, self.terms = model, job, services, terms
+        self.prices, self.paid, self.failures = prices, paid, failures
+        self.wishes, self.hwdb = wishes, hwdb
+        self.sweep, self.deadline = sweep, deadline
+        self._known: dict[tuple[tuple[str, int], ...], _Training] = {}
+        self._plans: list[tuple[Fleet, PlanDocument]] = []
+
+    def day(self, name: str, fleet: Fleet) -> ServedDay:
+        """The day of one fleet with the most tokens trained that was found."""
+        try:
+            return self._best(name, fleet)
+        except _TimeOverError as over:
+            return ServedDay(name, fleet, f"not looked at: {over}")
+
+    def _best(self, name: str, fleet: Fleet) -> ServedDay:
+        if not self.terms.hours or self.services is None:
+            return self._of(ServedDay(name, fleet))
+        try:
+            plans = self.services.carrying(fleet)
+        except InfeasibleError as error:
+            return ServedDay(name, fleet, str(error), self._most(fleet))
+        found: dict[tuple[tuple[str, int], ...], ServedDay] = {}
+        for plan in plans:
+            nodes = taken_nodes(fleet, plan)
+            key = tuple(sorted(nodes.items()))
+            if not any(all(nodes.get(label, 0) >= count for label, count in other) for other in found):
+                begun = ServedDay(
+                    name, fleet, serving_nodes=nodes, service=plan, served_tokens=self._served(plan)
+                )
+                found[key] = self._of(begun)
+        return max(found.values(), key=lambda one: (one.trained.shared, -(one.usd_per_month or 0.0)))
+
+    def _most(self, fleet: Fleet) -> float | None:
+        """Good requests/s of all nodes; None where they serve nothing."""
+        assert self.services is not None
+        try:
+            replay = self.services.most(fleet).replay
+        except InfeasibleError:
+            return None
+        return replay.played * replay.good_share if replay else None
+
+    def _served(self, plan: ServePlanDocument) -> float:
+        """Output tokens a day of good requests."""
+        good = plan.replay.played * plan.replay.good_share if plan.replay else 0.0
+        tokens = sum(one.amount * one.output_tokens for one in plan.types)
+        each = tokens / sum(one.amount for one in plan.types)
+        return good * each * self.terms.hours * HOUR_S
+
+    def _of(self, begun: ServedDay) -> ServedDay:
+        """The day with these nodes serving."""
+        fleet, nodes = begun.fleet, begun.serving_nodes
+        rest = _rest(fleet, nodes)
+        resting = self.training(rest) if rest else _NOTHING
+        everyone = self.training(fleet)
+        if everyone.tokens_per_s < resting.tokens_per_s:
+            everyone = resting  # the others may stand idle
+        change = self._change(fleet, begun.service)
+        trained = trained_day(self.terms.hours, resting.tokens_per_s, everyone.tokens_per_s, change)
+        by_day = {label: resting.used.get(label, 0) + nodes.get(label, 0) for label in _labels(fleet)}
+        by_night = everyone.used if trained.changes or not self.terms.hours else resting.used
+        hours, night = self.terms.hours, DAY_HOURS - self.terms.hours
+        day_usd = self._hourly(fleet.members, by_day)
+        return replace(
+            begun,
+            trained=trained,
+            change=change,
+            usd_per_month=self._month(
+                (hours, day_usd),
+                (night, self._hourly(fleet.members if trained.changes else self._kept(begun), by_night)),
+            )
+            if hours
+            else self._month((DAY_HOURS, self._hourly(fleet.members, by_night))),
+            apart_usd_per_month=self._month(
+                (hours, day_usd), (night, self._hourly(self._kept(begun), resting.used))
+            ),
+            serving_usd_per_month=self._month((hours, self._hourly(_serving(begun), nodes))),
+        )
+
+    def training(self, fleet: Fleet) -> _Training:
+        """What a fleet trains; nothing where there is no plan."""
+        key = tuple(sorted((member.label, member.nodes) for member in fleet.members))
+        if key not in self._known:
+            document = self._plan(fleet)
+            self._known[key] = _NOTHING
+            if document is not None:
+                self._plans.append((fleet, document))
+                good = planned_goodput(fleet, document, self.prices) if self.failures else None
+                used = zip(_labels(fleet), fleet.used(ranks_of(document)), strict=True)
+                self._known[key] = _Training(
+                    throughput_of(document, good).tokens_per_s, {label: nodes for label, (_, nodes) in used}
+                )
+        return self._known[key]
+
+    def _plan(self, fleet: Fleet) -> PlanDocument | None:
+        """The search begins at the best plan of nodes that are all in the fleet: more nodes slow nothing."""
+        inside = [(plan.step_s, n) for n, (small, plan) in enumerate(self._plans) if has_all(fleet, small)]
+        known: tuple[Plan, ...] = ()
+        if inside:
+            small, plan = self._plans[min(inside)[1]]
+            place = {label: number for number, label in enumerate(_labels(fleet))}
+            groups = {number: place[label] for number, label in enumerate(_labels(small))}
+            known = (known_on(plan, fleet.cluster, groups, self.hwdb),)
+        case = Case(self.model, fleet.cluster, self.job, self.wishes, overlays_of(self.hwdb), known)
+        time_left = self.deadline.share(_PART * self.deadline.left_s())
+        keys, done = [case.key(self.hwdb)], len(self._known)
+        (answer,) = self.sweep.run(simulate_case, [case], keys, "plan", before=done, deadline=time_left)
+        if answer is None:
+            raise _TimeOverError(self.deadline.why())
+        return outcome(answer).document
+
+    def _change(self, fleet: Fleet, service: ServePlanDocument | None) -> ChangeOver:
+        economics, nodes = self.prices.economics, sum(member.nodes for member in fleet.members)
+        state = sum(
+            sum(sizes) for sizes in atom_bytes(self.model, api.resolve(self.job, fleet.cluster)).values()
+        )
+        moved_s = state / nodes / _SAVED_BYTES_PER_S
+        drain_s = 0.0
+        if service is not None and service.replay is not None:
+            longest = max(one.output_tokens for one in service.types)
+            drain_s = service.replay.ttft_p99_s + service.replay.tpot_p99_s * longest
+        return ChangeOver(
+            drain_s,
+            economics.checkpoint_s.value if economics.checkpoint_s else moved_s,
+            economics.restart_s.value if economics.restart_s else moved_s,
+            self.terms.load_s,
+        )
+
+    def _kept(self, begun: ServedDay) -> list[Member]:
+        """What is paid for in hours that do not serve, where nodes that serve do nothing else.
+
+        What is rented is given back then; what is owned is there.
+        """
+        kept = []
+        for member in begun.fleet.members:
+            gone = begun.serving_nodes.get(member.label, 0)
+            rented = way_of(member, self.prices, self.paid) in ("rent", "spot")
+            kept.append(replace(member, nodes=member.nodes - gone if rented else member.nodes))
+        return [member for member in kept if member.nodes]
+
+    def _hourly(self, members: Sequence[Member], used: Mapping[str, int]) -> float | None:
+        """USD an hour; None where a price is not stated."""
+        running = [min(one.nodes, used.get(one.label, 0)) for one in members]
+        charged = bill(members, running, self.prices, self.paid)
+        return charged.usd_per_hour if charged.known else None
+
+    def _month(self, *parts: tuple[float, float | None]) -> float | None:
+        """USD of a month of days with these hours at these rates, as far as the nodes are in use."""
+        total = 0.0
+        for hours, usd in parts:
+            if usd is None:
+                return None
+            total += hours * usd
+        return total * DAYS_PER_MONTH * self.prices.economics.utilisation.value
+
+
+def days_of(
+    fleets: Sequence[tuple[str, Fleet]],
+    work: ModelToTrain,
+    demand: ServiceDemand,
+    terms: DayTerms,
+    prices: Prices,
+    paid: Terms,
+    *,
+    wishes: SearchOptions,
+    hwdb: Hwdb,
+    sweep: Sweep,
+    deadline: Deadline,
+) -> list[ServedDay]:
+    """The day of every named fleet, in order."""
+    services = FleetServices(demand, [fleet for _, fleet in fleets], hwdb) if terms.hours else None
+    failures = not any(failure_lacks(fleet.members, prices) for _, fleet in fleets)
+    planner = DayPlanner(
+        work.model, work.job, services, terms, prices, paid, failures, wishes, hwdb, sweep, deadline
+    )
+    return [planner.day(name, fleet) for name, fleet in fleets]
+
+
+def _labels(fleet: Fleet) -> list[str]:
+    return [member.label for member in fleet.members]
+
+
+def _rest(fleet: Fleet, serving: Mapping[str, int]) -> Fleet | None:
+    """The nodes that do not serve; None where all do."""
+    if all(member.nodes <= serving.get(member.label, 0) for member in fleet.members):
+        return None
+    return fleet.without(dict(serving)) if serving else fleet
+
+
+def _serving(begun: ServedDay) -> list[Member]:
+    """The nodes that serve."""
+    held = [replace(one, nodes=begun.serving_nodes.get(one.label, 0)) for one in begun.fleet.members]
+    return [member for member in held if member.nodes]

@@ -1,0 +1,71 @@
+"""The report of fleets that serve: good requests, tokens and dollars of each, as a chart and a table."""
+
+from collections.abc import Sequence
+
+from tangram_sim.reports import charts
+from tangram_sim.reports.ledger import Cell, Ledger
+from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table, verdict
+from tangram_sim.studies.serving_whatif import ServiceCandidateDocument
+
+
+def candidates_report(
+    title: str, candidates: Sequence[ServiceCandidateDocument], head: str, notes: Sequence[str]
+) -> str:
+    """One offline page of what every candidate (`head` says of what kind) serves: HTML."""
+    ledger = Ledger()
+    served = [one for one in candidates if one.good_rps > 0]
+    found = ledger.cite("simulated", "every fleet planned for the most good requests/s, then replayed")
+    paid = ledger.cite("price", "USD an hour of all nodes or GPUs rented, as the price file or offers state")
+    answer = "No fleet here serves these requests; the table says why."
+    said: list[str] = []
+    if served:
+        most = max(served, key=lambda one: one.good_rps)
+        answer = (
+            f"{name(most.name)} serves the most: {figure_of(f'{most.good_rps:.4g} requests/s', [found])}, "
+            f"{figure_of(f'{most.good_output_tok_s:,.0f} output tokens/s', [found])}."
+        )
+        priced = [one for one in served if one.usd_per_million_tokens is not None]
+        if len(priced) > 1:
+            least = min(priced, key=lambda one: one.usd_per_million_tokens or 0.0)
+            usd = figure_of(f"{least.usd_per_million_tokens:.3g} USD a million", [found, paid])
+            said.append(f"Tokens are cheapest with {name(least.name)}: {usd}.")
+    spent = [(one.usd_per_hour, one.good_output_tok_s, one.name) for one in served]
+    priced_points = [(usd, rate, words) for usd, rate, words in spent if usd is not None]
+    drawn = charts.points(priced_points, "USD an hour", "good output tokens/s")
+    rows = [
+        [
+            Cell(one.name),
+            Cell(f"{one.good_rps:.4g}", [found], one.good_rps)
+            if not one.reason
+            else Cell(one.reason, [found]),
+            Cell(f"{one.good_output_tok_s:,.0f}", [found], one.good_output_tok_s),
+            _usd(one.usd_per_hour, paid),
+            _usd(one.usd_per_million_tokens, found, paid),
+            Cell(_seconds(one.ttft_p99_s), [found], one.ttft_p99_s),
+            Cell(_seconds(one.tpot_p99_s), [found], one.tpot_p99_s),
+            Cell(", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count), [found]),
+        ]
+        for one in candidates
+    ]
+    heads = (
+        *(head, "good requests/s", "tokens/s", "USD/h", "USD per M tokens", "TTFT p99", "TPOT p99"),
+        "GPUs of its replicas",
+    )
+    listed = "".join(f"<li>{name(note)}</li>" for note in notes)
+    sections = [
+        verdict(said),
+        section("What money serves", chart("front", drawn, [found, paid])) if priced_points else "",
+        section("Candidates", table("candidates", heads, rows), caption("Good requests keep the objective.")),
+        section("Notes", f"<ul>{listed}</ul>") if notes else "",
+    ]
+    return page(
+        title, name(f"{len(candidates)} candidates"), answer, [one for one in sections if one], ledger
+    )
+
+
+def _usd(value: float | None, *sources: str) -> Cell:
+    return Cell("-") if value is None else Cell(f"{value:.4g}", list(sources), value)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g} s"

@@ -1,0 +1,78 @@
+"""The report of fleets that serve by day and train by night, beside the same nodes kept apart."""
+
+from collections.abc import Sequence
+
+from tangram_sim.purchasing.day_documents import ServedDayDocument
+from tangram_sim.reports import charts
+from tangram_sim.reports.ledger import Cell, Ledger
+from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table, verdict
+from tangram_sim.units import MEGA
+
+
+def days_report(
+    title: str, days: Sequence[ServedDayDocument], hours: float, head: str, notes: Sequence[str]
+) -> str:
+    """One offline page of days with `hours` of serving: HTML."""
+    ledger = Ledger()
+    planned = ledger.cite("simulated", "training plans as simulated, times goodput where failures are stated")
+    played = ledger.cite("simulated", "services planned to carry the rate, and replayed")
+    paid = ledger.cite("price", "USD of all nodes, a month of 30.4 days, as the price file states")
+    known = [one for one in days if one.shared is not None]
+    answer, said = "No fleet here serves these requests; the table says why.", list[str]()
+    if known:
+        best = max(known, key=_trained)
+        answer = (
+            f"{name(best.name)} trains the most beside {hours:g} hours of serving a day: "
+            f"{figure_of(f'{_trained(best) / MEGA:,.0f} million tokens a day', [planned])}, "
+            f"{figure_of(f'{best.served_tokens_per_day / MEGA:,.4g} million served', [played])}."
+        )
+        if best.gain is not None:
+            gain = figure_of(f"{best.gain:.1%}", [planned])
+            lost = figure_of(f"{best.lost_tokens_per_day / MEGA:,.0f} million", [planned])
+            said.append(
+                f"That is {gain} more than with the nodes that serve kept apart; changing over loses {lost} "
+                "tokens a day."
+            )
+    rows = []
+    for one in days:
+        if one.shared is None or one.apart is None:
+            rows.append([Cell(one.name), Cell(one.reason, [played]), *[Cell("-")] * 7])
+            continue
+        nodes = ", ".join(f"{count} {label}" for label, count in one.serving_nodes.items()) or "none"
+        served, apart = one.served_tokens_per_day, one.apart.trained_tokens_per_day
+        rows.append(
+            [
+                Cell(one.name),
+                Cell(nodes, [played]),
+                Cell(f"{served / MEGA:,.4g}", [played], served),
+                _usd(one.usd_per_million_served, played, paid),
+                Cell(f"{_trained(one) / MEGA:,.0f}", [planned], _trained(one)),
+                Cell(f"{apart / MEGA:,.0f}", [planned], apart),
+                _usd(one.shared.usd_per_month, paid),
+                _usd(one.apart.usd_per_month, paid),
+                _usd(one.shared.usd_per_million_trained, planned, paid),
+            ]
+        )
+    heads = (head, "nodes that serve", "M tokens served a day", "USD per M served", "M tokens trained a day")
+    more = ("if kept apart", "USD a month", "if kept apart ", "USD per M trained")
+    spent = [(one.shared.usd_per_month if one.shared else None, _trained(one), one.name) for one in known]
+    priced = [(usd, tokens, words) for usd, tokens, words in spent if usd is not None]
+    front = chart("front", charts.points(priced, "USD a month", "tokens trained a day"), [planned, paid])
+    apart_means = "Kept apart: nodes that serve do nothing else; rented ones are given back for the night."
+    listed = "".join(f"<li>{name(note)}</li>" for note in notes)
+    sections = [
+        verdict(said),
+        section("What money trains beside serving", front) if priced else "",
+        section("Candidates", table("days", (*heads, *more), rows), caption(apart_means)),
+        section("Notes", f"<ul>{listed}</ul>") if notes else "",
+    ]
+    job = name(f"{hours:g} hours of serving a day")
+    return page(f"Serving and training: {title}", job, answer, [one for one in sections if one], ledger)
+
+
+def _trained(one: ServedDayDocument) -> float:
+    return one.shared.trained_tokens_per_day if one.shared else 0.0
+
+
+def _usd(value: float | None, *sources: str) -> Cell:
+    return Cell("-") if value is None else Cell(f"{value:,.4g}", list(sources), value)
