@@ -4,12 +4,12 @@ Importing this module imports numba, hence it is imported inside functions only.
 """
 
 import numpy as np
-from numba import njit
 
 from tangram_sim.serving.batching import (
     LONGEST_RESERVED,
     RETRACT_STEPS,
 )
+from tangram_sim.serving.compiled import compiled
 from tangram_sim.serving.fast_state import (
     ADMISSION,
     ADMITTED,
@@ -65,7 +65,7 @@ from tangram_sim.serving.fast_state import (
 )
 
 
-@njit(cache=True)
+@compiled
 def need(now: Now) -> int:
     """Blocks that decoding requests take in the next iteration."""
     if now.counts[ADMISSION] == 2:
@@ -73,13 +73,13 @@ def need(now: Now) -> int:
     return int(now.residues[-now.counts[STEPS] % now.counts[BLOCK]])
 
 
-@njit(cache=True)
+@compiled
 def available(now: Now) -> int:
     """Blocks that are free, or idle prefixes'."""
     return int(now.counts[FREE] + now.counts[IDLE])
 
 
-@njit(cache=True)
+@compiled
 def run_s(
     steps: int, batch: int, tokens: float, first_s: float, slope_s: float, window_s: float, bend: float
 ) -> float:
@@ -96,7 +96,7 @@ def run_s(
     return float(seconds)
 
 
-@njit(cache=True)
+@compiled
 def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> float:
     """Seconds of an iteration with prompts in it."""
     knots, values, x = now.rows[0], now.rows[1], float(rows + decodes)
@@ -113,14 +113,14 @@ def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> 
     return float(seconds + now.times[SCORE] * scores + now.times[MIXED_CONTEXT] * contexts + beside_s)
 
 
-@njit(cache=True)
+@compiled
 def preempt(now: Now, book: Ints, one: int) -> None:
     """A running request goes back to the queue; the caller puts it there."""
     lose(now, book, one)
     book[one, PREEMPTIONS] += 1
 
 
-@njit(cache=True)
+@compiled
 def retract(now: Now, book: Ints) -> None:
     """SGLang's rule: those with the fewest outputs go to the end of the queue until there is room again."""
     counts = now.counts
@@ -150,7 +150,7 @@ def retract(now: Now, book: Ints) -> None:
     now.times[RATIO] = min(1.0, (given + RETRACT_STEPS * counts[DECODING]) / (most + 1))
 
 
-@njit(cache=True)
+@compiled
 def make_room(now: Now, book: Ints) -> bool:
     """Give every decoding request the block of its next token; True if some request had to go for it."""
     preempted = need(now) > available(now)
@@ -164,7 +164,7 @@ def make_room(now: Now, book: Ints) -> bool:
     return preempted
 
 
-@njit(cache=True)
+@compiled
 def admit_imported(now: Now, book: Ints, clock: Floats) -> None:
     """Requests whose KV has arrived from elsewhere decode at once, if there is room for their next token."""
     counts = now.counts
@@ -183,7 +183,7 @@ def admit_imported(now: Now, book: Ints, clock: Floats) -> None:
         join(now, book, one)
 
 
-@njit(cache=True)
+@compiled
 def seat(now: Now, book: Ints, clock: Floats, one: int, prompt: int, hit: int) -> None:
     """Move the head of the queue to the running ones."""
     counts = now.counts
@@ -198,7 +198,7 @@ def seat(now: Now, book: Ints, clock: Floats, one: int, prompt: int, hit: int) -
         clock[one, START] = now.times[NOW]
 
 
-@njit(cache=True)
+@compiled
 def admitted(now: Now, book: Ints, clock: Floats) -> bool:
     """Let the request at the head of the queue in; False while it must wait."""
     counts, one = now.counts, now.counts[WAIT_HEAD]

@@ -13,47 +13,35 @@ class FastRun:
     """What all fast replicas of one run share: the book of its requests."""
 
     def __init__(self, workload: Workload, ledger: RequestLedger) -> None:
+        from tangram_sim.serving import fast_books as books
         from tangram_sim.serving import fast_state as at
 
-        self.at, self._ledger = at, ledger
-        self.book = np.zeros((len(workload), at.BOOK), dtype=np.int64)
-        self.clock = np.full((len(workload), at.CLOCK), np.nan)
-        self.book[:, [at.FOLLOWING, at.BEFORE, at.JOINED]] = -1
-        for column, values in (
-            (at.INPUT, workload.input_tokens),
-            (at.OUTPUT, workload.output_tokens),
-            (at.PREFIX, workload.prefix),
-            (at.PREFIX_TOKENS, workload.prefix_tokens),
-            (at.KEEPS, workload.keeps),
-            (at.GIVEN, workload.cached_tokens),
-        ):
-            self.book[:, column] = values
-        for column, values in self._told():
-            self.book[:, column] = values
-        for column, times in self._times():
-            self.clock[:, column] = times
-
-    def _told(self) -> tuple[tuple[int, Ints], ...]:
-        """Columns of the book that are the ledger's, with the ledger's own."""
-        at, ledger = self.at, self._ledger
-        return (
-            (at.GENERATED, ledger.generated),
-            (at.IMPORTED, ledger.imported.view(np.int8)),
-            (at.PREEMPTIONS, ledger.preemptions),
-            (at.CACHED, ledger.cached),
-            (at.WASTED, ledger.wasted),
+        self._books, self._ledger = books, ledger
+        self.book = np.empty((len(workload), at.BOOK), dtype=np.int64)
+        self.clock = np.empty((len(workload), at.CLOCK))
+        asked = (workload.input_tokens, workload.output_tokens, workload.prefix, workload.prefix_tokens)
+        books.open_book(
+            self.book,
+            self.clock,
+            *asked,
+            workload.keeps,
+            workload.cached_tokens,
+            *self._told(),
+            *self._times(),
         )
 
-    def _times(self) -> tuple[tuple[int, Floats], ...]:
-        at, ledger = self.at, self._ledger
-        return (at.START, ledger.start_s), (at.FIRST, ledger.first_s), (at.FINISH, ledger.finish_s)
+    def _told(self) -> tuple[Ints, ...]:
+        """The ledger's counts, in the order of the book's columns."""
+        one = self._ledger
+        return one.generated, one.imported.view(np.int8), one.preemptions, one.cached, one.wasted
+
+    def _times(self) -> tuple[Floats, ...]:
+        one = self._ledger
+        return one.start_s, one.first_s, one.finish_s
 
     def write(self) -> None:
         """Enter into the ledger what became of the requests."""
-        for column, values in self._told():
-            values[:] = self.book[:, column]
-        for column, times in self._times():
-            times[:] = self.clock[:, column]
+        self._books.close_book(self.book, self.clock, *self._told(), *self._times())
 
 
 class FastReplica(ReplicaPlayer):

@@ -6,8 +6,6 @@ long it is. Importing this module imports numba, hence it is imported inside fun
 this file alone to tell whether its compiled code still holds: after a change of what it calls, touch it too.
 """
 
-from numba import njit
-
 from tangram_sim.serving.admission_kernels import (
     admit_imported,
     admitted,
@@ -22,6 +20,7 @@ from tangram_sim.serving.batching import (
     RATIO_FALL,
     SAME_S,
 )
+from tangram_sim.serving.compiled import compiled
 from tangram_sim.serving.fast_state import (
     ADMISSION,
     BLOCK,
@@ -75,7 +74,7 @@ from tangram_sim.serving.fast_state import (
 )
 
 
-@njit(cache=True)
+@compiled
 def finish_due(now: Now, book: Ints, clock: Floats) -> None:
     """Decoding requests that have delivered their last token leave."""
     while now.counts[DECODING] > 0 and book[now.heap[0], LAST_STEP] <= now.counts[STEPS]:
@@ -89,7 +88,7 @@ def finish_due(now: Now, book: Ints, clock: Floats) -> None:
         leave(now, book, one, blocks)
 
 
-@njit(cache=True)
+@compiled
 def deliver_first(now: Now, book: Ints, clock: Floats, one: int) -> None:
     """A prompt is through: its output token is ready, and the request decodes or leaves."""
     share(now, book, one, book[one, PREFIX_TOKENS])
@@ -106,7 +105,7 @@ def deliver_first(now: Now, book: Ints, clock: Floats, one: int) -> None:
     leave(now, book, one, own_blocks(now, book, one))
 
 
-@njit(cache=True)
+@compiled
 def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: bool) -> tuple[int, float]:
     """Iterations of pure decode, and their seconds, until there is an event; none: the replica is halted.
 
@@ -123,10 +122,12 @@ def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
         left, most = available(now), 1
         most += size * (left // batch)
         left -= batch * (left // batch)
+        place = -(counts[STEPS] + most) % size
         while most < steps:
-            left -= now.residues[-(counts[STEPS] + most) % size]
+            left -= now.residues[place]
             if left < 0:
                 break
+            place = place - 1 if place else size - 1
             most += 1
         steps = min(steps, most)
     end_s = until_s
@@ -160,7 +161,7 @@ def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
     return steps, seconds
 
 
-@njit(cache=True)
+@compiled
 def decode_run(now: Now, book: Ints, clock: Floats, until_s: float, preempted: bool) -> bool:
     """As many iterations of pure decode as pass without an event; False if the replica vanishes instead."""
     counts, times, size = now.counts, now.times, now.counts[BLOCK]
@@ -171,9 +172,11 @@ def decode_run(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
         return False
     if now.counts[ADMISSION] != 2:
         # Every block size steps each request takes one block; what is left is counted step by step.
-        more = counts[DECODING] * ((steps - 1) // size)
-        for step in range(counts[STEPS] + steps - (steps - 1) % size, counts[STEPS] + steps):
-            more += now.residues[-step % size]
+        more, left = counts[DECODING] * ((steps - 1) // size), (steps - 1) % size
+        place = -(counts[STEPS] + steps - left) % size
+        for _ in range(left):
+            more += now.residues[place]
+            place = place - 1 if place else size - 1
         take(now, more)
     times[NOW] += seconds
     times[BUSY] += seconds
@@ -185,7 +188,7 @@ def decode_run(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
     return True
 
 
-@njit(cache=True)
+@compiled
 def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
     """One iteration with prompts, or a run of pure decode; False if the replica vanishes before its end."""
     counts, times = now.counts, now.times
@@ -242,7 +245,7 @@ def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
     return True
 
 
-@njit(cache=True)
+@compiled
 def worked_on(now: Now, book: Ints, clock: Floats, one: int) -> None:
     """A chunk of a prompt is through."""
     book[one, DONE] += book[one, CHUNK]
@@ -252,7 +255,7 @@ def worked_on(now: Now, book: Ints, clock: Floats, one: int) -> None:
         now.counts[PARTIAL] = one
 
 
-@njit(cache=True)
+@compiled
 def advance(now: Now, book: Ints, clock: Floats, until_s: float) -> None:
     """Run all iterations that start before `until_s`, at the latest until the replica is halted."""
     counts, times = now.counts, now.times
@@ -271,7 +274,7 @@ def advance(now: Now, book: Ints, clock: Floats, until_s: float) -> None:
             return
 
 
-@njit(cache=True)
+@compiled
 def push_all(now: Now, book: Ints, clock: Floats, requests: Ints, ready_s: Floats) -> None:
     """Requests that may be scheduled from these times on."""
     for k in range(len(requests)):

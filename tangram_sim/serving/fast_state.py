@@ -7,8 +7,9 @@ Importing this module imports numba, hence it is imported inside functions only.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tangram_sim.serving.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,7 +58,7 @@ class Now(NamedTuple):
     rows: Floats  # row_knots and rows_s of the step table
 
 
-@njit(cache=True)
+@compiled
 def append(counts: Ints, head: int, links: Ints, item: int) -> None:
     """Put `item` at the end of the queue whose head and tail stand at `head` and `head + 1`."""
     tail = counts[head + 1]
@@ -69,7 +70,7 @@ def append(counts: Ints, head: int, links: Ints, item: int) -> None:
     counts[head + 1] = item
 
 
-@njit(cache=True)
+@compiled
 def prepend(counts: Ints, head: int, links: Ints, item: int) -> None:
     """Put `item` at the front."""
     first = counts[head]
@@ -81,7 +82,7 @@ def prepend(counts: Ints, head: int, links: Ints, item: int) -> None:
     counts[head] = item
 
 
-@njit(cache=True)
+@compiled
 def unlink(counts: Ints, head: int, links: Ints, item: int) -> None:
     """Take `item` out."""
     ahead, behind = links[item, BEFORE], links[item, FOLLOWING]
@@ -95,7 +96,7 @@ def unlink(counts: Ints, head: int, links: Ints, item: int) -> None:
         links[behind, BEFORE] = ahead
 
 
-@njit(cache=True)
+@compiled
 def sooner(book: Ints, one: int, other: int) -> bool:
     """Whether `one` leaves before `other`: by step, then by admission."""
     if book[one, LAST_STEP] != book[other, LAST_STEP]:
@@ -103,7 +104,7 @@ def sooner(book: Ints, one: int, other: int) -> bool:
     return bool(book[one, ORDER] < book[other, ORDER])
 
 
-@njit(cache=True)
+@compiled
 def sift(heap: Ints, size: int, book: Ints, place: int) -> None:
     """Move the request at `place` up or down to where it belongs."""
     item = heap[place]
@@ -127,13 +128,13 @@ def sift(heap: Ints, size: int, book: Ints, place: int) -> None:
     book[item, PLACE] = place
 
 
-@njit(cache=True)
+@compiled
 def holds(now: Now, tokens: int) -> int:
     """Blocks of so many tokens."""
     return int(-(-tokens // now.counts[BLOCK]))
 
 
-@njit(cache=True)
+@compiled
 def tokens_of(now: Now, book: Ints, one: int) -> int:
     """Tokens of a running request whose KV is in memory."""
     if book[one, JOINED] >= 0:
@@ -141,13 +142,13 @@ def tokens_of(now: Now, book: Ints, one: int) -> int:
     return int(book[one, DONE])
 
 
-@njit(cache=True)
+@compiled
 def longest(book: Ints, one: int) -> int:
     """Tokens of a request at its end: all but its last output token."""
     return int(book[one, INPUT] + book[one, OUTPUT] - 1)
 
 
-@njit(cache=True)
+@compiled
 def own_blocks(now: Now, book: Ints, one: int) -> int:
     """Blocks of a running request that are not the prefix cache's."""
     if now.counts[ADMISSION] == 2:
@@ -159,7 +160,7 @@ def own_blocks(now: Now, book: Ints, one: int) -> int:
     return int(holds(now, tokens) - book[one, SHARED])
 
 
-@njit(cache=True)
+@compiled
 def take(now: Now, blocks: int) -> None:
     """Use so many blocks; idle prefixes go, least recently used first, as far as they must."""
     counts = now.counts
@@ -172,7 +173,7 @@ def take(now: Now, blocks: int) -> None:
         now.entries[prefix, ENTRY_BLOCKS] = 0
 
 
-@njit(cache=True)
+@compiled
 def pin(now: Now, prefix: int) -> None:
     """One more request uses a cached prefix."""
     if now.entries[prefix, ENTRY_USERS] == 0 and now.entries[prefix, ENTRY_BLOCKS] > 0:
@@ -181,7 +182,7 @@ def pin(now: Now, prefix: int) -> None:
     now.entries[prefix, ENTRY_USERS] += 1
 
 
-@njit(cache=True)
+@compiled
 def share(now: Now, book: Ints, one: int, tokens: int) -> None:
     """The first `tokens` of a request, in whole blocks, become the cache's, as far as it lacks them."""
     prefix, blocks = book[one, PREFIX], tokens // now.counts[BLOCK]
@@ -197,7 +198,7 @@ def share(now: Now, book: Ints, one: int, tokens: int) -> None:
     book[one, SHARED] += blocks - known
 
 
-@njit(cache=True)
+@compiled
 def join(now: Now, book: Ints, one: int) -> None:
     """A running request decodes from the next iteration on; `done` tokens are in memory."""
     counts, step = now.counts, now.counts[STEPS]
@@ -210,7 +211,7 @@ def join(now: Now, book: Ints, one: int) -> None:
     sift(now.heap, counts[DECODING], book, counts[DECODING] - 1)
 
 
-@njit(cache=True)
+@compiled
 def settle(now: Now, book: Ints, one: int) -> None:
     """A decoding request stops: what the steps since it joined have made of it is written down."""
     counts, heap = now.counts, now.heap
@@ -232,7 +233,7 @@ def settle(now: Now, book: Ints, one: int) -> None:
     book[one, JOINED] = -2
 
 
-@njit(cache=True)
+@compiled
 def leave(now: Now, book: Ints, one: int, blocks: int) -> None:
     """A request that has settled gives its `blocks` back, and its place."""
     counts = now.counts
@@ -252,7 +253,7 @@ def leave(now: Now, book: Ints, one: int, blocks: int) -> None:
     book[one, SHARED] = 0
 
 
-@njit(cache=True)
+@compiled
 def lose(now: Now, book: Ints, one: int) -> None:
     """A running request loses its blocks and what was worked on for it."""
     blocks = own_blocks(now, book, one)

@@ -32,7 +32,11 @@ def spread(seconds: Floats) -> Spread:
     """Mean and percentiles of one column, seconds."""
     if not len(seconds):
         return Spread(0.0, 0.0, 0.0, 0.0)
-    p50, p90, p99 = np.percentile(seconds, (50, 90, 99))
+    ordered = np.sort(seconds)  # once: numpy's own percentiles partition the column for each of them
+    places = np.array([0.5, 0.9, 0.99]) * (len(ordered) - 1)
+    below = places.astype(np.int64)
+    above = np.minimum(below + 1, len(ordered) - 1)
+    p50, p90, p99 = ordered[below] + (places - below) * (ordered[above] - ordered[below])
     return Spread(float(seconds.mean()), float(p50), float(p90), float(p99))
 
 

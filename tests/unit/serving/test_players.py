@@ -14,6 +14,7 @@ from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.synthetic import arrivals
 from tangram_sim.serving.workload import Workload, plain
 from tests.unit.serving.players import assert_same, random_case, run
+from tests.unit.serving.services import assert_same_service, random_service
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -23,10 +24,12 @@ def test_fast_equals_reference(seed: int) -> None:
         assert_same(random_case(case))
 
 
-@pytest.mark.slow
-def test_fast_equals_reference_on_many() -> None:
-    for seed in range(1000, 1500):
-        assert_same(random_case(seed))
+def test_fast_equals_reference_on_services() -> None:
+    """Routers, instances that come and go, prefill and decode apart; `agreement` tries thousands."""
+    ran = [(one, assert_same_service(one)) for one in map(random_service, range(60))]
+    assert sum(one.link is not None for one, _ in ran) > 10
+    assert sum(bool(played.failed) for _, played in ran) > 5
+    assert sum(int(played.ledger.preemptions.sum()) for _, played in ran) > 5
 
 
 def test_the_cases_try_what_they_are_for() -> None:

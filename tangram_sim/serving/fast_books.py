@@ -1,0 +1,91 @@
+"""The fast player's book of requests, opened from a workload and a ledger and entered into the ledger again.
+
+Compiled, request by request: a book has a row for each of them, and column by column each pass would read all
+of it. Importing this module imports numba, hence it is imported inside functions only.
+"""
+
+import numpy as np
+
+from tangram_sim.serving.compiled import compiled
+from tangram_sim.serving.fast_state import (
+    BEFORE,
+    CACHED,
+    FINISH,
+    FIRST,
+    FOLLOWING,
+    GENERATED,
+    GIVEN,
+    IMPORTED,
+    INPUT,
+    JOINED,
+    KEEPS,
+    OUTPUT,
+    PREEMPTIONS,
+    PREFIX,
+    PREFIX_TOKENS,
+    READY,
+    START,
+    WASTED,
+    Floats,
+    Ints,
+)
+
+
+@compiled
+def open_book(
+    book: Ints,
+    clock: Floats,
+    inputs: Ints,
+    outputs: Ints,
+    prefix: Ints,
+    prefix_tokens: Ints,
+    keeps: Ints,
+    given: Ints,
+    generated: Ints,
+    imported: Ints,
+    preemptions: Ints,
+    cached: Ints,
+    wasted: Ints,
+    start_s: Floats,
+    first_s: Floats,
+    finish_s: Floats,
+) -> None:
+    """Write down what is asked, and what became of it so far; nobody waits or runs yet."""
+    for k in range(len(book)):
+        book[k, :] = 0
+        book[k, FOLLOWING] = book[k, BEFORE] = book[k, JOINED] = -1
+        book[k, INPUT], book[k, OUTPUT] = inputs[k], outputs[k]
+        book[k, PREFIX], book[k, PREFIX_TOKENS] = prefix[k], prefix_tokens[k]
+        book[k, KEEPS], book[k, GIVEN] = keeps[k], given[k]
+        book[k, GENERATED], book[k, IMPORTED], book[k, PREEMPTIONS] = (
+            generated[k],
+            imported[k],
+            preemptions[k],
+        )
+        book[k, CACHED], book[k, WASTED] = cached[k], wasted[k]
+        clock[k, START], clock[k, FIRST], clock[k, FINISH] = start_s[k], first_s[k], finish_s[k]
+        clock[k, READY] = np.nan
+
+
+@compiled
+def close_book(
+    book: Ints,
+    clock: Floats,
+    generated: Ints,
+    imported: Ints,
+    preemptions: Ints,
+    cached: Ints,
+    wasted: Ints,
+    start_s: Floats,
+    first_s: Floats,
+    finish_s: Floats,
+) -> None:
+    """Enter into a ledger's columns what became of the requests."""
+    for k in range(len(book)):
+        generated[k], imported[k], preemptions[k] = (
+            book[k, GENERATED],
+            book[k, IMPORTED],
+            book[k, PREEMPTIONS],
+        )
+        cached[k], wasted[k] = book[k, CACHED], book[k, WASTED]
+        start_s[k], first_s[k], finish_s[k] = clock[k, START], clock[k, FIRST], clock[k, FINISH]
