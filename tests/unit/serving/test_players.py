@@ -73,7 +73,7 @@ def played(
 @pytest.mark.parametrize(("load", "count"), [(0.3, 200_000), (0.6, 400_000), (0.9, 1_200_000)])
 def test_one_seat_is_the_queue_m_d_1(load: float, count: int) -> None:
     """Outputs of one token, one seat: mean wait rho D / (2 (1 - rho)) (Pollaczek and Khinchine)."""
-    work = plain(arrivals(count, load, seed=3), np.full(count, 10), np.ones(count))
+    work = plain(arrivals(count, load, seed=3), np.full(count, 10), np.ones(count, dtype=np.int64))
     waits = ServiceOutcome(played(linear_table(1, step_s=1.0), replace(WIDE, seats=1), work)).queue_s
     assert waits.mean() == pytest.approx(load / (2 * (1 - load)), rel=0.02)
     # Lindley's recursion, W' = max(0, W + 1 - gap), unrolled.
@@ -85,7 +85,7 @@ def test_constant_steps_and_endless_seats_are_the_queue_m_g_infinity() -> None:
     """Nobody waits but for the iteration under way: number in system = rate x time in it."""
     count, rate, step = 40_000, 50.0, 1e-3
     outputs = np.random.default_rng(5).geometric(1 / 100, count)
-    work = plain(arrivals(count, rate, seed=4), np.ones(count), outputs)
+    work = plain(arrivals(count, rate, seed=4), np.ones(count, dtype=np.int64), outputs)
     outcome = ServiceOutcome(played(linear_table(4096, step_s=step), WIDE, work))
     assert outcome.e2e_s.mean() == pytest.approx(step * (outputs.mean() + 0.5), rel=0.02)
     area, sojourn = outcome.little()
