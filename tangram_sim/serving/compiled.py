@@ -18,4 +18,5 @@ _UNCOUNTED: dict[str, Any] = {"_nrt": False}  # numba's own word for it, which i
 
 def compiled(function: Function) -> "Dispatcher[Function]":
     """Decorator: compile `function` without counting references, and keep what was compiled."""
-    return njit(function, cache=True, **_UNCOUNTED)
+    found: Dispatcher[Function] = njit(function, cache=True, **_UNCOUNTED)
+    return found

@@ -24,18 +24,18 @@ class FastRun:
             self.book,
             self.clock,
             *asked,
-            workload.keeps,
+            workload.keeps.view(np.int8),
             workload.cached_tokens,
             *self._told(),
             *self._times(),
         )
 
-    def _told(self) -> tuple[Ints, ...]:
+    def _told(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """The ledger's counts, in the order of the book's columns."""
         one = self._ledger
         return one.generated, one.imported.view(np.int8), one.preemptions, one.cached, one.wasted
 
-    def _times(self) -> tuple[Floats, ...]:
+    def _times(self) -> tuple[Floats, Floats, Floats]:
         one = self._ledger
         return one.start_s, one.first_s, one.finish_s
 
