@@ -28,9 +28,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from unittest.mock import patch
 
+FROZEN_DAY = date(2026, 11, 22)  # prices grow old, and pages do not say so
 FROZEN = Path(__file__).resolve().parent.parent / "tests" / "documents" / "hwdb"
 _HANDED_ON = re.compile(r"^tangram (?P<words>[^|><;&$]*) (?P<how>[>|]) (?P<rest>.+)$")
 _FENCE = re.compile(r"^```(?P<language>\w+) (?P<mark>run|output|file=\S+)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -110,10 +112,13 @@ def frozen(path: Path) -> bool:
 def frozen_hardware() -> Iterator[None]:
     """Read the frozen copy in place of the shipped hardware data, in this process."""
     from tangram_sim.hwdb import database
-    from tangram_sim.purchasing import cases
+    from tangram_sim.purchasing import cases, notes
 
     shipped = database.shipped
-    with patch.object(database, "shipped", lambda name: FROZEN if name == "hwdb" else shipped(name)):
+    with (
+        patch.object(database, "shipped", lambda name: FROZEN if name == "hwdb" else shipped(name)),
+        patch.object(notes, "this_day", lambda: FROZEN_DAY),
+    ):
         cases.forget()
         try:
             yield

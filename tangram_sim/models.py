@@ -4,7 +4,7 @@ Parameter counts are exact sums over the tensors of the public checkpoints; oper
 to `tangram_sim.cost`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 
@@ -189,6 +189,8 @@ class Model:
     source: str = ""
     extra_parameters: int = 0  # tensors of the checkpoint that belong to no block (poolers)
     rotary_base: float = 0.0  # of rotary position embeddings, 0 = not stated; no cost depends on it
+    # Keys that its file lacked, each with what its family usually has and was taken; no part of what it is.
+    defaults: tuple[str, ...] = field(default=(), compare=False)
 
     def __hash__(self) -> int:
         # Hundreds of nested blocks would be hashed on every look-up of a cache; equal models have equal

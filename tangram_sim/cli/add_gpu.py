@@ -106,9 +106,9 @@ def add_gpu(
         place = output / "efficiency" / f"{_file_name(name)}.csv"
         files[place] = own_gpu.efficiency_table(made.row.name, efficiency)
     require_writable(**{f"output {number}": path for number, path in enumerate(files)})
+    reached = _reached(made, _as_it_will_be(output, files, folders))
     for path, text in files.items():
         write_whole(path, text)
-    reached = _reached(made, shared.load_hwdb([*folders, output]))
     if as_json:
         print_json(
             {
@@ -122,6 +122,39 @@ def add_gpu(
         )
     else:
         _print(made, reached, output, [str(path) for path in files])
+
+
+def _as_it_will_be(output: Path, files: dict[Path, str], folders: list[Path]) -> "Hwdb":
+    """The hardware data with `files` in the folder `output`, none of them written yet.
+
+    Raises a TangramError where it does not read: nothing is left behind then.
+    """
+    import tempfile
+
+    from tangram_sim.errors import TangramError
+
+    with tempfile.TemporaryDirectory() as made:
+        rehearsal = Path(made) / "rows"
+        _mirror(output, rehearsal, files)
+        try:
+            return shared.load_hwdb([*folders, rehearsal])
+        except TangramError as error:
+            raise type(error)(str(error).replace(str(rehearsal), str(output))) from None
+
+
+def _mirror(folder: Path, mirror: Path, files: dict[Path, str]) -> None:
+    """`folder` as `mirror`, with `files` in it; what stays as it is is only pointed at."""
+    mirror.mkdir()
+    for path, text in files.items():
+        if path.parent == folder:
+            (mirror / path.name).write_text(text, encoding="utf-8")
+    below = {folder / path.relative_to(folder).parts[0] for path in files if path.parent != folder}
+    for inner in below:
+        within = {path: text for path, text in files.items() if inner in path.parents}
+        _mirror(inner, mirror / inner.name, within)
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry not in files and entry not in below:
+            (mirror / entry.name).symlink_to(entry.resolve())
 
 
 def _at_terminal() -> bool:

@@ -97,6 +97,8 @@ def show(model: shared.ModelArgument, as_json: shared.AsJson = False) -> None:
         ("longest sequence", found.max_seq or "not stated"),
         ("source", found.source),
     ]
+    if found.defaults:
+        rows.append(("not in its file, taken", ", ".join(found.defaults)))
     print_table((found.name, ""), [(name, str(value)) for name, value in rows])
 
 

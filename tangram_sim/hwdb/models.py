@@ -1,5 +1,6 @@
 """Finding a model: a shipped name, a Hugging Face config.json, or a model.yaml."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ def _read(path: Path, name: str) -> Model:
 
 @cache
 def _shipped(name: str) -> Model:
-    return _read(_files()[name], name)
+    # Its parameters are held against the published ones: what its file leaves out is known.
+    return replace(_read(_files()[name], name), defaults=())
 
 
 def _read_path(path: Path) -> Model:

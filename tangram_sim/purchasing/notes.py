@@ -3,8 +3,10 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
+from tangram_sim.hwdb.prices import FIGURES as PRICED
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import break_even_of, failure_lacks
 from tangram_sim.purchasing.pricefile import Prices
@@ -12,7 +14,13 @@ from tangram_sim.purchasing.pricefile import Prices
 if TYPE_CHECKING:
     from tangram_sim.purchasing.whatif import WhatIfRow
 
+OLD = timedelta(days=365)  # prices of accelerators move by half in such a time
 HARDLY = 0.1  # busy less than that: not worth its power, which its row says in watts
+
+
+def this_day() -> date:
+    """Today: what the age of a price is counted to."""
+    return date.today()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +56,8 @@ def tokens_per_s_means(failures: bool) -> str:
     return "tokens/s: as simulated; time lost to failures is not taken off"
 
 
-def notes_of(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
-    """What is missing, idle or assumed, once each."""
+def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = None) -> list[str]:
+    """What is missing, out of date, idle or assumed, once each."""
     planned = [row for row in rows if row.document is not None]
     notes = [*_not_counted(planned), *_failures(planned, prices)]
     bare = dict.fromkeys(
@@ -60,7 +68,8 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
     )
     if bare:
         notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
-    return [*notes, *_idle(planned), *map(str, break_evens(rows, prices))]
+    dated = _old_prices(rows, prices, today or this_day())
+    return [*notes, *dated, *_idle(planned), *map(str, break_evens(rows, prices))]
 
 
 def price_file(figures: Iterable[str]) -> str:
@@ -102,6 +111,22 @@ def _not_counted(rows: Sequence["WhatIfRow"]) -> list[str]:
         f"for want of {', '.join(figures)}"
         for figures, (members, names) in found.items()
     ]
+
+
+def _old_prices(rows: Sequence["WhatIfRow"], prices: Prices, today: date) -> list[str]:
+    """Prices of the nodes in these rows that were read more than a year ago."""
+    names = dict.fromkeys(member.name for row in rows for member in row.fleet.members if member.name)
+    old = [
+        f"{name} ({key.removesuffix('_usd_per_hour').removesuffix('_usd')} of {figure.date})"
+        for name in names
+        for key in PRICED
+        if (figure := getattr(prices.of(name), key)) is not None
+        and figure.date
+        and today - date.fromisoformat(figure.date) > OLD
+    ]
+    if not old:
+        return []
+    return [f"prices older than a year: {', '.join(old)}; ask again before a ranking rests on them"]
 
 
 def _failures(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:

@@ -131,6 +131,20 @@ def compute_type(gpu: Gpu, compute: str, vector: str) -> str:
     return compute if gpu.peak_flop_per_s(compute) else vector_type(gpu, vector)
 
 
+def emulated(gpu: Gpu, precision: Precision) -> str:
+    """What of a precision software does in another type, as `gpu` has no units for it; empty: nothing.
+
+    vLLM unpacks fp8 and 4-bit weights inside its kernels there (Marlin), and bf16 checkpoints run in fp16.
+    """
+    own = vector_type(gpu, precision.vector)
+    said = []
+    if not gpu.peak_flop_per_s(precision.compute) and precision.compute != precision.vector:
+        said.append(f"no {precision.compute} units: products run in {own}, so it saves memory, not computing")
+    if own != precision.vector:
+        said.append(f"no {precision.vector} units: {own} is run in its place")
+    return f"{gpu.name} has {' and '.join(said)}" if said else ""
+
+
 @lru_cache(maxsize=512)
 def _rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:
     return replace(device_rates(gpu, NumberTypes(compute, compute, vector), hwdb), launch_s=0.0)

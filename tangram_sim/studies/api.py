@@ -293,7 +293,7 @@ def _require_units(made: Plan) -> None:
             if all(gpu.peak_flop_per_s(recipe.precision.compute) for gpu in used)
         ]
         raise InfeasibleError(
-            f"{', '.join(lacking)}: no {made.job.dtype} units; "
+            f"{', '.join(lacking)}: no {made.job.dtype} units (emulated, slower than fp32: not priced); "
             + (f"give `dtype=` {' or '.join(has)}" if has else "these kinds have no dtype in common")
             + ", or leave them out with `order=`"
         )

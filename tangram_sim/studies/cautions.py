@@ -24,6 +24,7 @@ def cautions(played: Forecast) -> list[str]:
         *_few_microbatches(played),
         *_open_ranking(played),
         *_left_open(played),
+        *_by_default(played),
     ]
 
 
@@ -155,3 +156,19 @@ def _left_open(played: Forecast) -> list[str]:
             if label.startswith(ASSUMED):
                 said.setdefault(label, group.name)
     return [f"{group}: {label}" for label, group in said.items()]
+
+
+def _by_default(played: Forecast) -> list[str]:
+    """Sizes that the model's file leaves out: those of a family's usual member stand in for them."""
+    model = played.plan.model
+    if not model.defaults:
+        return []
+    return [
+        f"{model.name}: its config.json does not say {_in_short(model.defaults)}; taken as is usual in "
+        f"{model.family}"
+    ]
+
+
+def _in_short(parts: tuple[str, ...], most: int = 6) -> str:
+    more = f" and {len(parts) - most} more" if len(parts) > most else ""
+    return ", ".join(parts[:most]) + more

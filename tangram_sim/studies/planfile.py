@@ -51,6 +51,8 @@ def model_to_dict(model: Model) -> dict[str, Any]:
     fields = {name: getattr(model, name) for name in Model.__dataclass_fields__ if name != "blocks"}
     if not model.rotary_base:
         del fields["rotary_base"]
+    if not model.defaults:
+        del fields["defaults"]
     runs = [(block, len(list(same))) for block, same in groupby(model.blocks)]
     return {
         **fields,

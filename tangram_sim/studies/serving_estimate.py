@@ -15,8 +15,9 @@ from tangram_sim.serving.build import deployment_of, precision_of
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import ClosedClients, Load, Steady, closed_loop, open_loop, seats
 from tangram_sim.serving.costs import PARTS, LayerStepCost
-from tangram_sim.serving.deployment import Speculation
+from tangram_sim.serving.deployment import Deployment, Speculation
 from tangram_sim.serving.engines import engine_defaults
+from tangram_sim.serving.forward import emulated
 from tangram_sim.serving.kv import kv_capacity, stage_memory
 from tangram_sim.serving.stepcost import KvCapacity
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
@@ -241,7 +242,7 @@ def _document(
         gpus=deployment.gpus,
         intervals=intervals,
         assumptions=_assumptions(question, hwdb, cost, priced),
-        notes=_notes(question, steady, most, room),
+        notes=_notes(question, steady, most, room) + _emulated(deployment),
     )
 
 
@@ -319,6 +320,11 @@ def _assumptions(question: ReplicaQuestion, hwdb: Hwdb, cost: LayerStepCost, pri
         "gate": "uniform: every expert is as likely as another",
         "price": priced,
     }
+
+
+def _emulated(deployment: Deployment) -> list[str]:
+    words = emulated(deployment.stages[0].island.gpu, deployment.precision)
+    return [words] if words else []
 
 
 def _notes(question: ReplicaQuestion, steady: Steady, most: Steady, room: float) -> list[str]:

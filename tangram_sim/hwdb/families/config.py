@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tangram_sim.errors import BadInputError
@@ -11,6 +11,7 @@ from tangram_sim.models import Block, Model
 LARGEST_SIZE = 10**9  # far above any real size; keeps products inside 64-bit integers
 MOST_LAYERS = 10_000
 _LARGEST_BASE = 1e12  # of a rotary embedding
+_TELLING = {"tie_word_embeddings"}  # flags that change the size of a model when they are off, too
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -25,6 +26,7 @@ class Config:
     facts: Mapping[str, Any]
     where: str  # file, and section inside it
     name: str
+    taken: dict[str, str] = field(default_factory=dict)  # keys that were missing, and what stood in for them
 
     def error(self, key: str, expected: str) -> BadInputError:
         """The error for an impossible value of `key`."""
@@ -51,6 +53,8 @@ class Config:
         if key not in self.facts:
             if default is None:
                 raise self.error(key, f"{kind}; this family has no default for it")
+            if default:  # none of something is nothing taken
+                self.taken[key] = f"{default}"
             return default
         value = self.facts[key]
         if value is None and null is not None:
@@ -70,6 +74,8 @@ class Config:
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""
+        if key not in self.facts and (default or key in _TELLING):
+            self.taken[key] = f"{default}".lower()
         value = self.facts.get(key, default)
         if not isinstance(value, bool):
             raise self.error(key, "true or false")
@@ -132,6 +138,7 @@ class Config:
             blocks=shared(blocks),
             source=source if isinstance(source, str) else self.where,
             rotary_base=self._rotary_base(),
+            defaults=tuple(f"{key} {value}" for key, value in self.taken.items()),
             **rest,
         )
 

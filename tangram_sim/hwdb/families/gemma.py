@@ -51,4 +51,4 @@ def gemma3(config: Config) -> Model:
         text = {"tie_word_embeddings": config.facts["tie_word_embeddings"]} | text
     if "source" in config.facts:
         text = text | {"source": config.facts["source"]}
-    return gemma3_text(Config(text, f"{config.where}, text_config", config.name))
+    return gemma3_text(Config(text, f"{config.where}, text_config", config.name, config.taken))

@@ -180,4 +180,4 @@ def text_of(config: Config) -> Config:
     if not isinstance(text, dict):
         raise config.error("text_config", "an object with the facts of the text model")
     kept = {key: config.facts[key] for key in ("source", "tie_word_embeddings") if key in config.facts}
-    return Config(text | kept, f"{config.where}, text_config", config.name)
+    return Config(text | kept, f"{config.where}, text_config", config.name, config.taken)

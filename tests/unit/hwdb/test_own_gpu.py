@@ -114,3 +114,14 @@ def test_a_broken_table_of_ones_own_is_not_overwritten(tmp_path: Path) -> None:
     assert found.code == 2 and "line 2" in found.err and table.read_text().endswith("sixteen\n")
     with pytest.raises(BadInputError):
         Hwdb.load([tmp_path])
+
+
+def test_a_folder_that_does_not_read_is_left_as_it_was(tmp_path: Path) -> None:
+    """All is held to the rules before anything is written: a broken table beside the new row, too."""
+    folder = tmp_path / "mine"
+    (folder / "efficiency").mkdir(parents=True)
+    (folder / "efficiency" / "own.csv").write_text("gpu,dtype\nX1,bf16\n")
+    before = sorted(path.name for path in folder.rglob("*"))
+    refused = tangram("hw", "add-gpu", "X900", *OPTIONS, "--efficiency", "0.5", "-o", folder)
+    assert refused.code == 2 and f"{folder}/efficiency/own.csv" in refused.err
+    assert sorted(path.name for path in folder.rglob("*")) == before

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import date, timedelta
 
 import pytest
 
@@ -61,6 +62,20 @@ class TestWhatIf:
         assert f"costs leave out g1 in every row, for want of {', '.join(power)}" in notes
         assert any("leave out A100x4 in `fleet - 1 x g0 + 2 x A100x4`" in note for note in notes)
         assert not any(note.startswith("costs") and "V100x4" in note for note in notes)
+
+    def test_prices_of_more_than_a_year_ago_are_named_with_their_day(self, study):
+        def told(today):
+            return [note for note in notes_of(study.rows, study.prices, today) if "older than a year" in note]
+
+        days = [
+            date.fromisoformat(figure.date)
+            for member in study.rows[-1].fleet.members
+            for figure in [study.prices.of(member.name).rent_usd_per_hour]
+            if figure is not None and figure.date
+        ]
+        assert told(min(days) + timedelta(days=365)) == []
+        (note,) = told(max(days) + timedelta(days=366))
+        assert f"V100x4 (rent of {max(days).isoformat()})" in note
 
     def test_old_gpus_that_nothing_uses_are_named(self, study):
         row = study.rows[3]

@@ -1,9 +1,15 @@
 """Warnings before a plan is run: each appears where it should, and only there."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 import tangram_sim as ts
-from tangram_sim.errors import BadInputError, UnknownNameError
+from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
+from tangram_sim.hwdb import load_model
+from tangram_sim.studies.planfile import model_from_dict, model_to_dict
+from tests.commands import tangram
 
 
 def notes(cluster: str, layout: ts.Uniform, batch: int = 64, model: str = "gpt3-1.3b") -> str:
@@ -44,6 +50,35 @@ def test_nearly_full_is_said_before_too_full() -> None:
         fullness[size] = used
         assert ("% full" in first) == (0.95 < used <= 1)
         assert ("does not fit" in first) == (used > 1)
+
+
+def test_sizes_that_a_config_leaves_out_are_named(tmp_path: Path) -> None:
+    """With what was taken in their place, in plans, in their files, and where the model is shown."""
+    facts = {"model_type": "mistral", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 4}
+    (tmp_path / "config.json").write_text(
+        json.dumps({**facts, "num_attention_heads": 8, "vocab_size": 32000})
+    )
+    said = "num_key_value_heads 8, tie_word_embeddings false, max_position_embeddings 131072"
+    note = notes("DGX-H100:1", ts.Uniform(tp=2), model=str(tmp_path / "config.json"))
+    assert f"its config.json does not say sliding_window 4096, {said}; taken as is usual in mistral" in note
+    shown = tangram("models", "show", tmp_path / "config.json").out
+    assert f"sliding_window 4096, {said}" in next(line for line in shown.splitlines() if "taken" in line)
+    model = load_model(str(tmp_path / "config.json"))
+    again = model_from_dict(model_to_dict(model), "x")
+    assert again == model and again.defaults == model.defaults and len(again.defaults) == 4
+
+
+def test_formats_that_a_gpu_would_emulate_are_refused_for_training_and_said_of_services() -> None:
+    with pytest.raises(InfeasibleError, match=r"T4: no bf16 units [(]emulated, slower than fp32"):
+        ts.estimate("gpt3-1.3b", "T4x4:1", ts.Job(global_batch=8, dtype="bf16"), ts.Uniform(tp=4))
+
+    def told(gpu: str, precision: str) -> str:
+        asked = ("--gpu", gpu, "--concurrency", 8, "--isl", 128, "--osl", 16, "--precision", precision)
+        return str(tangram("serve", "estimate", "llama3-8b", *asked, "--tp", 4, "--json").json["notes"])
+
+    assert "A100-SXM4-80GB has no fp8 units: products run in bf16" in told("A100", "fp8")
+    assert "T4 has no bf16 units: fp16 is run in its place" in told("T4", "bf16")
+    assert "units" not in told("H100", "fp8") + told("A100", "bf16")
 
 
 @pytest.mark.parametrize(
