@@ -14,9 +14,11 @@ from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.placement.islands import find_islands
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import POLICIES, Counts, Found, SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, seats_of
+from tangram_sim.planners.tangram.composition.labels import LinkBounds, Look, PipelineTable, roads
 from tangram_sim.planners.tangram.composition.search import hop_seconds, microbatch_sizes
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
@@ -193,6 +195,59 @@ def composed_of(
         for option, start, stop in pipeline
     )
     return Composed(value, places, table.microbatch, table.microbatches)
+
+
+def ways_of(workshop: Workshop, table: PartialPlanTable, hops: np.ndarray, kinds: list[Island]) -> LinkBounds:
+    """Roads between stages on these islands, as the search makes them."""
+    size = workshop.instance.job.boundary_bytes(workshop.instance.model, table.microbatch)
+    return roads(kinds, workshop.instance.cluster, HWDB, size, hops)
+
+
+def problem_of(workshop: Workshop, table: PartialPlanTable, one_by_one: bool = False) -> PipelineTable:
+    """A table over single islands, ready for looks."""
+    ways = ways_of(workshop, table, workshop.hops(table.microbatch), list(workshop.islands))
+    instance = workshop.instance
+    return PipelineTable(table, workshop.counts, ways, instance.model, instance.job, one_by_one)
+
+
+def least_s(problem: PipelineTable, limit_s: float = float("inf")) -> float:
+    """The least value of the recursion below a limit, inf: none; of labels, nothing left out but what others
+    beat."""
+    found = problem.below(Look(limit_s, 1 << 40, 1 << 22), Deadline())
+    assert found is not None
+    return float(found.bounds.min(initial=float("inf")))
+
+
+def recursion_s(problem: PipelineTable, pipeline: tuple[tuple[int, int, int], ...]) -> float:
+    """The recursion of docs/models/composition.md for one pipeline, stage by stage from the back."""
+    times = problem.floats[[option for option, _, _ in pipeline]]
+    kinds = [int(problem.ints[option, 0]) for option, _, _ in pipeline]
+    latency = arrives = ends = 0.0
+    depth, repeats = 0, problem.table.microbatches - 1
+    for place in range(len(pipeline) - 1, -1, -1):
+        once, forward, own, again, loss, tail, inner_hop, rate, longer = times[place]
+        hop = 0.0
+        if place + 1 < len(pipeline):
+            lag, limit = problem.between[:, kinds[place], kinds[place + 1]]
+            hop = lag + problem.ways.size / min(rate, times[place + 1][7], limit)
+        depth += int(problem.ints[pipeline[place][0], 2])
+        latency += once + 2 * hop
+        ahead = round_trips = 0.0
+        if problem.lost == 1:
+            ahead = min(depth - 1, repeats)
+            rounds, rest = divmod(repeats, depth)
+            round_trips = rounds * latency + rest * longer
+        elif problem.lost == 2 and depth > 1:
+            ahead = repeats
+        slow = max(again - ahead * loss, repeats * max(hop, inner_hop), round_trips)
+        arrives = max(arrives + once + 2 * hop, own, latency + slow)
+        ends = max(ends + forward + hop, arrives + tail)
+    value = max(ends, arrives)
+    inner = int(problem.ints[pipeline[0][0], 2])
+    if problem.tied_bytes and depth > inner:
+        lag, limit = problem.between[:, kinds[0], kinds[-1]]
+        value = max(value, arrives + problem.tied_bytes / min(times[0][7], times[-1][7], limit) + 2 * lag)
+    return float(value)
 
 
 def busiest_s(composed: Composed) -> float:

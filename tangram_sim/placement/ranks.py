@@ -118,7 +118,7 @@ class Placement:
                 *(self.cluster.group_limit(a, b)[1] for a in groups for b in groups),
             ),
             network_bytes_per_s=between,
-            scale_up_nodes=_common(Counter(self._domain(self.node_of[rank]) for rank in ranks)) // share,
+            scale_up_nodes=_common(Counter(self._domains[self.node_of[rank]] for rank in ranks)) // share,
             bridge=min((node.bridge for node in nodes if node.bridge), key=lambda link: link.bytes_per_s)
             if bridged
             else None,
@@ -142,7 +142,7 @@ class Placement:
             found, latency = self._finders[0].road(source, target)
             return found.bytes_per_s, latency
         sides = [Counter(self.node_of[rank] for rank in side) for side in (source, target)]
-        domains = [{self._domain(node) for node in side} for side in sides]
+        domains = [{self._domains[node] for node in side} for side in sides]
         if len(domains[0] | domains[1]) == 1:
             intra = self._node(next(iter(sides[0]))).intra
             pairs = min(len(source), len(target))
@@ -174,18 +174,23 @@ class Placement:
         owned = self._nics(Counter(self.node_of[rank] for rank in ranks))
         return owned * self.hwdb.network_efficiency.value
 
-    def _domain(self, node: int) -> tuple[int, int]:
-        """The scale-up domain of a node: (group, number in the group)."""
-        group = self.cluster.node_group[node]
-        first = self.cluster.node_group.index(group)
-        return group, (node - first) // self.cluster.groups[group].node.scale_up_nodes
+    @cached_property
+    def _domains(self) -> tuple[tuple[int, int], ...]:
+        """The scale-up domain of every node: (group, number in the group)."""
+        sizes = enumerate(self.cluster.groups)
+        return tuple(
+            (number, node // group.node.scale_up_nodes)
+            for number, group in sizes
+            for node in range(group.count)
+        )
 
     def same_domain(self, source: tuple[int, ...], target: tuple[int, ...]) -> bool:
         """Whether all these ranks sit in one scale-up domain."""
         if self._finders is not None:
             box_of = self._finders[0].topology.box_of
             return len({box_of(rank) for ranks in (source, target) for rank in ranks}) == 1
-        return len({self._domain(self.node_of[rank]) for ranks in (source, target) for rank in ranks}) == 1
+        nodes = {self.node_of[rank] for ranks in (source, target) for rank in ranks}
+        return len({self._domains[node] for node in nodes}) == 1
 
     def node_share(self, ranks: tuple[int, ...]) -> float:
         """The least that the ranks of one node among `ranks` move through their share of its NICs."""

@@ -1,6 +1,8 @@
-"""How hard a search looks: every constant that trades time for quality node by node, with its reason.
+"""How hard a search looks: every constant that trades time for quality, with its reason.
 
 Work is counted, never timed, so that a search with the same budget finds the same plan on every machine.
+What changes no answer stays where it is used: how long a compiled call runs before it looks at the clock,
+how many answers and prices stay in memory, how fine a bisection ends.
 """
 
 from dataclasses import dataclass, replace
@@ -9,9 +11,84 @@ from tangram_sim.errors import unknown_name
 
 
 @dataclass(frozen=True, slots=True)
+class FleetBudget:
+    """Large clusters: which patterns are looked for, and how many mixes of their copies are tried."""
+
+    # From so many combinations of node counts, or nodes, on: below, single nodes are told apart and the plan
+    # is as good in as much time. Where patterns are not allowed nodes are taken in groups instead.
+    states: int = 1500
+    nodes: int = 24
+    # Shapes of copies: nodes of one copy; wider ones are stages of one pipeline that nothing is won by.
+    widths: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    sequences: tuple[int, ...] = (1, 2, 4, 8, 16)  # of one microbatch of one copy
+    widest: int = (
+        2  # nodes of the widest stage of a copy that has more: beyond, tensor parallelism crosses NICs
+    )
+    held: float = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
+    idle: float = 0.1  # of what other shapes use: shapes that leave more nodes idle are not searched
+    patience: int = 3  # shapes in a row, from the likeliest on, that are no better: the rest is left out
+    better: float = 0.005  # share of the best step that counts as better there
+    round: int = 2  # shapes searched side by side, at least: what the first finds is not known to the others
+    # The best shapes once more with stages on parts of nodes, where that leaves most of the copies: it gained
+    # 0.2 to 1.4 %. Above `few` nodes for three to five times the questions, so there none.
+    finer: int = 3
+    few: int = 64
+    parts: tuple[int, ...] = (8, 4, 2)  # copies that share a node in a stage
+    even: float = 0.97  # share of the copies that sharing nodes must leave
+    trusted: float = 0.97  # of a block's time alone: what a chain of blocks may hide
+    # Microbatches from which on gathering or reducing weights in each of them (ZeRO 2, 3) is not tried.
+    many: int = 8
+    # Composition of one shape. Limits over the bound while there is nothing to beat; counts of nodes in a
+    # copy that are all kept apart, with more kinds are used up one by one; and counts of which one table of
+    # numbers can be kept at all.
+    factors: tuple[float, ...] = (1.25, 1.5, 1.8, 2.2, 3.0, 8.0, float("inf"))
+    apart: int = 300
+    most_states: int = 10_000_000
+    # Of the limit: what a stage may add to the best pattern, for many fewer labels. What the first finds
+    # limits the second; where it finds nothing, something little better than the limit may be lost.
+    tolerances: tuple[float, ...] = (0.01, 0.002)
+    work: int = 400_000_000  # comparisons, one or two seconds: a shape that needs more is left out
+    labels: int = 1 << 20
+    composed: int = 64  # complete patterns played, those with the least bound first
+    played_passes: int = 1 << 20  # microbatches through stages in these plays
+    kept: int = 2  # patterns of one shape and microbatch
+    slack: float = 0.02  # of the best pattern of a kind: these, too, are kept
+    # Mixes: pipelines over some islands that come this close to the step through all may be worth mixing in;
+    # shares of all nodes below which another pattern is not worth a pipeline; how often the master program
+    # is solved, corrected by what was played; equal copies played, and how near their objective lies.
+    worth: float = 1.05
+    least_share: float = 0.01
+    rounds: int = 4
+    alike: int = 12
+    near: float = 0.03
+    passes: int = 60_000  # of microbatches through stages in fleets played, after which no mix is tried
+    moves: int = 3  # rounds of moving atoms over boundaries, where the plan is one pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchBudget:
+    """The nearest plan that a framework can launch: which uniform layouts are estimated."""
+
+    estimated: int = 6000  # layouts, beside a plan
+    asked: int = 20_000  # where a framework is asked for
+    stages: int = 64  # the deepest pipeline
+    microbatch: int = 16  # sequences per rank of the largest
+    chunks: tuple[int, ...] = (2, 4)  # per stage that holds several
+    used: float = 0.6  # of the GPUs of a set of groups, at least: smaller shares are sets of their own
+    passed_over: int = 4  # one in so many estimated may be a layout that others like it speak against
+    unfit: float = 2.0  # over its bound: what is taken for layouts of which none was seen to fit
+    refined: int = 2  # best layouts whose layers are moved over boundaries
+    rounds: int = 3  # passes over these
+
+
+@dataclass(frozen=True, slots=True)
 class SearchBudget:
     """What one search may spend. A unit of `work` is a comparison of two labels, 3 to 10 ns."""
 
+    # Limits over the lower bound while there is nothing to beat: of sweeps over whole islands and halves, and
+    # over all nodes.
+    coarse_limits: tuple[float, ...] = (2.0, 10.0)
+    limits: tuple[float, ...] = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))
     # Sweeps over microbatch sizes. Over halves of islands they go outward from some 32 microbatches, until so
     # many in a row, on that side, are no better. Halves say which sizes are likely: so many of these are
     # looked at node by node, and further ones while all of them came to no more options than this (some 2 ms
@@ -59,6 +136,7 @@ class SearchBudget:
     beside_least: int = 40
     beside_played: int = 4
     beside_near: float = 1.05
+    beside_most: int = 8  # pipelines
     # Stages on several islands: slices asked about (as above), microbatch sizes next to the best one, what is
     # played of each and how near to the best step, and what is refined: links shared, plans change places.
     joint_share: int = 16
@@ -69,9 +147,18 @@ class SearchBudget:
     joint_slack: float = 0.03
     joint_refined: int = 4
     joint_worth: float = 0.01  # distance to the least work below which nothing is looked for
-    # Layouts estimated for the nearest plan that a framework can launch: beside a plan, and where asked for.
-    launchable: int = 6000
-    launchable_asked: int = 20_000
+    # Time of the slowest part over that of an ideal share (coarser ones are left out); ways to share.
+    joint_uneven: float = 1.34
+    joint_ways: int = 3
+    joint_passes: int = 16  # per step, for lack of a plan that says how many are usual
+    # Schedules of several chunks per stage: best plans of one chunk that are cut (those behind differ by
+    # several per cent), those whose layers then move between stages, and chunks: more divide the bubble
+    # further by little and send more often.
+    chunked: int = 24
+    chunked_balanced: int = 3
+    chunks: int = 4
+    fleets: FleetBudget = FleetBudget()
+    launchable: LaunchBudget = LaunchBudget()
     # For a uniform layout where a search out of time has no plan at all: seconds on the clock, and ops played
     # in any case, all that matter on small clusters.
     grace_s: float = 0.7
@@ -112,8 +199,8 @@ EFFORTS = {
         joint_sizes=2,
         joint_played=8,
         joint_refined=1,
-        launchable=1000,
-        launchable_asked=4000,
+        fleets=FleetBudget(patience=2, finer=1, tolerances=(0.01,), work=100_000_000, rounds=2, alike=6),
+        launchable=LaunchBudget(1000, 4000),
     ),
     "normal": SearchBudget(),
     "exhaustive": SearchBudget(
@@ -135,8 +222,16 @@ EFFORTS = {
         joint_sizes=8,
         joint_played=48,
         joint_refined=8,
-        launchable=20_000,
-        launchable_asked=60_000,
+        fleets=FleetBudget(
+            patience=6,
+            finer=6,
+            few=1 << 30,
+            tolerances=(0.005, 0.0005),
+            work=4_000_000_000,
+            rounds=8,
+            alike=24,
+        ),
+        launchable=LaunchBudget(20_000, 60_000),
     ),
 }
 

@@ -70,8 +70,8 @@ def choose(
     if not (options.frameworks or options.beside):
         return LaunchChoice(free.plan)
     asked = options.frameworks or tuple(FRAMEWORKS)
-    spend = budget(options.effort)
-    most = spend.launchable_asked if options.frameworks else spend.launchable
+    spend = budget(options.effort).launchable
+    most = spend.asked if options.frameworks else spend.estimated
     near = nearest(model, cluster, job, within, options, asked, most, deadline)
     able = [name for name in launching(free.plan) if name in asked]
     if options.frameworks:

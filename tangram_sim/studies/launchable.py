@@ -12,6 +12,7 @@ from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Counts, SearchOptions
+from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, Framework, launching
@@ -22,11 +23,6 @@ from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayout
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
-
-ESTIMATED = 1000  # layouts estimated beside a plan: about a CPU second
-PASSED_OVER = 4  # one in so many of those estimated may be a layout that others like it speak against
-UNFIT = 2.0  # over its bound: what is taken for layouts of which none was seen to fit
-REFINED, ROUNDS = 2, 3  # best layouts refined, passes over their boundaries
 
 
 @dataclass(frozen=True)
@@ -44,16 +40,18 @@ def nearest(
     hwdb: Hwdb,
     options: SearchOptions,
     frameworks: Sequence[str] = tuple(FRAMEWORKS),
-    most: int = ESTIMATED,
+    most: int | None = None,
     deadline: Deadline | None = None,
 ) -> Launchable | None:
     """The fastest plan found that one of some frameworks can launch; None where none fits.
 
-    `hwdb` says how far memory may be filled. `most` layouts are estimated, or what the `deadline` leaves time
-    for. What the options fix, order and exclude holds; pieces of a node group have no name in a framework and
-    are left out.
+    `hwdb` says how far memory may be filled. `most` layouts are estimated (None: what the effort allows), or
+    what the `deadline` leaves time for. What the options fix, order and exclude holds; pieces of a node group
+    have no name in a framework and are left out.
     """
     known, deadline = [FRAMEWORKS[name] for name in frameworks], deadline or Deadline()
+    spend = budget(options.effort).launchable
+    most = spend.estimated if most is None else most
     layouts = LaunchLayouts(model, cluster, job, hwdb, options, known)
     found: list[tuple[float, LaunchCandidate]] = []
     estimator, tried = Estimator(model, cluster, hwdb), set[LaunchCandidate]()
@@ -70,13 +68,13 @@ def nearest(
 
     def hopeful(one: LaunchCandidate, over: float) -> bool:
         """Whether a layout would win that exceeds its bound by half of what others like it do."""
-        return one.least_s * (1.0 + (min(over, UNFIT) - 1.0) / 2) < best_s
+        return one.least_s * (1.0 + (min(over, spend.unfit) - 1.0) / 2) < best_s
 
     # Bounds know no network between replicas and stages. So a few layouts of a batch say first by how much
     # those like them exceed their bounds; layouts of one batch stay in the order of their bounds.
     batches, ahead = layouts.batches(), dict[int, float]()
     over_of: dict[object, float] = {}
-    best_s, asked, left = float("inf"), 0, most // PASSED_OVER
+    best_s, asked, left = float("inf"), 0, most // spend.passed_over
     for number, batch in enumerate(batches):
         if asked >= most or batch[0].least_s >= best_s or (asked and deadline.over()):
             break
@@ -107,8 +105,8 @@ def nearest(
     different: dict[object, LaunchCandidate] = {}  # others of a batch would refine to its best
     for _, one in found:
         different.setdefault(one.batch, one)
-    best = list(different.values())[:REFINED]
-    plans = [_refined(model, cluster, one, hwdb, known, deadline) for one in best]
+    best = list(different.values())[: spend.refined]
+    plans = [_refined(model, cluster, one, hwdb, known, spend.rounds, deadline) for one in best]
     told = [(plan, names) for plan in plans if (names := _names(plan, frameworks))]
     whole = hwdb.filled_to(1.0)
     played = [Launchable(forecast(plan, whole), names) for plan, names in dict(told).items()]
@@ -125,6 +123,7 @@ def _refined(
     one: LaunchCandidate,
     hwdb: Hwdb,
     frameworks: Sequence[Framework],
+    rounds: int,
     deadline: Deadline,
 ) -> Plan:
     """The plan of a candidate, single layers moved over its boundaries where that shortens the step."""
@@ -142,7 +141,7 @@ def _refined(
         stop = model.layers + 2 if stage.head else stage.chunks[-1][1] + 1
         seats.append(StageAssignment(part.island, part.ranks, part.layouts[0].layout, start, stop))
     try:
-        moved = evaluator.refine(tuple(seats), pipeline.microbatch, ROUNDS)
+        moved = evaluator.refine(tuple(seats), pipeline.microbatch, rounds)
         step_s, refined, _ = evaluator.play(moved, pipeline.microbatch)
     except TangramError:  # a layout that the evaluator cannot lower stays as it was estimated
         return made

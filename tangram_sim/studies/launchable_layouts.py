@@ -12,6 +12,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.budget import LaunchBudget, budget
 from tangram_sim.planners.uniform.frameworks import Framework, objections
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_places
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
@@ -21,11 +22,6 @@ from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import chunked
 from tangram_sim.training.schedules.named import schedule_named
 from tangram_sim.training.step.ideal import ideal_seconds
-
-MOST_STAGES = 64
-LARGEST_MICROBATCH = 16  # sequences per rank
-CHUNKS = (2, 4)  # per stage that holds several
-USED = 0.6  # of the GPUs of an order, at least: smaller shares are orders of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +57,14 @@ class LaunchLayouts:
     options: SearchOptions
     frameworks: Sequence[Framework]
 
+    @property
+    def _budget(self) -> LaunchBudget:
+        return budget(self.options.effort).launchable
+
     def batches(self) -> list[list[LaunchCandidate]]:
         """All candidates, those estimated together side by side, the least bounds first."""
         batches: dict[object, list[LaunchCandidate]] = {}
-        sizes = [one for one in divisors(self.job.global_batch) if one <= LARGEST_MICROBATCH]
+        sizes = [one for one in divisors(self.job.global_batch) if one <= self._budget.microbatch]
         recompute = self.options.constraints.recompute
         bounds = StepBounds(self.model, self.cluster, self.job, self.hwdb, tuple(sizes), recompute)
         for order in orders(self.cluster, self.job, self.options):
@@ -85,10 +85,10 @@ class LaunchLayouts:
         context = [cp for cp in CONTEXT if job.seq % cp == 0 and (cp == 1 or any_context)]
         for tp in divisors(gcd(inside, heads)):
             for cp in context:
-                for pp in range(1, min(model.layers, gpus // (tp * cp), MOST_STAGES) + 1):
+                for pp in range(1, min(model.layers, gpus // (tp * cp), self._budget.stages) + 1):
                     room = gpus // (tp * cp * pp)
                     dp = max(one for one in divisors(job.global_batch) if one <= room)
-                    if tp * cp * pp * dp < USED * gpus or not self._allowed(tp, dp, cp):
+                    if tp * cp * pp * dp < self._budget.used * gpus or not self._allowed(tp, dp, cp):
                         continue
                     layers = layers_by_speed(model, members, job, self.hwdb, pp, tp * cp * dp)
                     for staged, vpp, cut in self._schedules(pp, layers):
@@ -109,7 +109,7 @@ class LaunchLayouts:
             interleaves = job.schedule in ("1f1b", "interleaved") and any(
                 one.chunks for one in self.frameworks
             )
-            for vpp in CHUNKS if pp > 1 and interleaves else ():
+            for vpp in self._budget.chunks if pp > 1 and interleaves else ():
                 if all(blocks % vpp == 0 for blocks in cut):
                     yield replace(job, schedule="interleaved"), vpp, cut
 
@@ -118,7 +118,7 @@ class LaunchLayouts:
         sizes = [
             size
             for size in divisors(job.global_batch // wanted.dp)
-            if size <= LARGEST_MICROBATCH
+            if size <= self._budget.microbatch
             and not (wanted.vpp > 1 and job.global_batch // (wanted.dp * size) % wanted.pp)
         ]
         replicas, shards = wanted.dp * wanted.cp, wanted.tp > 1

@@ -14,6 +14,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Found, Scored, SearchOptions
+from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.search import Progress
 from tangram_sim.planners.tangram.engine import tangram
@@ -22,10 +23,6 @@ from tangram_sim.training.plan import Part, Pipeline, Plan, Share, pipeline_of_s
 from tangram_sim.training.schedules import Schedule, schedule_named
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import price_plan
-
-LOOKED_AT = 24  # best plans of the search that are cut into chunks: those behind differ by several per cent
-BALANCED = 3  # of the best, layers are moved between stages
-MOST_CHUNKS = 4  # more divide the bubble further by little and send more often
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,8 @@ def chunked(
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
-    schedule = schedule_named(job.schedule)
-    wide = replace(wishes, top=max(wishes.top, LOOKED_AT))
+    schedule, spend = schedule_named(job.schedule), budget(wishes.effort)
+    wide = replace(wishes, top=max(wishes.top, spend.chunked))
     found = tangram(
         model, cluster, replace(job, schedule="1f1b"), hwdb, wide, progress, parallelizer, deadline
     )
@@ -61,7 +58,7 @@ def chunked(
     for scored in found.ranked:
         if ranked and deadline.over():
             break
-        for chunks in range(schedule.chunks[0], min(schedule.chunks[1], MOST_CHUNKS) + 1):
+        for chunks in range(schedule.chunks[0], min(schedule.chunks[1], spend.chunks) + 1):
             answer = _played(with_chunks(scored.plan, job, schedule, chunks), hwdb, lowering)
             if isinstance(answer, Scored):
                 ranked.append((answer, scored.plan, chunks))
@@ -74,11 +71,15 @@ def chunked(
             f"{job.schedule}: {why}; 1f1b has plans"
         )
     ranked.sort(key=lambda one: one[0].step_s)
-    moved = [_balanced(*one, job, schedule, hwdb, lowering, deadline) for one in ranked[:BALANCED]]
-    plans = sorted([*moved, *(one for one, _, _ in ranked[BALANCED:])], key=lambda scored: scored.step_s)
+    moved = [
+        _balanced(*one, job, schedule, hwdb, lowering, deadline) for one in ranked[: spend.chunked_balanced]
+    ]
+    plans = sorted(
+        [*moved, *(one for one, _, _ in ranked[spend.chunked_balanced :])], key=lambda scored: scored.step_s
+    )
     note = f"{job.schedule}: the {len(found.ranked)} best 1f1b plans were cut into chunks and played"
-    best = plans[: max(wishes.top, 1)]
-    return replace(found, ranked=best, notes=[*found.notes, note], pipeline_bound_s=0.0, fleet_bound_s=0.0)
+    shown = plans[: max(wishes.top, 1)]
+    return replace(found, ranked=shown, notes=[*found.notes, note], pipeline_bound_s=0.0, fleet_bound_s=0.0)
 
 
 def _balanced(

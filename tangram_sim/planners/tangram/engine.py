@@ -27,7 +27,7 @@ from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Sub
 from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s, unbounded
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem
 from tangram_sim.planners.tangram.fleets.replication import Replication
-from tangram_sim.planners.tangram.fleets.scale import MOST_STATES, Fleets, is_large
+from tangram_sim.planners.tangram.fleets.scale import Fleets, is_large
 from tangram_sim.planners.tangram.infeasible import why_not
 from tangram_sim.planners.tangram.spanning.spanning import spanning_over
 from tangram_sim.planners.uniform.trivial import trivial
@@ -41,14 +41,12 @@ from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 
-FEW_PASSES = 16  # per step, for lack of a plan that says how many are usual
 
-
-def node_units(islands: Sequence[Island]) -> tuple[int, ...]:
-    """Nodes taken at a time from each island so that the composition has MOST_STATES count states at most."""
+def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
+    """Nodes taken at a time from each island so that the composition has so many count states at most."""
     units = [1] * len(islands)
     while (
-        np.prod([island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)]) > MOST_STATES
+        np.prod([island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)]) > most_states
     ):
         widest = max(range(len(islands)), key=lambda kind: islands[kind].nodes // units[kind])
         units[widest] *= 2
@@ -105,7 +103,7 @@ class _Task:
             and not self.wishes.order
             and not holds_whole_depth(self.job.schedule)
             and "dp" not in dict(self.wishes.constraints.fixed)  # copies side by side multiply it
-            and is_large([island.nodes for island in self.islands])
+            and is_large([island.nodes for island in self.islands], self.budget.fleets)
         )
 
 
@@ -179,7 +177,14 @@ def _copies_of_patterns(task: _Task) -> Found | None:
     """Large clusters: many copies of pipelines on few nodes. None where no pattern fits."""
     wishes = task.wishes
     ground = FleetProblem(
-        task.model, task.cluster, task.job, task.islands, task.hwdb, wishes.constraints, wishes.parallelizer
+        task.model,
+        task.cluster,
+        task.job,
+        task.islands,
+        task.hwdb,
+        wishes.constraints,
+        wishes.parallelizer,
+        task.budget,
     )
     fleets = Fleets(ground, task.bound, task.lowering, task.counts, task.pieces, task.deadline)
     fleet = fleets.best()
@@ -199,7 +204,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
         best = found.ranked[0]
         if not why:
             found.fleet_bound_s = fleet_bound_s(ground, task.bound, best.step_s, task.counts, task.deadline)
-            found.covered = covers(best.plan, task.islands)
+            found.covered = covers(best.plan, task.islands, task.budget.fleets)
         if not found.fleet_bound_s:
             found.notes.append(f"`fleet_bound=True`: none was found, {why or 'for the time limit'}")
     return found
@@ -212,7 +217,9 @@ def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallel
         notes.append(
             "`fleet_bound=True`: none was looked for; it covers large clusters, planned as copies of patterns"
         )
-    units = node_units(task.islands) if wishes.sub_islands else tuple(one.nodes for one in task.islands)
+    units = tuple(one.nodes for one in task.islands)
+    if wishes.sub_islands:
+        units = node_units(task.islands, task.budget.fleets.states)
     if wishes.sub_islands and max(units) > 1:
         notes.append(_grouped(task.islands, units))
     islands = tuple(
@@ -325,7 +332,9 @@ def _several(
     if wishes.spanning and by_node and "dp" not in dict(wishes.constraints.fixed):
         spanning = spanning_over(enumeration, referee, wishes.tolerances is None, task.budget)
         batch = task.job.global_batch
-        usual = ranked[0].plan.pipelines[0].microbatch if ranked else max(batch // FEW_PASSES, 1)
+        usual = (
+            ranked[0].plan.pipelines[0].microbatch if ranked else max(batch // task.budget.joint_passes, 1)
+        )
         wider = spanning.improve(usual, best_s)
         if spanning.nearest or spanning.finer:
             notes.append(spanning.note(best_s))

@@ -8,33 +8,36 @@ import numpy as np
 import pytest
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.planners.tangram.composition.compose import compose_table
+from tangram_sim.planners.budget import budget
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.composition.exact import fastest, find
+from tangram_sim.planners.tangram.composition.labels import Look
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tests.planning import (
     Workshop,
     busiest_s,
     composed_of,
     exhaustive_s,
+    least_s,
     objective_s,
     pipelines,
     planned,
+    problem_of,
     random_instance,
+    recursion_s,
+    ways_of,
 )
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_composition_equals_brute_force_under_its_own_objective(seed: int) -> None:
-    """Every pipeline of the table is tried; the label-setting finds the same least objective, to rounding."""
+def test_composition_equals_brute_force_under_its_own_recursion(seed: int) -> None:
+    """Every pipeline of the table is tried; the label-setting finds the same least value, to rounding."""
     workshop = Workshop(random_instance(seed))
     for microbatch in (1, 2):
-        table, hops = workshop.table(microbatch), workshop.hops(microbatch)
-        values = [objective_s(table, pipeline, hops) for pipeline in pipelines(table, workshop.counts)]
-        found = compose_table(table, workshop.counts, hops, workshop.work)
-        if not values:
-            assert not found
-            continue
-        assert found[0].objective_s == pytest.approx(min(values), rel=1e-12)
-        assert [one.objective_s for one in found] == sorted(one.objective_s for one in found)
+        table = workshop.table(microbatch)
+        problem = problem_of(workshop, table)
+        values = [recursion_s(problem, pipeline) for pipeline in pipelines(table, workshop.counts)]
+        assert least_s(problem) == pytest.approx(min(values, default=float("inf")), rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 2))
@@ -42,59 +45,78 @@ def test_zero_bubble_pipelines_fit_at_their_whole_depth(seed: int) -> None:
     """ZB-H1 holds as many microbatches as the pipeline is deep: the composition is exact under that, too."""
     instance = random_instance(seed)
     workshop = Workshop(replace(instance, job=replace(instance.job, schedule="zb-h1")))
-    table, hops = workshop.table(2), workshop.hops(2)
+    table = workshop.table(2)
     assert table.whole_depth
-    values = {p: objective_s(table, p, hops) for p in pipelines(table, workshop.counts)}
-    found = compose_table(table, workshop.counts, hops, workshop.work)
-    assert bool(found) == bool(values)
-    if found:
-        assert found[0].objective_s == pytest.approx(min(values.values()), rel=1e-12)
-        assert workshop.played(found[0]) < float("inf")
+    problem = problem_of(workshop, table)
+    values = [recursion_s(problem, pipeline) for pipeline in pipelines(table, workshop.counts)]
+    assert least_s(problem) == pytest.approx(min(values, default=float("inf")), rel=1e-12)
+    found = problem.below(Look(float("inf"), 1 << 40, 1 << 22), Deadline())
+    assert found is not None
+    for label in found.complete[:3].tolist():
+        assert workshop.played(problem.composed(0.0, found.facts, label)) < float("inf")
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))
 def test_a_limit_loses_nothing_below_it(seed: int) -> None:
     """The bounds inside are valid: a limit just above the optimum keeps it, one just below finds nothing."""
     workshop = Workshop(random_instance(seed))
-    table, hops = workshop.table(2), workshop.hops(2)
-    free = compose_table(table, workshop.counts, hops, workshop.work)
-    if not free:
+    problem = problem_of(workshop, workshop.table(2))
+    best = least_s(problem)
+    if best == float("inf"):
         pytest.skip("nothing fits this instance")
-    best = free[0].objective_s
-    tight = compose_table(table, workshop.counts, hops, workshop.work, best * (1 + 1e-9))
-    assert tight[0].objective_s == pytest.approx(best, rel=1e-12)
-    assert not compose_table(table, workshop.counts, hops, workshop.work, best * (1 - 1e-9))
+    assert least_s(problem, best * (1 + 1e-9)) == pytest.approx(best, rel=1e-12)
+    assert least_s(problem, best * (1 - 1e-9)) == float("inf")
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 5))
 def test_kinds_used_up_one_by_one_are_the_best_of_such_pipelines(seed: int) -> None:
     """From the back, no stage begins a kind while another is used in part; among these it is exact."""
     workshop = Workshop(random_instance(seed))
-    table, hops = workshop.table(1), workshop.hops(1)
-    values = []
+    table = workshop.table(1)
+    problem, values = problem_of(workshop, table, one_by_one=True), []
     for pipeline in pipelines(table, workshop.counts):
-        composed, used = composed_of(table, pipeline, objective_s(table, pipeline, hops)), [0, 0, 0]
+        composed, used = composed_of(table, pipeline, 0.0), [0, 0, 0]
         in_part = []
         for place in reversed(composed.places):
             used[place.kind] += place.partial.nodes
             pairs = zip(used, workshop.counts, strict=False)
             in_part.append(sum(0 < taken < count for taken, count in pairs))
         if max(in_part) <= 1:
-            values.append(composed.objective_s)
-    found = compose_table(table, workshop.counts, hops, workshop.work, one_by_one=True)
-    assert bool(found) == bool(values)
-    if found:
-        assert found[0].objective_s == pytest.approx(min(values), rel=1e-12)
+            values.append(recursion_s(problem, pipeline))
+    assert least_s(problem) == pytest.approx(min(values, default=float("inf")), rel=1e-12)
 
 
 def test_an_order_is_respected() -> None:
-    """Infinite hops forbid neighbourhoods: no composed pipeline contains one."""
-    workshop = Workshop(random_instance(3))
+    """Infinite hops forbid neighbourhoods: no composed pipeline contains one, and without them some do."""
+    workshop = Workshop(random_instance(0))
     table, hops = workshop.table(2), workshop.hops(2)
+
+    def neighbours() -> set[tuple[int, int]]:
+        ways = ways_of(workshop, table, hops, list(workshop.islands))
+        asked = table, workshop.counts, ways, workshop.instance.model, workshop.instance.job
+        found = find(*asked, float("inf"), float("inf")).pipelines
+        return {pair for one in found for pair in pairwise(place.kind for place in one.places)}
+
+    assert (1, 0) in neighbours()
     hops[1, 0] = np.inf
-    for composed in compose_table(table, workshop.counts, hops, workshop.work):
-        kinds = [place.kind for place in composed.places]
-        assert (1, 0) not in list(pairwise(kinds))
+    assert neighbours()
+    assert (1, 0) not in neighbours()
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_coarse_looks_come_near_the_best_and_play_what_they_find(seed: int) -> None:
+    """Patterns are composed so: labels that differ by a tolerance stand for each other, twice."""
+    workshop = Workshop(random_instance(seed))
+    table, instance = workshop.table(1), workshop.instance
+    ways = ways_of(workshop, table, workshop.hops(1), list(workshop.islands))
+    asked = table, workshop.counts, ways, instance.model, instance.job, float("inf")
+    found = fastest(*asked, budget("normal").fleets, Deadline(), one_by_one=False)
+    every = [composed_of(table, one, 0.0) for one in pipelines(table, workshop.counts)]
+    best = min((workshop.played(one) for one in every), default=float("inf"))
+    assert bool(found) == (best < float("inf"))
+    if found:
+        assert best * (1 - 1e-9) <= found[0].objective_s <= best * 1.03
+        assert found[0].objective_s == pytest.approx(workshop.played(found[0]), rel=1e-9)
 
 
 def baselines(workshop: Workshop, microbatch: int) -> list[float]:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
@@ -36,7 +36,7 @@ def problem(seed: int, microbatch: int) -> tuple[PipelineTable, list[float], dic
         for one in pipelines(table, workshop.counts)
     ]
     size = instance.job.boundary_bytes(instance.model, microbatch)
-    ways = roads(workshop.islands, workshop.referee.lowering.placement, HWDB, size, hops)
+    ways = roads(workshop.islands, instance.cluster, HWDB, size, hops)
     asked = {"table": table, "counts": workshop.counts, "ways": ways, "model": instance.model}
     asked |= {"job": instance.job, "limit_s": float("inf"), "best_s": float("inf")}
     return PipelineTable(table, workshop.counts, ways, instance.model, instance.job), played, asked
@@ -135,16 +135,22 @@ def test_no_pipeline_of_few_passes_is_played_below_what_they_take_at_least(seed:
         assert bound.pipeline_s(microbatch) >= bound.microbatch_s(microbatch)
 
 
-def test_more_effort_looks_at_no_less_of_anything() -> None:
-    """Every field: quick is at most normal, normal at most exhaustive; and quick is less of most of them."""
+@pytest.mark.parametrize("part", ["", "fleets", "launchable"])
+def test_more_effort_looks_at_no_less_of_anything(part: str) -> None:
+    """Every field: quick is at most normal, normal at most exhaustive; and quick is less of some."""
     fewer_is_more = ("tolerances", "beside_share", "joint_share")
-    alike = 0
-    for field in fields(SearchBudget):
-        given = [getattr(EFFORTS[one], field.name) for one in ("quick", "normal", "exhaustive")]
+    efforts = [
+        getattr(EFFORTS[one], part) if part else EFFORTS[one] for one in ("quick", "normal", "exhaustive")
+    ]
+    less = 0
+    for field in fields(efforts[0]):
+        given = [getattr(effort, field.name) for effort in efforts]
+        if is_dataclass(given[0]):
+            continue  # a part
         ordered = [max(one) if isinstance(one, tuple) else one for one in given]
         assert ordered == sorted(ordered, reverse=field.name in fewer_is_more), field.name
-        alike += given[0] == given[1]
-    assert alike < len(fields(SearchBudget)) / 2
+        less += given[0] != given[1]
+    assert less >= (len(fields(efforts[0])) / 2 if not part else 2)
 
 
 @pytest.mark.slow

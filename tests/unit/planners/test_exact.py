@@ -46,7 +46,7 @@ def everything(seed: int, microbatch: int, schedule: str, limit: float) -> tuple
         for one in pipelines(table, workshop.counts)
     ]
     size = instance.job.boundary_bytes(instance.model, microbatch)
-    ways = roads(workshop.islands, workshop.referee.lowering.placement, HWDB, size, hops)
+    ways = roads(workshop.islands, instance.cluster, HWDB, size, hops)
     limit_s = limit * min(played, default=1.0)
     proof = find(table, workshop.counts, ways, instance.model, instance.job, limit_s, float("inf"))
     for one in proof.pipelines[:5] if proof.exact else []:

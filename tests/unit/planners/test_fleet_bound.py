@@ -14,11 +14,12 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Counts, SearchOptions
+from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s, unbounded
-from tangram_sim.planners.tangram.fleets.patterns import SEQUENCES, FleetProblem
+from tangram_sim.planners.tangram.fleets.patterns import FleetProblem
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.planners.uniform.trivial import layouts
 from tangram_sim.planners.usable import usable_islands
@@ -30,6 +31,7 @@ from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 
 HWDB = Hwdb.load()
+NORMAL = budget("normal")
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -120,7 +122,7 @@ def test_no_covered_plan_ends_below_the_bound(name: str) -> None:
     found = tangram(model, cluster, job, HWDB.fresh(), wishes)
     islands, _ = usable_islands(cluster, job, HWDB, wishes)
     bound = WorkBound(model, job, islands, HWDB, cluster)
-    ground = FleetProblem(model, cluster, job, islands, HWDB.fresh(), Constraints(), "grid")
+    ground = FleetProblem(model, cluster, job, islands, HWDB.fresh(), Constraints(), "grid", NORMAL)
     # As if the best plan were not known: nothing but the bound itself keeps it below.
     least_s = fleet_bound_s(ground, bound, 2 * found.ranked[0].step_s, Counts(), Deadline())
     assert bound.step_s() <= found.fleet_bound_s <= found.ranked[0].step_s
@@ -136,7 +138,7 @@ def test_no_covered_plan_ends_below_the_bound(name: str) -> None:
                 lowered = lower_plan(plan, lowering)
             except TangramError:
                 continue
-            if covers(plan, islands) and lowered.fits():
+            if covers(plan, islands, NORMAL.fleets) and lowered.fits():
                 covered += 1
                 assert lowered.step_s() >= least_s * (1 - 1e-9), wanted
     assert covered >= least
@@ -180,7 +182,7 @@ def test_islands_that_join_unequal_nodes_are_not_covered() -> None:
         job = Job(224, dtype="bf16")
         islands, _ = usable_islands(cluster, job, HWDB, SearchOptions())
         assert len(islands) == 1
-        ground = FleetProblem(shallow(), cluster, job, islands, HWDB.fresh(), Constraints(), "grid")
+        ground = FleetProblem(shallow(), cluster, job, islands, HWDB.fresh(), Constraints(), "grid", NORMAL)
         told = unbounded(ground)
         assert reason in told and bool(reason) == bool(told)
 
@@ -194,7 +196,7 @@ def test_other_stages_are_not_covered() -> None:
             continue
         plan = uniform_plan(model, cluster, job, wanted)
         mixed = wanted.pp == 1 and wanted.tp * wanted.dp > 112
-        odd = wanted.micro_batch not in SEQUENCES
-        assert covers(plan, islands) == (not mixed and not odd), wanted
+        odd = wanted.micro_batch not in NORMAL.fleets.sequences
+        assert covers(plan, islands, NORMAL.fleets) == (not mixed and not odd), wanted
         other = replace(job, schedule="gpipe")
-        assert not covers(uniform_plan(model, cluster, other, wanted), islands)
+        assert not covers(uniform_plan(model, cluster, other, wanted), islands, NORMAL.fleets)

@@ -18,14 +18,14 @@ from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.layouts import layouts
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.peers.sailor import Sailor
-from tangram_sim.planners.tangram.composition.compose import Composed
+from tangram_sim.planners.tangram.composition.composed import Composed
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.fleets.fleet import PipelineCopies, apportion, master, whole
 from tangram_sim.planners.tangram.fleets.patterns import (
-    SEQUENCES,
     FleetProblem,
     PatternLimits,
     PipelinePattern,
@@ -40,6 +40,7 @@ from tangram_sim.studies import api
 from tangram_sim.training.job import Job
 
 HWDB = Hwdb.load()
+NORMAL = budget("normal")
 FEW_SECONDS = SearchOptions(time_limit_s=0.0)
 
 
@@ -99,7 +100,7 @@ def test_apportioned_microbatches_add_up_exactly_and_no_node_is_used_twice(seed:
     nodes, batch = (24, 17), int(rng.integers(200, 1000))
     answer = master(pool, nodes, batch)
     assert answer is not None
-    chosen = whole(pool, answer, nodes)
+    chosen = whole(pool, answer, nodes, NORMAL.fleets.least_share)
     for kind in (0, 1):
         assert sum(one.nodes[kind] * copies for one, copies in chosen.items()) <= nodes[kind]
     groups = apportion(chosen, batch)
@@ -115,7 +116,7 @@ def test_copies_may_share_nodes_and_come_in_granules() -> None:
     pool = [pattern((0.5, 0.5), 1.0, 0.5, granule=2), pattern((1.5, 0), 1.0, 0.4, granule=2)]
     answer = master(pool, (5, 2), 64)
     assert answer is not None
-    chosen = whole(pool, answer, (5, 2))
+    chosen = whole(pool, answer, (5, 2), NORMAL.fleets.least_share)
     assert chosen == {pool[0]: 4, pool[1]: 2}
     for kind, there in enumerate((5, 2)):
         used = sum(one.nodes[kind] * copies for one, copies in chosen.items())
@@ -126,7 +127,9 @@ def ground(model: str = "gpt3-6.7b", batch: int = 256) -> FleetProblem:
     cluster, job = large(), Job(batch, dtype="bf16")
     hwdb = HWDB.fresh()
     islands, _ = usable_islands(cluster, job, hwdb, SearchOptions())
-    return FleetProblem(load_model(model), cluster, job, islands, hwdb, SearchOptions().constraints, "grid")
+    return FleetProblem(
+        load_model(model), cluster, job, islands, hwdb, SearchOptions().constraints, "grid", NORMAL
+    )
 
 
 def test_shapes_cut_all_islands_alike_and_never_take_more_nodes_than_there_are() -> None:
@@ -140,19 +143,19 @@ def test_shapes_cut_all_islands_alike_and_never_take_more_nodes_than_there_are()
             pairs = list(zip(shape.nodes, one.islands, strict=True))
             assert all(count * shape.copies <= island.nodes for count, island in pairs)
             assert {kind for kind, count in enumerate(shape.nodes) if count} == set(kinds)
-            finer = shape.finer()
+            finer = shape.finer(NORMAL.fleets)
             assert finer is None or (finer.copies % finer.parts == 0 and finer.nodes == shape.nodes)
 
 
 def test_stages_on_parts_of_nodes_are_no_worse_than_whole_nodes() -> None:
     """Every pipeline on whole nodes is one on parts; its dp splits over the copies."""
     known, shape = ground(), PatternLimits((1, 1), 8)
-    finer = shape.finer()
+    finer = shape.finer(NORMAL.fleets)
     assert finer == PatternLimits((1, 1), 8, 8)
     coarse, coarse_s, usual, _ = patterns_of(known, shape, 1, "yes", 0.2, float("inf"), Deadline())
-    assert usual in SEQUENCES
+    assert usual in NORMAL.fleets.sequences
     fine, fine_s = list[PipelinePattern](), float("inf")
-    for size in SEQUENCES:  # as the planner does
+    for size in NORMAL.fleets.sequences:  # as the planner does
         found, best_s, _, _ = patterns_of(known, finer, size, "no", 0.2, coarse_s, Deadline())
         fine, fine_s = fine + found, min(fine_s, best_s)
     assert fine_s <= coarse_s * (1 + 1e-9) and coarse_s < float("inf")
@@ -181,7 +184,7 @@ def large() -> Cluster:
 def test_a_large_cluster_is_planned_whole_and_says_what_was_not_searched() -> None:
     """The plan uses ranks once, does the whole batch, fits, is above the bound and no worse than uniform."""
     cluster, model, job = large(), load_model("gpt3-6.7b"), Job(512, dtype="bf16")
-    assert is_large([40, 40])
+    assert is_large([40, 40], NORMAL.fleets)
     found = tangram(model, cluster, job, HWDB.fresh(), SearchOptions())
     best = found.ranked[0]
     ranks = [rank for one in best.plan.pipelines for stage in one.stages for rank in stage.ranks]

@@ -17,19 +17,33 @@ from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.placement.cutting import Tolerances
 from tangram_sim.placement.islands import find_islands, finer_islands
 from tangram_sim.planners.api import Found, SearchOptions
-from tangram_sim.planners.tangram.composition.compose import compose_table
+from tangram_sim.planners.budget import budget
+from tangram_sim.planners.tangram.composition.labels import LinkBounds, PipelineTable
 from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.table import Beside, PartialPlanTable, slice_classes
-from tangram_sim.planners.tangram.spanning.joint import UNEVEN, joint_islands, shares
+from tangram_sim.planners.tangram.spanning.joint import joint_islands, shares
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.sim import contention
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Stage
 from tangram_sim.training.step.side_by_side import price_plan
-from tests.planning import HWDB, Instance, Workshop, composed_of, objective_s, pipelines, random_instance
+from tests.planning import (
+    HWDB,
+    Instance,
+    Workshop,
+    composed_of,
+    least_s,
+    objective_s,
+    pipelines,
+    random_instance,
+    recursion_s,
+    ways_of,
+)
 from tests.unit.planners.test_replication import coarse_instance
+
+NORMAL = budget("normal")
 
 
 def planned(instance: Instance, **wishes: object) -> Found:
@@ -98,10 +112,10 @@ def test_a_plan_with_parts_is_written_and_simulated_again(tmp_path: Path) -> Non
     assert json.loads(again.stdout)["step_s"] == pytest.approx(result.document.step_s, rel=1e-9)
 
 
-def joint_table(workshop: Workshop, microbatch: int) -> tuple[PartialPlanTable, np.ndarray]:
-    """A table with partial plans on joint islands, three at most for each class of slices, and its hops."""
+def joint_table(workshop: Workshop, microbatch: int) -> tuple[PartialPlanTable, LinkBounds]:
+    """A table with partial plans on joint islands, three at most for each class of slices, and its roads."""
     enumeration, instance = workshop.enumeration(), workshop.instance
-    prices = MixedPrices(enumeration, workshop.referee.lowering)
+    prices = MixedPrices(enumeration, workshop.referee.lowering, NORMAL)
     nodes = joint_islands(workshop.counts)
     partials = [
         (group, joint, partial)
@@ -112,31 +126,30 @@ def joint_table(workshop: Workshop, microbatch: int) -> tuple[PartialPlanTable, 
     table = enumeration.table(microbatch, float("inf"), [1] * len(nodes[0]), Beside(nodes, tuple(partials)))
     kinds = [*workshop.islands, *(prices.island(taken) for taken in nodes)]
     size = instance.job.boundary_bytes(instance.model, microbatch)
-    return table, hop_seconds(kinds, instance.cluster, HWDB, size, ())
+    hops = hop_seconds(kinds, instance.cluster, HWDB, size, ())
+    return table, ways_of(workshop, table, hops, kinds)
 
 
 @pytest.mark.parametrize("seed", [0, 4, 8, 9, 25])
 def test_composition_with_joint_islands_equals_brute_force(seed: int) -> None:
     """Stages on one island and on several in one pipeline: the least objective; no limit loses it."""
     workshop = Workshop(random_instance(seed))
-    table, hops = joint_table(workshop, 4)
-    values = {one: objective_s(table, one, hops) for one in pipelines(table, workshop.counts)}
-    found = compose_table(table, workshop.counts, hops, workshop.work)
-    assert bool(found) == bool(values)
-    if not found:
+    table, ways = joint_table(workshop, 4)
+    problem = PipelineTable(table, workshop.counts, ways, workshop.instance.model, workshop.instance.job)
+    values = {one: recursion_s(problem, one) for one in pipelines(table, workshop.counts)}
+    best = least_s(problem)
+    assert best == pytest.approx(min(values.values(), default=float("inf")), rel=1e-12)
+    if not values:
         pytest.skip("nothing fits this instance")
-    best = found[0].objective_s
-    assert best == pytest.approx(min(values.values()), rel=1e-12)
     assert any(int(table.ints[option, 0]) >= len(workshop.counts) for one in values for option, _, _ in one)
-    tight = compose_table(table, workshop.counts, hops, workshop.work, best * (1 + 1e-9))
-    assert tight[0].objective_s == pytest.approx(best, rel=1e-12)
-    assert not compose_table(table, workshop.counts, hops, workshop.work, best * (1 - 1e-9))
+    assert least_s(problem, best * (1 + 1e-9)) == pytest.approx(best, rel=1e-12)
+    assert least_s(problem, best * (1 - 1e-9)) == float("inf")
 
 
 def test_a_partial_plan_is_priced_as_its_stage_is_in_a_plan() -> None:
     """The price of a stage of several parts is that of the played plan, and memory says where it fits."""
     workshop = Workshop(random_instance(1))
-    table, hops = joint_table(workshop, 4)
+    table, _ = joint_table(workshop, 4)
     seen = 0
     for option, partial in enumerate(table.partials):
         whole = partial.start == 0 and partial.stop == workshop.instance.model.layers + 2
@@ -144,7 +157,7 @@ def test_a_partial_plan_is_priced_as_its_stage_is_in_a_plan() -> None:
             continue
         composed = composed_of(table, ((option, 0, partial.stop),), 0.0)
         step_s = workshop.played(composed)
-        value = objective_s(table, ((option, 0, partial.stop),), hops)
+        value = objective_s(table, ((option, 0, partial.stop),), np.zeros((1, 1)))
         assert step_s == pytest.approx(value, rel=1e-9)
         seen += 1
     assert seen
@@ -154,7 +167,7 @@ def test_a_partial_plan_is_priced_as_its_stage_is_in_a_plan() -> None:
 @given(st.lists(st.floats(0.1, 10.0), min_size=2, max_size=4), st.integers(1, 64))
 def test_shares_use_every_sequence_once(speeds: list[float], microbatch: int) -> None:
     """They add up, leave no part empty, differ, and stay near the speeds unless there is no other way."""
-    found = list(shares(speeds, microbatch))
+    found = list(shares(speeds, microbatch, NORMAL.joint_ways, NORMAL.joint_uneven))
     assert bool(found) == (microbatch >= len(speeds))
     assert len(found) == len(set(found)) <= 3
     for share in found:
@@ -162,7 +175,7 @@ def test_shares_use_every_sequence_once(speeds: list[float], microbatch: int) ->
         assert min(share) >= 1
     if len(found) > 1:
         slowest = [max(part / speed for part, speed in zip(one, speeds, strict=True)) for one in found]
-        assert min(slowest) <= UNEVEN * microbatch / sum(speeds) * (1 + 1e-9)
+        assert min(slowest) <= NORMAL.joint_uneven * microbatch / sum(speeds) * (1 + 1e-9)
 
 
 def test_joint_islands_are_few_and_different() -> None:

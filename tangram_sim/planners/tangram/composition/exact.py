@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tangram_sim.models import Model
-from tangram_sim.planners.budget import SearchBudget
+from tangram_sim.planners.budget import FleetBudget, SearchBudget
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.composition.compose import Composed
+from tangram_sim.planners.tangram.composition.composed import Composed
 from tangram_sim.planners.tangram.composition.labels import Labels, LinkBounds, Look, PipelineTable
 from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable
 from tangram_sim.training.job import Job
@@ -112,6 +112,41 @@ def find(
     return known.proof(exact)
 
 
+def fastest(
+    table: PartialPlanTable,
+    counts: Sequence[int],
+    ways: LinkBounds,
+    model: Model,
+    job: Job,
+    limit_s: float,
+    budget: FleetBudget,
+    deadline: Deadline,
+    *,
+    one_by_one: bool,
+) -> list[Composed]:
+    """The fastest pipelines that coarse looks find below a limit, best first, as played.
+
+    Of patterns hundreds of tables are composed: labels that differ by little stand for each other, and what
+    a first look finds limits a finer one. `one_by_one`: kinds are used up one after another. None where the
+    budget of work did not do.
+    """
+    problem = PipelineTable(table, counts, ways, model, job, one_by_one)
+    found: list[Composed] = []
+    if not len(table.floats):
+        return found
+    for tolerance in budget.tolerances:
+        look = Look(limit_s, budget.work, budget.labels, tolerance_s=tolerance * limit_s, proving=False)
+        labels = problem.below(look, deadline)
+        if labels is None:
+            break
+        played = _judged(problem, labels, limit_s, budget, deadline).pipelines
+        better = [one for one in played if one.objective_s < limit_s]
+        if not better:
+            break
+        found, limit_s = better, min(limit_s, better[0].objective_s * (1 + budget.slack))
+    return found
+
+
 def _beam(problem: PipelineTable, look: Look, budget: SearchBudget, deadline: Deadline) -> Proof:
     """Good pipelines, most of them unproven: suffixes are played, and few kept of each state."""
     wide = replace(look, work=1 << 60, labels=1 << 60, proving=False, passes=budget.played_passes)
@@ -131,7 +166,11 @@ def _within(problem: PipelineTable, look: Look, budget: SearchBudget, deadline: 
 
 
 def _judged(
-    problem: PipelineTable, found: Labels, limit_s: float, budget: SearchBudget, deadline: Deadline
+    problem: PipelineTable,
+    found: Labels,
+    limit_s: float,
+    budget: SearchBudget | FleetBudget,
+    deadline: Deadline,
 ) -> Proof:
     """Play complete pipelines, those with the least bound, and say what that proves."""
     from tangram_sim.planners.tangram.composition import play_kernels

@@ -16,8 +16,8 @@ from tangram_sim.planners.tangram.composition.play_kernels import (
     LONGER,
     LOSS,
     MOST,
+    MOVE,
     NESTED,
-    NODES,
     OPTION,
     OWN,
     PARENT,
@@ -36,7 +36,6 @@ from tangram_sim.planners.tangram.composition.play_kernels import (
     play,
     play_ahead,
 )
-from tangram_sim.planners.tangram.composition.rest_kernels import has_room
 
 DEBT = 3  # column of the labels' floats, behind L, A and E: see `below`
 # Where a call left off: labels there are, the state, the stage that is put in front of which label; passes
@@ -62,10 +61,8 @@ def below(
     slice_class: Ints,  # (atoms + 1, atoms + 1): class of atoms [start, stop), -1 none
     pointers: Ints,  # (classes + 1): options of a class
     floats: Floats,  # (options, 9)
-    ints: Ints,  # (options, 4): kind, nodes, inner stages, most stages behind
-    held: Ints,  # (states, kinds): nodes of each kind that are used in a state
-    takes: Ints,  # (all kinds, kinds): nodes that a unit of each takes; joint kinds come last
-    moves: Ints,  # (all kinds): by how much a unit of each changes the number of a state
+    ints: Ints,  # (options, 4): kind, which move, inner stages, most stages behind
+    before: Ints,  # (moves, states): the state without the nodes that a stage takes; -1 there is none
     between: Floats,  # (2, all kinds, all kinds): latency (inf: forbidden) and bytes/s between kinds
     size: float,  # bytes of a boundary
     tied_bytes: float,  # of a matrix that both ends hold and all-reduce; 0: none
@@ -97,8 +94,8 @@ def below(
     are better by less than the tolerance has a debt: so many seconds less is a bound for all of these.
     `cursor` says how far it came: to the end, to `most_work`, or until the room was full.
     """
-    atoms, kinds = slice_class.shape[0] - 1, len(takes)
-    states, repeats = len(held), microbatches - 1.0
+    atoms, kinds = slice_class.shape[0] - 1, between.shape[1]
+    states, repeats = before.shape[1], microbatches - 1.0
     count, start, used, begin = cursor[COUNT], cursor[START], cursor[USED], cursor[BEGIN]
     stop, option, at_label = cursor[STOP], cursor[AT_OPTION], cursor[AT_LABEL]
     passes_left, work = cursor[PASSES], 0
@@ -118,17 +115,16 @@ def below(
                     continue
                 option = max(option, pointers[group])
                 while option < pointers[group + 1]:
-                    kind, nodes = ints[option, KIND], ints[option, NODES]
+                    kind, without = ints[option, KIND], before[ints[option, MOVE], used]
                     own = floats[option, OWN]
                     work += 1
-                    if own + latency_left >= limit_s or not has_room(held, used, kind, nodes, takes):
+                    if without < 0 or own + latency_left >= limit_s:
                         option += 1
                         continue
                     inner = ints[option, STAGES]
                     in_all = floats[option, LATENCY] + latency_left + repeats_left
-                    before = used - nodes * moves[kind]
-                    at_label = max(at_label, first[stop, before])
-                    while at_label < last[stop, before]:
+                    at_label = max(at_label, first[stop, without])
+                    while at_label < last[stop, without]:
                         if work >= most_work or count == len(values):
                             cursor[COUNT], cursor[START], cursor[USED], cursor[BEGIN] = (
                                 count,

@@ -12,7 +12,7 @@ from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.sim import contention
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import LayerLayout, LayoutRun, Part, Pipeline, Plan, Stage

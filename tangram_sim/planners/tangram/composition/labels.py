@@ -7,18 +7,17 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.clusters import Island
+from tangram_sim.clusters import Cluster, Island
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
-from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.composed import Composed, Placed
+from tangram_sim.planners.tangram.composition.states import Ints, NodeStates
 from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable
 from tangram_sim.training.job import Job
 
-# slice classes, options of a class, option floats and ints, nodes held in a state, nodes and moves of a kind.
-Ints: TypeAlias = NDArray[np.int64]
-Options: TypeAlias = tuple[Ints, Ints, NDArray[np.float64], Ints, Ints, Ints, Ints]
+# slice classes, options of a class, option floats and ints, states without what an option takes.
+Options: TypeAlias = tuple[Ints, Ints, NDArray[np.float64], Ints, Ints]
 
 TURN = 20_000_000  # work of one compiled call, a tenth of a second: between two the deadline is looked at
 NEAR = 0.02  # share by which limits may differ that use the same table of what is still to come
@@ -39,13 +38,13 @@ class LinkBounds:
 
 def roads(
     islands: Sequence[Island],
-    placement: Placement,
+    cluster: Cluster,
     hwdb: Hwdb,
     size: float,
     estimate_s: NDArray[np.float64],
 ) -> LinkBounds:
     """Roads between stages as `Placement.road` prices them; `estimate_s` also says what is forbidden."""
-    cluster, kinds = placement.cluster, len(islands)
+    kinds = len(islands)
     latency, rate = np.zeros((kinds, kinds)), np.full((kinds, kinds), np.inf)
     nodes = np.full(kinds, np.inf)
     rough = cluster.wiring.full or any(island.scale_up_nodes > 1 for island in islands)
@@ -97,15 +96,23 @@ class PipelineTable:
     """Partial plans, nodes and roads in the arrays of the kernels; answers looks and plays what they find."""
 
     def __init__(
-        self, table: PartialPlanTable, counts: Sequence[int], ways: LinkBounds, model: Model, job: Job
+        self,
+        table: PartialPlanTable,
+        counts: Sequence[int],
+        ways: LinkBounds,
+        model: Model,
+        job: Job,
+        one_by_one: bool = False,
     ) -> None:
         self.table, self.ways = table, ways
-        self.counts = np.asarray(counts, dtype=np.int64)
-        joint = np.array(table.joint, dtype=np.int64).reshape(-1, len(self.counts))
-        self.takes = np.concatenate([np.eye(len(self.counts), dtype=np.int64), joint])
-        strides = np.concatenate([[1], np.cumprod(self.counts + 1)])
-        self.moves = self.takes @ strides[:-1]
-        self.held = np.arange(strides[-1])[:, None] // strides[:-1] % (self.counts + 1)
+        states = NodeStates.of(counts, one_by_one)
+        takes = states.taken(table.joint)
+        moves, number = np.unique(table.ints[:, :2], axis=0, return_inverse=True)
+        self.before = np.array(
+            [states.without(takes[kind] * nodes) for kind, nodes in moves.tolist()], dtype=np.int64
+        ).reshape(-1, len(states.codes))
+        self.ints = table.ints.copy()
+        self.ints[:, 1] = number.reshape(-1)
         self._least: tuple[float, NDArray[np.float64]] = float("inf"), np.empty(0)  # and the limit it is for
         repeats = table.microbatches - 1.0
         slowest, latency, forward, closing = table.floats.T
@@ -135,14 +142,14 @@ class PipelineTable:
         stages = [stage for partial in table.partials for stage in partial.stages]
         self.times = np.array(
             [(one.forward_s, one.backward_s, one.gradient_sync_s, one.optimizer_s) for one in stages]
-        )
+        ).reshape(-1, 4)
         self.stage_ptr = np.concatenate([[0], np.cumsum(depth)])
         self.lost = {"1f1b": 1, "gpipe": 2}.get(job.schedule, 0)
         self.between = np.stack([ways.latency_s, ways.bytes_per_s])
         # Floats where they may be whole numbers: compiled code knows one signature.
         self.tied_bytes = float(model.vocabulary_parameters * job.recipe.gradient_bytes * model.tied)
         self.deepest = sum(
-            int(count) * int(depth[kinds == kind].max(initial=0)) for kind, count in enumerate(self.counts)
+            int(count) * int(depth[kinds == kind].max(initial=0)) for kind, count in enumerate(counts)
         )
         self.spent, self.spent_labels = 0, 0  # work and labels of the last look
         self.least_s = 0.0  # no pipeline is played in less, as far as the last look has shown
@@ -158,12 +165,12 @@ class PipelineTable:
         table = self.table
         kept = self.floats[:, columns.OWN] < look.limit_s
         pointers = np.concatenate([[0], np.cumsum(kept)])[table.option_ptr]
-        floats, ints = np.ascontiguousarray(self.floats[kept]), np.ascontiguousarray(table.ints[kept])
-        options = table.slice_class, pointers, floats, ints, self.held, self.takes, self.moves
+        floats, ints = np.ascontiguousarray(self.floats[kept]), np.ascontiguousarray(self.ints[kept])
+        options = table.slice_class, pointers, floats, ints, self.before
         least = self._still_to_come(options, look.limit_s, deadline)
         if least is None:
             return None
-        atoms, states = len(table.slice_class) - 1, len(self.held)
+        atoms, states = len(table.slice_class) - 1, self.before.shape[1]
         stage_ptr = np.concatenate([[0], np.cumsum(ints[:, columns.STAGES])])
         times = self.times[np.repeat(kept, table.ints[:, columns.STAGES])]
         values, facts, bounds = np.zeros((4096, 4)), np.full((4096, 8), -1, np.int32), np.zeros(4096)
@@ -227,7 +234,7 @@ class PipelineTable:
         known_s, least = self._least
         if not len(least) or not limit_s <= known_s <= (1 + NEAR) * limit_s:
             atoms = len(self.table.slice_class) - 1
-            least = np.full((atoms + 1, 4, len(self.held)), np.inf)
+            least = np.full((atoms + 1, 4, self.before.shape[1]), np.inf)
             for stop in range(atoms + 1):
                 still_to_come(*options, self.most_behind, limit_s, least, stop)
                 if deadline.over():

@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 
 # Columns of the options: seconds of one microbatch and of the whole step, and bytes/s at the stage's ends.
 LATENCY, FORWARD, OWN, REPEATS, LOSS, TAIL, INNER_HOP, RATE, LONGER = range(9)
-KIND, NODES, STAGES, MOST = 0, 1, 2, 3
+KIND, MOVE, STAGES, MOST = 0, 1, 2, 3
 # Columns of the labels.
 L, A, E = 0, 1, 2
 DEPTH, PARENT, OPTION, BACK, DEEPEST, SHADOW, NESTED, ENDS = range(8)

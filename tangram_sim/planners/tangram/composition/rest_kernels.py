@@ -5,11 +5,10 @@ from numba import njit
 
 from tangram_sim.planners.tangram.composition.play_kernels import (
     FORWARD,
-    KIND,
     LATENCY,
     LOSS,
     MOST,
-    NODES,
+    MOVE,
     OWN,
     REPEATS,
     STAGES,
@@ -24,9 +23,7 @@ def still_to_come(
     pointers: Ints,
     floats: Floats,
     ints: Ints,
-    held: Ints,
-    takes: Ints,
-    moves: Ints,
+    before: Ints,
     most_behind: float,
     limit_s: float,
     least: Floats,
@@ -50,29 +47,15 @@ def still_to_come(
             continue
         front = least[start]
         for option in range(pointers[group], pointers[group + 1]):
-            kind, nodes = ints[option, KIND], ints[option, NODES]
-            move = nodes * moves[kind]
+            without = before[ints[option, MOVE]]
             latency, forward, own = floats[option, LATENCY], floats[option, FORWARD], floats[option, OWN]
             ahead = min(most_behind, ints[option, MOST] + ints[option, STAGES] - 1.0)
             repeats = floats[option, REPEATS] - ahead * floats[option, LOSS]
-            for used in range(states - move):
-                in_front = front[0, used + move]
-                # Cheap first: most states are too full, or their stages too slow.
-                if own + in_front >= limit_s or not has_room(held, used + move, kind, nodes, takes):
+            for state in range(states):
+                used, in_front = without[state], front[0, state]
+                if used < 0 or own + in_front >= limit_s:
                     continue
                 mine[0, used] = min(mine[0, used], latency + in_front)
-                mine[1, used] = min(mine[1, used], forward + front[1, used + move])
-                mine[2, used] = min(mine[2, used], max(own + in_front, front[2, used + move]))
-                mine[3, used] = min(mine[3, used], max(repeats, front[3, used + move]))
-
-
-@njit(cache=True)
-def has_room(held: Ints, state: int, kind: int, nodes: int, takes: Ints) -> bool:
-    """Whether so many units of a kind are among the nodes of each island that are `held` in a state."""
-    kinds = held.shape[1]
-    if kind < kinds:
-        return bool(nodes <= held[state, kind])
-    lacking = 0
-    for member in range(kinds):
-        lacking += takes[kind, member] * nodes > held[state, member]
-    return bool(lacking == 0)
+                mine[1, used] = min(mine[1, used], forward + front[1, state])
+                mine[2, used] = min(mine[2, used], max(own + in_front, front[2, state]))
+                mine[3, used] = min(mine[3, used], max(repeats, front[3, state]))

@@ -15,7 +15,7 @@ from tangram_sim.planners.api import Scored
 from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import has_equal_members
-from tangram_sim.planners.tangram.composition.compose import Composed
+from tangram_sim.planners.tangram.composition.composed import Composed
 from tangram_sim.planners.tangram.composition.exact import Proof, find
 from tangram_sim.planners.tangram.composition.finalists import (
     Finalist,
@@ -27,9 +27,6 @@ from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, Grain
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import holds_whole_depth
-
-COARSE = (2.0, 10.0)  # of the lower bound: limits of sweeps over whole islands and halves
-LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))  # of the lower bound, tried in turn
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 
@@ -126,11 +123,11 @@ class Search:
         sizes.sort(key=lambda size: self.best_of.get(size, float("inf")))
         whole = tuple(parts[-1:] for parts in every)
         if whole != every:
-            self._sweep(sizes[:1], whole, COARSE, None)
+            self._sweep(sizes[:1], whole, self.budget.coarse_limits, None)
         if halves != every:
-            self._sweep(sizes, halves, COARSE, progress)
+            self._sweep(sizes, halves, self.budget.coarse_limits, progress)
             sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
-        self._sweep(sizes, every, LIMITS, progress, full=True)
+        self._sweep(sizes, every, self.budget.limits, progress, full=True)
         if progress:
             progress(len(sizes), len(sizes), "finalists")
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
@@ -190,7 +187,7 @@ class Search:
         size = job.boundary_bytes(enumeration.model, microbatch)
         hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
         counts = [island.nodes // unit for island, unit in zip(islands, self.units, strict=True)]
-        ways = roads(islands, placement, enumeration.hwdb, size, hops)
+        ways = roads(islands, placement.cluster, enumeration.hwdb, size, hops)
         model, tools = enumeration.model, (self.budget if full else self.budget.coarse, self.deadline)
         return find(table, counts, ways, model, job, limit_s, self.best_s, self.slack, *tools, proving=full)
 

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from tangram_sim.clusters import Island
 from tangram_sim.layouts import Layout
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seats_of
 from tangram_sim.planners.tangram.fleets.patterns import PipelinePattern
 from tangram_sim.training.plan import Pipeline
 
-LEAST_SHARE = 0.01  # of all nodes: fewer are not worth a pipeline of another pattern
 _STEPS = 24  # of a bisection: the step to 1e-5 of its range
 _MOST_EXCESS = 200_000  # sequences that are handed back exactly; beyond, in whole granules
 
@@ -74,9 +73,12 @@ def _most(
 
 
 def whole(
-    patterns: Sequence[PipelinePattern], answer: Master, nodes: Sequence[int]
+    patterns: Sequence[PipelinePattern], answer: Master, nodes: Sequence[int], least_share: float
 ) -> dict[PipelinePattern, int]:
-    """Whole copies, in granules: the program's rounded, then what is left filled with the best."""
+    """Whole copies, in granules: the program's rounded, then what is left filled with the best.
+
+    Fewer than `least_share` of all nodes are not worth a pipeline of another pattern.
+    """
     left = [float(count) for count in nodes]
     chosen: dict[PipelinePattern, int] = {}
 
@@ -91,7 +93,7 @@ def whole(
         zip(patterns, answer.copies, strict=True), key=lambda pair: -float(pair[1])
     ):
         room = int(min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width))
-        if copies * sum(pattern.nodes) > LEAST_SHARE * sum(nodes):
+        if copies * sum(pattern.nodes) > least_share * sum(nodes):
             take(pattern, min(round(float(copies)), room))
     if not chosen:  # small clusters of many patterns
         take(max(patterns, key=lambda one: one.done(answer.step_s)), 1)
@@ -99,7 +101,7 @@ def whole(
     for pattern in [*chosen, *worth]:  # those in use first: fewer different pipelines
         if pattern.done(answer.step_s) >= pattern.sequences:
             room = int(min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width))
-            if pattern in chosen or room * sum(pattern.nodes) > LEAST_SHARE * sum(nodes):
+            if pattern in chosen or room * sum(pattern.nodes) > least_share * sum(nodes):
                 take(pattern, room)
     return chosen
 

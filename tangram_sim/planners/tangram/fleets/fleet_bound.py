@@ -11,10 +11,11 @@ from tangram_sim.layers.atoms import Slice
 from tangram_sim.parallelizers.api import Constraints, Request
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.api import Counts
+from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound, has_equal_members
 from tangram_sim.planners.tangram.enumeration.table import slice_classes
-from tangram_sim.planners.tangram.fleets.patterns import SEQUENCES, WIDEST, FleetProblem
+from tangram_sim.planners.tangram.fleets.patterns import FleetProblem
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.plan import Plan
 
@@ -84,11 +85,12 @@ def fleet_bound_s(
     return bound.step_s()
 
 
-def covers(plan: Plan, islands: Sequence[Island]) -> bool:
+def covers(plan: Plan, islands: Sequence[Island], budget: FleetBudget) -> bool:
     """Whether the bound says something about a plan.
 
     1F1B pipelines, every stage on one island under one layout without ZeRO 2 and 3, a replica on a part of a
-    node that divides it, or on up to `WIDEST` nodes, with `SEQUENCES` of a microbatch.
+    node that divides it, or on up to the budget's widest nodes, with as many sequences of a microbatch as it
+    names.
     """
     home = {node: island for island in islands for node in island.node_indices}
     sizes = [group.node.gpus for group in plan.cluster.groups for _ in range(group.count)]
@@ -104,17 +106,17 @@ def covers(plan: Plan, islands: Sequence[Island]) -> bool:
                 layout.zero_stage > ZERO_STAGE
                 or layout.pp > 1
                 or layout.ep & (layout.ep - 1)
-                or layout.gpus // layout.dp not in _sizes(island)
-                or layout.sequences_per_rank(part.sequences_per_microbatch) not in SEQUENCES
+                or layout.gpus // layout.dp not in _sizes(island, budget)
+                or layout.sequences_per_rank(part.sequences_per_microbatch) not in budget.sequences
             ):
                 return False
     return plan.job.schedule == "1f1b"
 
 
-def _sizes(island: Island) -> tuple[int, ...]:
+def _sizes(island: Island, budget: FleetBudget) -> tuple[int, ...]:
     """GPUs of a replica."""
     node = island.gpus_per_node
-    return (*divisors(node), *(node * nodes for nodes in range(2, WIDEST + 1)))
+    return (*divisors(node), *(node * nodes for nodes in range(2, budget.widest + 1)))
 
 
 def options_of(ground: FleetProblem, within_s: float, counts: Counts, deadline: Deadline) -> Options:
@@ -154,12 +156,12 @@ def _requests(ground: FleetProblem, within_s: float) -> Iterator[tuple[int, int,
     nodes = 1 << sum(island.nodes for island in ground.islands).bit_length()
     for kind, island in enumerate(ground.islands):
         many = replace(island.anonymous(), nodes=nodes)
-        for gpus in _sizes(island):
+        for gpus in _sizes(island, ground.budget.fleets):
             copies = many.gpus // gpus
             constraints = Constraints(
                 copies=copies, fixed=(("dp", copies), ("pp", 1)), zero_stages=(ZERO_STAGE,)
             )
-            for sequences in SEQUENCES:
+            for sequences in ground.budget.fleets.sequences:
                 microbatch = copies * sequences
                 job = replace(ground.job, global_batch=microbatch * MANY)
                 request = Request(first, many, job, microbatch, MANY, ground.hwdb, constraints, within_s)

@@ -17,34 +17,16 @@ from tangram_sim.layers.atoms import Slice
 from tangram_sim.models import Block, FeedForward, Model
 from tangram_sim.parallelizers.api import Constraints, Parallelizer, Request
 from tangram_sim.planners.api import Counts
+from tangram_sim.planners.budget import FleetBudget, SearchBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.composition.compose import Composed, compose_table
+from tangram_sim.planners.tangram.composition.composed import Composed
+from tangram_sim.planners.tangram.composition.exact import fastest
+from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.job import Job
-
-WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of one copy
-SEQUENCES = (1, 2, 4, 8, 16)  # of one microbatch of one copy
-# Of the bound: limits of a search with nothing to beat.
-FACTORS = (1.25, 1.5, 1.8, 2.2, 3.0, 8.0, float("inf"))
-SLACK = 0.02  # of the best pattern of a kind: these, too, are kept
-HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
-TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
-MANY = 8  # microbatches from which on gathering or reducing weights in each of them (ZeRO 2, 3) is not tried
-PARTS = (8, 4, 2)  # copies that share a node in a stage
-EVEN = 0.97  # share of the copies that sharing nodes must leave
-IDLE = 0.1  # of what other shapes use: shapes that leave more nodes idle are not searched
-WIDEST = 2  # nodes of the widest stage of a copy that has more
-STATES = 300  # counts of nodes in a copy that are all kept apart; with more, kinds are used up one by one
-MOST_STATES = 10_000_000  # counts in a copy over several islands: one number each, few kept apart
-# Of the limit: what a stage may add to the best pattern, for many fewer labels. What the first finds limits
-# the second; where it finds nothing, something little better than the limit may be lost.
-TOLERANCES = (0.01, 0.002)
-WORK = 400_000_000  # comparisons of one composition, about a second: a shape that needs more is left out
-KEPT = 2  # patterns of one width and microbatch
-
 
 # Whether to leave the first number of sequences for others: no, if it gives any pattern, or anyway.
 Climb: TypeAlias = Literal["no", "yes", "anyway"]
@@ -78,6 +60,7 @@ class FleetProblem:
     hwdb: Hwdb
     constraints: Constraints
     parallelizer: str
+    budget: SearchBudget
 
 
 def shares(bound: WorkBound) -> list[float]:
@@ -101,14 +84,16 @@ class PatternLimits:
         """Counts of nodes (or parts of them) that a copy may have used."""
         return float(np.prod([count * self.parts + 1.0 for count in self.nodes]))
 
-    def finer(self) -> "PatternLimits | None":
+    def finer(self, budget: FleetBudget) -> "PatternLimits | None":
         """These limits on the smallest parts of nodes that can be searched; None where nodes stay whole.
 
         Copies that do not fill whole nodes of such parts are left out.
         """
-        for parts in PARTS:
+        for parts in budget.parts:
             fewer = replace(self, copies=self.copies - self.copies % parts, parts=parts)
-            if parts > self.parts and fewer.copies >= EVEN * self.copies and fewer.states <= MOST_STATES:
+            if fewer.copies < budget.even * self.copies:
+                continue
+            if parts > self.parts and fewer.states <= budget.most_states:
                 return fewer
         return None
 
@@ -116,12 +101,14 @@ class PatternLimits:
 def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
     """Copies over some islands, the likeliest first: those that hold weights and gradients once.
 
-    As many copies as cut one of the islands into `WIDTHS` nodes, each with its share of every island.
+    As many copies as cut one of the islands into the budget's widths, each with its share of every island.
     """
-    model, job = ground.model, ground.job
-    needed = model.parameters * (job.precision.weight_bytes + job.recipe.gradient_bytes) / HELD
+    model, job, budget = ground.model, ground.job, ground.budget.fleets
+    needed = model.parameters * (job.precision.weight_bytes + job.recipe.gradient_bytes) / budget.held
     found: dict[tuple[int, ...], int] = {}
-    for copies in {_copies(model, ground.islands[kind].nodes // width) for kind in kinds for width in WIDTHS}:
+    for copies in {
+        _copies(model, ground.islands[kind].nodes // width) for kind in kinds for width in budget.widths
+    }:
         if not copies:
             continue
         nodes = [0] * len(ground.islands)
@@ -129,7 +116,7 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
             nodes[kind] = ground.islands[kind].nodes // copies
         used = [count for count in nodes if count]
         several, states = len(used) > 1, PatternLimits(tuple(nodes), copies).states
-        if sum(used) > WIDEST * (model.layers + 2) or (several and states > MOST_STATES):
+        if sum(used) > budget.widest * (model.layers + 2) or (several and states > budget.most_states):
             continue
         if len(kinds) == 1 or several:
             found[tuple(nodes)] = max(copies, found.get(tuple(nodes), 0))
@@ -143,7 +130,7 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
         return found[nodes] * sum(count * one.gpus_per_node * one.gpu.memory_bytes for count, one in pairs)
 
     most = max(map(taken, found), default=0.0)
-    found = {nodes: copies for nodes, copies in found.items() if taken(nodes) >= (1 - IDLE) * most}
+    found = {nodes: copies for nodes, copies in found.items() if taken(nodes) >= (1 - budget.idle) * most}
     ordered = sorted(found, key=lambda nodes: (abs(np.log2(min(room(nodes), 2 * sum(nodes))) - 0.2), nodes))
     return [PatternLimits(nodes, found[nodes]) for nodes in ordered]
 
@@ -157,7 +144,7 @@ def patterns_of(
     best_s: float,
     deadline: Deadline,
 ) -> tuple[list[PipelinePattern], float, int, Counts]:
-    """Patterns of one shape that do `share` of the batch in less than (1 + SLACK) x `best_s`.
+    """Patterns of one shape that do `share` of the batch in less than `best_s` and the budget's slack.
 
     Also the seconds of the best one (inf: none found), its sequences, and what was asked. Microbatches of one
     copy have `start` sequences; then more, or else fewer, until it gets worse, if `climb` says so. One piece
@@ -165,8 +152,9 @@ def patterns_of(
     """
     counts, patterns, reached = Counts(), list[PipelinePattern](), (float("inf"), start)
 
-    at = SEQUENCES.index(start)
-    for sizes in [(start,)] if climb == "no" else [SEQUENCES[at:], SEQUENCES[:at][::-1]]:
+    every = ground.budget.fleets.sequences
+    at = every.index(start)
+    for sizes in [(start,)] if climb == "no" else [every[at:], every[:at][::-1]]:
         for sequences in sizes:
             if deadline.over():
                 break
@@ -200,7 +188,8 @@ def _search(
     counts: Counts,
     deadline: Deadline,
 ) -> list[tuple[float, PipelinePattern]]:
-    """(seconds of the share's work, pattern), best first, below (1 + SLACK) x `best_s`."""
+    """(seconds of the share's work, pattern), best first, below `best_s` and the budget's slack."""
+    budget = ground.budget.fleets
     kinds, copies = [kind for kind, count in enumerate(shape.nodes) if count], shape.copies
     unit, counts_of = copies // shape.parts, [shape.nodes[kind] * shape.parts for kind in kinds]
     each = share * ground.job.global_batch / copies  # sequences of one copy
@@ -211,11 +200,11 @@ def _search(
     scale = microbatches * sequences / each  # the job of this search over the share's work
     islands = [ground.islands[kind].part(copies * shape.nodes[kind]) for kind in kinds]
     constraints = replace(ground.constraints, copies=copies)
-    if microbatches > MANY and "zero_stage" not in dict(constraints.fixed):
+    if microbatches > budget.many and "zero_stage" not in dict(constraints.fixed):
         constraints = replace(constraints, zero_stages=(0, 1))
     # A fresh one for each search: its prices are of no use to the next, and take memory.
     parallelizer = parallelizer_named(ground.parallelizer)()
-    widest = min(WIDEST * shape.parts, max(counts_of))
+    widest = min(budget.widest * shape.parts, max(counts_of))
     least, passage_s = _least(
         ground, job, islands, constraints, sequences, unit, widest, parallelizer, counts
     )
@@ -233,25 +222,20 @@ def _search(
         deadline=deadline,
         passage_s=passage_s,
     )
-    work = np.concatenate([[0.0], np.cumsum(bound.seconds.min(axis=0))])
     microbatch, units = copies * sequences, [unit] * len(islands)
     size = job.boundary_bytes(ground.model, microbatch)
     hops = hop_seconds(islands, ground.cluster, ground.hwdb, size, ()) / copies
-    one_by_one = shape.states > STATES
+    ways = roads(islands, ground.cluster, ground.hwdb, size, hops)
     found: list[Composed] = []
     if not np.isfinite(bound.step_s()):  # no layout holds even one block
         return []
-    known_s = best_s * (1 + SLACK) * scale  # without a pattern to beat limits widen from the bound upward
-    for limit_s in [known_s] if known_s < np.inf else [bound.step_s() * factor for factor in FACTORS]:
+    known_s = (
+        best_s * (1 + budget.slack) * scale
+    )  # without a pattern to beat limits widen from the bound upward
+    for limit_s in [known_s] if known_s < np.inf else [bound.step_s() * factor for factor in budget.factors]:
         table = enumeration.table(microbatch, limit_s, units)
-        for tolerance in TOLERANCES:
-            finer = compose_table(
-                table, counts_of, hops, work, limit_s, KEPT, one_by_one, tolerance * limit_s, WORK
-            )
-            found = finer or found
-            if not finer or deadline.over():
-                break
-            limit_s = min(limit_s, found[0].objective_s * (1 + SLACK))
+        asked = table, counts_of, ways, ground.model, job, limit_s, budget, deadline
+        found = fastest(*asked, one_by_one=shape.states > budget.apart)
         if found or deadline.over():
             break
     enumeration.count_pruned()
@@ -280,6 +264,7 @@ def _least(
     Zero where a stage may be part of a node: smaller groups are cheaper, and are not asked about here.
     """
     least, copies = np.zeros((len(islands), ground.model.layers + 2)), constraints.copies
+    trusted = ground.budget.fleets.trusted
     if copies == 1:
         return least, 0.0
     blocks = ground.model.blocks
@@ -306,8 +291,8 @@ def _least(
                     for partial in parallelizer.parallelize(request).partials:
                         seconds[block] = min(seconds[block], partial.slowest_s * part.gpus / microbatch)
                         quickest[block] = min(quickest[block], partial.slowest_s)
-            least[kind, atom] = seconds[block] * TRUSTED
-            passage[kind, atom] = quickest[block] * TRUSTED
+            least[kind, atom] = seconds[block] * trusted
+            passage[kind, atom] = quickest[block] * trusted
     return least, float(passage.min(axis=0).sum())
 
 

@@ -16,7 +16,7 @@ from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.parallelizers.partition import balanced
 from tangram_sim.planners.api import Scored
 from tangram_sim.planners.budget import SearchBudget
-from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, pipeline_of, seats_of
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.sim import contention
@@ -24,8 +24,6 @@ from tangram_sim.training.plan import PartialPlan, Plan
 from tangram_sim.training.schedules import holds_whole_depth
 from tangram_sim.training.shares import by_earliest_end
 from tangram_sim.training.step.side_by_side import lower_plan
-
-MOST_PIPELINES = 8
 
 # (kind, nodes) of every stage, front to back.
 Stages = tuple[tuple[int, int], ...]
@@ -70,7 +68,7 @@ class Replication:
                 break
             passes = self.enumeration.job.global_batch // microbatch
             for side_by_side in self._combinations(microbatch):
-                if not 2 <= len(side_by_side) <= min(passes, MOST_PIPELINES):
+                if not 2 <= len(side_by_side) <= min(passes, self.budget.beside_most):
                     continue
                 built = [one for _, one in side_by_side]
                 shares = share_passes(built, passes)
@@ -99,7 +97,7 @@ class Replication:
         for kind, island in enumerate(islands):
             options = []
             for copies in divisors(island.nodes):
-                if copies > MOST_PIPELINES:
+                if copies > self.budget.beside_most:
                     continue
                 nodes = island.nodes // copies
                 built = [

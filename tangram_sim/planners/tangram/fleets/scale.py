@@ -6,9 +6,11 @@ single nodes: the work depends on the kinds of GPUs and the model, hardly on the
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from tangram_sim.clusters import Island
 from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
@@ -22,10 +24,6 @@ from tangram_sim.planners.tangram.fleets.fleet import (
     whole,
 )
 from tangram_sim.planners.tangram.fleets.patterns import (
-    SEQUENCES,
-    SLACK,
-    WIDEST,
-    WIDTHS,
     Climb,
     FleetProblem,
     PatternLimits,
@@ -39,32 +37,16 @@ from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
 
-MOST_STATES = 1500  # node-count combinations that the composition on single nodes keeps apart
-MOST_NODES = 24  # nodes up to which it is tried at all: beyond, patterns find as good plans in less time
-MOST_PASSES = 60_000  # of microbatches through stages in fleets played, after which no mix is tried
-WORTH = 1.05  # of the step through all islands: pipelines over some that may be worth mixing in
-ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
-FINER, FEW = (
-    3,
-    64,
-)  # shapes over all islands searched again with stages on parts of nodes; one beyond FEW nodes
-ALIKE, NEAR = 12, 0.03  # fleets of equal copies played: so many at most, this close to the best step
-MOVES = 3  # rounds of moving atoms over boundaries
-ROUNDS = 4  # times the master problem is solved, corrected by what was played
 
-
-def is_large(nodes: Sequence[int]) -> bool:
+def is_large(nodes: Sequence[int], budget: FleetBudget) -> bool:
     """Whether a cluster with so many nodes on its islands has too many counts to tell apart."""
-    states = 1
-    for count in nodes:
-        states *= count + 1
-    return states > MOST_STATES or sum(nodes) > MOST_NODES
+    return prod(count + 1 for count in nodes) > budget.states or sum(nodes) > budget.nodes
 
 
 @dataclass(slots=True)
 class Family:
-    """Shapes of copies over the same islands: whole nodes first, until three in a row are no better; then
-    the best of these with stages on parts of nodes.
+    """Shapes of copies over the same islands: whole nodes first, until some in a row are no better; then the
+    best of these with stages on parts of nodes.
     """
 
     like: list[tuple[int, ...]]  # sets of islands that are equal but for their names: searched as the first
@@ -72,15 +54,16 @@ class Family:
     shapes: list[PatternLimits]
     best_s: float
     finer: int  # how many of the best are searched again with stages on parts of nodes
+    usual: int  # sequences per microbatch of the best pattern, here or of others before
+    budget: FleetBudget
     near: list[tuple[float, PatternLimits]] = field(
         default_factory=list
     )  # searched, by the seconds of their best
     worse: int = 0
-    usual: int = SEQUENCES[0]  # sequences per microbatch of the best pattern, here or of others before
 
     def next(self, most: int) -> list[tuple[PatternLimits, int, Climb]]:
         """At most so many shapes to search now, from what sequences per microbatch, and what others."""
-        if self.worse <= 2 and self.shapes:
+        if self.worse < self.budget.patience and self.shapes:
             taken, self.shapes = self.shapes[:most], self.shapes[most:]
             # The first shapes look around even where the usual number of sequences gives nothing.
             return [(shape, self.usual, "yes" if len(self.near) > 1 else "anyway") for shape in taken]
@@ -90,8 +73,9 @@ class Family:
         return [
             (finer, sequences, "no")
             for seconds, shape in near
-            if seconds <= self.best_s * (1 + SLACK) and (finer := shape.finer()) is not None
-            for sequences in SEQUENCES
+            if seconds <= self.best_s * (1 + self.budget.slack)
+            and (finer := shape.finer(self.budget)) is not None
+            for sequences in self.budget.sequences
         ]
 
     def reached(self, shape: PatternLimits, best_s: float, sequences: int) -> None:
@@ -99,7 +83,11 @@ class Family:
         if best_s < self.best_s:
             self.usual = sequences  # of the next shapes', too
         self.near.append((best_s, shape))
-        self.worse = 0 if best_s < self.best_s * 0.995 else self.worse + (self.best_s < float("inf"))
+        self.worse = (
+            0
+            if best_s < self.best_s * (1 - self.budget.better)
+            else self.worse + (self.best_s < float("inf"))
+        )
         self.best_s = min(best_s, self.best_s)
 
 
@@ -116,7 +104,7 @@ class Fleets:
         deadline: Deadline,
     ) -> None:
         self.ground, self.bound, self.lowering, self.deadline = ground, bound, lowering, deadline
-        self.counts, self.pieces = counts, pieces
+        self.counts, self.pieces, self.budget = counts, pieces, ground.budget.fleets
         self.nodes = [island.nodes for island in ground.islands]
         self.master_s = float("inf")  # the linear program's step, over the patterns found
         self.patterns: list[PipelinePattern] = []
@@ -128,11 +116,11 @@ class Fleets:
         share = shares(self.bound)
         everything = tuple(range(len(self.nodes)))
         best: Scored | None = None
-        usual = SEQUENCES[0]
+        usual = self.budget.sequences[0]
         if len(everything) > 1:  # stages of every kind in one pipeline: no gradients between kinds
             usual = self._search([(everything, 1.0)], float("inf"), usual)
             best = self._best_of(self._pools())
-        limit_s = WORTH * best.step_s if best else float("inf")
+        limit_s = self.budget.worth * best.step_s if best else float("inf")
         self._search([((kind,), share[kind]) for kind in everything], limit_s, usual)
         lone = {_only(pattern) for pattern in self.patterns} - {-1}
         # Islands that hold no pipeline of their own may hold some stages of another's.
@@ -146,11 +134,12 @@ class Fleets:
         """What was searched in place of everything, in words."""
         if not self.patterns:
             return []
-        searched = ", ".join(map(str, WIDTHS))
+        budget = self.budget
+        searched, sequences = (", ".join(map(str, some)) for some in (budget.widths, budget.sequences))
         return [
             f"{sum(self.nodes)} nodes: searched as copies of {len(self.patterns)} pipeline patterns side "
             f"by side (copies of {searched} nodes of an island, or as many of each; stages of at most "
-            f"{WIDEST} nodes in copies of more; {', '.join(map(str, SEQUENCES))} sequences per microbatch); "
+            f"{budget.widest} nodes in copies of more; {sequences} sequences per microbatch); "
             "pipelines over some islands only were not searched. A mix could take "
             f"{self.master_s:.4g} s if copies and microbatches came in fractions and gradients were "
             "synchronised within each pattern only"
@@ -158,7 +147,7 @@ class Fleets:
 
     def _best_of(self, pools: list[list[PipelinePattern]], best: Scored | None = None) -> Scored | None:
         for pool in pools:
-            if best and self.passes > MOST_PASSES:
+            if best and self.passes > self.budget.passes:
                 break
             found = self._mix(pool, best.step_s if best else float("inf"))
             if found is not None and (best is None or found.step_s < best.step_s):
@@ -179,7 +168,7 @@ class Fleets:
         share_of = dict(work)
         for kinds, _ in work:
             like.setdefault(tuple(self.ground.islands[kind].anonymous() for kind in kinds), []).append(kinds)
-        finer = FINER if sum(self.nodes) <= FEW else 0
+        finer = self.budget.finer if sum(self.nodes) <= self.budget.few else 0
         families = [
             Family(
                 alike,
@@ -187,12 +176,13 @@ class Fleets:
                 shapes(self.ground, alike[0]),
                 best_s,
                 finer if len(alike[0]) == len(self.nodes) else 0,
-                usual=usual,
+                usual,
+                self.budget,
             )
             for alike in like.values()
         ]
         # Rounds are the same whatever the number of processes, and so is what is found.
-        most = -(-ROUND // max(len(families), 1))
+        most = -(-self.budget.round // max(len(families), 1))
         turns = 0
         while not self.deadline.over():
             turn = [(family, *piece) for family in families for piece in family.next(most if turns else 1)]
@@ -226,8 +216,8 @@ class Fleets:
             if groups:
                 ends = [one.pattern.first_s + (one.microbatches - 1) * one.pattern.pace_s for one in groups]
                 found.append((max(ends), number, groups))
-        for objective_s, _, groups in sorted(found, key=lambda one: one[:2])[:ALIKE]:
-            if best and (objective_s > best.step_s * (1 + NEAR) or self.deadline.over()):
+        for objective_s, _, groups in sorted(found, key=lambda one: one[:2])[: self.budget.alike]:
+            if best and (objective_s > best.step_s * (1 + self.budget.near) or self.deadline.over()):
                 break
             scored = self._played(groups)[0]
             if scored is not None and (best is None or scored.step_s < best.step_s):
@@ -252,7 +242,7 @@ class Fleets:
                 return best
             seats.append(StageAssignment(part.island, part.ranks, part.layouts[0].layout, start, stop))
             start = stop
-        moved = referee.refine(tuple(seats), pipeline.microbatch, MOVES)
+        moved = referee.refine(tuple(seats), pipeline.microbatch, self.budget.moves)
         step_s, pipeline, step = referee.play(moved, pipeline.microbatch)
         if step_s >= best.step_s:
             return best
@@ -262,8 +252,8 @@ class Fleets:
         """Solve, play, correct the patterns by what was played, solve again; the best plan played."""
         best: Scored | None = None
         seen: set[tuple[object, ...]] = set()
-        for _ in range(ROUNDS):
-            if best and (self.deadline.over() or self.passes > MOST_PASSES):
+        for _ in range(self.budget.rounds):
+            if best and (self.deadline.over() or self.passes > self.budget.passes):
                 break
             answer = master(pool, self.nodes, self.ground.job.global_batch)
             groups = self._groups(pool, answer) if answer else None
@@ -287,7 +277,7 @@ class Fleets:
         return best
 
     def _groups(self, pool: list[PipelinePattern], answer: Master) -> list[PipelineCopies] | None:
-        chosen = whole(pool, answer, self.nodes)
+        chosen = whole(pool, answer, self.nodes, self.budget.least_share)
         while chosen:
             groups = apportion(chosen, self.ground.job.global_batch)
             if groups is not None:

@@ -10,8 +10,6 @@ from tangram_sim.training.shares import by_earliest_end
 
 Nodes = tuple[int, ...]  # of every island
 
-UNEVEN = 1.34  # time of the slowest part over that of an ideal share: coarse shares above are left out
-
 
 def steps_of(nodes: int) -> tuple[int, ...]:
     """Numbers of nodes of one island that a joint island takes: up to 3 all, else one, two, half and all."""
@@ -34,11 +32,12 @@ def joint_islands(counts: Sequence[int]) -> tuple[Nodes, ...]:
     return tuple(sorted(found, key=lambda nodes: (sum(nodes), nodes)))
 
 
-def shares(speeds: Sequence[float], microbatch: int, most: int = 3) -> Iterator[tuple[int, ...]]:
+def shares(speeds: Sequence[float], microbatch: int, most: int, uneven: float) -> Iterator[tuple[int, ...]]:
     """Ways to share the sequences of a microbatch by speed, each part a multiple of 1, 2, 4, ... of them.
 
     So many sequences at a time go to the part that ends first with them. Coarse multiples first: they suit
-    data-parallel ranks; but a part far from its speed is of use to nobody. No part is empty.
+    data-parallel ranks; but a part that takes more than `uneven` times as long as at its speed is of use to
+    nobody. No part is empty, and there are `most` ways.
     """
     ideal_s = microbatch / sum(speeds)
     seen: set[tuple[int, ...]] = set()
@@ -46,7 +45,7 @@ def shares(speeds: Sequence[float], microbatch: int, most: int = 3) -> Iterator[
     while quantum and len(seen) < most and microbatch >= len(speeds):
         parts = _by_speed(speeds, microbatch, quantum)
         latest_s = max(part / speed for part, speed in zip(parts, speeds, strict=True))
-        near = latest_s <= UNEVEN * ideal_s or (quantum == 1 and not seen)
+        near = latest_s <= uneven * ideal_s or (quantum == 1 and not seen)
         if min(parts) and near and parts not in seen:
             seen.add(parts)
             yield parts

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from tangram_sim.clusters import Island
 from tangram_sim.errors import TangramError
 from tangram_sim.layouts import Layout
-from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.budget import SearchBudget
+from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seats_of
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.prefetch import SliceQuestion
@@ -27,6 +28,7 @@ class MixedPrices:
 
     enumeration: Enumeration
     lowering: Lowering
+    budget: SearchBudget
     _whole: dict[Nodes, Island] = field(default_factory=dict)
 
     def island(self, nodes: Nodes) -> Island:
@@ -72,7 +74,7 @@ class MixedPrices:
         speeds = [
             count * islands[kind].gpus_per_node / float(work[kind]) for kind, count in self._members(nodes)
         ]
-        return shares(speeds, microbatch)
+        return shares(speeds, microbatch, self.budget.joint_ways, self.budget.joint_uneven)
 
     def _members(self, nodes: Nodes) -> list[tuple[int, int]]:
         """(kind, nodes) of the islands that are in it."""

@@ -18,7 +18,7 @@ from tangram_sim.placement.islands import finer_islands
 from tangram_sim.planners.api import Scored
 from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.composition.compose import Composed, Placed
+from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.exact import find
 from tangram_sim.planners.tangram.composition.finalists import (
     Finalist,
@@ -66,7 +66,7 @@ def spanning_over(
     enumeration = replace(enumeration, joint=True)
     if free:
         finer = finer_islands(referee.cluster, job.precision.compute, enumeration.islands, hwdb, job.stack)
-    if finer == tuple(enumeration.islands) or is_large([island.nodes for island in finer]):
+    if finer == tuple(enumeration.islands) or is_large([island.nodes for island in finer], budget.fleets):
         return Spanning(enumeration, referee, budget)
     # Both cuts share what was answered; which pairs were visited goes by the number of an island.
     bound = WorkBound(model, job, finer, hwdb, referee.cluster)
@@ -95,7 +95,7 @@ class Spanning:
         self.counts = [island.nodes for island in self.enumeration.islands]
         self.work = np.concatenate([[0.0], np.cumsum(self.enumeration.bound.seconds.min(axis=0))])
         self.joint = joint_islands(self.counts)
-        self._prices = MixedPrices(self.enumeration, self.referee.lowering)
+        self._prices = MixedPrices(self.enumeration, self.referee.lowering, self.budget)
 
     def improve(self, usual: int, limit_s: float) -> Scored | None:
         """The best such plan below `limit_s`, links shared; None: none was found.
@@ -193,7 +193,7 @@ class Spanning:
         size = job.boundary_bytes(enumeration.model, microbatch)
         kinds = [*islands, *(self._prices.island(nodes) for nodes in self.joint)]
         hops = hop_seconds(kinds, placement.cluster, enumeration.hwdb, size, ())
-        ways = roads(kinds, placement, enumeration.hwdb, size, hops)
+        ways = roads(kinds, placement.cluster, enumeration.hwdb, size, hops)
         asked = table, self.counts, ways, enumeration.model, job, limit_s, self.best_s
         budget = replace(self.budget, widths=self.budget.spanning_widths)
         composed = find(*asked, budget.joint_slack, budget, enumeration.deadline, proving=False).pipelines
