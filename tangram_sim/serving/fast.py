@@ -35,9 +35,9 @@ class FastRun:
         one = self._ledger
         return one.generated, one.imported.view(np.int8), one.preemptions, one.cached, one.wasted
 
-    def _times(self) -> tuple[Floats, Floats, Floats]:
+    def _times(self) -> tuple[Floats, Floats, Floats, Floats]:
         one = self._ledger
-        return one.start_s, one.first_s, one.finish_s
+        return one.ready_s, one.start_s, one.first_s, one.finish_s
 
     def write(self) -> None:
         """Enter into the ledger what became of the requests."""
@@ -57,6 +57,7 @@ class FastReplica(ReplicaPlayer):
         self._book, self._clock = run.book, run.clock
         counts = np.zeros(fast_state.COUNTS, dtype=np.int64)
         counts[: fast_state.LRU_TAIL + 1] = -1
+        counts[[fast_state.HELD_HEAD, fast_state.HELD_TAIL]] = -1
         counts[fast_state.PARTIAL], counts[fast_state.FREE] = -1, rules.blocks
         prefixes = max(1, workload.prefixes)
         counts[fast_state.BUDGET : fast_state.CACHING + 1] = (
@@ -68,7 +69,7 @@ class FastReplica(ReplicaPlayer):
         entries[:, [fast_state.FOLLOWING, fast_state.BEFORE]] = -1
         self._now = fast_state.Now(
             counts=counts,
-            times=np.array([0.0, np.inf, FIRST_RATIO, 0.0, *slopes], dtype=np.float64),
+            times=np.array([0.0, np.inf, FIRST_RATIO, 0.0, *slopes, 0.0], dtype=np.float64),
             residues=np.zeros(rules.block_tokens, dtype=np.int64),
             heap=np.zeros(rules.seats, dtype=np.int64),
             entries=entries,
@@ -88,6 +89,11 @@ class FastReplica(ReplicaPlayer):
         """See ReplicaPlayer."""
         self._kernels.push_all(self._now, self._book, self._clock, requests, ready_s)
 
+    def hold(self, requests: Ints, pause_s: float) -> None:
+        """See ReplicaPlayer."""
+        self._now.times[self._places.PAUSE] = pause_s
+        self._kernels.hold(self._now, self._book, requests)
+
     def halt_at(self, time_s: float) -> None:
         """See ReplicaPlayer."""
         self._now.times[self._places.HALT] = time_s
@@ -104,7 +110,7 @@ class FastReplica(ReplicaPlayer):
             one = int(counts[places.RUN_HEAD])
             places.lose(self._now, book, one)
             left.append(one)
-        for head in (places.WAIT_HEAD, places.PEND_HEAD):
+        for head in (places.WAIT_HEAD, places.PEND_HEAD, places.HELD_HEAD):
             while counts[head] >= 0:
                 one = int(counts[head])
                 places.unlink.py_func(counts, head, book, one)

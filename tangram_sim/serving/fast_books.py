@@ -4,8 +4,6 @@ Compiled, request by request: a book has a row for each of them, and column by c
 of it. Importing this module imports numba, hence it is imported inside functions only.
 """
 
-import numpy as np
-
 from tangram_sim.serving.compiled import compiled
 from tangram_sim.serving.fast_state import (
     BEFORE,
@@ -46,6 +44,7 @@ def open_book(
     preemptions: Ints,
     cached: Ints,
     wasted: Ints,
+    ready_s: Floats,
     start_s: Floats,
     first_s: Floats,
     finish_s: Floats,
@@ -63,8 +62,8 @@ def open_book(
             preemptions[k],
         )
         book[k, CACHED], book[k, WASTED] = cached[k], wasted[k]
-        clock[k, START], clock[k, FIRST], clock[k, FINISH] = start_s[k], first_s[k], finish_s[k]
-        clock[k, READY] = np.nan
+        clock[k, READY], clock[k, START] = ready_s[k], start_s[k]
+        clock[k, FIRST], clock[k, FINISH] = first_s[k], finish_s[k]
 
 
 @compiled
@@ -76,6 +75,7 @@ def close_book(
     preemptions: Ints,
     cached: Ints,
     wasted: Ints,
+    ready_s: Floats,
     start_s: Floats,
     first_s: Floats,
     finish_s: Floats,
@@ -88,4 +88,5 @@ def close_book(
             book[k, PREEMPTIONS],
         )
         cached[k], wasted[k] = book[k, CACHED], book[k, WASTED]
-        start_s[k], first_s[k], finish_s[k] = clock[k, START], clock[k, FIRST], clock[k, FINISH]
+        ready_s[k], start_s[k] = clock[k, READY], clock[k, START]
+        first_s[k], finish_s[k] = clock[k, FIRST], clock[k, FINISH]

@@ -37,6 +37,7 @@ from tangram_sim.serving.fast_state import (
     FOLLOWING,
     GENERATED,
     HALT,
+    HELD_HEAD,
     KEEPS,
     LAST_STEP,
     LEFT,
@@ -45,6 +46,7 @@ from tangram_sim.serving.fast_state import (
     NOW,
     OUTPUT,
     PARTIAL,
+    PAUSE,
     PEAK,
     PEND_HEAD,
     PREFIX_TOKENS,
@@ -75,12 +77,24 @@ from tangram_sim.serving.fast_state import (
 
 
 @compiled
+def served(now: Now, book: Ints, clock: Floats, one: int) -> None:
+    """A request has all its tokens; if its client holds another one, that comes after a pause."""
+    counts = now.counts
+    clock[one, FINISH] = now.times[NOW]
+    counts[LEFT_LAST] += longest(book, one) + 1
+    if counts[HELD_HEAD] >= 0:
+        after = counts[HELD_HEAD]
+        unlink(counts, HELD_HEAD, book, after)
+        clock[after, READY] = now.times[NOW] + now.times[PAUSE]
+        append(counts, PEND_HEAD, book, after)
+
+
+@compiled
 def finish_due(now: Now, book: Ints, clock: Floats) -> None:
     """Decoding requests that have delivered their last token leave."""
     while now.counts[DECODING] > 0 and book[now.heap[0], LAST_STEP] <= now.counts[STEPS]:
         one = now.heap[0]
-        clock[one, FINISH] = now.times[NOW]
-        now.counts[LEFT_LAST] += longest(book, one) + 1
+        served(now, book, clock, one)
         if book[one, KEEPS]:
             share(now, book, one, tokens_of(now, book, one))
         blocks = own_blocks(now, book, one)
@@ -98,8 +112,7 @@ def deliver_first(now: Now, book: Ints, clock: Floats, one: int) -> None:
     if book[one, GENERATED] < book[one, OUTPUT]:
         join(now, book, one)
         return
-    clock[one, FINISH] = now.times[NOW]
-    now.counts[LEFT_LAST] += longest(book, one) + 1
+    served(now, book, clock, one)
     if book[one, KEEPS]:
         share(now, book, one, book[one, DONE])
     leave(now, book, one, own_blocks(now, book, one))
@@ -280,3 +293,10 @@ def push_all(now: Now, book: Ints, clock: Floats, requests: Ints, ready_s: Float
     for k in range(len(requests)):
         clock[requests[k], READY] = ready_s[k]
         append(now.counts, PEND_HEAD, book, requests[k])
+
+
+@compiled
+def hold(now: Now, book: Ints, requests: Ints) -> None:
+    """Requests that come one by one, as others have been served."""
+    for k in range(len(requests)):
+        append(now.counts, HELD_HEAD, book, requests[k])

@@ -21,10 +21,14 @@ RUNNING, DECODING, STEPS, CONTEXT, FREE, IDLE, PARTIAL, ADMITTED, PEAK, PROCESSE
 LEFT, LEFT_LAST = range(19, 21)
 # The rules.
 BUDGET, SEATS, BLOCK, BLOCKS, MIXED, ADMISSION, EXHAUSTION, CACHING = range(21, 29)
-COUNTS = 29
-# Places in `Now.times`; the last three are of the step table.
+# Requests of clients who wait: each comes when another one has been served.
+HELD_HEAD, HELD_TAIL = range(29, 31)
+COUNTS = 31
+# Places in `Now.times`; WINDOW to MIXED_CONTEXT are of the step table.
 NOW, HALT, RATIO, BUSY, WINDOW, SCORE, MIXED_CONTEXT = range(7)
-TIMES = 7
+# Seconds from a request's end until its client's next one may be scheduled.
+PAUSE = 7
+TIMES = 8
 # Columns of links in queues, of requests and of prefixes.
 FOLLOWING, BEFORE = range(2)
 # Further columns of `Now.entries`, by prefix; no blocks: not cached.

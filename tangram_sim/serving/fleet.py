@@ -95,7 +95,7 @@ def play(
     delivered and their KV is computed again; with fail it has failed. The router sees loads of `lag_s` ago.
     """
     book = RequestLedger.empty(len(workload)) if ledger is None else ledger
-    players, write = _players(engine, workload, book)
+    players, write = players_of(engine, workload, book)
     instances = [Instance(given, presence, players(given)) for given in fleet for presence in given.presences]
     run = _FleetRun(workload, router, on_loss, lag_s, book, instances)
     run.play()
@@ -104,7 +104,7 @@ def play(
     return PlayedService(workload, book, run.instance, run.failed, instances, float(ends.max(initial=0.0)))
 
 
-def _players(
+def players_of(
     engine: str, workload: Workload, ledger: RequestLedger
 ) -> tuple[Callable[[FleetReplica], ReplicaPlayer], Callable[[], None]]:
     """What makes the player of a replica, and what completes the ledger at the end."""

@@ -17,7 +17,7 @@ from tangram_sim.serving.batching import (
     BatchingRules,
 )
 from tangram_sim.serving.prefix_cache import PrefixCache
-from tangram_sim.serving.replica import ReplicaPlayer, RequestLedger
+from tangram_sim.serving.replica import Ints, ReplicaPlayer, RequestLedger
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.workload import Workload
 
@@ -47,6 +47,8 @@ class ReferenceReplica(ReplicaPlayer):
         self.now_s, self.halt_s, self.ratio = 0.0, float("inf"), FIRST_RATIO
         self.pending: deque[tuple[int, float]] = deque()
         self.waiting: deque[int] = deque()
+        self.held: deque[int] = deque()  # requests of clients who wait for another one to be served
+        self.pause_s = 0.0
         self.running: list[_Admitted] = []  # in the order of admission
         self.cache = PrefixCache()
         self._peak, self._busy_s, self._processed, self._events = 0, 0.0, 0, 0
@@ -54,7 +56,13 @@ class ReferenceReplica(ReplicaPlayer):
 
     def push(self, request: int, ready_s: float) -> None:
         """See ReplicaPlayer."""
+        self.ledger.ready_s[request] = ready_s
         self.pending.append((request, ready_s))
+
+    def hold(self, requests: Ints, pause_s: float) -> None:
+        """See ReplicaPlayer."""
+        self.held.extend(requests.tolist())
+        self.pause_s = pause_s
 
     def halt_at(self, time_s: float) -> None:
         """See ReplicaPlayer."""
@@ -126,6 +134,8 @@ class ReferenceReplica(ReplicaPlayer):
         if ledger.generated[number] == self.workload.output_tokens[number]:
             ledger.finish_s[number] = self.now_s
             self._left.append((self.now_s, self._longest(number) + 1))
+            if self.held:
+                self.push(self.held.popleft(), self.now_s + self.pause_s)
             if self.workload.keeps[number]:
                 self._share(one, one.done)
             self._leave(one)
@@ -304,17 +314,17 @@ class ReferenceReplica(ReplicaPlayer):
         """See ReplicaPlayer."""
         for one in self.running:
             self._lose(one)
-        for number in [*self.waiting, *(number for number, _ in self.pending)]:
+        here = [*self.waiting, *(number for number, _ in self.pending), *self.held]
+        for number in here:
             if self.ledger.imported[number]:
                 done = int(self.workload.input_tokens[number] + self.ledger.generated[number]) - 1
                 self.ledger.wasted[number] += done - self.ledger.cached[number]
                 self.ledger.imported[number] = False
-        left = (
-            [one.number for one in self.running] + list(self.waiting) + [number for number, _ in self.pending]
-        )
+        left = [one.number for one in self.running] + here
         self.running.clear()
         self.waiting.clear()
         self.pending.clear()
+        self.held.clear()
         return left
 
     def finished_tokens(self, time_s: float) -> int:

@@ -23,6 +23,7 @@ class RequestLedger:
     preemption or with an instance; `cached` those of the last admission that were found in a prefix cache.
     """
 
+    ready_s: Floats  # when it could be scheduled where it went last
     start_s: Floats
     first_s: Floats
     finish_s: Floats
@@ -35,10 +36,9 @@ class RequestLedger:
     @classmethod
     def empty(cls, count: int) -> "RequestLedger":
         """Nothing has happened yet."""
-        never, none = np.full((3, count), np.nan), np.zeros((4, count), dtype=np.int64)
-        return cls(
-            never[0], never[1], never[2], none[0], np.zeros(count, np.bool_), none[1], none[2], none[3]
-        )
+        never, none = np.full((4, count), np.nan), np.zeros((4, count), dtype=np.int64)
+        times = (never[0], never[1], never[2], never[3])
+        return cls(*times, none[0], np.zeros(count, np.bool_), none[1], none[2], none[3])
 
     def of(self, requests: Ints) -> "RequestLedger":
         """A copy for some of the requests, numbered from 0 in their order."""
@@ -66,6 +66,13 @@ class ReplicaPlayer(ABC):
         """Push many requests, in the order of their times."""
         for request, ready in zip(requests.tolist(), ready_s.tolist(), strict=True):
             self.push(request, ready)
+
+    @abstractmethod
+    def hold(self, requests: Ints, pause_s: float) -> None:
+        """Requests of clients who wait: one comes `pause_s` after each request that has been served.
+
+        Whatever else is pushed comes before the first of them, as when all clients begin together.
+        """
 
     @abstractmethod
     def advance(self, until_s: float) -> None:

@@ -86,6 +86,7 @@ class ServeSimulationDocument(Document):
     schema_version: str = SCHEMA_VERSION
     engine: str
     router: str
+    clients: int = Field(0, description="in flight at all times, each waiting for its answer; 0: arrivals")
     requests: RequestCountsDocument
     duration_s: float = Field(description="from the first arrival to the last finish")
     offered_rps: float = Field(description="arrivals a second; 0 where all come at once")
@@ -156,7 +157,7 @@ def simulate_service(
         played = play(fleet.replicas, workload, make(workload), engine=engine, on_loss=on_loss, lag_s=lag_s)
     document = describe_run(played, engine, router, slo or Slo())
     document.assumptions.update(fleet.assumptions)
-    document.notes += _beyond_context(workload, fleet)
+    document.notes += beyond_context(workload, fleet)
     document.simulate_cpu_s = time.process_time() - begun
     return document, played
 
@@ -164,7 +165,8 @@ def simulate_service(
 def asking(workload: Workload, fleet: ServiceFleet) -> Workload:
     """The workload in the fleet's own models. Raises BadInputError where they do not fit.
 
-    What a trace calls models means nothing to a fleet of one model, which serves all of it.
+    What a trace calls models means nothing to a fleet of one model, which serves all of it; a trace
+    that names none asks for a fleet's only one.
     """
     served = fleet.models
     if not served:
@@ -173,6 +175,8 @@ def asking(workload: Workload, fleet: ServiceFleet) -> Workload:
         if len(named) < 2:
             return only
         return replace(only, notes=(*only.notes, f"all {len(named)} models of the trace are served by one"))
+    if not workload.models and len(served) == 1:
+        return workload.of_models(served, np.zeros(len(workload), dtype=np.int64))
     if not workload.models:
         raise BadInputError(
             f"the fleet serves {', '.join(served)}; requests must say which: a column `model` in the trace, "
@@ -184,7 +188,7 @@ def asking(workload: Workload, fleet: ServiceFleet) -> Workload:
     return workload
 
 
-def _beyond_context(workload: Workload, fleet: ServiceFleet) -> list[str]:
+def beyond_context(workload: Workload, fleet: ServiceFleet) -> list[str]:
     """Requests that an engine would refuse, in words."""
     tokens, found = workload.input_tokens + workload.output_tokens, []
     for name, context in fleet.contexts.items():

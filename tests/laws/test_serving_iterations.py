@@ -63,7 +63,9 @@ def watched(seed: int) -> tuple[Case, RequestLedger, WatchedReplica]:
     ledger.imported[:] = case.imported
     ledger.generated[:] = case.imported
     replica = WatchedReplica(case, ledger)
-    for request, at in enumerate(case.workload.arrival_s):
+    sent = len(ledger.finish_s) - case.held
+    replica.hold(np.arange(sent, len(ledger.finish_s)), case.pause_s)
+    for request, at in enumerate(case.workload.arrival_s[:sent]):
         replica.push(request, float(at))
     replica.advance(float("inf"))
     return case, ledger, replica
@@ -87,7 +89,7 @@ def test_nobody_waits_for_an_idle_replica(seed: int) -> None:
     gaps = 0
     for number in range(40 * seed, 40 * seed + 40):
         case, ledger, replica = watched(number)
-        arrived, finish = case.workload.arrival_s, ledger.finish_s
+        arrived, finish = ledger.ready_s, ledger.finish_s
         ends = [0.0, *(one.end_s for one in replica.passes)]
         for end_s, after in zip(ends, replica.passes, strict=False):
             if after.begin_s <= end_s + 1e-9:

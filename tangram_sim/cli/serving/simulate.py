@@ -41,10 +41,22 @@ RequestsOut = Annotated[
 ]
 
 
+Clients = Annotated[
+    int | None,
+    typer.Option(
+        "--clients",
+        min=1,
+        help="A closed loop in place of --rate: so many requests in flight, each client waiting for its "
+        "answer (a benchmark's greatest concurrency).",
+    ),
+]
+
+
 @grouped
 def command(
     fleet: FleetFile,
     requests: asked.RequestOptions,
+    clients: Clients = None,
     router: RouterName = None,
     lag: Lag = 0.0,
     spot: Spot = None,
@@ -63,6 +75,7 @@ def command(
     from tangram_sim.serving.fleet import FAIL, RESUME
     from tangram_sim.serving.fleet_file import load_fleet
     from tangram_sim.serving.spot import read_availability
+    from tangram_sim.studies.serving_clients import simulate_clients
     from tangram_sim.studies.serving_simulation import simulate_service
 
     if on_loss not in (RESUME, FAIL):
@@ -72,19 +85,24 @@ def command(
     writing.require_writable(**{"requests-out": requests_out, "output": output})
     objective = asked.slo_of(slo)
     given = load_fleet(fleet, shared.load_hwdb(hwdb))
-    work = requests.made()
+    if clients is not None and (router is not None or spot is not None or lag):
+        raise BadInputError("--clients stay with their replica; leave --router, --lag and --spot out")
+    work = requests.made() if clients is None else requests.without_arrivals("--clients")
     if spot is not None:
         given = given.under(read_availability(spot, [kind for mine in given.gpus.values() for kind in mine]))
-    found, played = simulate_service(
-        given,
-        work,
-        router=router or ("weighted" if given.shares else "round_robin"),
-        engine=engine,
-        on_loss=on_loss,
-        lag_s=lag,
-        slo=objective,
-        seed=requests.seed,
-    )
+    if clients is not None:
+        found, played = simulate_clients(given, work, clients, engine=engine, slo=objective)
+    else:
+        found, played = simulate_service(
+            given,
+            work,
+            router=router or ("weighted" if given.shares else "round_robin"),
+            engine=engine,
+            on_loss=on_loss,
+            lag_s=lag,
+            slo=objective,
+            seed=requests.seed,
+        )
     if requests_out is not None:
         write_whole(requests_out, requests_text(played))
     if output is not None and writing.is_report(output):

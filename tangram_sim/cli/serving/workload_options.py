@@ -1,7 +1,7 @@
 """Options that say what requests come in, shared by the verbs that need them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -104,6 +104,12 @@ class RequestOptions:
         if self.mix is not None:
             parts = parse_mix(self.mix, self.length_cv, mix_option)
         return synthetic(self.requests, self.rate, parts, self.seed, self.burstiness)
+
+    def without_arrivals(self, option: str) -> "Workload":
+        """Requests whose clients decide when they come. Raises BadInputError where a rate is given too."""
+        if self.rate is not None or self.burstiness != 1.0:
+            raise BadInputError(f"{option} say when requests come; leave --rate and --burstiness out")
+        return replace(self, rate=None if self.trace is not None else 1.0).made()
 
 
 def parse_mix(text: str, length_cv: float, option: str) -> "list[LengthMix]":

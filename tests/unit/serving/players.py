@@ -1,7 +1,7 @@
 """Small random cases for both players, and what they must agree on."""
 
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class Case:
     imported: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
     halt_s: float
     looks: list[float]
+    held: int = 0  # of the requests: the last ones, of clients who wait for others to be served
+    pause_s: float = 0.0
 
 
 def table_of(chance: random.Random, seats: int, window: int) -> StepTable:
@@ -85,7 +87,11 @@ def random_case(seed: int) -> Case:
     imported = np.array([some and chance.random() < 0.5 for _ in range(count)]) & (outputs > 1)
     halt_s = chance.uniform(0.05, 6) if chance.random() < 0.15 else float("inf")
     looks = [chance.uniform(0, 8) for _ in range(chance.choice([0, 0, 5]))]
-    return Case(work, rules, table_of(chance, seats, chance.choice([0, 0, 30])), imported, halt_s, looks)
+    table = table_of(chance, seats, chance.choice([0, 0, 30]))
+    held = chance.randrange(count) if chance.random() < 0.25 else 0
+    if held:  # the other requests are there from the beginning
+        work = replace(work, arrival_s=np.zeros(count))
+    return Case(work, rules, table, imported, halt_s, looks, held, chance.choice([0.0, 0.003]))
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,10 @@ def run(case: Case, *, fast: bool) -> Ran:
     else:
         replica = ReferenceReplica(case.rules, case.table, work, ledger)
     replica.halt_at(case.halt_s)
-    moments = [(float(at), 0, k) for k, at in enumerate(work.arrival_s)] + [(at, 1, -1) for at in case.looks]
+    sent = len(work) - case.held
+    replica.hold(np.arange(sent, len(work)), case.pause_s)
+    moments = [(float(at), 0, k) for k, at in enumerate(work.arrival_s[:sent])]
+    moments += [(at, 1, -1) for at in case.looks]
     seen = []
     for at, look, request in sorted(moments):
         if case.looks:

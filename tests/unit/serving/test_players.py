@@ -38,6 +38,7 @@ def test_the_cases_try_what_they_are_for() -> None:
     assert sum(int(one.ledger.cached.sum()) for _, one in ran) > 1000
     assert sum(bool(one.left) for _, one in ran) > 10
     assert sum(bool(case.imported.any()) for case, _ in ran) > 20
+    assert sum(case.held for case, _ in ran) > 100
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -52,7 +53,9 @@ def test_tokens_add_up_and_blocks_stay_within_capacity(seed: int) -> None:
         assert ran.replica.processed_tokens == wanted.sum()
         assert ran.replica.peak_blocks <= case.rules.blocks
         assert (ran.ledger.generated == work.output_tokens).all()
-        assert (ran.ledger.start_s >= work.arrival_s - 1e-9).all()
+        assert (ran.ledger.start_s >= ran.ledger.ready_s - 1e-9).all()
+        sent = slice(len(work) - case.held)
+        np.testing.assert_array_equal(ran.ledger.ready_s[sent], work.arrival_s[sent])
         assert (ran.ledger.first_s > ran.ledger.start_s).all()
         assert (ran.ledger.finish_s >= ran.ledger.first_s).all()
 

@@ -1,0 +1,41 @@
+"""Playing a closed loop on a fleet: what a benchmark with a greatest concurrency would measure."""
+
+import time
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.serving.fleet import FAST, PlayedService
+from tangram_sim.serving.fleet_file import ServiceFleet
+from tangram_sim.serving.outcome import Slo
+from tangram_sim.serving.waiting_clients import play_clients
+from tangram_sim.serving.workload import Workload
+from tangram_sim.studies.serving_simulation import (
+    ServeSimulationDocument,
+    asking,
+    beyond_context,
+    describe_run,
+)
+
+
+def simulate_clients(
+    fleet: ServiceFleet,
+    workload: Workload,
+    clients: int,
+    *,
+    pause_s: float = 0.0,
+    engine: str = FAST,
+    slo: Slo | None = None,
+) -> tuple[ServeSimulationDocument, PlayedService]:
+    """Play the workload's requests by `clients` who each wait for their answer; its arrivals do not count."""
+    begun = time.process_time()
+    if fleet.link is not None:
+        raise BadInputError("clients who wait are played on replicas that do both, prefill and decode")
+    played = play_clients(fleet.replicas, asking(workload, fleet), clients, pause_s=pause_s, engine=engine)
+    document = describe_run(played, engine, "clients", slo or Slo())
+    document.clients = clients
+    document.assumptions.update(fleet.assumptions)
+    document.notes += beyond_context(workload, fleet)
+    document.notes.append(
+        f"all {clients:,} clients begin at once, as benchmarks do: the first of their requests wait longest"
+    )
+    document.simulate_cpu_s = time.process_time() - begun
+    return document, played
