@@ -88,7 +88,7 @@ def test_nobody_waits_for_an_idle_replica(seed: int) -> None:
     """Whenever a replica stands still, all that had arrived by then is served: each request fits alone."""
     gaps = 0
     for number in range(40 * seed, 40 * seed + 40):
-        case, ledger, replica = watched(number)
+        _, ledger, replica = watched(number)
         arrived, finish = ledger.ready_s, ledger.finish_s
         ends = [0.0, *(one.end_s for one in replica.passes)]
         for end_s, after in zip(ends, replica.passes, strict=False):
