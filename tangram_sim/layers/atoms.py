@@ -1,27 +1,38 @@
 """The smallest parts a model is cut into: embedding, blocks, head; and slices, contiguous runs of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from tangram_sim.models import Block, Model
 
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """The input side: vocabulary and position tables."""
+    """The input side: vocabulary and position tables.
+
+    `borrowed` of its parameters are a tied matrix that the head of the same stage keeps for both.
+    """
 
     parameters: int
+    borrowed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The output side: final norm, vocabulary projection, loss. Holds its own copy of a tied matrix."""
+    """The output side: final norm, vocabulary projection, loss.
+
+    Holds a copy of a tied matrix, unless these parameters are `borrowed` from the embedding of the same
+    stage.
+    """
 
     parameters: int
+    borrowed: int = 0
 
 
 Atom: TypeAlias = Embedding | Block | Head
+End: TypeAlias = Literal["embedding", "head"]  # of a model
 
 
 @lru_cache(maxsize=64)
@@ -29,10 +40,34 @@ def atoms_of(model: Model) -> tuple[Atom, ...]:
     """Atom 0 is the embedding, atoms 1..layers the blocks, the last one the head.
 
     A tied matrix appears twice: where first and last stage differ both hold a copy and all-reduce
-    its gradient.
+    its gradient. Where one stage has both ends see `one_copy_of`.
     """
     head = model.vocab * (model.embedding_dim or model.hidden) + model.head_only_parameters
     return (Embedding(model.embedding_parameters), *model.blocks, Head(head))
+
+
+@lru_cache(maxsize=64)
+def one_copy_of(model: Model, borrower: End) -> tuple[Atom, ...]:
+    """The atoms of a model with tied ends on one stage: `borrower` reads the matrix of the other end.
+
+    The stage keeps, reduces and updates that matrix once.
+    """
+    embedding, *blocks, head = atoms_of(model)
+    matrix = model.vocabulary_parameters
+    if borrower == "head":
+        return (embedding, *blocks, Head(model.head_parameters_total, matrix))
+    return (Embedding(model.embedding_parameters, matrix), *blocks, head)
+
+
+def borrowers(model: Model, runs: Sequence[tuple[int, int]]) -> list[End | None]:
+    """For each run of atoms [start, stop) of a stage, which end of the model in it borrows a tied matrix.
+
+    The head does where the stage has both ends under one layout: the embedding's gradient is complete last.
+    """
+    both = model.tied and runs[0][0] == 0 and runs[-1][1] == model.layers + 2
+    found: list[End | None] = [None] * len(runs)
+    found[-1] = "head" if both else None
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -254,9 +254,9 @@ class LayerWise(Parallelizer):
             transient = np.concatenate([transient[:-2], transient[-2:].max(axis=0, keepdims=True)])
         room = menu.capacity_bytes * ROOM
         setting = menu.setting
-        if setting.model.tied and stop - start == setting.model.layers + 2:
+        if menu.pricer.borrower(start, stop):
             # Both ends hold the shared matrix once: counted where it saves least, whatever the other end is.
-            saved, _ = state.shared_copy(setting)
+            saved = state.copy_bytes(setting)
             front_bytes[:, -1] += saved - saved.min()
         return MixingProblem(np.diff(front_s).T, np.diff(front_bytes).T, transient, switch_s, room)
 

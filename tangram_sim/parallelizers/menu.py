@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tangram_sim.cost.kernels import Floats
-from tangram_sim.layers.atoms import Slice
+from tangram_sim.layers.atoms import End, Slice
 from tangram_sim.layouts import Layout
 from tangram_sim.training.plan import StagePrice
 from tangram_sim.training.stage import state
@@ -52,7 +52,7 @@ class Menu:
     hop_s: float  # between neighbouring inner stages
     depth: int
     objections: tuple[tuple[Layout, str], ...]
-    _prices: dict[tuple[int, ...], SlicePrices] = field(default_factory=dict)
+    _prices: dict[tuple[tuple[int, ...], End | None], SlicePrices] = field(default_factory=dict)
     _sides: dict[tuple[int, ...], Sides] = field(default_factory=dict)
 
     @property
@@ -98,15 +98,16 @@ class Menu:
         both: Floats = np.ascontiguousarray(self.forward_switch_s + self.forward_switch_s.T)
         return both
 
-    def prices(self, start: int, stop: int) -> SlicePrices:
+    def prices(self, start: int, stop: int, borrower: End | None = None) -> SlicePrices:
         """Atoms [start, stop) under every strategy; equal slices are priced once.
 
+        `borrower` is the end of the model among them whose tied matrix another run of the stage keeps.
         Activations and transients are as the allocator holds them, so that bytes may be added and compared
         with the capacity.
         """
-        key = Slice(self.setting.model, start, stop).signature
+        key = Slice(self.setting.model, start, stop).signature, borrower
         if key not in self._prices:
-            price, held = self.pricer.price(start, stop), self._held
+            price, held = self.pricer.price(start, stop, borrower), self._held
             self._prices[key] = replace(
                 price,
                 activation_bytes=held * price.activation_bytes,
@@ -132,28 +133,35 @@ class Menu:
             self._sides[key] = Sides(*_columns(front), *_columns(back))
         return self._sides[key]
 
+    def _borrowers(self, runs: Sequence[Run]) -> list[End | None]:
+        """For every run of a stage, which end of the model in it reads the tied matrix of the other end."""
+        found: list[End | None] = [None] * len(runs)
+        (start, _, first), (_, stop, last) = runs[0], runs[-1]
+        if len(runs) > 1 and self.pricer.borrower(start, stop):
+            end = state.borrower(self.setting, self.setting, (first, last))
+            found[0 if end == "embedding" else -1] = end
+        return found
+
     def stage(self, runs: Sequence[Run]) -> StagePrice:
         """One inner stage of consecutive runs, front to back."""
-        found = [(self.prices(start, stop), index) for start, stop, index in runs]
+        found = [
+            (self.prices(start, stop, borrower), index)
+            for (start, stop, index), borrower in zip(runs, self._borrowers(runs), strict=True)
+        ]
 
         def total(name: str) -> float:
             return sum(float(getattr(prices, name)[index]) for prices, index in found)
 
         pairs = [(a[2], b[2]) for a, b in pairwise(runs)]
-        static, optimizer = total("static_bytes"), total("optimizer_s")
         setting = self.setting
-        if len(runs) > 1 and setting.model.tied and runs[0][0] == 0 and runs[-1][1] == len(self.pricer.atoms):
-            saved_bytes, saved_s = state.saved_copy(setting, setting, (runs[0][2], runs[-1][2]))
-            static -= saved_bytes
-            optimizer -= saved_s
         backward = total("backward_s") + sum(float(self.forward_switch_s[b, a]) for a, b in pairs)
         return StagePrice(
             forward_s=total("forward_s") + sum(float(self.forward_switch_s[a, b]) for a, b in pairs),
             backward_s=backward,
             backward_weight_s=min(total("backward_weight_s"), backward),
             gradient_sync_s=total("gradient_sync_s"),
-            optimizer_s=optimizer,
-            static_bytes=static,
+            optimizer_s=total("optimizer_s"),
+            static_bytes=total("static_bytes"),
             activation_bytes=total("activation_bytes") / self._held,
             transient_bytes=max(float(prices.transient_bytes[index]) for prices, index in found) / self._held,
             capacity_bytes=self.capacity_bytes,

@@ -13,7 +13,7 @@ from tangram_sim.clusters import Cluster, Island
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.layers.atoms import atom_kinds
+from tangram_sim.layers.atoms import atom_kinds, borrowers
 from tangram_sim.models import Model, has_experts
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import Settled, Uniform, rank_order, settle, stage_places
@@ -22,6 +22,7 @@ from tangram_sim.training.schedules import StageTimes, in_flight, schedule_named
 from tangram_sim.training.stage.pricing import Pricer, SlicePrices
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.sharing import runs_of
+from tangram_sim.training.step.boundary import tied_exchange_s
 from tangram_sim.training.step.factors import ClassShares, PathSeconds, StageKind, step_factors
 from tangram_sim.training.step.ideal import model_flop
 from tangram_sim.training.step.intervals import Z90, roads, sigmas, worst_residual
@@ -184,7 +185,8 @@ class Estimator:
         known: dict[tuple[Island, tuple[tuple[int, ...], ...]], _Stage] = {}
         for island, different in asked.items():
             pricer = Pricer(Setting(self.model, island, batch.job, microbatch, layouts, self.hwdb))
-            prices = pricer.price_many([run for runs in different.values() for run in runs])
+            ends = [end for runs in different.values() for end in borrowers(self.model, runs)]
+            prices = pricer.price_many([run for runs in different.values() for run in runs], ends)
             at = 0
             for alike, runs in different.items():
                 own = tuple(prices.of(place) for place in range(at, at + len(runs)))
@@ -282,8 +284,8 @@ class Estimator:
             sends[:, boundary] = latency + size / max(rate, 1.0)
         tied = 0.0
         if tied_apart:
-            rate, latency = self.placement.road(batch.stages[0], batch.stages[-1])
-            tied = 2 * latency + model.vocabulary_parameters * job.recipe.gradient_bytes / max(rate, 1.0)
+            size_tied = job.tied_bytes(model)
+            tied = tied_exchange_s(self.placement, batch.stages[0], batch.stages[-1], size_tied)
         made = [
             StageTimes(
                 forward_s=forward[row],

@@ -136,12 +136,11 @@ def _inside(
     """Critical path of one microbatch through a part and back, by kernel class, longest first."""
     part, holders = played.part_of(seat), played.lowered.steps[seat.pipeline].holders
     total = np.zeros(len(CLASSES))
-    for start, stop in atoms_held(played.stage_of(seat), played.plan.model.layers):
-        if holders:
-            runs, _ = lowering.parts.runs(part, start, stop, holders)
-            for direction in ("forward", "backward"):
-                total += class_seconds([program for program, _ in programs_of(runs, direction)])[0]
-            continue
+    stage = played.stage_of(seat)
+    for runs in lowering.parts.runs(stage, part, holders) if holders else ():
+        for direction in ("forward", "backward"):
+            total += class_seconds([program for program, _ in programs_of(runs, direction)])[0]
+    for start, stop in () if holders else atoms_held(stage, played.plan.model.layers):
         island = lowering.placement.island(part.ranks)
         pricer = lowering.prices.pricer(island, part.layouts[0].layout, part.sequences_per_microbatch)
         for direction in ("forward", "backward"):

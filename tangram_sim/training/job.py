@@ -170,6 +170,10 @@ class Job:
         """Tokens of one step."""
         return self.global_batch * self.seq
 
+    def tied_bytes(self, model: Model) -> float:
+        """Gradients of a tied matrix, one copy of it; 0 where a model's ends are not tied."""
+        return model.tied * model.vocabulary_parameters * self.recipe.gradient_bytes * self.trainable
+
     def boundary_bytes(self, model: Model, sequences: float) -> float:
         """Activations of `sequences` between two stages, each element sent once."""
         return sequences * self.seq * model.hidden * self.precision.activation_bytes

@@ -351,9 +351,8 @@ def _tied_s(model: Model, job: Job, islands: Sequence[Island]) -> float:
     """Least time of the all-reduce of a tied matrix between different stages."""
     if not model.tied or any(island.paths is not None for island in islands):
         return 0.0  # a stated graph may hold more than the rows of its nodes
-    size = model.vocabulary_parameters * job.recipe.gradient_bytes
     rates = [
         max(island.nic_bytes_per_s * island.nodes, island.intra.bytes_per_s * island.gpus)
         for island in islands
     ]
-    return transfer_s(size, max(rates), 0.0)
+    return transfer_s(job.tied_bytes(model), max(rates), 0.0)

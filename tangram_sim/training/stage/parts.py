@@ -9,7 +9,7 @@ from tangram_sim.training.plan import Part, Stage, StagePrice
 from tangram_sim.training.stage.peaks import capacity_bytes, device_bytes
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.stage.pricing import Pricer
-from tangram_sim.training.stage.runs import LayerRun, parameters_of
+from tangram_sim.training.stage.runs import Chunks, LayerRun, parameters_of, with_one_copy
 from tangram_sim.training.stage.sharing import Holder, Sharings, atoms_held, layout_of, shards_alike
 
 Holders = Sequence[tuple[Holder, ...]]  # of every atom
@@ -27,7 +27,7 @@ class PartPrices:
     placement: Placement
     prices: StagePrices
     _sharings: Sharings = field(init=False)
-    _known: dict[tuple[object, ...], StagePrice] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], tuple[StagePrice, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._sharings = Sharings(self.placement)
@@ -42,24 +42,23 @@ class PartPrices:
             )
         return tuple(self._part(stage, part, holders) for part in stage.parts)
 
-    def runs(self, part: Part, start: int, stop: int, holders: Holders) -> tuple[tuple[LayerRun, ...], float]:
-        """Atoms [start, stop) of a part as runs of one setting each, and seconds of exchange beside them."""
+    def runs(self, stage: Stage, part: Part, holders: Holders) -> Chunks:
+        """The atoms of each chunk of a part as runs of one setting each, a tied matrix kept once."""
+        held = atoms_held(stage, self.prices.model.layers)
+        return with_one_copy([self._runs(part, start, stop, holders) for start, stop in held])
+
+    def _runs(self, part: Part, start: int, stop: int, holders: Holders) -> tuple[LayerRun, ...]:
         layers, cuts = self.prices.model.layers, list[tuple[int, object]]()
-        exchange = 0.0
         for atom in range(start, stop):
-            layout = layout_of(part, atom, layers)
-            shared = holders[atom] if len(holders[atom]) > 1 else ()
-            alike = shards_alike(shared) if shared else False
-            key = (layout, shared if alike else ())
+            layout, shared = layout_of(part, atom, layers), holders[atom]
+            key = (layout, shared if len(shared) > 1 and shards_alike(shared) else ())
             if not cuts or cuts[-1][1] != key:
                 cuts.append((atom, key))
-            if shared and not alike:
-                exchange += self._exchange_s(part, atom, shared)
         ends = [place for place, _ in cuts[1:]] + [stop]
         return tuple(
             LayerRun(self._pricer(part, place, holders), place, end)
             for (place, _), end in zip(cuts, ends, strict=True)
-        ), exchange
+        )
 
     def _pricer(self, part: Part, atom: int, holders: Holders) -> Pricer:
         layout = layout_of(part, atom, self.prices.model.layers)
@@ -74,22 +73,28 @@ class PartPrices:
         island = self.placement.island(part.ranks)
         return self.prices.pricer(island, layout, part.sequences_per_microbatch, sharing)
 
-    def _exchange_s(self, part: Part, atom: int, shared: tuple[Holder, ...]) -> float:
-        """An atom's gradients all-reduced between parts of unequal ZeRO stages, each sharded on its own."""
-        layout = layout_of(part, atom, self.prices.model.layers)
-        pricer = self.prices.pricer(self.placement.island(part.ranks), layout, part.sequences_per_microbatch)
-        job, setting = self.prices.job, pricer.setting
-        size = parameters_of(setting, pricer.atoms[atom]) * job.recipe.gradient_bytes * job.trainable
-        return setting.rates.data_exposed * self._sharings.exchange_s(shared, size)
+    def _exchange_s(self, runs: Sequence[LayerRun], holders: Holders) -> float:
+        """Gradients all-reduced between parts of unequal ZeRO stages, each of which shards on its own."""
+        job, total = self.prices.job, 0.0
+        for run in runs:
+            setting = run.pricer.setting
+            for number, atom in enumerate(run.atoms, run.start):
+                shared = holders[number]
+                if len(shared) > 1 and not shards_alike(shared):
+                    size = parameters_of(setting, atom) * job.recipe.gradient_bytes * job.trainable
+                    total += setting.rates.data_exposed * self._sharings.exchange_s(shared, size)
+        return total
 
     def _part(self, stage: Stage, part: Part, holders: Holders) -> tuple[StagePrice, ...]:
-        found = []
-        for start, stop in atoms_held(stage, self.prices.model.layers):
-            key = (part.ranks, part.sequences_per_microbatch, part.layouts, start, stop, holders[start:stop])
-            if key not in self._known:
-                self._known[key] = self.prices.joined(*self.runs(part, start, stop, holders))
-            found.append(self._known[key])
-        return tuple(found)
+        held = tuple(atoms_held(stage, self.prices.model.layers))
+        shared = tuple(holders[start:stop] for start, stop in held)
+        key = (part.ranks, part.sequences_per_microbatch, part.layouts, held, shared)
+        if key not in self._known:
+            self._known[key] = tuple(
+                self.prices.joined(runs, self._exchange_s(runs, holders))
+                for runs in self.runs(stage, part, holders)
+            )
+        return self._known[key]
 
 
 def slowest(parts: Sequence[StagePrice], splits_backward: bool) -> StagePrice:

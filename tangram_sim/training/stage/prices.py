@@ -1,10 +1,12 @@
 """Scalar prices of single stages, cached by what they depend on: for replay, estimate and finalists."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tangram_sim.clusters import Island
 from tangram_sim.cost.device import Rates
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers.atoms import End, borrowers
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
@@ -41,7 +43,7 @@ class StagePrices:
     job: Job
     hwdb: Hwdb
     _pricers: dict[tuple[Island, Layout, int, Sharing | None], Pricer] = field(default_factory=dict)
-    _prices: dict[tuple[Island, Layout, int, int, int], StagePrice] = field(default_factory=dict)
+    _prices: dict[tuple[Island, Layout, int, int, int, End | None], StagePrice] = field(default_factory=dict)
     _joined: dict[tuple[object, ...], StagePrice] = field(default_factory=dict)
 
     def pricer(
@@ -54,21 +56,39 @@ class StagePrices:
             self._pricers[key] = Pricer(setting)
         return self._pricers[key]
 
-    def price(self, island: Island, layout: Layout, microbatch: int, start: int, stop: int) -> StagePrice:
-        """Atoms [start, stop) as one stage on `island`, which the layout fills."""
-        key = (island, layout, microbatch, start, stop)
+    def chunks(
+        self, island: Island, layout: Layout, microbatch: int, runs: Sequence[tuple[int, int]]
+    ) -> tuple[StagePrice, ...]:
+        """The chunks of one stage on `island`, atoms [start, stop) each; one copy of a tied matrix in all."""
+        return tuple(
+            self.price(island, layout, microbatch, start, stop, borrower)
+            for (start, stop), borrower in zip(runs, borrowers(self.model, runs), strict=True)
+        )
+
+    def price(
+        self,
+        island: Island,
+        layout: Layout,
+        microbatch: int,
+        start: int,
+        stop: int,
+        borrower: End | None = None,
+    ) -> StagePrice:
+        """Atoms [start, stop) as one stage on `island`, which the layout fills (see `Pricer.price_many`)."""
+        key = (island, layout, microbatch, start, stop, borrower)
         if key not in self._prices:
             pricer = self.pricer(island, layout, microbatch)
-            self._prices[key] = stage_price(pricer.price(start, stop), 0, pricer.setting.rates)
+            self._prices[key] = stage_price(pricer.price(start, stop, borrower), 0, pricer.setting.rates)
         return self._prices[key]
 
     def joined(self, runs: tuple[LayerRun, ...], exchange_s: float = 0.0) -> StagePrice:
         """Consecutive runs of one part as one stage, each under its own setting (see `runs.price_runs`)."""
-        key = (*((id(run.pricer), run.start, run.stop) for run in runs), exchange_s)  # pricers are kept
+        of = ((id(run.pricer), run.start, run.stop, run.borrower) for run in runs)  # pricers are kept
+        key = (*of, exchange_s)
         if key not in self._joined:
             if len(runs) == 1:
-                pricer, start, stop = runs[0]
-                price = stage_price(pricer.price(start, stop), 0, pricer.setting.rates)
+                pricer, start, stop, borrower = runs[0]
+                price = stage_price(pricer.price(start, stop, borrower), 0, pricer.setting.rates)
                 price = replace(price, gradient_sync_s=price.gradient_sync_s + exchange_s)
             else:
                 price = price_runs(runs, exchange_s)

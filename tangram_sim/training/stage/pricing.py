@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from tangram_sim.cost.kernels import Floats
-from tangram_sim.layers.atoms import Atom, Embedding, Head, atom_kinds, atoms_of
+from tangram_sim.layers.atoms import Atom, Embedding, End, Head, atom_kinds, atoms_of, borrowers, one_copy_of
 from tangram_sim.layers.chain import Played, play_chain
 from tangram_sim.layers.program import COMPUTE, Program
 from tangram_sim.models import Block, Model
@@ -75,11 +75,22 @@ class Pricer:
         self.atoms = atoms_of(setting.model)
         self._programs: dict[tuple[Atom, str], Program] = {}
         self._times: dict[Block, block.Times] = {}
-        self._plays: dict[tuple[str, int], Played] = {}
+        self._plays: dict[tuple[str, int, bool], Played] = {}
         self._kinds = atom_kinds(setting.model)  # numbers for atoms: hashing them takes longer
-        self._ended: dict[tuple[str, tuple[int, ...]], Floats] = {}  # by kinds of a window and its end
+        self._ended: dict[tuple[str, tuple[int, ...], End | None], Floats] = {}  # by kinds of a window
+        self._savings: dict[End, tuple[Floats, ...]] = {}
         self._holding: dict[int, state.Held] = {}  # by kind of atom
         self._working: dict[frozenset[int], Floats] = {}  # bytes beside what is kept, by kinds of atoms
+
+    def borrower(self, start: int, stop: int) -> End | None:
+        """Which end of a stage of atoms [start, stop) reads a tied matrix of the other; None: no end does."""
+        return borrowers(self.setting.model, [(start, stop)])[0]
+
+    def stage_atoms(self, start: int, stop: int, borrower: End | None = None) -> tuple[Atom, ...]:
+        """Atoms [start, stop), of which `borrower` reads a matrix that another run of the stage keeps."""
+        borrower = borrower or self.borrower(start, stop)
+        atoms = one_copy_of(self.setting.model, borrower) if borrower else self.atoms
+        return atoms[start:stop]
 
     def program(self, atom: Atom, direction: str) -> Program:
         """The ops of `atom`; direction is `forward`, `backward` or `last` (backward that ends the step)."""
@@ -119,7 +130,7 @@ class Pricer:
         """Play the programs of `atoms`, in the order given."""
         return play_chain(self.programs(atoms, direction))
 
-    def _chain(self, direction: str, first: int, length: int) -> Played:
+    def _chain(self, direction: str, first: int, length: int, borrower: End | None) -> Played:
         """A played chain of at least `length` atoms that starts like the one at atom `first`.
 
         Chains never contain the atom that ends the pipeline in their direction (see `_margin`). What the
@@ -133,37 +144,42 @@ class Pricer:
             index = first - 1 if forward else size - 2 - first
             found = _representatives(self.setting.model, not forward)[index]
             start = found + 1 if forward else size - 2 - found
-        key = (direction, start)
+        borrowing = borrower == "head" and start == size - 1
+        key = (direction, start, borrowing)
         if key not in self._plays or self._plays[key].done.shape[1] < length:
-            ordered = self.atoms[start : size - 1] if forward else self.atoms[start:0:-1]
+            atoms = one_copy_of(self.setting.model, "head") if borrowing else self.atoms
+            ordered = atoms[start : size - 1] if forward else atoms[start:0:-1]
             short = len(ordered) // SHORT
             self._plays[key] = self.play(ordered[:short] if length <= short else ordered, direction)
         return self._plays[key]
 
-    def _margin(self, direction: str, places: range) -> Floats:
+    def _margin(self, direction: str, places: range, borrower: End | None) -> Floats:
         """Seconds that the atom at the last of these places adds to a pass over those before it."""
         places = places[-WINDOW - 1 :]
-        key = direction, tuple(self._kinds[place] for place in places)
+        key = direction, tuple(self._kinds[place] for place in places), borrower
         if key not in self._ended:
-            done = self.play(tuple(self.atoms[place] for place in places), direction).done
+            atoms = one_copy_of(self.setting.model, borrower) if borrower else self.atoms
+            done = self.play(tuple(atoms[place] for place in places), direction).done
             self._ended[key] = done[:, -1] - done[:, -2] if len(places) > 1 else done[:, -1]
         return self._ended[key]
 
-    def _pass(self, direction: str, start: int, stop: int) -> tuple[Floats, Floats]:
+    def _pass(self, direction: str, start: int, stop: int, borrower: End | None) -> tuple[Floats, Floats]:
         """(compute end, gradient end) of one pass over atoms [start, stop). Arrays of K."""
         forward, size = direction == "forward", len(self.atoms)
+        borrower = None if forward else borrower  # weights are read where they are kept: there is no gradient
         places = range(start, stop) if forward else range(stop - 1, start - 1, -1)
         closing = (stop == size) if forward else (start == 0)
         length = len(places) - closing
         if length:
-            played = self._chain(direction, places[0], length)
+            played = self._chain(direction, places[0], length, borrower)
             done, synced = played.done[:, length - 1], played.synced[:, length - 1]
         else:
             done = synced = np.zeros(len(self.setting.layouts))
         if not closing:
             return done, synced
-        done = done + self._margin(direction, places)
-        end = self.program(self.atoms[places[-1]], direction)
+        done = done + self._margin(direction, places, borrower)
+        atoms = one_copy_of(self.setting.model, borrower) if borrower else self.atoms
+        end = self.program(atoms[places[-1]], direction)
         return done, np.maximum(synced, done) + end.gradients
 
     @cached_property
@@ -185,6 +201,17 @@ class Pricer:
             for column, value in zip(columns, cache[kind], strict=True):
                 column.append(column[-1] + value)
         return tuple(np.stack(column, axis=1) for column in columns)
+
+    def _saved(self, borrower: End) -> tuple[Floats, ...]:
+        """(gather seconds, optimizer seconds, static bytes) that an end saves which borrows its matrix."""
+        if borrower not in self._savings:
+            place = 0 if borrower == "embedding" else -1
+            own, borrowed = self.atoms[place], one_copy_of(self.setting.model, borrower)[place]
+            self._savings[borrower] = tuple(
+                of(self.setting, own) - of(self.setting, borrowed)
+                for of in (state.updated_weights_gather_s, state.optimizer_s, state.static_bytes)
+            )
+        return self._savings[borrower]
 
     @cached_property
     def atom_seconds(self) -> Floats:
@@ -243,24 +270,33 @@ class Pricer:
             self._working[kinds] = np.max(extra, axis=0).sum(axis=0)
         return self._working[kinds]
 
-    def price(self, start: int, stop: int) -> SlicePrices:
-        """Prices of atoms [start, stop) under every layout of the setting."""
-        return self.price_many([(start, stop)]).of(0)
+    def price(self, start: int, stop: int, borrower: End | None = None) -> SlicePrices:
+        """Prices of atoms [start, stop) under every layout of the setting (see `price_many`)."""
+        return self.price_many([(start, stop)], [borrower]).of(0)
 
-    def price_many(self, slices: Sequence[tuple[int, int]]) -> SlicePrices:
-        """Prices of atoms [start, stop) of each slice under every layout: arrays of (slices, K)."""
+    def price_many(
+        self, slices: Sequence[tuple[int, int]], borrowing: Sequence[End | None] = ()
+    ) -> SlicePrices:
+        """Prices of atoms [start, stop) of each slice under every layout: arrays of (slices, K).
+
+        `borrowing` says for every slice which end of the model in it reads a tied matrix that another run or
+        chunk of the same stage keeps; without it none does. A slice with both ends keeps one copy anyway.
+        """
         starts, stops = (np.array(ends, dtype=np.int64) for ends in zip(*slices, strict=True))
-        forward, _ = self._passes("forward", slices)
-        middle, middle_synced = self._passes("backward", slices)
-        last, last_synced = self._passes("last", slices)
+        lent = [
+            borrower or self.borrower(*ends)
+            for ends, borrower in zip(slices, borrowing or [None] * len(slices), strict=True)
+        ]
+        forward, _ = self._passes("forward", slices, lent)
+        middle, middle_synced = self._passes("backward", slices, lent)
+        last, last_synced = self._passes("last", slices, lent)
         weight, gather, optimizer, static, activation = (
             (column[:, stops] - column[:, starts]).T for column in self._sums
         )
-        if self.setting.model.tied:
-            whole = stops - starts == len(self.atoms)
-            copy_bytes, copy_s = state.shared_copy(self.setting)
-            static[whole] -= copy_bytes
-            optimizer[whole] -= copy_s
+        for place, borrower in enumerate(lent):
+            if borrower:
+                for column, saved in zip((gather, optimizer, static), self._saved(borrower), strict=True):
+                    column[place] -= saved
         backward = np.maximum(middle, middle_synced)
         return SlicePrices(
             forward_s=forward,
@@ -273,7 +309,9 @@ class Pricer:
             transient_bytes=np.array([self._transient(start, stop) for start, stop in slices]),
         )
 
-    def _passes(self, direction: str, slices: Sequence[tuple[int, int]]) -> tuple[Floats, Floats]:
+    def _passes(
+        self, direction: str, slices: Sequence[tuple[int, int]], lent: Sequence[End | None]
+    ) -> tuple[Floats, Floats]:
         """(compute end, gradient end) of a pass over every slice. Arrays of (slices, K)."""
-        ends = [self._pass(direction, start, stop) for start, stop in slices]
+        ends = [self._pass(direction, *of, borrower) for of, borrower in zip(slices, lent, strict=True)]
         return np.array([done for done, _ in ends]), np.array([synced for _, synced in ends])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tangram_sim.cost.collectives import group
 from tangram_sim.errors import BadInputError
-from tangram_sim.layers.atoms import Atom
+from tangram_sim.layers.atoms import Atom, End
 from tangram_sim.layers.chain import play_chain
 from tangram_sim.layers.program import PREVIOUS, TENSOR, Program
 from tangram_sim.layouts import Layout
@@ -30,16 +30,45 @@ Integers: TypeAlias = NDArray[np.int64]
 
 
 class LayerRun(NamedTuple):
-    """Atoms [start, stop) under one setting of one layout."""
+    """Atoms [start, stop) under one setting of one layout.
+
+    `borrower` is the end of the model among them that reads a tied matrix which another run of the same stage
+    keeps.
+    """
 
     pricer: Pricer
     start: int
     stop: int
+    borrower: End | None = None
 
     @property
     def layout(self) -> Layout:
         """The layout of the run."""
         return self.pricer.setting.layouts[0]
+
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        """The atoms, first to last."""
+        return self.pricer.stage_atoms(self.start, self.stop, self.borrower)
+
+
+Chunks: TypeAlias = Sequence[tuple[LayerRun, ...]]  # the runs of each chunk of a stage, or of a part of one
+
+
+def with_one_copy(chunks: Chunks) -> Chunks:
+    """The same runs; where they have both ends of a model with a tied matrix, one end borrows the other's.
+
+    A single run with both ends needs no mark: its pricer sees them.
+    """
+    front, back = chunks[0][0], chunks[-1][-1]
+    model = front.pricer.setting.model
+    apart = front is not back and front.start == 0 and back.stop == model.layers + 2
+    if not (model.tied and apart):
+        return chunks
+    end = state.borrower(front.pricer.setting, back.pricer.setting)
+    lender, borrower = (back, front) if end == "embedding" else (front, back)
+    marked = {lender: lender, borrower: borrower._replace(borrower=end)}
+    return [tuple(marked.get(run, run) for run in runs) for runs in chunks]
 
 
 class _Spread(NamedTuple):
@@ -137,8 +166,11 @@ def programs_of(runs: Sequence[LayerRun], direction: str) -> list[tuple[Program,
         if place:
             handed = _handover(run.pricer.setting, ordered[place - 1].layout, run.layout)
             found += [(program, "between layouts") for program in handed]
-        atoms = range(run.start, run.stop) if forward else range(run.stop - 1, run.start - 1, -1)
-        found += [(run.pricer.program(run.pricer.atoms[atom], direction), f"atom {atom}") for atom in atoms]
+        atoms = list(enumerate(run.atoms, run.start))
+        found += [
+            (run.pricer.program(atom, direction), f"atom {number}")
+            for number, atom in (atoms if forward else reversed(atoms))
+        ]
     return found
 
 
@@ -159,7 +191,7 @@ def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
     weight = gather = optimizer = static = activation = transient = scratch = 0.0
     for run in runs:
         setting = run.pricer.setting
-        for atom, count in Counter(run.pricer.atoms[run.start : run.stop]).items():
+        for atom, count in Counter(run.atoms).items():
             kept = state.held(setting, atom)
             weight += count * float(run.pricer.program(atom, "backward").weight_gradient[0])
             gather += count * float(state.updated_weights_gather_s(setting, atom)[0])
@@ -169,10 +201,6 @@ def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
             transient = max(transient, float(kept.transient[0]))
             scratch = max(scratch, float(kept.scratch[0]))
     first = runs[0].pricer.setting
-    if first.model.tied and runs[0].start == 0 and runs[-1].stop == len(runs[0].pricer.atoms):
-        saved_bytes, saved_s = state.saved_copy(first, runs[-1].pricer.setting)
-        static -= saved_bytes
-        optimizer -= saved_s
     return StagePrice(
         forward_s=forward,
         backward_s=backward,

@@ -11,7 +11,7 @@ import numpy as np
 
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, broadcast_s
 from tangram_sim.cost.kernels import Floats, streaming_s
-from tangram_sim.layers.atoms import Atom, Embedding, Head
+from tangram_sim.layers.atoms import Atom, Embedding, End, Head
 from tangram_sim.layers.products import kv_heads
 from tangram_sim.models import Attention, Block, Experts
 from tangram_sim.training.job import Job
@@ -33,7 +33,18 @@ class Held(NamedTuple):
 
 
 def parameters_per_rank(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
-    """(dense, expert) parameters of an atom on one rank before any ZeRO sharding."""
+    """(dense, expert) parameters of an atom that one rank keeps and reduces, before any ZeRO sharding.
+
+    A matrix borrowed from the other end of the stage is counted there.
+    """
+    dense, expert = _parameters_read(setting, atom)
+    if isinstance(atom, Block) or not atom.borrowed:
+        return dense, expert
+    return dense - setting.sharding.width(atom.borrowed), expert
+
+
+def _parameters_read(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
+    """(dense, expert) parameters that an atom reads on one rank, borrowed ones among them."""
     if not isinstance(atom, Block):
         return setting.sharding.width(atom.parameters), np.zeros(len(setting.layouts))
     hidden, part = setting.model.hidden, atom.feed_forward
@@ -97,33 +108,31 @@ def accumulation_s(setting: Setting, atom: Atom) -> Floats:
     return np.where(setting.zero < 2, streaming_s(moved, setting.rates), 0.0)
 
 
-def shared_copy(setting: Setting) -> tuple[Floats, Floats]:
-    """(bytes, optimizer seconds) of one copy of a tied matrix under every layout: arrays of (K,)."""
-    shared = Embedding(setting.model.vocabulary_parameters)
-    return static_bytes(setting, shared), optimizer_s(setting, shared) - setting.rates.launch_s
+def copy_bytes(setting: Setting) -> Floats:
+    """Bytes on a rank of one copy of a tied matrix, with its gradients and state, under K layouts: (K,)."""
+    return static_bytes(setting, Embedding(setting.model.vocabulary_parameters))
 
 
-def saved_copy(front: Setting, back: Setting, ends: tuple[int, int] = (0, 0)) -> tuple[float, float]:
-    """(bytes, optimizer seconds) that the ranks save which hold both ends of a model with a tied matrix.
+def borrower(front: Setting, back: Setting, columns: tuple[int, int] = (0, 0)) -> End:
+    """Which end of a stage reads the other's copy of a tied matrix: the one whose own would be smaller.
 
-    Each end counts a copy of its own, under layout `ends[0]` of `front` and `ends[1]` of `back`. The smaller
-    one goes, since what the other end needs is held anyway.
+    The embedding has layout `columns[0]` of `front`, the head `columns[1]` of `back`. What the larger copy
+    needs is held anyway. Of equal copies the embedding's stays: its gradient is complete last.
     """
-    of_front = shared_copy(front)
-    of_back = of_front if back is front else shared_copy(back)
-    size, seconds = (
-        min(float(one[ends[0]]), float(other[ends[1]])) for one, other in zip(of_front, of_back, strict=True)
-    )
-    return size, seconds
+    of_front = copy_bytes(front)
+    of_back = of_front if back is front else copy_bytes(back)
+    return "embedding" if of_front[columns[0]] < of_back[columns[1]] else "head"
 
 
-def _over_replicas(setting: Setting, atom: Atom, bytes_per_parameter: float, reduce: bool) -> Floats:
-    """All-reduce of an atom's dense and expert parameters over their replicas, or all-gather over shards.
+def _over_replicas(
+    setting: Setting, parameters: tuple[Floats, Floats], bytes_per_parameter: float, reduce: bool
+) -> Floats:
+    """All-reduce of (dense, expert) parameters of a rank over their replicas, or all-gather over shards.
 
     Without `reduce` it is what ZeRO gathers, or scatters. Fully sharded experts are not among them (see
     `_experts_resharded_s`).
     """
-    dense, expert = parameters_per_rank(setting, atom)
+    dense, expert = parameters
     operation, over = (all_reduce_s, setting.dp_group) if reduce else (all_gather_s, setting.shard_group)
     replicated = np.where(setting.fsep, 0.0, expert)
     return setting.rates.data_exposed * (
@@ -158,7 +167,8 @@ def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     """
     width = _weight_bytes(setting.job)
     again = np.where(setting.replicas > 1, (setting.slices - 1) * setting.shard_group.once.start, 0.0)
-    gathered = _over_replicas(setting, atom, width, False) + setting.rates.data_exposed * again
+    read = _over_replicas(setting, _parameters_read(setting, atom), width, False)
+    gathered = read + setting.rates.data_exposed * again
     return np.where(setting.zero >= 3, gathered, 0.0) + _experts_resharded_s(setting, atom, width)
 
 
@@ -170,11 +180,12 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
     gradients apart after every microbatch.
     """
     width = setting.job.recipe.gradient_bytes * setting.job.trainable
-    scattered = _over_replicas(setting, atom, width, False) + _between_copies_s(setting, atom, width)
+    kept = parameters_per_rank(setting, atom)
+    scattered = _over_replicas(setting, kept, width, False) + _between_copies_s(setting, atom, width)
     experts = _experts_resharded_s(setting, atom, width)
     if not last:
         return np.where(setting.zero >= 2, scattered, 0.0) + experts
-    return np.where(setting.zero >= 1, scattered, _over_replicas(setting, atom, width, True)) + experts
+    return np.where(setting.zero >= 1, scattered, _over_replicas(setting, kept, width, True)) + experts
 
 
 def _broadcasts_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
@@ -195,7 +206,7 @@ def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     if setting.job.broadcasts_shards:
         gathered = _broadcasts_s(setting, atom, updated)
     else:
-        gathered = _over_replicas(setting, atom, updated, False)
+        gathered = _over_replicas(setting, parameters_per_rank(setting, atom), updated, False)
     return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
 
 
@@ -260,7 +271,7 @@ def _gradient_scratch(setting: Setting, atom: Atom) -> Floats:
     gradients hand it a placeholder per shape and keep it.
     """
     job, precision = setting.job, setting.job.precision
-    dense, expert = parameters_per_rank(setting, atom)
+    dense, expert = _parameters_read(setting, atom)
     if job.recipe.gradient_bytes <= precision.weight_bytes:
         return np.zeros_like(dense)
     if isinstance(atom, Block) and isinstance(atom.feed_forward, Experts):
@@ -272,7 +283,7 @@ def held(setting: Setting, atom: Atom) -> Held:
     """Memory of one atom on one rank for every layout."""
     static = static_bytes(setting, atom)
     width, hidden, tokens = setting.job.precision.activation_bytes, setting.model.hidden, setting.tokens
-    dense, expert = parameters_per_rank(setting, atom)
+    dense, expert = _parameters_read(setting, atom)
     # The gathered weights of the atom running and of the one prefetched, and its unsharded gradient.
     job, recipe = setting.job, setting.job.recipe
     gathered = np.where(setting.zero >= 3, dense + expert, np.where(setting.fsep, expert, 0.0))

@@ -77,6 +77,18 @@ def boundary_s(moving: Sequence[Flow], placement: Placement, total_bytes: float)
     return latency + seconds if seconds else 0.0
 
 
+def tied_exchange_s(
+    placement: Placement, first: tuple[int, ...], last: tuple[int, ...], matrix_bytes: float
+) -> float:
+    """Seconds to all-reduce a tied matrix's gradient between the ranks of the first and the last stage.
+
+    `matrix_bytes` (`Job.tied_bytes`) cross once in either direction, in shards that pairs of ranks exchange
+    side by side; two latencies, since each side waits for the other.
+    """
+    rate, latency = placement.road(first, last)
+    return transfer_s(matrix_bytes, rate, 2 * latency)
+
+
 def group_shares(placement: Placement, flow: Flow) -> dict[tuple[int, int], Fraction]:
     """The share of a flow between every two node groups, both sides spread evenly over their ranks."""
     node_group, node_of = placement.cluster.node_group, placement.node_of

@@ -107,7 +107,7 @@ class ClassShares:
         """Seconds per class on the critical path of one pass over atoms [start, stop)."""
         key = (id(pricer), atom_kinds(pricer.setting.model)[start:stop], direction)
         if key not in self._found:
-            atoms = pricer.atoms[start:stop]
+            atoms = pricer.stage_atoms(start, stop)
             ordered = atoms if direction == "forward" else atoms[::-1]
             self._found[key] = class_seconds(pricer.programs(ordered, direction))
             self._kept.append(pricer)

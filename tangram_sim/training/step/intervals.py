@@ -123,9 +123,9 @@ def uncertainty(
 
 def _kind(step: LoweredStep, number: int, lowering: Lowering) -> StageKind:
     """What the times of a stage rest on: of a mixed one, its slowest part and in it the longest run."""
-    stage, layers = step.pipeline.stages[number], lowering.prices.model.layers
-    held = atoms_held(stage, layers)
+    stage = step.pipeline.stages[number]
     if not step.holders:
+        held = atoms_held(stage, lowering.prices.model.layers)
         island = lowering.placement.island(stage.ranks)
         pricer = lowering.prices.pricer(island, stage.layout, step.pipeline.microbatch)
         return StageKind(pricer, tuple(held), (number,))
@@ -135,8 +135,8 @@ def _kind(step: LoweredStep, number: int, lowering: Lowering) -> StageKind:
     ]
     part = stage.parts[seconds.index(max(seconds))]
     runs = [
-        max(lowering.parts.runs(part, start, stop, step.holders)[0], key=lambda run: run.stop - run.start)
-        for start, stop in held
+        max(runs, key=lambda run: run.stop - run.start)
+        for runs in lowering.parts.runs(stage, part, step.holders)
     ]
     return StageKind(runs[0].pricer, tuple((run.start, run.stop) for run in runs), (number,))
 

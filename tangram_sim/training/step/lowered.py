@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import OpGraph
@@ -15,7 +14,7 @@ from tangram_sim.training.stage import peaks
 from tangram_sim.training.stage.parts import Holders, PartPrices, one_part_one_layout, stage_of_parts
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.stage.sharing import atoms_held, holders_by_atom
-from tangram_sim.training.step.boundary import boundary_s, flows
+from tangram_sim.training.step.boundary import boundary_s, flows, tied_exchange_s
 from tangram_sim.training.step.links import with_links
 from tangram_sim.training.step.node_links import with_node_links
 
@@ -139,7 +138,7 @@ class Lowering:
             send_backward_s=sends,
             sync_s=np.array([sum(chunk.gradient_sync_s for chunk in row) for row in prices]),
             optimizer_s=np.array([sum(chunk.optimizer_s for chunk in row) for row in prices]),
-            tied_s=self._tied_s(stages) if template.tied else 0.0,
+            tied_s=self._tied_s(stages[0], stages[-1]) if template.tied else 0.0,
         )
         times = times.blocking() if job.blocks_on_sends else times
         return LoweredStep(pipeline, self.placement, template, times, size, prices, held, by_part, holders)
@@ -150,14 +149,8 @@ class Lowering:
             raise BadInputError(
                 f"layout {layout} occupies {layout.gpus} GPUs, the stage has {len(stage.ranks)} ranks"
             )
-        runs = atoms_held(stage, layers)
-        return tuple(self.prices.price(island, layout, microbatch, start, stop) for start, stop in runs)
+        return self.prices.chunks(island, layout, microbatch, atoms_held(stage, layers))
 
-    def _tied_s(self, stages: tuple[Stage, ...]) -> float:
-        """All-reduce of the gradient of a tied matrix held by the first and the last stage."""
-        model, job = self.prices.model, self.prices.job
-        if not model.tied or len(stages) < 2:
-            return 0.0
-        size = model.vocabulary_parameters * job.recipe.gradient_bytes
-        rate, latency = self.placement.road(stages[0].ranks, stages[-1].ranks)
-        return transfer_s(size, rate, 2 * latency)
+    def _tied_s(self, first: Stage, last: Stage) -> float:
+        size = self.prices.job.tied_bytes(self.prices.model)
+        return tied_exchange_s(self.placement, first.ranks, last.ranks, size)

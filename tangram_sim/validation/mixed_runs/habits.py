@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tangram_sim.cost.collectives import all_reduce_s, transfer_s
-from tangram_sim.layers.atoms import Head
 from tangram_sim.training.schedules import StageTimes
 from tangram_sim.training.stage.runs import LayerRun
-from tangram_sim.training.stage.sharing import atoms_held, holders_by_atom
+from tangram_sim.training.stage.sharing import holders_by_atom
 from tangram_sim.training.stage.state import parameters_per_rank
 from tangram_sim.training.step.boundary import boundary_s, flows
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
@@ -91,11 +90,8 @@ def _reduction_s(step: LoweredStep, stage: int, lowering: Lowering) -> float:
     holders = step.holders or holders_by_atom((step.pipeline,), layers)
     slowest = 0.0
     for part in noun.parts:
-        total = 0.0
-        for start, stop in atoms_held(noun, layers):
-            runs, _ = lowering.parts.runs(part, start, stop, holders)
-            total += sum(_run_reduction_s(run, noun.embedding) for run in runs)
-        slowest = max(slowest, total)
+        chunks = lowering.parts.runs(noun, part, holders)
+        slowest = max(slowest, sum(_run_reduction_s(run) for runs in chunks for run in runs))
     return slowest
 
 
@@ -105,17 +101,12 @@ def _zero_stages(step: LoweredStep) -> set[int]:
     return {one.layout.zero_stage for part in parts for one in part.layouts}
 
 
-def _run_reduction_s(run: LayerRun, embedding: bool) -> float:
-    """Seconds to reduce the gradients of a run of atoms: flattened into buckets where they are all-reduced.
-
-    A tied matrix is one parameter of a stage that has the `embedding` as well as the head.
-    """
-    setting, atoms = run.pricer.setting, run.pricer.atoms[run.start : run.stop]
+def _run_reduction_s(run: LayerRun) -> float:
+    """Seconds to reduce the gradients of a run of atoms; those all-reduced are flattened into buckets."""
+    setting, atoms = run.pricer.setting, run.atoms
     if setting.zero[0] or any(parameters_per_rank(setting, atom)[1].any() for atom in atoms):
         return sum(float(run.pricer.program(atom, "last").gradients[0]) for atom in atoms)
     count = sum(float(parameters_per_rank(setting, atom)[0][0]) for atom in atoms)
-    if embedding and setting.model.tied and isinstance(atoms[-1], Head):
-        count -= setting.model.vocabulary_parameters / float(setting.tp[0])
     buckets = max(1, math.ceil(count / BUCKET))
     size = count / buckets * setting.job.recipe.gradient_bytes * setting.job.trainable
     return setting.rates.data_exposed * buckets * float(all_reduce_s(size, setting.dp_group)[0])

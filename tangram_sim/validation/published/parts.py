@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tangram_sim.layers.atoms import Atom, atoms_of
+from tangram_sim.layers.atoms import Atom
 from tangram_sim.layers.program import CLASSES
 from tangram_sim.models import Block
 from tangram_sim.training.stage.pricing import Pricer
@@ -42,7 +42,7 @@ def class_seconds(
     """Seconds of every class of ops of atoms [start, stop) in one pass under the first layout, [CLASSES]."""
     total = np.zeros(len(CLASSES))
     counts: dict[Atom, int] = {}
-    for atom in atoms_of(pricer.setting.model)[start:stop]:
+    for atom in pricer.stage_atoms(start, stop):
         counts[atom] = counts.get(atom, 0) + 1
     for atom, count in counts.items():
         for op in pricer.program(atom, direction).ops:

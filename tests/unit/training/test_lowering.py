@@ -164,7 +164,7 @@ class TestPricesArePlays:
             for index in range(0, len(few), 3):
                 played = {}
                 for direction in ("forward", "backward", "last"):
-                    atoms = prices.atoms[start:stop]
+                    atoms = prices.stage_atoms(start, stop)
                     atoms = atoms if direction == "forward" else atoms[::-1]
                     graph = chain_graph(
                         [prices.program(atom, direction) for atom in atoms], [""] * len(atoms), index
@@ -179,7 +179,7 @@ class TestPricesArePlays:
                 where_, what = (few[index], start, stop), price.row(index)
                 assert what.forward_s[0] == pytest.approx(played["forward"], rel=1e-3), where_
                 assert what.backward_s[0] == pytest.approx(played["backward"], rel=1e-3), where_
-                gathered = sum(prices_gather(prices, atom)[index] for atom in prices.atoms[start:stop])
+                gathered = sum(prices_gather(prices, atom)[index] for atom in prices.stage_atoms(start, stop))
                 end = what.backward_s[0] + what.gradient_sync_s[0] - gathered
                 assert end == pytest.approx(played["last"], rel=1e-3), where_
 

@@ -147,7 +147,7 @@ class PipelineTable:
         self.lost = {"1f1b": 1, "gpipe": 2}.get(job.schedule, 0)
         self.between = np.stack([ways.latency_s, ways.bytes_per_s])
         # Floats where they may be whole numbers: compiled code knows one signature.
-        self.tied_bytes = float(model.vocabulary_parameters * job.recipe.gradient_bytes * model.tied)
+        self.tied_bytes = float(job.tied_bytes(model))
         self.deepest = sum(
             int(count) * int(depth[kinds == kind].max(initial=0)) for kind, count in enumerate(counts)
         )
