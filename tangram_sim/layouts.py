@@ -33,6 +33,11 @@ class Layout:
         """GPUs this layout occupies."""
         return self.pp * self.tp * self.cp * self.dp
 
+    @property
+    def gradient_copies(self) -> int:
+        """Replicas of a stage that hold whole gradients; from ZeRO-2 on they hold shards of one copy."""
+        return self.dp * self.cp if self.zero_stage < 2 else 1
+
     def sequences_per_rank(self, microbatch: int) -> int:
         """The largest data-parallel share of a microbatch; it sets the time."""
         return -(-microbatch // self.dp)

@@ -112,6 +112,11 @@ class Slice:
         """Whether the slice holds the head."""
         return self.stop == self.model.layers + 2 and self.start < self.stop
 
+    @property
+    def lone_end(self) -> bool:
+        """Whether it holds one end of a model whose ends are tied, and another stage the other one."""
+        return self.model.tied and self.embedding != self.head
+
     def __len__(self) -> int:
         return self.stop - self.start
 

@@ -108,10 +108,11 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
     return joined
 
 
-def undominated(partials: Sequence[PartialPlan]) -> list[PartialPlan]:
-    """Partial plans that no other is as good as in everything the composition compares."""
+def undominated(request: Request, partials: Sequence[PartialPlan]) -> list[PartialPlan]:
+    """Partial plans at the pace asked for that no other is as good as in all that is compared."""
     from tangram_sim.parallelizers.kernels import pareto
 
+    partials = [one for one in partials if one.slowest_s <= request.pace_s]
     if not partials:
         return []
     costs = []
@@ -123,6 +124,9 @@ def undominated(partials: Sequence[PartialPlan]) -> list[PartialPlan]:
             [stage.gradient_sync_s + stage.optimizer_s for stage in stages],
             partial.hop_s,
         )
-        costs.append((partial.slowest_s, latency, forward, closing, len(stages), -partial.stages_behind))
+        copies = partial.end_copies if request.slice.lone_end else 0
+        costs.append(
+            (partial.slowest_s, latency, forward, closing, len(stages), copies, -partial.stages_behind)
+        )
     kept = pareto(np.array(costs, dtype=np.float64), np.ones(len(costs), dtype=bool))
     return [partial for partial, keep in zip(partials, kept, strict=True) if keep]

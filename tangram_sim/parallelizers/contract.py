@@ -215,7 +215,7 @@ def _check_stages_behind(request: Request, partial: PartialPlan) -> None:
         )
 
 
-def _criteria(partial: PartialPlan) -> tuple[float, ...]:
+def _criteria(request: Request, partial: PartialPlan) -> tuple[float, ...]:
     forward = sum(stage.forward_s for stage in partial.stages) + partial.hop_s * (len(partial.stages) - 1)
     return (
         partial.slowest_s,
@@ -224,13 +224,14 @@ def _criteria(partial: PartialPlan) -> tuple[float, ...]:
         partial.tail_s,
         len(partial.stages),
         -partial.stages_behind,
+        partial.end_copies if request.slice.lone_end else 0,
     )
 
 
 def _check_pareto(request: Request, answer: Answer) -> None:
     found = [
-        ((str(partial.layout), partial.runs, partial.cuts if partial.runs else ()), _criteria(partial))
-        for partial in answer.partials
+        ((str(one.layout), one.runs, one.cuts if one.runs else ()), _criteria(request, one))
+        for one in answer.partials
     ]
     _require(
         len({layout for layout, _ in found}) == len(found),
@@ -241,7 +242,7 @@ def _check_pareto(request: Request, answer: Answer) -> None:
             worse = all(
                 mine >= theirs * (1 + _ROUNDING) for mine, theirs in zip(costs[:4], others[:4], strict=True)
             )
-            worse = worse and costs[4] >= others[4] and costs[5] >= others[5]
+            worse = worse and all(mine >= theirs for mine, theirs in zip(costs[4:], others[4:], strict=True))
             _require(
                 other == layout or not worse,
                 f"{layout} is in the answer for {_where(request)}, though {other} beats it in everything",

@@ -67,7 +67,7 @@ class External(Parallelizer):
         if not found and not rejected:
             layout = Layout(dp=2 * request.island.gpus)  # names no layout that could be priced
             rejected[layout] = Rejection(layout, why or f"{self.name} proposes nothing that fits")
-        answered = undominated([one for one in found.values() if one.slowest_s <= request.pace_s])
+        answered = undominated(request, list(found.values()))
         kept = [
             one for layout, one in rejected.items() if all(layout != p.layout or p.runs for p in answered)
         ]

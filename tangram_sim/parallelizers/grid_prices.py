@@ -17,7 +17,9 @@ from tangram_sim.training.schedules import counted_beside, holding, in_flight
 from tangram_sim.training.stage.prices import stage_price
 from tangram_sim.training.stage.pricing import Pricer, SlicePrices
 
-CRITERIA = 6  # slowest, latency, forward latency, closing, depth, stages behind (more is better)
+# Slowest, latency, forward latency, closing, depth, stages behind (more is better), and the copies of a tied
+# matrix that its ends on different stages exchange.
+CRITERIA = 7
 
 
 @dataclass
@@ -118,6 +120,8 @@ def price_slices(
         needed[able, rows] = np.max(least, axis=0)
         costs[able, rows, :4] = _criteria(stages, family.hop_s)
         costs[:, rows, 4] = family.depth
+        copies = np.array([layout.gradient_copies for layout in family.layouts])
+        costs[:, rows, 6] = np.array([asked.lone_end for asked in slices])[:, None] * copies
     costs[:, :, 5] = -behind
     return PricedSlices(families, slices, first_row, behind, needed, costs, places, all_cuts, inner)
 

@@ -85,7 +85,7 @@ class LayerWise(Parallelizer):
             reason = f"{self.name} has no strategy for {request.island.gpus} GPUs under what was fixed"
             return Answer((), (Rejection(layout, reason),), 1, 0, exact=False)
         considered += sum(bool(partial.runs) for partial in found.values())
-        answered = undominated([one for one in found.values() if one.slowest_s <= request.pace_s])
+        answered = undominated(request, list(found.values()))
         return Answer(
             tuple(answered),
             tuple(rejected),

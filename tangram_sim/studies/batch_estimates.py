@@ -282,10 +282,11 @@ class Estimator:
         for boundary in range(depth if wraps else depth - 1):
             rate, latency = self.placement.road(batch.stages[boundary], batch.stages[(boundary + 1) % depth])
             sends[:, boundary] = latency + size / max(rate, 1.0)
-        tied = 0.0
+        tied = [0.0] * len(size)
         if tied_apart:
-            size_tied = job.tied_bytes(model)
-            tied = tied_exchange_s(self.placement, batch.stages[0], batch.stages[-1], size_tied)
+            copies = [one.layout.gradient_copies * job.tied_bytes(model) for one in batch.settled]
+            ends = batch.stages[0], batch.stages[-1]
+            tied = [tied_exchange_s(self.placement, *ends, total) for total in copies]
         made = [
             StageTimes(
                 forward_s=forward[row],
@@ -295,7 +296,7 @@ class Estimator:
                 send_backward_s=sends[row],
                 sync_s=sync[row],
                 optimizer_s=optimizer[row],
-                tied_s=tied,
+                tied_s=tied[row],
             )
             for row in range(len(size))
         ]

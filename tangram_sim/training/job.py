@@ -171,7 +171,7 @@ class Job:
         return self.global_batch * self.seq
 
     def tied_bytes(self, model: Model) -> float:
-        """Gradients of a tied matrix, one copy of it; 0 where a model's ends are not tied."""
+        """Bytes of the gradient of a tied matrix, one copy of it; 0 where a model's ends are not tied."""
         return model.tied * model.vocabulary_parameters * self.recipe.gradient_bytes * self.trainable
 
     def boundary_bytes(self, model: Model, sequences: float) -> float:

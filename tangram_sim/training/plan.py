@@ -139,6 +139,13 @@ class PartialPlan:
         )
 
     @property
+    def end_copies(self) -> int:
+        """Copies of whole gradients of a tied matrix at its front; at its back, where the front is no end."""
+        place = 0 if self.start == 0 else -1
+        shared: Sequence[Portion | PartialPlan] = [one for one in self.portions if one.sequences] or [self]
+        return sum((one.runs[place] if one.runs else one).layout.gradient_copies for one in shared)
+
+    @property
     def tail_s(self) -> float:
         """Longest time any inner stage still needs after its last backward."""
         return max(stage.gradient_sync_s + stage.optimizer_s for stage in self.stages)

@@ -77,16 +77,28 @@ def boundary_s(moving: Sequence[Flow], placement: Placement, total_bytes: float)
     return latency + seconds if seconds else 0.0
 
 
+def tied_copies(first: Stage, last: Stage) -> int:
+    """Copies of a tied matrix's gradient that two stages exchange: every replica's, of the end with more."""
+    ends = [
+        sum(part.layouts[place].layout.gradient_copies for part in stage.parts)
+        for stage, place in ((first, 0), (last, -1))
+    ]
+    return max(ends)
+
+
 def tied_exchange_s(
-    placement: Placement, first: tuple[int, ...], last: tuple[int, ...], matrix_bytes: float
+    placement: Placement, first: tuple[int, ...], last: tuple[int, ...], total_bytes: float
 ) -> float:
     """Seconds to all-reduce a tied matrix's gradient between the ranks of the first and the last stage.
 
-    `matrix_bytes` (`Job.tied_bytes`) cross once in either direction, in shards that pairs of ranks exchange
-    side by side; two latencies, since each side waits for the other.
+    Every replica does it for itself, behind the reduction over replicas: a group of two for every pipeline of
+    ranks (NVIDIA/Megatron-LM megatron/core/parallel_state.py, `_EMBEDDING_GROUP`, distributed/
+    finalize_model_grads.py; DeepSpeed's tied layers, runtime/pipe/module.py, do the same). So `total_bytes`,
+    `tied_copies` times `Job.tied_bytes`, cross in either direction, all pairs of ranks side by side; two
+    latencies, since each side waits for the other.
     """
     rate, latency = placement.road(first, last)
-    return transfer_s(matrix_bytes, rate, 2 * latency)
+    return transfer_s(total_bytes, rate, 2 * latency)
 
 
 def group_shares(placement: Placement, flow: Flow) -> dict[tuple[int, int], Fraction]:

@@ -14,7 +14,7 @@ from tangram_sim.training.stage import peaks
 from tangram_sim.training.stage.parts import Holders, PartPrices, one_part_one_layout, stage_of_parts
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.stage.sharing import atoms_held, holders_by_atom
-from tangram_sim.training.step.boundary import boundary_s, flows, tied_exchange_s
+from tangram_sim.training.step.boundary import boundary_s, flows, tied_copies, tied_exchange_s
 from tangram_sim.training.step.links import with_links
 from tangram_sim.training.step.node_links import with_node_links
 
@@ -152,5 +152,5 @@ class Lowering:
         return self.prices.chunks(island, layout, microbatch, atoms_held(stage, layers))
 
     def _tied_s(self, first: Stage, last: Stage) -> float:
-        size = self.prices.job.tied_bytes(self.prices.model)
+        size = tied_copies(first, last) * self.prices.job.tied_bytes(self.prices.model)
         return tied_exchange_s(self.placement, first.ranks, last.ranks, size)

@@ -1,8 +1,8 @@
 """What a training framework does differently from the step template: DeepSpeed's pipeline engine.
 
 Sources: microsoft/DeepSpeed v0.3 deepspeed/runtime/pipe/engine.py and p2p.py (instructions run one after the
-other; gradients are reduced by `ReduceGrads` behind the last backward; tied gradients by every replica for
-itself; a send is a broadcast in a group of two on the compute stream), DachengLi1/AMP examples/ds_config.json
+other; gradients are reduced by `ReduceGrads` behind the last backward, tied ones in the type of activations;
+a send is a broadcast in a group of two on the compute stream), DachengLi1/AMP examples/ds_config.json
 ("fp32_allreduce": true). Sailor's fork is of the same line.
 
 Which algorithm NCCL takes: NVIDIA/nccl 01afd20 (2020) src/graph/tuning.cc. Where one Ethernet port bounds
@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tangram_sim.cost.collectives import all_reduce_s, transfer_s
+from tangram_sim.cost.collectives import all_reduce_s
 from tangram_sim.training.schedules import StageTimes
 from tangram_sim.training.stage.runs import LayerRun
 from tangram_sim.training.stage.sharing import holders_by_atom
 from tangram_sim.training.stage.state import parameters_per_rank
-from tangram_sim.training.step.boundary import boundary_s, flows
+from tangram_sim.training.step.boundary import boundary_s, flows, tied_copies, tied_exchange_s
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan
 from tangram_sim.validation.published.defaults import Software
@@ -35,7 +35,7 @@ class FrameworkTraits:
 
     reduces_last: bool = False  # gradients after the last backward, none beside it
     lockstep: bool = False  # neighbours meet between passes (`lockstep.py`)
-    tied_by_replica: bool = False  # every replica exchanges the tied matrix for itself
+    tied_as_computed: bool = False  # the tied matrix is exchanged in the width of activations
     rings_only: bool = False  # NCCL's tuner takes no trees between nodes of one Ethernet port
     sends_masks: bool = False  # the mask goes forward too, and whole gradients back from every tensor rank
     updates: float = 1.0  # an optimizer step over reading and writing every state once
@@ -74,7 +74,7 @@ def with_habits(lowered: LoweredPlan, lowering: Lowering, habits: FrameworkTrait
             if any(_zero_stages(step)):  # updated weights are gathered behind
                 sync = np.maximum(times.sync_s, sync)
             times = replace(times, sync_s=sync)
-        if habits.tied_by_replica and times.tied_s:
+        if habits.tied_as_computed and times.tied_s:
             times = replace(times, tied_s=_tied_s(step, lowering))
         if habits.updates != 1.0:
             times = replace(times, optimizer_s=times.optimizer_s * habits.updates)
@@ -134,15 +134,7 @@ def _whole_sends(step: LoweredStep, times: StageTimes, lowering: Lowering) -> St
 
 
 def _tied_s(step: LoweredStep, lowering: Lowering) -> float:
-    """Every replica of the first stage all-reduces its copy with its counterpart in the last one.
-
-    In the width of the activations: fp32_allreduce concerns the reduction over replicas only.
-    """
+    """The exchange in the width of the activations: fp32_allreduce concerns the one over replicas only."""
     model, job, stages = lowering.prices.model, lowering.prices.job, step.pipeline.stages
-    replicas = max(
-        sum(part.layouts[0].layout.dp * part.layouts[0].layout.cp for part in stages[end].parts)
-        for end in (0, -1)
-    )
-    size = replicas * model.vocabulary_parameters * job.precision.activation_bytes
-    rate, latency = lowering.placement.road(stages[0].ranks, stages[-1].ranks)
-    return transfer_s(size, rate, 2 * latency)
+    size = tied_copies(stages[0], stages[-1]) * model.vocabulary_parameters * job.precision.activation_bytes
+    return tied_exchange_s(lowering.placement, stages[0].ranks, stages[-1].ranks, size)

@@ -106,13 +106,13 @@ def test_runs_of_one_layout_are_the_stage_of_it(cut: int) -> None:
         assert getattr(cut_up, name) == pytest.approx(getattr(whole, name), rel=1e-6)
 
 
-def lowered(schedule: str, *stages: tuple[tuple[int, int], ...]) -> LoweredStep:
+def lowered(schedule: str, *stages: tuple[tuple[int, int], ...], layout: Layout = DP) -> LoweredStep:
     """Two stages on one node each, of chunks of blocks."""
     job = replace(JOB, schedule=schedule)
     held = []
     for place, chunks in enumerate(stages):
         ranks = tuple(range(4 * place, 4 * place + 4))
-        part = Part(ISLAND.name, ranks, 4, (LayerLayout((chunks[0][0], chunks[-1][1]), DP),))
+        part = Part(ISLAND.name, ranks, 4, (LayerLayout((chunks[0][0], chunks[-1][1]), layout),))
         held.append(Stage(chunks, place == 0, chunks[-1][1] == len(MODEL.blocks), (part,)))
     lowering = Lowering(Placement(CLUSTER, HWDB), StagePrices(MODEL, job, HWDB))
     return lowering.lower(Pipeline(4, 4, tuple(held)))
@@ -125,3 +125,14 @@ def test_two_stages_exchange_and_a_turning_pipeline_does_not() -> None:
     total = [sum(chunk.static_bytes for row in step.prices for chunk in row) for step in (rounds, turned)]
     np.testing.assert_allclose(total, np.array([MODEL.parameters + MATRIX, MODEL.parameters]) * BYTES)
     assert rounds.times.tied_s > 0.0 == turned.times.tied_s
+
+
+@pytest.mark.parametrize(("layout", "copies"), [(DP, 4), (TP, 1), (Layout(dp=4, zero_stage=2), 1)])
+def test_every_replica_exchanges_its_copy(layout: Layout, copies: int) -> None:
+    """Two stages on a node each: so many whole matrices cross their NICs in either direction."""
+    step = lowered("1f1b", ((0, 2),), ((2, 4),), layout=layout)
+    rate, latency = step.placement.road(*(stage.ranks for stage in step.pipeline.stages))
+    expected = copies * MATRIX * GRADIENT / rate + 2 * latency
+    assert step.times.tied_s == pytest.approx(expected, rel=1e-12)
+    nic = CLUSTER.groups[0].node.nic_bytes_per_s
+    assert expected >= copies * MATRIX * GRADIENT / nic

@@ -26,6 +26,7 @@ from tangram_sim.planners.tangram.composition.play_kernels import (
     SHADOW,
     STAGES,
     TAIL,
+    TIED,
     A,
     E,
     Floats,
@@ -60,7 +61,7 @@ def moved(values: Floats, facts: NDArray[np.int32], bounds: Floats, source: int,
 def below(
     slice_class: Ints,  # (atoms + 1, atoms + 1): class of atoms [start, stop), -1 none
     pointers: Ints,  # (classes + 1): options of a class
-    floats: Floats,  # (options, 9)
+    floats: Floats,  # (options, 10)
     ints: Ints,  # (options, 4): kind, which move, inner stages, most stages behind
     before: Ints,  # (moves, states): the state without the nodes that a stage takes; -1 there is none
     between: Floats,  # (2, all kinds, all kinds): latency (inf: forbidden) and bytes/s between kinds
@@ -184,10 +185,11 @@ def below(
                             new_a + latency_left,
                             new_l + latency_left + repeats_left,
                         )
-                        # Both ends inside one node reduce the tied matrix over its own links.
+                        # Both ends inside one node reduce the tied matrix over its own links. Either end
+                        # sends its own copies at least.
                         if start == 0 and tied_bytes > 0 and depth > inner:
                             end = ints[back, KIND]
-                            rate = min(floats[option, RATE], floats[back, RATE], between[1, kind, end])
+                            rate = min(floats[option, TIED], floats[back, TIED], between[1, kind, end])
                             bound = max(bound, new_a + tied_bytes / rate + 2 * between[0, kind, end])
                         if bound >= room_s:
                             continue
@@ -199,7 +201,7 @@ def below(
                         nested = max(facts[label, NESTED], int(inner > 1))
                         alone = parent_shadow == 0 or not proving
                         my_rate = floats[option, RATE]
-                        my_tie = floats[back, RATE] if tied_bytes > 0 else 0.0
+                        my_tie = floats[back, TIED] if tied_bytes > 0 else 0.0
                         if lost > 0 and nested == 0 and alone and passes_left > 0:
                             played = microbatches
                             if lost == 1 and not proving:
@@ -216,7 +218,7 @@ def below(
                                     and facts[other, DEPTH] <= depth
                                     and facts[other, DEEPEST] >= deepest
                                     and floats[facts[other, OPTION], RATE] >= my_rate
-                                    and (tied_bytes == 0 or floats[facts[other, BACK], RATE] >= my_tie)
+                                    and (tied_bytes == 0 or floats[facts[other, BACK], TIED] >= my_tie)
                                 ):
                                     facts[other, SHADOW] = 1
                                     values[other, DEBT] = max(values[other, DEBT], debt)
@@ -250,7 +252,7 @@ def below(
                             # Fewer stages behind let fewer microbatches run ahead: no better for a bound.
                             if facts[other, ENDS] == ends and (not proving or facts[other, DEPTH] == depth):
                                 their_rate = floats[facts[other, OPTION], RATE]
-                                their_tie = floats[facts[other, BACK], RATE] if tied_bytes > 0 else 0.0
+                                their_tie = floats[facts[other, BACK], TIED] if tied_bytes > 0 else 0.0
                                 excess = max(
                                     (values[other, L] - new_l) * trips,
                                     values[other, A] - new_a,

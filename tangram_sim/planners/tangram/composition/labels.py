@@ -126,6 +126,7 @@ class PipelineTable:
         # Cuts between inner stages may move when a plan is refined, and with them times and tails: what
         # holds for all cuts is that the times add up.
         own = passes / (1.0 - (1.0 - 1.0 / table.microbatches) ** depth)
+        rate = ways.node_bytes_per_s[kinds] * units / depth
         self.floats = np.column_stack(
             [
                 latency,
@@ -135,8 +136,9 @@ class PipelineTable:
                 np.minimum(ahead, passes - ahead) / depth,
                 np.where(depth > 1, 0.0, closing - slowest),
                 inner,
-                ways.node_bytes_per_s[kinds] * units / depth,
+                rate,
                 np.where(depth > 1, 0.0, np.maximum(ahead, passes - ahead)),
+                rate / np.array([partial.end_copies for partial in table.partials]),
             ]
         )
         stages = [stage for partial in table.partials for stage in partial.stages]

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Columns of the options: seconds of one microbatch and of the whole step, and bytes/s at the stage's ends.
-LATENCY, FORWARD, OWN, REPEATS, LOSS, TAIL, INNER_HOP, RATE, LONGER = range(9)
+# Columns of the options: seconds of one microbatch and of the whole step, bytes/s at the stage's ends, and
+# bytes/s of each copy of the model's end that it holds, all of them sending.
+LATENCY, FORWARD, OWN, REPEATS, LOSS, TAIL, INNER_HOP, RATE, LONGER, TIED = range(10)
 KIND, MOVE, STAGES, MOST = 0, 1, 2, 3
 # Columns of the labels.
 L, A, E = 0, 1, 2
@@ -45,7 +46,8 @@ def play_all(
             a, b = ints[front, KIND], ints[back, KIND]
             rate = min(floats[front, RATE], floats[back, RATE], between[1, a, b])
             both = max(ended[0] + stages[0, 2], ended[depth - 1] + stages[depth - 1, 2])
-            both += 2 * between[0, a, b] + tied_bytes / rate
+            copies = max(floats[front, RATE] / floats[front, TIED], floats[back, RATE] / floats[back, TIED])
+            both += 2 * between[0, a, b] + copies * tied_bytes / rate
             longest = max(longest, both + max(stages[0, 3], stages[depth - 1, 3]))
         steps[position] = longest
     return steps
