@@ -23,7 +23,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Request
 from tangram_sim.training.job import RECIPES
 from tangram_sim.training.plan import UNLIMITED, PartialPlan
-from tangram_sim.training.schedules import in_flight
+from tangram_sim.training.schedules import counted_beside, in_flight
 
 _ROUNDING = 1e-9
 _REJECTIONS_READ = 200
@@ -195,9 +195,9 @@ def _check_runs(partial: PartialPlan, what: str) -> None:
 
 
 def _fits(request: Request, partial: PartialPlan, behind: int) -> bool:
-    last = len(partial.stages) - 1
-    for place, stage in enumerate(partial.stages):
-        later = behind + last - place
+    others = counted_beside(request.job.schedule, len(partial.stages))
+    for stage, beside in zip(partial.stages, others, strict=True):
+        later = behind + beside
         held = in_flight(request.job.schedule, later, later + 1, 1, request.microbatches)
         if stage.peak_bytes(held) > stage.capacity_bytes * (1 + _ROUNDING):
             return False
