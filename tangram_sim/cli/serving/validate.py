@@ -8,9 +8,10 @@ import typer
 from tangram_sim.cli import options as shared
 
 Measured = Annotated[
-    Path,
+    list[Path],
     typer.Argument(
-        metavar="MEASURED.csv", help="Measured runs, or what vLLM printed at its start, one per row."
+        metavar="MEASURED.csv...",
+        help="Measured runs, logs of requests, or what vLLM printed at its start; several tables are one.",
     ),
 ]
 LeaveOut = Annotated[
@@ -33,17 +34,17 @@ def command(
     hwdb: shared.HwdbFolders = None,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Predict every run of MEASURED.csv, in closed form or played from its log, beside the null model."""
+    """Predict every run of the tables, in closed form or played from its log, beside the null model."""
     from tangram_sim.cli.console import print_json, print_line, print_table
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
     from tangram_sim.validation.serving import report
     from tangram_sim.validation.serving.documents import ServeValidateDocument
-    from tangram_sim.validation.serving.reading import read_runs
+    from tangram_sim.validation.serving.reading import read_tables
 
     require_writable(predictions_out=predictions_out)
     database = shared.load_hwdb(hwdb)
-    read = read_runs(measured, database)
+    read = read_tables(measured, database)
     found, refused = report.predictions(read, database, leave_out)
     if predictions_out is not None:
         write_whole(predictions_out, report.predictions_csv(found))
@@ -59,13 +60,20 @@ def command(
         "Errors in percent of what was measured: median, 90th percentile, median signed error; coverage of"
     )
     print_line("the 90 % interval; median error of the null model, a regression without physics.")
+    for order in answer["orders"]:
+        print_line()
+        ways = [(one["method"], f"{one['measured']:.1f}", f"{one['predicted']:.1f}") for one in order["ways"]]
+        heads = (f"{order['model']} {order['load']}, placed by", "measured tokens/s", "predicted")
+        print_table(heads, ways, right=(1, 2))
+        if order["tau"] is not None:
+            print_line(f"order of the ways: Kendall's tau {order['tau']:.2f}")
     if answer["refused"]:
         print_line()
         rows = [(f"{one['count']:,}", one["reason"]) for one in answer["refused"]]
         print_table(("rows not predicted", "because"), rows, right=(0,))
     farthest = [
         (
-            str(one["line"]),
+            f"{one['table']} {one['line']}".strip(),
             one["metric"],
             one["gpu"],
             f"{one['engine']} {one['version']}".strip(),

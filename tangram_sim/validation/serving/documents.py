@@ -36,6 +36,7 @@ class MetricScoreDocument(GroupScoreDocument):
 class FarthestRowDocument(Document):
     """One of the rows farthest off."""
 
+    table: str = Field("", description="the file, where several were read")
     line: int
     metric: str
     gpu: str
@@ -49,6 +50,23 @@ class FarthestRowDocument(Document):
     predicted: float
 
 
+class PlacementWayDocument(Document):
+    """Tokens a second of one way of placing layers, all its parts together."""
+
+    method: str
+    measured: float
+    predicted: float
+
+
+class PlacementOrderDocument(Document):
+    """Ways of placing a model's layers under one load, and Kendall's tau of their order."""
+
+    model: str
+    load: str
+    ways: list[PlacementWayDocument]
+    tau: float | None = Field(description="1: the order is right; none where there is one way only")
+
+
 class ServeValidateDocument(Document):
     """`serve validate --json`."""
 
@@ -60,6 +78,7 @@ class ServeValidateDocument(Document):
     metrics: dict[str, MetricScoreDocument]
     null: dict[str, MetricScoreDocument] = Field(description="the same of a regression without physics")
     worst: list[FarthestRowDocument]
+    orders: list[PlacementOrderDocument] = Field([], description="of runs of layers placed on unlike nodes")
 
 
 class RefusedRowDocument(Document):

@@ -30,6 +30,7 @@ def left_out(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> Iterator[
     if leave_out not in FOLDS:
         raise unknown_name("`leave_out=`", leave_out, FOLDS)
     key = FOLDS[leave_out]
+    runs = [run for run in runs if run.placed is None]  # of these nothing is fitted
     for fold in sorted({key(run) for run in runs}):
         rest = [run for run in runs if key(run) != fold]
         if len(rest) < LEAST_TRAINING:

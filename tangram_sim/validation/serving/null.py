@@ -7,6 +7,7 @@ import numpy as np
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.validation.serving.placed_runs import PlacedRun
 from tangram_sim.validation.serving.predict import PredictedRun
 from tangram_sim.validation.serving.runs import ServedRun
 
@@ -18,10 +19,12 @@ def with_null(train: Sequence[PredictedRun], test: Sequence[PredictedRun], hwdb:
     """`test` with the null model's predictions, fitted to `train`.
 
     log(metric) is linear in the logarithms of weights, memory bandwidth and peak of one GPU's share, requests
-    or rate, and lengths; one fit for each engine and metric. Rows of engines unseen keep 0.0.
+    or rate, and lengths; one fit for each engine and metric. Rows of engines unseen keep 0.0. Tokens a second
+    of layers placed on unlike nodes are in proportion to the memory bandwidth of all nodes, by load.
     """
     found = list(test)
-    for key in {(one.run.engine, one.metric) for one in test}:
+    train = [one for one in train if one.run.placed is None]
+    for key in {(one.run.engine, one.metric) for one in test if one.run.placed is None}:
         seen = [one for one in train if (one.run.engine, one.metric) == key]
         wanted = [place for place, one in enumerate(test) if (one.run.engine, one.metric) == key]
         if len(seen) < LEAST_ROWS:
@@ -35,7 +38,26 @@ def with_null(train: Sequence[PredictedRun], test: Sequence[PredictedRun], hwdb:
         for place in wanted:
             value = float(np.exp((_facts(test[place].run, hwdb) - middle) @ slopes))
             found[place] = replace(test[place], null=value)
-    return found
+    return [_by_bandwidth(one, test, hwdb) for one in found]
+
+
+def _by_bandwidth(one: PredictedRun, all_runs: Sequence[PredictedRun], hwdb: Hwdb) -> PredictedRun:
+    """A run of placed layers with the null model's tokens a second; other runs as they are."""
+    if one.run.placed is None or one.metric != "output_tok_s":
+        return one
+    alike = [
+        (other.measured, _bandwidth(other.run.placed, hwdb))
+        for other in all_runs
+        if other.metric == one.metric
+        and other.run.placed is not None
+        and other.run.placed.load == one.run.placed.load
+    ]
+    rate = float(np.median([measured / bandwidth for measured, bandwidth in alike]))
+    return replace(one, null=rate * _bandwidth(one.run.placed, hwdb))
+
+
+def _bandwidth(placed: PlacedRun, hwdb: Hwdb) -> float:
+    return sum(hwdb.gpu(name).memory_bytes_per_s for name in placed.gpus)
 
 
 def _facts(run: ServedRun, hwdb: Hwdb) -> Floats:

@@ -19,6 +19,7 @@ from tangram_sim.serving.closed_form import (
 )
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
+from tangram_sim.validation.serving.placed_runs import PlacedRun
 from tangram_sim.validation.serving.replicas import DeploymentRuns, column, replicas
 from tangram_sim.validation.serving.request_logs import replayed
 from tangram_sim.validation.serving.runs import (
@@ -56,7 +57,11 @@ def predict(
     """Every measured metric of every run that can be predicted, and the refusals, in order of lines."""
     found: list[PredictedRun] = []
     refused: list[RefusedRun] = []
-    for replica in replicas(runs, hwdb, table):
+    runs = list(runs)
+    for run in runs:
+        if run.placed is not None:
+            found += _placed(run, run.placed, table)
+    for replica in replicas((run for run in runs if run.placed is None), hwdb, table):
         if isinstance(replica, RefusedRun):
             refused.append(replica)
             continue
@@ -65,11 +70,28 @@ def predict(
             try:
                 values = _values(same, load, hwdb)
             except TangramError as error:
-                refused += [RefusedRun(run.line, str(error)) for run in same.runs]
+                refused += [RefusedRun(run.line, str(error), run.table) for run in same.runs]
                 continue
             found += _rows(same, values)
-    found.sort(key=lambda one: (one.run.line, METRICS.index(one.metric)))
-    return found, sorted(refused, key=lambda one: one.line)
+    found.sort(key=lambda one: (one.run.table, one.run.line, METRICS.index(one.metric)))
+    return found, sorted(refused, key=lambda one: (one.table, one.line))
+
+
+def _placed(run: ServedRun, placed: PlacedRun, table: CalibrationTable) -> list[PredictedRun]:
+    """What was measured of a run of placed layers beside the same run played."""
+    played = placed.played()
+    values = {"output_tok_s": played.tokens_per_s, "tpot": played.token_s, "ttft": played.prompt_s}
+    fit = table.fit(run.engine)
+    return [
+        _row(run, metric, measured, values[metric], fit.residuals[f"residual_{metric}"])
+        for metric, measured in run.measured
+        if np.isfinite(values[metric])
+    ]
+
+
+def _row(run: ServedRun, metric: str, measured: float, value: float, spread: float) -> PredictedRun:
+    reach = float(np.exp(INTERVAL * spread))
+    return PredictedRun(run, metric, measured, value, value / reach, value * reach)
 
 
 def _rows(replica: DeploymentRuns, values: dict[str, Floats]) -> list[PredictedRun]:
@@ -78,9 +100,8 @@ def _rows(replica: DeploymentRuns, values: dict[str, Floats]) -> list[PredictedR
         for metric, measured in run.measured:
             if metric not in values or not np.isfinite(values[metric][place]):
                 continue
-            value = float(values[metric][place])
-            reach = float(np.exp(INTERVAL * replica.fit.residuals[f"residual_{metric.removesuffix('_p99')}"]))
-            found.append(PredictedRun(run, metric, measured, value, value / reach, value * reach))
+            spread = replica.fit.residuals[f"residual_{metric.removesuffix('_p99')}"]
+            found.append(_row(run, metric, measured, float(values[metric][place]), spread))
     return found
 
 

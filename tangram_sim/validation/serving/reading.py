@@ -1,7 +1,7 @@
 """Tables of measured serving runs, by their columns: benchmarks, and what vLLM printed at its start."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tangram_sim.parallelizers.laws import tensor_law
 from tangram_sim.precision import Precision
 from tangram_sim.serving.build import precision_of
 from tangram_sim.serving.engines import engine_names
+from tangram_sim.validation.serving.placed_runs import is_placed_runs, read_placed_runs
 from tangram_sim.validation.serving.request_logs import NEEDED, TIMES, by_setup, is_request_log, summary
 from tangram_sim.validation.serving.runs import (
     CLOSED,
@@ -57,16 +58,31 @@ def read_runs(path: Path, hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
     rows = read_csv(path)
     columns = set(rows[0]) if rows else set()
     missing = [name for name in _NEEDED if name not in columns]
-    if missing:
+    if missing and not is_placed_runs(columns):
         raise BadInputError(
             f"{path}: no table of serving runs: it lacks {', '.join(missing) if rows else 'rows'}; "
             "wanted are the columns of measurements.csv (gpu, model, engine, scenario, tp, concurrency, isl, "
-            "osl, tpot_ms, ...), of vllm_kv_capacity.csv (gpu, model, vllm, tp, kv_tokens, ...) or of a log "
-            "of requests (gpu, model, tp, arrival_s, input_toks, output_toks, ttft_ms, ...)"
+            "osl, tpot_ms, ...), of vllm_kv_capacity.csv (gpu, model, vllm, tp, kv_tokens, ...), of a log of "
+            "requests (gpu, model, tp, arrival_s, input_toks, output_toks, ttft_ms, ...) or of runs of "
+            "placed layers as in helix_runs.csv (kind, method, part, load, decode_tok_s, decode_mean_s, ...)"
         )
+    if is_placed_runs(columns):
+        return read_placed_runs(path, rows)
     if is_request_log(columns):
         return _logged_runs(rows, hwdb)
     return read_rows_as_runs(rows, hwdb)
+
+
+def read_tables(paths: Sequence[Path], hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
+    """The rows of several tables as those of one; each knows its file where there are several.
+
+    Raises what `read_runs` raises, and BadInputError for a table given twice.
+    """
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise BadInputError(f"a table is given twice: {', '.join(map(str, paths))}")
+    if len(paths) == 1:
+        return read_runs(paths[0], hwdb)
+    return [replace(run, table=path.name) for path in paths for run in read_runs(path, hwdb)]
 
 
 def _logged_runs(rows: list[dict[str, str]], hwdb: Hwdb) -> list[ServedRun | RefusedRun]:

@@ -91,6 +91,6 @@ def replicas(
             deployment = deployment_for(first, hwdb)
             cost = LayerStepCost(deployment, hwdb, table.fit_of(deployment, first.version))
         except TangramError as error:
-            yield from (RefusedRun(run.line, str(error)) for run in same)
+            yield from (RefusedRun(run.line, str(error), run.table) for run in same)
         else:
             yield DeploymentRuns(tuple(same), cost)

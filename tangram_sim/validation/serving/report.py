@@ -13,7 +13,7 @@ from tangram_sim.validation.serving.null import with_null
 from tangram_sim.validation.serving.predict import PredictedRun, predict
 from tangram_sim.validation.serving.request_logs import weight
 from tangram_sim.validation.serving.runs import RefusedRun, ServedRun
-from tangram_sim.validation.serving.scoring import metrics, worst
+from tangram_sim.validation.serving.scoring import metrics, orders, worst
 from tangram_sim.validation.serving.tables import as_row
 
 SCHEMA_VERSION = 1
@@ -41,7 +41,7 @@ def predictions(
         training, _ = predict(rest, hwdb, table)
         all_found += with_null(training, found, hwdb)
         all_refused += refused
-    return sorted(all_found, key=lambda one: one.run.line), all_refused
+    return sorted(all_found, key=lambda one: (one.run.table, one.run.line)), all_refused
 
 
 def document(
@@ -56,13 +56,18 @@ def document(
     return {
         "schema_version": SCHEMA_VERSION,
         "rows": sum(weight(one) if isinstance(one, ServedRun) else 1 for one in read),
-        "rows_used": sum(weight(one) for one in {one.run.line: one.run for one in found}.values()),
+        "rows_used": sum(weight(one) for one in {_key(one.run): one.run for one in found}.values()),
         "left_out": leave_out or None,
         "refused": [{"reason": reason, "count": count} for reason, count in reasons.most_common()],
         "metrics": metrics(found),
         "null": metrics(found, null=True),
         "worst": worst(found),
+        "orders": orders(found),
     }
+
+
+def _key(run: ServedRun) -> tuple[str, int]:
+    return run.table, run.line
 
 
 def table_rows(answer: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -106,11 +111,12 @@ def predictions_csv(found: Sequence[PredictedRun]) -> str:
         "ep",
         "load",
     )
-    writer.writerow([*columns, "isl", "osl", "metric", "measured", "predicted", "low", "high", "null"])
+    scored = ("isl", "osl", "metric", "measured", "predicted", "low", "high", "null", "table")
+    writer.writerow([*columns, *scored])
     for one in found:
         run = one.run
         names = (run.line, run.gpu, run.engine, run.version, run.model.name, run.precision.name)
         degrees = (run.tp, run.pp, run.attention_dp, run.ep, run.load, f"{run.isl:g}", f"{run.osl:g}")
         values = (one.measured, one.predicted, one.low, one.high, one.null)
-        writer.writerow([*names, *degrees, one.metric, *(f"{value:.6g}" for value in values)])
+        writer.writerow([*names, *degrees, one.metric, *(f"{value:.6g}" for value in values), run.table])
     return stream.getvalue()

@@ -1,13 +1,18 @@
 """Measured serving runs as nouns: what was run, under which load, and what was measured."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tangram_sim.models import Model
 from tangram_sim.precision import Precision
 
+if TYPE_CHECKING:
+    from tangram_sim.validation.serving.placed_runs import PlacedRun
+
 # Loads that have a closed form.
 CLOSED, OPEN, OFFLINE, STATIC, FIRST, START = "closed", "open", "offline", "static", "first", "start"
 LOG = "log"  # every request of the run is known: it is played
+PLACED = "placed layers"  # on unlike nodes: played hop by hop
 METRICS = (
     *("tpot", "ttft", "e2e", "output_tok_s", "kv_tokens"),
     *("tpot_p99", "ttft_p99", "e2e_p99"),
@@ -37,7 +42,7 @@ class ServedRun:
     pp: int
     attention_dp: int
     ep: int
-    load: str  # one of CLOSED, OPEN, OFFLINE, STATIC, FIRST, START, LOG
+    load: str  # one of CLOSED, OPEN, OFFLINE, STATIC, FIRST, START, LOG, PLACED
     clients: float  # in flight (CLOSED, STATIC)
     rate: float  # requests per second (OPEN)
     isl: float
@@ -49,6 +54,8 @@ class ServedRun:
     max_batched_tokens: int = 0
     memory_fraction: float = 0.0
     requests: tuple[LoggedRequest, ...] = ()  # LOG
+    placed: "PlacedRun | None" = None  # PLACED
+    table: str = ""  # the file, where several are read
 
     def value(self, metric: str) -> float:
         """A measured value, 0.0 where there is none."""
@@ -70,3 +77,4 @@ class RefusedRun:
 
     line: int
     reason: str
+    table: str = ""

@@ -1,6 +1,7 @@
 """Scores of predictions: median and 90th percentile of errors, bias, coverage, by GPU, engine and model."""
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,39 @@ def metrics(rows: Sequence[PredictedRun], null: bool = False) -> dict[str, Any]:
     return found
 
 
+def orders(rows: Sequence[PredictedRun]) -> list[dict[str, Any]]:
+    """By model and load, what each way of placing layers gave in all parts, and whether the order holds."""
+    totals: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for one in rows:
+        placed = one.run.placed
+        if placed is not None and one.metric == "output_tok_s":
+            ways = totals.setdefault((placed.model.name, placed.load), {})
+            sums = ways.setdefault(placed.method, [0.0, 0.0])
+            sums[0] += one.measured
+            sums[1] += one.predicted
+    found = []
+    for (model, load), ways in totals.items():
+        pairs = list(combinations(ways.values(), 2))
+        agree = [np.sign(one[0] - other[0]) * np.sign(one[1] - other[1]) for one, other in pairs]
+        found.append(
+            {
+                "model": model,
+                "load": load,
+                "ways": [
+                    {"method": name, "measured": sums[0], "predicted": sums[1]} for name, sums in ways.items()
+                ],
+                "tau": float(np.mean(agree)) if agree else None,
+            }
+        )
+    return found
+
+
 def worst(rows: Sequence[PredictedRun]) -> list[dict[str, Any]]:
     """The rows farthest off, by the ratio of predicted to measured."""
     ordered = sorted(rows, key=lambda one: -abs(float(np.log(one.predicted / one.measured))))
     return [
         {
+            "table": one.run.table,
             "line": one.run.line,
             "metric": one.metric,
             "gpu": one.run.gpu,

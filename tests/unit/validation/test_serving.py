@@ -238,3 +238,17 @@ def test_rows_of_calibration_name_known_parameters() -> None:
         assert set(fitted.values) == set(PARAMETERS)
         assert all(value >= 0 for value in fitted.values.values())
         assert 0.05 < fitted.residuals["residual_tpot"] < 0.3
+
+
+def test_several_tables_are_one(tmp_path: Path) -> None:
+    """Each run knows its file, and a table given twice is refused."""
+    header = ",".join(ROW)
+    for name, tpot in (("one.csv", "11.5"), ("two.csv", "12.5")):
+        values = ",".join(ROW[column] if column != "tpot_ms" else tpot for column in ROW)
+        (tmp_path / name).write_text(f"{header}\n{values}\n")
+    found = run("serve", "validate", tmp_path / "one.csv", tmp_path / "two.csv", "--json").json
+    assert found["rows_used"] == 2
+    assert {one["table"] for one in found["worst"]} == {"one.csv", "two.csv"}
+    twice = run("serve", "validate", tmp_path / "one.csv", tmp_path / "one.csv")
+    assert twice.code == 2
+    assert "given twice" in twice.err
