@@ -18,7 +18,7 @@ from tangram_sim.errors import BadInputError
 
 
 @dataclass(frozen=True)
-class LayerTimes:
+class NodeLayerTimes:
     """Seconds of one layer by tokens in the batch, of prompts and of decoding requests, `least_s` or more."""
 
     prompt_tokens: Floats
@@ -44,7 +44,7 @@ class LayerNode:
     name: str
     first: int
     end: int
-    times: LayerTimes
+    times: NodeLayerTimes
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from tangram_sim.serving.build import precision_of
 from tangram_sim.serving.placed_layers import (
     HopLink,
     LayerNode,
-    LayerTimes,
+    NodeLayerTimes,
     PlacedOutcome,
     PlacedRequest,
     play_placed,
@@ -118,7 +118,7 @@ class PlacedTables:
             warm_s=float(row["warmup_s"] or 60.0),
         )
 
-    def _times(self, model: str, gpu: str) -> LayerTimes:
+    def _times(self, model: str, gpu: str) -> NodeLayerTimes:
         of: dict[str, list[tuple[float, float]]] = {"prompt": [], "decode": []}
         for one in self._profiles:
             if one["model"] == PROFILED.get(model, model) and one["machine"] == gpu.lower():
@@ -126,7 +126,7 @@ class PlacedTables:
         if not all(of.values()):
             raise BadInputError(f"no profile of a layer of {model} on {gpu}")
         (prompt, decode) = (np.array(sorted(pairs)).T for pairs in of.values())
-        return LayerTimes(prompt[0], prompt[1], decode[0], decode[1], HOST_LAYER_S)
+        return NodeLayerTimes(prompt[0], prompt[1], decode[0], decode[1], HOST_LAYER_S)
 
     def _whole(self, model: str) -> list[Row]:
         """The log with the longest outputs: logs were cut after five minutes, the fastest nodes' least."""

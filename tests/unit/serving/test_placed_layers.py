@@ -9,7 +9,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.serving.placed_layers import (
     HopLink,
     LayerNode,
-    LayerTimes,
+    NodeLayerTimes,
     PlacedRequest,
     play_placed,
 )
@@ -23,9 +23,9 @@ LINK = HopLink(latency_s=0.001, bytes_per_s=1e6, token_bytes=100.0)
 HOP_S = 0.001 + 1e-4
 
 
-def times(decode_s: float = 0.002, per_token_s: float = 0.0, least_s: float = 0.0) -> LayerTimes:
+def times(decode_s: float = 0.002, per_token_s: float = 0.0, least_s: float = 0.0) -> NodeLayerTimes:
     tokens = np.array([0.0, 1000.0])
-    return LayerTimes(tokens, 1e-5 * tokens, tokens, decode_s + per_token_s * tokens, least_s)
+    return NodeLayerTimes(tokens, 1e-5 * tokens, tokens, decode_s + per_token_s * tokens, least_s)
 
 
 def test_one_request_goes_round_the_nodes() -> None:
