@@ -2,11 +2,11 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tangram_sim.cli.printable import PrintableStream
 
@@ -15,13 +15,22 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 2.0
 
-Listener = Callable[[int, int, str], None]
+FrontEntry = tuple[str, float, float]  # what is bought, its cost, tokens/s
+
+
+class Listener(Protocol):
+    """Hears how far things are, and a front as far as it is known; a total of 0: nobody knows how much."""
+
+    def __call__(self, done: int, total: int, what: str, front: Sequence[FrontEntry] = ()) -> None:
+        """Be told."""
+
+
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """While the block lasts, whatever takes long tells `listener` (done, total, what), drawn or not."""
+    """While the block lasts, whatever takes long tells `listener`, drawn or not."""
     before = _LISTENER.set(listener)
     try:
         yield
@@ -35,6 +44,7 @@ class SlowProgress:
     def __init__(self, what: str) -> None:
         self._what, self._begun = what, time.monotonic()
         self._bar: Progress | None = None
+        self._last = 0, 0, ""
         self._task: TaskID | None = None
 
     @property
@@ -43,7 +53,8 @@ class SlowProgress:
         return self._bar is not None
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Say how far things are."""
+        """Say how far things are; a total of 0: nobody knows how much there is to do."""
+        self._last = done, total, what
         listener = _LISTENER.get()
         if listener is not None:
             listener(done, total, what)
@@ -56,13 +67,17 @@ class SlowProgress:
             # A bar steers the terminal: it goes past what keeps text from doing so.
             terminal = sys.stderr.terminal if isinstance(sys.stderr, PrintableStream) else sys.stderr
             self._bar = Progress(console=Console(file=terminal), transient=True)
-            self._task = self._bar.add_task(self._what, total=total)
+            self._task = self._bar.add_task(self._what, total=total or None)
             self._bar.start()
         if self._task is not None:
-            self._bar.update(self._task, completed=done, total=total, description=f"{self._what}: {what}")
+            words = f"{self._what}: {what}"
+            self._bar.update(self._task, completed=done, total=total or None, description=words)
 
-    def say(self, line: str) -> None:
-        """Leave a line above the bar, where one is shown."""
+    def say(self, line: str, front: Sequence[FrontEntry] = ()) -> None:
+        """Leave a line above the bar, where one is shown; who listens hears of the `front` it tells of."""
+        listener = _LISTENER.get()
+        if listener is not None and front:
+            listener(*self._last, front)
         if self._bar is not None:
             self._bar.console.print(f"{self._what}: {line}", highlight=False)
 

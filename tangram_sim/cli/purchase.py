@@ -22,7 +22,7 @@ from tangram_sim.errors import BadInputError, unknown_name
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.purchasing.pricefile import Preemption
-    from tangram_sim.purchasing.purchase import FrontPoint, PurchaseStudy
+    from tangram_sim.purchasing.purchase import PurchaseStudy
     from tangram_sim.purchasing.sensitivity import Sensitivity
 
 Models = Annotated[
@@ -187,7 +187,9 @@ def command(
 
         def tell(study: "PurchaseStudy") -> None:
             """Show a front as it comes, and keep it where fronts are kept."""
-            progress.say("; ".join(_in_short(point) for point in study.points))
+            done = [point.simulated for point in study.points]
+            front = [(one.name, one.cost, one.tokens_per_s) for one in done]
+            progress.say("; ".join(f"{name} {rate:,.0f} tokens/s" for name, _, rate in front), front)
             if output is not None and not writing.is_report(output):
                 _write_front(told(study), output)
 
@@ -298,10 +300,6 @@ def _write_front(found: dict[str, Any], folder: Path) -> None:
     from tangram_sim.datafiles import write_whole
 
     write_whole(folder / "front.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
-
-
-def _in_short(point: "FrontPoint") -> str:
-    return f"{point.simulated.name} {point.simulated.tokens_per_s:,.0f} tokens/s"
 
 
 def _preemption(spot: float | None, return_s: float, policy: str, acquire: str) -> "Preemption | None":

@@ -1,11 +1,15 @@
 """What a whole-cluster planner is asked, and what it answers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from typing import TypeAlias
 
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.cutting import Tolerances
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import LoweredStep
+
+Progress: TypeAlias = Callable[[int, int, str], None]  # done, of how many, what
 
 # Why a question need not be asked, or its answer not be kept (arXiv:2606.16907, section on pruning).
 POLICIES = ("redundancy", "imbalance", "infeasibility", "incompatibility")

@@ -16,11 +16,10 @@ from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.domains import idle_in_domains
 from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
-from tangram_sim.planners.api import Found, SearchOptions
+from tangram_sim.planners.api import Found, Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.chunked import chunked
-from tangram_sim.planners.tangram.composition.search import Progress
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.uniform.frameworks import launching
 from tangram_sim.planners.uniform.layouts import Uniform, settle_chunks, uniform_plan
@@ -145,6 +144,8 @@ def plan(
     free, lowering = forecast(found.ranked[0].plan, own), Lowering.of(found.ranked[0].plan, hwdb)
     others = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked[1:]]
     asked = replace(wishes, beside=wishes.beside and not timed.over())
+    if progress:
+        progress(0, 0, "plans that a framework can launch")
     choice = choose(free, model, cluster, job, hwdb.filled_to(1.0 - margin), asked, timed)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     if choice.plan is free.plan:

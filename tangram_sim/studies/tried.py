@@ -8,9 +8,8 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
-from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.composition.search import Progress
 from tangram_sim.studies import api
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job

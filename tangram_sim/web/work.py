@@ -10,10 +10,20 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Protocol
 
 from tangram_sim.errors import BadInputError
 
-Report = Callable[[int, int, str], None]  # done, total, what
+FrontEntry = tuple[str, float, float]  # what is bought, its cost, tokens/s
+
+
+class Report(Protocol):
+    """Hears how far a run is (of 0: nobody knows how much there is), and a front as far as it is known."""
+
+    def __call__(self, done: int, total: int, what: str, front: Sequence[FrontEntry] = ()) -> None:
+        """Be told."""
+
+
 RunVerb = Callable[[Sequence[str], Report], int]  # the words after `tangram` -> its exit code
 
 _BETWEEN_S = 0.1  # two reports of how far things are
@@ -27,6 +37,7 @@ class HowFar:
     done: int
     total: int
     what: str
+    front: tuple[FrontEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +61,11 @@ def work(
     threading.Thread(target=_end_with, args=(line,), daemon=True).start()
     last_s = 0.0
 
-    def report(done: int, total: int, what: str) -> None:
+    def report(done: int, total: int, what: str, front: Sequence[FrontEntry] = ()) -> None:
         nonlocal last_s
-        if time.monotonic() - last_s > _BETWEEN_S:
+        if front or time.monotonic() - last_s > _BETWEEN_S:
             last_s = time.monotonic()
-            line.send(HowFar(done, total, what))
+            line.send(HowFar(done, total, what, tuple(front)))
 
     line.send(_run_in(own, words, run, report))
 
@@ -70,7 +81,7 @@ def work_on(line: Connection, folder: str, run: RunVerb, open_folders: Sequence[
             words, files = line.recv()
             for name, text in files.items():
                 (own / name).write_text(text, encoding="utf-8")
-            line.send(_run_in(own, words, run, lambda *_: None))
+            line.send(_run_in(own, words, run, _unheard))
             for path in sorted(own.rglob("*"), reverse=True):
                 path.rmdir() if path.is_dir() else path.unlink()
 
@@ -101,6 +112,10 @@ def _run_in(own: Path, words: Sequence[str], run: RunVerb, report: Report) -> Ru
             code, files = 1, {}
             err.write(f"error: this should not have happened: {type(error).__name__}: {error}\n")
     return RunEnd(code, out.getvalue(), err.getvalue(), files)
+
+
+def _unheard(done: int, total: int, what: str, front: Sequence[FrontEntry] = ()) -> None:
+    """For runs that are over before anybody could ask."""
 
 
 def _written(own: Path, given: set[Path]) -> dict[str, str]:

@@ -13,10 +13,9 @@ from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
-from tangram_sim.planners.api import Found, Scored, SearchOptions
+from tangram_sim.planners.api import Found, Progress, Scored, SearchOptions
 from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.composition.search import Progress
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Part, Pipeline, Plan, Share, pipeline_of_shares

@@ -15,12 +15,12 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.api import Candidate, Counts, Found, Scored, SearchOptions
+from tangram_sim.planners.api import Candidate, Counts, Found, Progress, Scored, SearchOptions
 from tangram_sim.planners.budget import SearchBudget, budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator
-from tangram_sim.planners.tangram.composition.search import Progress, Search, rank
+from tangram_sim.planners.tangram.composition.search import Search, rank
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject
@@ -67,6 +67,7 @@ class _Task:
     islands: tuple[Island, ...]
     notes: list[str]
     known: Sequence[Plan] = ()
+    progress: Progress | None = None
     counts: Counts = field(default_factory=Counts)
     candidates: list[Candidate] = field(default_factory=list)
 
@@ -85,6 +86,11 @@ class _Task:
         if not lowered.fits():
             return None
         return Scored(plan, lowered.steps[0], contention.play(lowered.graph()).makespan_s)
+
+    def say(self, what: str) -> None:
+        """Tell that another part of the search begins, of a length that nobody knows."""
+        if self.progress:
+            self.progress(0, 0, what)
 
     def found(self, ranked: Sequence[Scored]) -> Found:
         """The answer with these plans, fastest first."""
@@ -129,11 +135,12 @@ def tangram(
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
-    task = _Task(model, cluster, job, hwdb, wishes, budget(wishes.effort), deadline, islands, notes, known)
+    effort = budget(wishes.effort)
+    task = _Task(model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress)
     if deadline.limit_s <= 0:
         return _unsearched(task)
     found = _copies_of_patterns(task) if task.is_large() else None
-    return found or _node_by_node(task, progress, parallelizer)
+    return found or _node_by_node(task, parallelizer)
 
 
 def _unsearched(task: _Task) -> Found:
@@ -186,7 +193,8 @@ def _copies_of_patterns(task: _Task) -> Found | None:
         wishes.parallelizer,
         task.budget,
     )
-    fleets = Fleets(ground, task.bound, task.lowering, task.counts, task.pieces, task.deadline)
+    tools = task.counts, task.pieces, task.deadline, task.progress
+    fleets = Fleets(ground, task.bound, task.lowering, *tools)
     fleet = fleets.best()
     task.notes += fleets.notes()
     if wishes.every_candidate:
@@ -200,6 +208,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
         return None
     found = task.found(ready)
     if wishes.fleet_bound:
+        task.say("a bound for all plans")
         why = unbounded(ground) or (wishes.exclude and "it covers all islands: exclude none") or ""
         best = found.ranked[0]
         if not why:
@@ -210,7 +219,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
     return found
 
 
-def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallelizer | None) -> Found:
+def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     """Single pipelines composed of single nodes; then several side by side, and stages over islands."""
     wishes, notes = task.wishes, task.notes
     if wishes.fleet_bound:
@@ -234,7 +243,7 @@ def _node_by_node(task: _Task, progress: Progress | None, parallelizer: Parallel
     )
     if task.standing:
         search.begin_at(min(task.standing, key=lambda scored: scored.step_s))
-    played = search.run(progress)
+    played = search.run(task.progress)
     enumeration.count_pruned()
     if search.left_out:
         left = ", ".join(map(str, sorted(search.left_out)))
@@ -321,6 +330,7 @@ def _several(
     wishes, notes = task.wishes, task.notes
     best_s = ranked[0].step_s if ranked else float("inf")
     if ranked and not task.deadline.over():
+        task.say("pipelines side by side")
         beside = Replication(enumeration, referee, task.budget).improve(ranked[0])
         if beside is not None:
             gain, count = 1 - beside.step_s / best_s, len(beside.plan.pipelines)
@@ -330,6 +340,7 @@ def _several(
             found, best_s = [beside], beside.step_s
     # Degrees that are fixed are those of a stage: parts side by side would multiply dp.
     if wishes.spanning and by_node and "dp" not in dict(wishes.constraints.fixed):
+        task.say("stages on several islands")
         spanning = spanning_over(enumeration, referee, wishes.tolerances is None, task.budget)
         batch = task.job.global_batch
         usual = (

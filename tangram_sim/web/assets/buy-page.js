@@ -66,6 +66,13 @@ export function buyPage(offered, setup, state) {
       return request;
     },
     show: (answer, asked) => show(answer, asked),
+    soFar: (front) => {
+      const chart = h("div");
+      content.replaceChildren(h("h1", {}, "The front so far"), chart, table([["bought"], "cost", "tokens a second"],
+        front.map(([name, cost, rate]) => ({ cells: [name, money(cost), count(rate)] }))));
+      draw(chart, { kind: "points", line: true, x: { title: "cost of what is bought, USD an hour" },
+        y: { title: "tokens a second" }, points: front.map(([name, x, y]) => ({ name, x, y })) });
+    },
   });
   const show = (answer, asked) => {
     const found = answer.document, verb = asked.verb;
@@ -87,7 +94,9 @@ export function buyPage(offered, setup, state) {
       await showPlan(inside, offered, state.plan);
     };
     const planned = points.filter(({ row }) => row.feasible);
-    const billed = planned.filter(({ row }) => row.usd_per_hour !== null && row.usd_per_hour !== undefined);
+    // A front stands over the cost of what is bought, which is known; candidates over that of the whole fleet.
+    const costOf = verb === "purchase" ? (point) => point.cost : ({ row }) => row.usd_per_hour;
+    const billed = planned.filter((point) => costOf(point) !== null && costOf(point) !== undefined);
     const chart = h("div"), drawn = billed.length > 1 ? billed : planned;
     const figures = (row) => [days(row.days_to_train), money(row.usd_to_train),
       row.power_w ? `${(row.power_w / 1000).toFixed(1)} kW` : "-", money(row.outlay_usd), money(row.usd_per_hour),
@@ -104,9 +113,9 @@ export function buyPage(offered, setup, state) {
       section("Notes", ...notes([...found.assumptions, ...found.notes])),
       found.to_complete ? section("For whole costs, complete this and drop it as prices", h("pre", {}, found.to_complete)) : "");
     const costs = drawn === billed && billed.length > 1;
-    draw(chart, costs ? { kind: "points", line: verb === "purchase", x: { title: "USD per hour of training" },
+    draw(chart, costs ? { kind: "points", line: verb === "purchase", x: { title: verb === "purchase" ? "USD an hour of what is bought" : "USD per hour of training" },
       y: { title: "tokens a second" }, pick: (at) => open(drawn[at]),
-      points: drawn.map(({ row, name }) => ({ name, x: row.usd_per_hour, y: row.tokens_per_s, low: row.tokens_per_s_low,
+      points: drawn.map(({ row, name, cost }) => ({ name, x: costOf({ row, cost }), y: row.tokens_per_s, low: row.tokens_per_s_low,
         high: row.tokens_per_s_high, detail: days(row.days_to_train) })) }
       : { kind: "bars", unit: "tokens a second", bars: drawn.map(({ row, name }) => ({ name,
         parts: [{ name: "tokens a second", value: row.tokens_per_s }] })) });

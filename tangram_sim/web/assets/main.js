@@ -37,6 +37,7 @@ async function start() {
       else link.removeAttribute("aria-current");
     }
     page.dataset.ready = key;
+    performance.mark("ready");
   };
   tabs.replaceChildren(...PAGES.map(([key, title]) => h("a", { href: `#${key}` }, title)));
   window.addEventListener("hashchange", show);

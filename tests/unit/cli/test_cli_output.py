@@ -197,4 +197,14 @@ def test_the_progress_bar_waits_two_seconds_and_wants_a_terminal(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     with progress.SlowProgress("planning") as bar:
         bar.report(1, 2, "half")
+        bar.report(0, 0, "nobody knows how much there is")
         assert bar.drawn == drawn
+
+
+def test_a_front_on_the_way_is_heard_by_who_listens() -> None:
+    heard: list[tuple[object, ...]] = []
+    with progress.listening(lambda *far: heard.append(far)), progress.SlowProgress("purchase") as bar:
+        bar.report(1, 3, "mixes")
+        bar.say("for the eye alone")
+        bar.say("nothing 5 tokens/s", [("nothing", 0.0, 5.0)])
+    assert heard == [(1, 3, "mixes"), (1, 3, "mixes", [("nothing", 0.0, 5.0)])]

@@ -185,7 +185,10 @@ def test_a_large_cluster_is_planned_whole_and_says_what_was_not_searched() -> No
     """The plan uses ranks once, does the whole batch, fits, is above the bound and no worse than uniform."""
     cluster, model, job = large(), load_model("gpt3-6.7b"), Job(512, dtype="bf16")
     assert is_large([40, 40], NORMAL.fleets)
-    found = tangram(model, cluster, job, HWDB.fresh(), SearchOptions())
+    told: list[tuple[int, int, str]] = []
+    found = tangram(model, cluster, job, HWDB.fresh(), SearchOptions(), lambda *far: told.append(far))
+    assert [done for done, _, _ in told] == list(range(1, len(told) + 1)), "shape after shape, while it runs"
+    assert all(done <= total and "shapes of copies" in what for done, total, what in told)
     best = found.ranked[0]
     ranks = [rank for one in best.plan.pipelines for stage in one.stages for rank in stage.ranks]
     assert len(ranks) == len(set(ranks)) == best.plan.gpus_used

@@ -40,7 +40,6 @@ class TestOtherPages:
             " : window.took = performance.now() - begun; look(); }"
         )
         assert page.wait_for("window.took !== null")
-        assert page.evaluate("window.took") < 1500, "a tenth of a second on a quiet machine"
         assert page.evaluate("document.querySelectorAll('.stage').length") == 1
         seen(page, "estimate")
 

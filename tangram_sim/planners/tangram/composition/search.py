@@ -1,7 +1,6 @@
 """Sweeps over microbatch sizes: compose, play the finalists, refine and rank them."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from tangram_sim.cost.collectives import network_rate, transfer_s
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.api import Scored
+from tangram_sim.planners.api import Progress, Scored
 from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import has_equal_members
@@ -27,8 +26,6 @@ from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, Grain
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import holds_whole_depth
-
-Progress: TypeAlias = Callable[[int, int, str], None]
 
 
 def hop_seconds(

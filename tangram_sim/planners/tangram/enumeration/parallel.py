@@ -34,10 +34,22 @@ class Pieces:
 
         return int(effective_n_jobs(self.jobs))
 
-    def run(self, work: Callable[..., Answer], questions: Sequence[tuple[Any, ...]]) -> list[Answer]:
-        """`work(*question)` for every question. Errors of the work itself are raised."""
+    def run(
+        self,
+        work: Callable[..., Answer],
+        questions: Sequence[tuple[Any, ...]],
+        answered: Callable[[int], None] = lambda _: None,
+    ) -> list[Answer]:
+        """`work(*question)` for every question; `answered` hears how many there are.
+
+        Errors of the work itself are raised.
+        """
         if self.jobs == 1 or len(questions) < 2:
-            return [work(*question) for question in questions]
+            done: list[Answer] = []
+            for question in questions:
+                done.append(work(*question))
+                answered(len(done))
+            return done
         from joblib import Parallel, delayed
 
         found: dict[int, Answer] = {}
@@ -47,6 +59,7 @@ class Pieces:
                 delayed(_numbered)(work, number, question) for number, question in enumerate(questions)
             ):
                 found[number] = answer
+                answered(len(found))
         except _worker_deaths():  # what the dead had not answered is made here
             missing = [number for number in range(len(questions)) if number not in found]
             self.repeated += len(missing)

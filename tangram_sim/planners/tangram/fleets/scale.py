@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tangram_sim.clusters import Island
-from tangram_sim.planners.api import Counts, Scored
+from tangram_sim.planners.api import Counts, Progress, Scored
 from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
@@ -102,7 +102,9 @@ class Fleets:
         counts: Counts,
         pieces: Pieces,
         deadline: Deadline,
+        progress: Progress | None = None,
     ) -> None:
+        self.progress, self.searched = progress, 0  # shapes, over all sets of islands
         self.ground, self.bound, self.lowering, self.deadline = ground, bound, lowering, deadline
         self.counts, self.pieces, self.budget = counts, pieces, ground.budget.fleets
         self.nodes = [island.nodes for island in ground.islands]
@@ -189,13 +191,16 @@ class Fleets:
             if not turn:
                 break
             turns += 1
+            left = len(turn) + sum(len(family.shapes) for family in families if family.worse <= 2)
             found = self.pieces.run(
                 patterns_of,
                 [
                     (self.ground, shape, start, climb, family.share, family.best_s, self.deadline)
                     for family, shape, start, climb in turn
                 ],
+                lambda answered, left=left: self._tell(answered, left),  # type: ignore[misc]
             )
+            self.searched += len(turn)
             for (family, shape, *_), (patterns, reached_s, sequences, counts) in zip(
                 turn, found, strict=True
             ):
@@ -204,6 +209,14 @@ class Fleets:
                 for kinds in family.like:
                     self.patterns += [_moved(pattern, family.like[0], kinds) for pattern in patterns]
         return families[-1].usual if families else usual
+
+    def _tell(self, answered: int, left: int) -> None:
+        """Say how many shapes of copies have been searched, of those in sight."""
+        if self.progress:
+            done = self.searched + answered
+            self.progress(
+                done, self.searched + left, f"{done} shapes of copies, {len(self.patterns)} patterns"
+            )
 
     def _one_kind_of_copy(self, best: Scored | None) -> Scored | None:
         """Fleets of copies of one pattern whose objective is close to the best step are played, too."""
