@@ -27,6 +27,7 @@ from tangram_sim.training.stage import gemms
 from tangram_sim.training.stage.attention import Core, add_core, cores, ring_kernels
 from tangram_sim.training.stage.experts import apart, dispatch_s, expert_kernels, narrow_bytes
 from tangram_sim.training.stage.gemms import Passes, passes
+from tangram_sim.training.stage.launching import add_launch_gaps
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.state import accumulation_s, gradient_sync_s, sharded_weights_gather_s
 
@@ -177,7 +178,8 @@ def block_forward(setting: Setting, block: Block, times: Times) -> Program:
     kernels = kernels + expert_kernels(setting, block, backward=False)
     host = program.add("launch", setting.launch_stream, "dispatch", kernels * setting.rates.dispatch_s)
     moe = isinstance(block.feed_forward, Experts)
-    _forward_ops(program, times, moe, np.ones(1), PREVIOUS, gather, hosted=(host,))
+    done = _forward_ops(program, times, moe, np.ones(1), PREVIOUS, gather, hosted=(host,))
+    add_launch_gaps(program, setting, host, done)
     return program
 
 
@@ -220,7 +222,8 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     gradients = program.add_weight_gradient("qkv dw", times.qkv.weight_gradient, core)
     if not (last or setting.job.fuses_accumulation):
         gradients = program.add_weight_gradient("accumulate", accumulation_s(setting, block), core)
-    output = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)
+    norm = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)
+    output = add_launch_gaps(program, setting, host, norm)
     program.output = output
     program.add_gradients(gradient_sync_s(setting, block, last), setting.zero == 3, gradients, output)
     return program

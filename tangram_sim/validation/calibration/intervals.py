@@ -11,7 +11,7 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ COVERED = 0.90
 ROWS = 10  # independent rows that a source is taken for, however many it has
 FEWEST_SOURCES = 3  # of a stratum that speaks for itself
 FEWEST_ROWS = 20
+BELIEVED = 0.5  # of what few sources say against the errors of factors
 SLIPPED = 0.25  # log error of a peak
 SOURCE = "errors of published runs left out, tangram_sim.validation.calibration.intervals"
 FITTED = "2026-11-22"  # the day of the fit; rows must not depend on the day they are written again
@@ -51,6 +52,7 @@ class Errors:
     memory: FloatArray  # log(measured / predicted) of the peaks there are, any length
     memory_source: NDArray[np.str_]
     unfitted: FloatArray  # the same of those peaks under the assumed overheads, as of a stack never fitted
+    whole: NDArray[np.bool_] | None = None  # the whole source was left out, kernels and all; None: of all rows
 
     def take(self, mask: NDArray[np.bool_], memory: NDArray[np.bool_]) -> "Errors":
         """The entries at `index`, an array of places or a mask."""
@@ -64,6 +66,7 @@ class Errors:
             self.memory[memory],
             self.memory_source[memory],
             self.unfitted[memory],
+            None if self.whole is None else self.whole[mask],
         )
 
     def without(self, source: str) -> "Errors":
@@ -79,6 +82,7 @@ class Widths:
     """
 
     residual: tuple[float, ...]  # as novelty.CLASSES
+    share: tuple[float, ...]  # the same: of what factors are said to err by, 1 at most
     source: tuple[float, ...]  # the same: what the rows of one source share
     unmeasured: float
     mixture: float
@@ -91,8 +95,8 @@ class Widths:
         added = np.where(errors.measured, 0.0, self.unmeasured**2) + np.where(
             errors.mixture, self.mixture**2, 0.0
         )
-        own = np.array(self.residual)[errors.novelty]
-        total: FloatArray = np.sqrt(errors.factors_sigma**2 + own**2 + added)
+        own, share = np.array(self.residual)[errors.novelty], np.array(self.share)[errors.novelty]
+        total: FloatArray = np.sqrt((share * errors.factors_sigma) ** 2 + own**2 + added)
         return total
 
 
@@ -108,19 +112,38 @@ def conformal_residual(log_error: FloatArray, factors_sigma: FloatArray, source:
     Split conformal prediction with a scaled score (Lei et al., JASA 2018): the share asked for is
     ceil(0.9 (n + 1)) / n of n effective rows, so that a row not seen is inside in 90 % of the cases.
     """
+    highest = float(np.abs(log_error).max()) / Z90
+    return _least(lambda one: np.hypot(factors_sigma, one), highest, log_error, source)
+
+
+def conformal_share(
+    log_error: FloatArray, factors_sigma: FloatArray, residual: float, source: NDArray[np.str_]
+) -> float:
+    """The least share of what factors err by that holds as many rows inside, 1 at most.
+
+    Errors of the parameters of stacks are priors' as much as fits': a class of runs may show that they are
+    too wide.
+    """
+    return _least(lambda one: np.hypot(one * factors_sigma, residual), 1.0, log_error, source)
+
+
+def _least(
+    sigma_at: Callable[[float], FloatArray], highest: float, log_error: FloatArray, source: NDArray[np.str_]
+) -> float:
+    """The least number up to `highest` at which the sigmas [N] hold the share of rows asked for inside."""
     weights, n = _weights(source)
     share = min(math.ceil(COVERED * (n + 1)) / n, 1.0)
 
-    def inside(residual: float) -> float:
-        within = np.abs(log_error) <= Z90 * np.hypot(factors_sigma, residual) * (1 + 1e-12)
-        return float(weights[within].sum() / weights.sum())
+    def holds(number: float) -> bool:
+        within = np.abs(log_error) <= Z90 * sigma_at(number) * (1 + 1e-12)
+        return float(weights[within].sum() / weights.sum()) >= share - 1e-12
 
-    low, high = 0.0, float(np.abs(log_error).max()) / Z90
-    if inside(0.0) >= share:
-        return 0.0
+    low, high = 0.0, highest
+    if holds(low):
+        return low
     while high - low > 1e-5:
         middle = (low + high) / 2
-        low, high = (low, middle) if inside(middle) >= share - 1e-12 else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
@@ -165,9 +188,12 @@ def calibrate(errors: Errors) -> Widths:
     """Residuals by novelty, of dense models on measured GPU kinds; then what other kinds and mixtures add.
 
     A class seen in fewer than three sources, or in few rows, borrows those of the classes that know less (of
-    the last: all), and none is narrower than one that knows more.
+    the last: all), and no residual is less than that of a class that knows more. Where enough whole sources
+    were left out of a class, they must be held by themselves, too: stacks left out are seen in other rows of
+    the same machine.
     """
     plain = errors.measured & ~errors.mixture
+    whole = np.ones(len(plain), bool) if errors.whole is None else errors.whole
 
     def residual(use: NDArray[np.bool_], sigma: FloatArray) -> float:
         return conformal_residual(errors.log_error[use], sigma[use], errors.source[use])
@@ -175,20 +201,27 @@ def calibrate(errors: Errors) -> Widths:
     def enough(use: NDArray[np.bool_]) -> bool:
         return len(np.unique(errors.source[use])) >= FEWEST_SOURCES and int(use.sum()) >= FEWEST_ROWS
 
+    def share(use: NDArray[np.bool_], beside: float) -> float:
+        error, sigma = errors.log_error[use], errors.factors_sigma[use]
+        return 1.0 - BELIEVED * (1.0 - conformal_share(error, sigma, beside, errors.source[use]))
+
+    def between(use: NDArray[np.bool_]) -> float:
+        return between_sources(errors.log_error[use], errors.source[use])
+
     found: list[float] = []
+    shares: list[float] = []
+    shared: list[float] = []
     for number in range(len(CLASSES)):
         own = plain & (errors.novelty == number)
         if not enough(own):
             own = plain & (errors.novelty >= number)
         if not enough(own):
             own = np.ones(len(plain), bool)
-        found.append(max(residual(own, errors.factors_sigma), *found[-1:], 0.0))
-    shared: list[float] = []
-    for number in range(len(CLASSES)):
-        own = plain & (errors.novelty == number)
-        own = own if enough(own) else plain & (errors.novelty >= number)
-        shared.append(max(between_sources(errors.log_error[own], errors.source[own]), *shared[-1:], 0.0))
-    widths = Widths(tuple(found), tuple(shared), 0.0, 0.0, 0.0, 0.0, 0.0)
+        of = [own, own & whole] if enough(own & whole) else [own]
+        found.append(max(*(residual(one, errors.factors_sigma) for one in of), *found[-1:], 0.0))
+        shares.append(max(share(one, found[-1]) for one in of))
+        shared.append(max(*(between(one) for one in of), *shared[-1:], 0.0))
+    widths = Widths(tuple(found), tuple(shares), tuple(shared), 0.0, 0.0, 0.0, 0.0, 0.0)
     dense = ~errors.measured & ~errors.mixture
     unmeasured = residual(dense, widths.sigma(errors)) if dense.any() else 0.0
     widths = replace(widths, unmeasured=unmeasured)
@@ -255,8 +288,10 @@ def report_text(errors: Errors, scored: NDArray[np.bool_] | None = None) -> str:
     """Residuals in force if these errors are all there is, and each source left out: its rows `scored`."""
     widths, covered = calibrate(errors), left_out(errors, scored)
     lines = [
-        f"{name:22s} residual {value:.3f}  ({int((errors.novelty == number).sum())} rows)"
-        for number, (name, value) in enumerate(zip(CLASSES, widths.residual, strict=True))
+        f"{name:22s} residual {value:.3f}, share {share:.2f}  ({int((errors.novelty == number).sum())} rows)"
+        for number, (name, value, share) in enumerate(
+            zip(CLASSES, widths.residual, widths.share, strict=True)
+        )
     ]
     lines.append(f"GPU kind without tables adds {widths.unmeasured:.3f}, a mixture {widths.mixture:.3f}")
     lines.append(
@@ -302,10 +337,13 @@ def rows_text(errors: Errors) -> str:
         ("residual_mixture", widths.mixture, errors.mixture, "added: mixture of experts"),
     ):
         write("stack", "generic", parameter, value, int(own.sum()), note)
+    for number, (name, of) in enumerate(zip(CLASSES, NOVELTY_STACKS, strict=True)):
+        own = errors.novelty == number
+        note = f"{name}; of what parameters are said to err by"
+        write("stack", of, "prior_share", widths.share[number], int(own.sum()), note)
     for stack in ("generic", CALIBRATED):  # rows of one's own for `generic` must not speak for other stacks
         note = "median over sources of the spread around their median"
         write("stack", stack, "residual_plan", widths.plan, len(errors.source), note)
-        write("stack", stack, "prior_share", 1.0, 0, "nothing calibrated to runs of one's own")
     note = "upper 95 % point of log(measured / predicted) over 1.645"
     write("memory", "generic", "residual", widths.memory, len(errors.memory), note)
     return text.getvalue()

@@ -21,8 +21,10 @@ from tangram_sim.validation.calibration.stackfit import MeasuredRuns
 from tangram_sim.validation.published.predict import Prediction
 
 WORST = 30
-LEFT_OUT = "sources left out"
+LEFT_OUT, PUBLISHERS_OUT = "sources left out", "publishers left out"
 STACKS_OUT, GENERATIONS_OUT = "stacks left out", "GPU generations left out"
+WHOLE = (LEFT_OUT, PUBLISHERS_OUT)  # splits that also leave out what a source says of its GPU's kernels
+PUBLISHERS = {name: "NVIDIA" for name in ("dgxc", "korthikanti22", "nemo2407", "nv_bert")}
 UNSEEN = (LEFT_OUT, STACKS_OUT, GENERATIONS_OUT)  # splits whose errors tell how wide intervals must be
 
 Mask = NDArray[np.bool_]
@@ -95,21 +97,32 @@ class LeftOutPredictions:
         return {"ours": self.ours, "one MFU": self.null, "regression": self.ridge}
 
 
-def splits(cases: MeasuredRuns, known: Facts, fits: Mapping[str, stackfit.Fit]) -> list[LeftOutPredictions]:
+def splits(
+    cases: MeasuredRuns,
+    known: Facts,
+    fits: Mapping[str, stackfit.Fit],
+    held: MeasuredRuns | None = None,
+) -> list[LeftOutPredictions]:
     """Everything in-sample, and configurations, sources, stacks, GPU kinds and generations left out.
 
-    `fits` are those of all runs, from which the search for the others starts.
+    `fits` are those of all runs, from which the search for the others starts. `held`: the runs as they are
+    predicted without what their own source says of kernels.
     """
     everyone = np.zeros(len(cases.measured), np.int64)
+    publisher = np.array([PUBLISHERS.get(name, name) for name in cases.source.tolist()])
     groups: Mapping[str, NDArray[np.generic]] = {
         "in-sample": everyone,
         "configurations left out": cases.fold,
         LEFT_OUT: cases.source,
+        PUBLISHERS_OUT: publisher,
         STACKS_OUT: cases.stack,
         "GPU kinds left out": known.gpu,
         GENERATIONS_OUT: cases.generation,
     }
-    return [_split(name, cases, known, group, fits) for name, group in groups.items()]
+    return [
+        _split(name, cases, known, group, fits, held if name in WHOLE else None)
+        for name, group in groups.items()
+    ]
 
 
 def _split(
@@ -118,10 +131,11 @@ def _split(
     known: Facts,
     groups: NDArray[np.generic],
     near: Mapping[str, stackfit.Fit],
+    held: MeasuredRuns | None,
 ) -> LeftOutPredictions:
     n = len(cases.measured)
     ratio = np.log(cases.measured / known.ideal_s)
-    left = stackfit.left_out(cases, groups, near)
+    left = stackfit.left_out(cases, groups, near, held)
     null, ridge = np.zeros(n), np.zeros(n)
     for group in np.unique(groups):
         out = groups == group

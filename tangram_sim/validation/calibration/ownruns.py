@@ -252,13 +252,14 @@ def overlay_rows(shifts: Sequence[Shift], hwdb: Hwdb) -> list[tuple[str, ...]]:
     lines = list(carried.values())
     for shift in shifts:
         lines += _own_rows(shift.key, shift.log_scale, shift.log_host, hwdb, None, shift.n)
+        known = hwdb.residuals(hwdb.gpu(shift.key.gpu), shift.key.dtype, shift.key.stack)
         for parameter, value in (
             ("residual", shift.residual),
             ("residual_unmeasured", 0.0),
             ("residual_mixture", 0.0),
             ("residual_source", shift.sigma),
             ("residual_plan", shift.spread),
-            ("prior_share", shift.prior_share),
+            ("prior_share", known.prior_share * shift.prior_share),
         ):
             key = shift.key
             figures = (f"{value:.4g}", "0", str(shift.n))

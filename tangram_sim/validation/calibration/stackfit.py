@@ -286,9 +286,16 @@ class LeftOut:
 
 
 def left_out(
-    cases: MeasuredRuns, groups: NDArray[np.generic], near: Mapping[str, Fit] | None = None
+    cases: MeasuredRuns,
+    groups: NDArray[np.generic],
+    near: Mapping[str, Fit] | None = None,
+    held: MeasuredRuns | None = None,
 ) -> LeftOut:
-    """Every group left out in turn; a lone group is not: it is what everything is fitted to."""
+    """Every group left out in turn; a lone group is not: it is what everything is fitted to.
+
+    `held`: the same runs as they are predicted when their group is left out, where that is not as `cases`.
+    """
+    predicted = held or cases
     n = len(cases.measured)
     seconds, classes, doubt = np.zeros(n), np.zeros(n, np.int64), np.zeros(n)
     found: dict[str, Mapping[str, Fit]] = {}
@@ -298,7 +305,7 @@ def left_out(
         fits = found[str(group)] = fit_stacks(cases, use, near)
         for stack in sorted(set(cases.stack[out].tolist())):
             mask = out & (cases.stack == stack)
-            own, runs = fits.get(stack, fits[GENERIC]), cases.take(mask)
+            own, runs = fits.get(stack, fits[GENERIC]), predicted.take(mask)
             seconds[mask], doubt[mask] = own.seconds(runs), own.doubt(runs)
         classes[out] = novelty(cases.stack, cases.generation, use)[out]
     return LeftOut(seconds, classes, doubt, found)

@@ -72,6 +72,22 @@ def played(runs: Sequence[Run], overlays: Sequence[Path]) -> tuple[list[Predicti
     return found, mixtures(found, overlays)
 
 
+def played_without(
+    predictions: Sequence[Prediction], answers: Mixtures, overlays: Sequence[Path], folder: Path
+) -> Mixtures:
+    """The answers with every source played without its own tables of kernels, where `folder` has an overlay.
+
+    A publisher's table of kernels is of the machine that its runs were measured on: a source is left out
+    whole only where both are. The overlays say what the database would hold without the table.
+    """
+    for source in sorted(one for one in folder.iterdir() if one.is_dir()) if folder.is_dir() else ():
+        rows = [row for row, one in enumerate(predictions) if one.run.source_id == source.name]
+        if rows:
+            own = mixtures([predictions[row] for row in rows], [*overlays, source])
+            answers = answers.replaced(np.array(rows), own)
+    return answers
+
+
 def cases(predictions: Sequence[Prediction], answers: Mixtures) -> MeasuredRuns:
     """The runs of some predictions, ready to be fitted to."""
     runs = [one.run for one in predictions]
@@ -167,6 +183,7 @@ def errors_left_out(
         np.zeros(0),
         np.zeros(0, np.str_),
         np.zeros(0),
+        np.repeat([one.name == judge.LEFT_OUT for one in used], len(predictions)),
     )
     if peaks:
         held = memory.left_out(peaks, peaks.source)
@@ -229,6 +246,12 @@ def main(arguments: Sequence[str]) -> int:
         "out_dir", type=Path, metavar="OUT_DIR", help="gets stacks.csv and intervals.csv; hwdb/efficiency"
     )
     parser.add_argument("--hwdb", type=Path, action="append", default=[], help="overlay folder, repeatable")
+    parser.add_argument(
+        "--without",
+        type=Path,
+        default=Path("traces/published/without"),
+        help="folder of overlays by source: the database without what the source says of kernels",
+    )
     parser.add_argument("--rows", type=int, default=MOST_ROWS, help="most rows of one source")
     parser.add_argument("--table", type=Path, help="page whose tables are to be replaced: accuracy.md")
     parser.add_argument("--cache", type=Path, help="folder of one's own that keeps what was played")
@@ -242,17 +265,21 @@ def main(arguments: Sequence[str]) -> int:
         picked, answers = kept.kept(given.cache, key, lambda: played(runs, given.hwdb))
         if not picked:
             raise BadInputError(f"{given.runs}: no row that can be predicted has a measured step time")
-        found = cases(picked, answers)
+        key = kept.fingerprint(given.runs, [*given.hwdb, given.without], given.rows)
+        alone = kept.kept(
+            given.cache, key, lambda: played_without(picked, answers, given.hwdb, given.without)
+        )
+        found, held = cases(picked, answers), cases(picked, alone)
         fits = stackfit.fit_stacks(found, np.ones(len(picked), bool))
         rows = rows_text(found, fits)
         known = judge.facts(picked, hwdb)
-        splits = judge.splits(found, known, fits)
+        splits = judge.splits(found, known, fits, held)
         measured = any(row.get("peak_mem_gb", "").strip() for row in table)
         peaks = memory.cases(table, given.hwdb) if measured else None
         errors, sources_out = errors_left_out(picked, found, known, splits, peaks)
         write_whole(given.out_dir / "stacks.csv", rows)
         write_whole(given.out_dir / "intervals.csv", intervals.rows_text(errors))
-        text = f"{tables(found, known, splits, errors)}\n{parameters_table(found, fits)}"
+        text = f"{tables(held, known, splits, errors)}\n{parameters_table(found, fits)}"
         if given.table is not None:
             write_whole(given.table, below_marker(given.table, text))
         sys.stdout.write(f"{text}\n{intervals.report_text(errors, sources_out)}")

@@ -10,7 +10,7 @@ import csv
 import io
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,6 +153,16 @@ class Mixtures:
             np.repeat(np.arange(len(picked)), counts),
             self.weight[kept.astype(np.int64)],
         )
+
+    def replaced(self, rows: NDArray[np.int64], others: "Mixtures") -> "Mixtures":
+        """These with the runs `rows`, ascending, played as in `others`, which holds the same variants."""
+        at = np.flatnonzero(np.isin(self.owner, rows))
+        tables = []
+        for field in ("base", "attention", "tensor", "data", "other"):
+            table = getattr(self.surface, field).copy()
+            table[at] = getattr(others.surface, field)
+            tables.append(table)
+        return replace(self, surface=Surface(*tables))
 
     def seconds(self, at: StackParameters, more: FloatArray | float = 1.0) -> FloatArray:
         """Steps of all runs, seconds [N]; `more` as of Surface, by run."""

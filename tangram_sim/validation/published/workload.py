@@ -95,9 +95,9 @@ def per_rank(cells: Cells, gbs: int, dp: int) -> int:
 def schedule(
     cells: Cells, run_by: defaults.Software, layers: int, pp: int, microbatches: int
 ) -> tuple[int, str]:
-    """(chunks per stage, schedule)."""
+    """(chunks per stage, schedule); chunks that a flag doubts are as good as not stated."""
     text = cells.text("schedule").lower()
-    vpp = cells.count("vpp")
+    vpp = None if "W_VPP" in cells.text("flags") else cells.count("vpp")
     if vpp is None and text in ("1f1b", "gpipe"):
         vpp = 1
     if vpp is None:

@@ -1,0 +1,36 @@
+"""Launches of a block: what the host takes for them, and the gaps they leave on a device that is not waiting.
+
+A device that is busier than its host does not hide all launches: long kernels let the host run ahead, but
+runs of short ones (norms, activations, casts) end before the next is launched.
+"""
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.layers.program import COMPUTE, HOST, TENSOR, Program
+from tangram_sim.training.stage.setting import Setting
+
+HANDOVER = 3.0
+
+
+def gaps_s(host: Floats, device: Floats) -> Floats:
+    """Seconds by which a block outlasts the longer of its `host` and its `device` seconds."""
+    longer, shorter = np.maximum(host, device), np.minimum(host, device)
+    share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
+    gaps: Floats = longer * ((1.0 + share**HANDOVER) ** (1.0 / HANDOVER) - 1.0)
+    return gaps
+
+
+def add_launch_gaps(program: Program, setting: Setting, host: int, done: int) -> int:
+    """Append the gaps that the launches of op `host` leave behind op `done`, and return the last op.
+
+    They hold up the device and the host alike, so that the longer of both has them once. Where the device
+    waits for every launch anyway there are none.
+    """
+    if setting.launch_stream != HOST:
+        return done
+    busy = [op.seconds for op in program.ops if op.stream in (COMPUTE, TENSOR)]
+    launching = program.ops[host]
+    gaps = gaps_s(launching.seconds, np.sum(busy, axis=0))
+    program.ops[host] = launching._replace(seconds=launching.seconds + gaps)
+    return program.add("launch gaps", COMPUTE, "dispatch", gaps, done)
