@@ -52,7 +52,9 @@ class Errors:
     memory: FloatArray  # log(measured / predicted) of the peaks there are, any length
     memory_source: NDArray[np.str_]
     unfitted: FloatArray  # the same of those peaks under the assumed overheads, as of a stack never fitted
-    whole: NDArray[np.bool_] | None = None  # the whole source was left out, kernels and all; None: of all rows
+    whole: NDArray[np.bool_] | None = (
+        None  # the whole source was left out, kernels and all; None: of all rows
+    )
 
     def take(self, mask: NDArray[np.bool_], memory: NDArray[np.bool_]) -> "Errors":
         """The entries at `index`, an array of places or a mask."""

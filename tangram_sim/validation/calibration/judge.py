@@ -24,7 +24,7 @@ WORST = 30
 LEFT_OUT, PUBLISHERS_OUT = "sources left out", "publishers left out"
 STACKS_OUT, GENERATIONS_OUT = "stacks left out", "GPU generations left out"
 WHOLE = (LEFT_OUT, PUBLISHERS_OUT)  # splits that also leave out what a source says of its GPU's kernels
-PUBLISHERS = {name: "NVIDIA" for name in ("dgxc", "korthikanti22", "nemo2407", "nv_bert")}
+PUBLISHERS = dict.fromkeys(("dgxc", "korthikanti22", "nemo2407", "nv_bert"), "NVIDIA")
 UNSEEN = (LEFT_OUT, STACKS_OUT, GENERATIONS_OUT)  # splits whose errors tell how wide intervals must be
 
 Mask = NDArray[np.bool_]

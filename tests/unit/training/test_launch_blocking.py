@@ -31,8 +31,10 @@ def seconds(job: Job, sequences: int, tp: int = 1) -> float:
 def test_the_time_of_the_host_is_added_where_the_device_is_the_slower(tp: int) -> None:
     dispatch_s = HWDB.efficiency(HWDB.gpu("A100-80GB"), "bf16", JOB.stack).dispatch_s_per_kernel.value
     blocking = replace(JOB, launch_blocking=True)
-    added = np.array([seconds(blocking, n, tp) - seconds(JOB, n, tp) for n in (8, 16)])
-    assert added == pytest.approx((KERNELS_FORWARD + KERNELS_BACKWARD) * dispatch_s, rel=1e-6)
+    added = np.array([seconds(blocking, n, tp) - seconds(JOB, n, tp) for n in (8, 64, 128)])
+    whole = (KERNELS_FORWARD + KERNELS_BACKWARD) * dispatch_s
+    # A device that need not wait has gaps, the fewer the busier it is.
+    assert added[1:] == pytest.approx(whole, rel=1e-3) and 0.9 * whole < added[0] < added[1] < added[2]
 
 
 def test_larger_microbatches_gain_by_it() -> None:

@@ -108,7 +108,7 @@ def test_the_interval_follows_from_shares_and_rows() -> None:
     doubt = uncertainty(*lowered(Uniform(tp=2, pp=2)))
     by_hand = sum((s / doubt.step_s * doubt.factor_sigma[name]) ** 2 for name, s in doubt.factor_s.items())
     residual = HWDB.residuals(HWDB.gpu("H100-SXM5-80GB"), "bf16")
-    assert doubt.sigma == pytest.approx(math.sqrt(by_hand + residual.step**2))
+    assert doubt.sigma == pytest.approx(math.sqrt(residual.prior_share**2 * by_hand + residual.step**2))
     assert doubt.step_s_high / doubt.step_s == pytest.approx(math.exp(Z90 * doubt.sigma))
     assert doubt.step_s_low * doubt.step_s_high == pytest.approx(doubt.step_s**2)
 
