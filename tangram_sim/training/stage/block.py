@@ -27,7 +27,7 @@ from tangram_sim.training.stage import gemms
 from tangram_sim.training.stage.attention import Core, add_core, cores, ring_kernels
 from tangram_sim.training.stage.experts import apart, dispatch_s, expert_kernels, narrow_bytes
 from tangram_sim.training.stage.gemms import Passes, passes
-from tangram_sim.training.stage.launching import add_launch_gaps
+from tangram_sim.training.stage.launching import add_launch_gaps, host_s
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.state import accumulation_s, gradient_sync_s, sharded_weights_gather_s
 
@@ -176,7 +176,7 @@ def block_forward(setting: Setting, block: Block, times: Times) -> Program:
     )
     kernels = KERNELS_FORWARD + ring_kernels(setting, backward=False)
     kernels = kernels + expert_kernels(setting, block, backward=False)
-    host = program.add("launch", setting.launch_stream, "dispatch", kernels * setting.rates.dispatch_s)
+    host = program.add("launch", setting.launch_stream, "dispatch", host_s(setting, kernels))
     moe = isinstance(block.feed_forward, Experts)
     done = _forward_ops(program, times, moe, np.ones(1), PREVIOUS, gather, hosted=(host,))
     add_launch_gaps(program, setting, host, done)
@@ -193,7 +193,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     again = KERNELS_FORWARD + ring_kernels(setting, backward=False) + expert_kernels(setting, block, False)
     kernels = KERNELS_BACKWARD + ring_kernels(setting, backward=True) + expert_kernels(setting, block, True)
     kernels = kernels + np.where(full, again, 0)
-    host = add("launch", setting.launch_stream, "dispatch", kernels * setting.rates.dispatch_s)
+    host = add("launch", setting.launch_stream, "dispatch", host_s(setting, kernels))
     end = 0.0 if setting.job.stops_early else 1.0
     replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights, end=end)
     start = add("gradient gather 2", TENSOR, "tensor_parallel", times.gather_inner, PREVIOUS, replayed)

@@ -11,6 +11,19 @@ from tangram_sim.layers.program import COMPUTE, HOST, TENSOR, Program
 from tangram_sim.training.stage.setting import Setting
 
 HANDOVER = 3.0
+# What eight ranks of tensor parallelism add to each other's host time, and the most ranks that were seen.
+WAITING, RANKS = 0.6, 8
+
+
+def host_s(setting: Setting, kernels: float | Floats) -> Floats:
+    """Seconds of the host of a rank for launching `kernels`, K.
+
+    Ranks of tensor parallelism meet four times a block and go on with the slowest of their hosts: little
+    with two or four, much with eight, which sit on both sockets of a node.
+    """
+    ranks = np.minimum(setting.tp, RANKS)
+    waits = 1.0 + WAITING * (ranks**2 - 1.0) / (RANKS**2 - 1.0)
+    return np.asarray(kernels * waits * setting.rates.dispatch_s)
 
 
 def gaps_s(host: Floats, device: Floats) -> Floats:

@@ -8,6 +8,7 @@ from tangram_sim.layers.atoms import Embedding, Head
 from tangram_sim.layers.products import Gemm
 from tangram_sim.layers.program import BEFORE_PREVIOUS, COMPUTE, DATA, PREVIOUS, TENSOR, Program
 from tangram_sim.training.stage.gemms import passes
+from tangram_sim.training.stage.launching import host_s
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.state import MASKED_FRACTION, gradient_sync_s, sharded_weights_gather_s
 
@@ -37,9 +38,7 @@ def embedding_forward(setting: Setting, atom: Embedding) -> Program:
     gather = program.add(
         "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
     )
-    host = program.add(
-        "launch", setting.launch_stream, "dispatch", KERNELS_EMBEDDING * setting.rates.dispatch_s
-    )
+    host = program.add("launch", setting.launch_stream, "dispatch", host_s(setting, KERNELS_EMBEDDING))
     lookup = program.add(
         "lookup",
         COMPUTE,
@@ -101,7 +100,7 @@ def head_forward(setting: Setting, atom: Head) -> Program:
     weights = program.add(
         "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
     )
-    host = program.add("launch", setting.launch_stream, "dispatch", KERNELS_HEAD * setting.rates.dispatch_s)
+    host = program.add("launch", setting.launch_stream, "dispatch", host_s(setting, KERNELS_HEAD))
     norm = program.add(
         "final norm",
         COMPUTE,
