@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tangram_sim.opgraph import FloatArray
-from tangram_sim.validation.calibration import intervals
 from tangram_sim.validation.calibration.judge import Facts, LeftOutPredictions, markdown
 from tangram_sim.validation.calibration.ownruns import (
     HOST_SIGMA,
@@ -22,6 +21,7 @@ from tangram_sim.validation.calibration.ownruns import (
 )
 from tangram_sim.validation.calibration.shifts import Doubt, most_probable
 from tangram_sim.validation.calibration.stackfit import Fit, MeasuredRuns
+from tangram_sim.validation.calibration.widths import Errors, Widths, calibrate
 from tangram_sim.validation.published.stacks import GENERIC
 
 ROWS, DRAWS = 3, 20
@@ -39,7 +39,7 @@ class OwnRowErrors:
 
 
 def worth(
-    cases: MeasuredRuns, known: Facts, left: LeftOutPredictions, errors: intervals.Errors
+    cases: MeasuredRuns, known: Facts, left: LeftOutPredictions, errors: Errors
 ) -> dict[str, OwnRowErrors]:
     """What a few rows of one's own gain, by source: those with more than twice as many rows as are used."""
     found = {}
@@ -47,7 +47,7 @@ def worth(
         rows = np.flatnonzero(cases.source == source)
         if len(rows) <= 2 * ROWS:
             continue
-        fits, widths = left.fits[source], intervals.calibrate(errors.without(source))
+        fits, widths = left.fits[source], calibrate(errors.without(source))
         random = np.random.default_rng(len(rows))
         outcomes = []
         for _ in range(DRAWS):
@@ -76,7 +76,7 @@ def _shifted(
     known: Facts,
     left: LeftOutPredictions,
     fits: Mapping[str, Fit],
-    widths: intervals.Widths,
+    widths: Widths,
     picked: NDArray[np.int64],
     measured: FloatArray,
     rest: NDArray[np.int64],
@@ -114,9 +114,7 @@ def _shifted(
     return seconds
 
 
-def _doubt(
-    fit: Fit, widths: intervals.Widths, left: LeftOutPredictions, known: Facts, own: NDArray[np.int64]
-) -> Doubt:
+def _doubt(fit: Fit, widths: Widths, left: LeftOutPredictions, known: Facts, own: NDArray[np.int64]) -> Doubt:
     """What the database would doubt of the rows `own` of one key."""
     common = widths.source[int(left.novelty[own[0]])]
     added = (

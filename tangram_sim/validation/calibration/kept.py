@@ -26,6 +26,7 @@ FITTING = (
     "baselines",
     "novelty",
     "intervals",
+    "widths",
     "kept",
 )
 

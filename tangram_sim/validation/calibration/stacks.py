@@ -21,7 +21,7 @@ from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import INHERITED
 from tangram_sim.training.stacks import STACKS
-from tangram_sim.validation.calibration import fewrows, intervals, judge, kept, memory, stackfit
+from tangram_sim.validation.calibration import fewrows, intervals, judge, kept, memory, stackfit, widths
 from tangram_sim.validation.calibration.folds import FOLDS, configuration, setting
 from tangram_sim.validation.calibration.stackfit import Fit, MeasuredRuns
 from tangram_sim.validation.calibration.surfaces import (
@@ -164,7 +164,7 @@ def errors_left_out(
     known: judge.Facts,
     splits: Sequence[judge.LeftOutPredictions],
     peaks: memory.MeasuredPeaks | None,
-) -> tuple[intervals.Errors, NDArray[np.bool_]]:
+) -> tuple[widths.Errors, NDArray[np.bool_]]:
     """Errors of runs left out with their source, their stack and their GPU generation; which are the first.
 
     What factors explain is what kernels and links do, as played, and what the parameters of the fit without
@@ -173,7 +173,7 @@ def errors_left_out(
     used = [one for one in splits if one.name in judge.UNSEEN]
     used.sort(key=lambda one: one.name != judge.LEFT_OUT)
     hardware = np.array([math.hypot(one.factors_sigma, one.spread) for one in predictions])
-    errors = intervals.Errors(
+    errors = widths.Errors(
         np.concatenate([np.log(found.measured / one.ours) for one in used]),
         np.concatenate([np.hypot(hardware, one.doubt) for one in used]),
         np.tile(found.source, len(used)),
@@ -197,7 +197,7 @@ def errors_left_out(
     return errors, np.arange(len(errors.source)) < len(predictions)
 
 
-def peaks_text(errors: intervals.Errors) -> str:
+def peaks_text(errors: widths.Errors) -> str:
     """Errors of peaks of sources left out, and how often the upper bound was exceeded, as Markdown."""
     rows = []
     for label, found in (("", errors.memory), (", as of a stack never fitted", errors.unfitted)):
@@ -213,7 +213,7 @@ def tables(
     found: MeasuredRuns,
     known: judge.Facts,
     splits: Sequence[judge.LeftOutPredictions],
-    errors: intervals.Errors,
+    errors: widths.Errors,
 ) -> str:
     """All tables of the judge, as Markdown."""
     left = next(one for one in splits if one.name == judge.LEFT_OUT)

@@ -213,6 +213,23 @@ def test_a_source_left_out_never_touches_its_own_prediction() -> None:
     assert (before.doubt[40:] > before.doubt[:20].max()).all()
 
 
+def test_runs_left_out_may_be_played_without_what_their_source_says_of_kernels() -> None:
+    """The fit of the others stays; only the runs that are replaced are predicted otherwise."""
+    surface, slower = synthetic(60, 4), synthetic(60, 5)
+    source, stack = ["a"] * 20 + ["b"] * 20 + ["c"] * 20, ["nemo"] * 60
+    found = cases(surface, surface.seconds(StackParameters(1.3, 1.0, 20e-6)), source, stack)
+    rows = np.arange(40, 60)
+    alone = found.surface.replaced(rows, Mixtures.single(slower.take(rows)))
+    plain, held = (
+        stackfit.left_out(found, found.source, held=one) for one in (None, replace(found, surface=alone))
+    )
+    np.testing.assert_array_equal(plain.seconds[:40], held.seconds[:40])
+    own = plain.fits["c"]["nemo"].parameters
+    assert own == held.fits["c"]["nemo"].parameters
+    factor = np.array([plain.fits["c"]["nemo"].generations.get(one, 1.0) for one in found.generation[rows]])
+    np.testing.assert_allclose(held.seconds[40:], slower.take(rows).seconds(own, factor))
+
+
 @pytest.mark.parametrize(
     ("stack", "generation", "entry"),
     [("nemo", "Hopper", 0), ("nemo", "Blackwell", 1), ("megatron", "Hopper", 2), ("fsdp", "Hopper", 3)],
