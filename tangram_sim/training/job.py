@@ -80,6 +80,7 @@ class Job:
     dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
     shard_ranks: int = 0  # replicas that what ZeRO cuts is cut over (hybrid sharding); 0: all of them
     launch_blocking: bool = False  # the device waits while the host launches (CUDA_LAUNCH_BLOCKING, timers)
+    cuda_graphs: bool = False  # blocks are captured: the host launches one at once, in each direction
 
     def __post_init__(self) -> None:
         """Raise BadInputError or UnknownNameError for values that no run can have."""

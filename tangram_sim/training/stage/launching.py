@@ -19,8 +19,9 @@ def host_s(setting: Setting, kernels: float | Floats) -> Floats:
     """Seconds of the host of a rank for launching `kernels`, K.
 
     Ranks of tensor parallelism meet four times a block and go on with the slowest of their hosts: little
-    with two or four, much with eight, which sit on both sockets of a node.
+    with two or four, much with eight, which sit on both sockets of a node. A captured block is one launch.
     """
+    kernels = 1.0 if setting.job.cuda_graphs else kernels
     ranks = np.minimum(setting.tp, RANKS)
     waits = 1.0 + WAITING * (ranks**2 - 1.0) / (RANKS**2 - 1.0)
     return np.asarray(kernels * waits * setting.rates.dispatch_s)

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from tangram_sim.clusters import Cluster
+from tangram_sim.clusters import Cluster, Gpu
 from tangram_sim.models import Model
 from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, Job
 from tangram_sim.validation.published import defaults, shapes
@@ -19,6 +19,8 @@ from tangram_sim.validation.published.vocabulary import (
 )
 
 _LAUNCH_BLOCKING = re.compile(r"CUDA_LAUNCH_BLOCKING\s*[=:]\s*(\d)")
+_CUDA_GRAPHS = re.compile(r"cuda[ _]?graphs?\s*[=:]\s*(\w+)", re.IGNORECASE)
+MLPERF = "mlcommons/training_results"  # submissions to MLPerf Training
 # Sources whose launch scripts set it: BLOOM's, for its jobs on 320 and more GPUs hung without.
 BLOCKING_SCRIPTS = ("bigscience-workshop/bigscience train/tr11-176B-ml",)
 
@@ -142,6 +144,7 @@ def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq
         flash_attention=defaults.flash_attention(run_by),
         dropout=defaults.dropout(run_by),
         launch_blocking=launch_blocking(cells, run_by),
+        cuda_graphs=cuda_graphs(cells, gpu),
     )
     if "lora" not in cells.text("task").lower():
         return job
@@ -160,6 +163,20 @@ def launch_blocking(cells: Cells, run_by: defaults.Software) -> bool:
         cells.assume("CUDA_LAUNCH_BLOCKING", 1, "set in the launch script of that source")
         return True
     return defaults.launch_blocking(run_by)
+
+
+def cuda_graphs(cells: Cells, gpu: Gpu) -> bool:
+    """Whether blocks are captured in CUDA graphs: as a remark says, else as NVIDIA's code for MLPerf does.
+
+    Its configurations for Llama 2 and 3.1 set LAYER_CUDA_GRAPH or source config_common_cg.sh, and others
+    submit with its containers.
+    """
+    if stated := _CUDA_GRAPHS.search(cells.text("extra")):
+        return stated[1].lower() in ("1", "true", "yes")
+    if MLPERF in cells.text("source") and not gpu.architecture.startswith("CDNA"):
+        cells.assume("cuda_graphs", "yes", "NVIDIA's code for MLPerf captures blocks")
+        return True
+    return False
 
 
 def recompute(cells: Cells, layers: int, pp: int) -> Recompute:

@@ -1,5 +1,7 @@
 """The host's launches beside the device: neither hides the other without gaps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,3 +53,10 @@ def test_published_blocks_between_host_and_device() -> None:
     measured = np.array([3.00, 3.16, 4.94, 8.00]) * 1e-3
     found = np.array([block_s(JOB, sequences) for sequences in (1, 2, 4, 8)])
     assert np.abs(found / measured - 1).max() < 0.2
+
+
+def test_captured_blocks_cost_the_host_one_launch() -> None:
+    """Small blocks then last as long as their kernels, large ones hardly less than before."""
+    captured = replace(JOB, cuda_graphs=True)
+    small, large = (block_s(captured, n) / block_s(JOB, n) for n in (1, 32))
+    assert small < 0.7 and 0.99 < large <= 1.0

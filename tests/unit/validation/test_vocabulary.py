@@ -236,6 +236,23 @@ def test_launches_block_where_a_remark_or_the_published_script_says_so(
 
 
 @pytest.mark.parametrize(
+    ("cells", "gpu", "captured"),
+    [
+        ({"source": "github:mlcommons/training_results_v4.1 NVIDIA/results/eos/gpt3"}, "H100-80GB", True),
+        ({"source": "github:mlcommons/training_results_v5.0 AMD/results/8xMI300X"}, "MI300X", False),
+        ({"source": "github:mlcommons/training_results_v4.1", "extra": "cuda_graphs=0"}, "H100-80GB", False),
+        ({"extra": "x=1; CUDA graphs: yes"}, "A100-80GB", True),
+        ({"extra": "x=1;cuda_graph=True"}, "A100-80GB", True),
+        ({}, "H100-80GB", False),
+    ],
+)
+def test_blocks_are_captured_where_a_remark_or_nvidias_code_for_mlperf_does(
+    cells: dict[str, str], gpu: str, captured: bool
+) -> None:
+    assert workload.cuda_graphs(Cells(cells), HWDB.gpu(gpu)) is captured
+
+
+@pytest.mark.parametrize(
     ("hidden", "tp", "expected"),
     [
         (1024, 4, 16),
