@@ -122,7 +122,7 @@ def command(
         from tangram_sim.studies.slow_plans import replayed
 
         given = read_every_slow(slow, result.forecast.plan.cluster)
-        result = result if given.is_nothing else replayed(result.forecast.plan, given, database.fresh())
+        result = result if given.is_nothing else replayed(result.forecast.plan, given, database)
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)
 

@@ -157,10 +157,13 @@ def _figure(cell: str) -> str | float:
 
 def _efficiencies(database: "Hwdb", gpu: str) -> list[dict[str, str | float]]:
     """The efficiency rows a GPU is priced with at its best 16-bit type."""
-    fresh = database.fresh()
-    found = fresh.gpu(gpu)
+    from tangram_sim.hwdb import ReadSet
+
+    reads = ReadSet()
+    database = database.read_into(reads)
+    found = database.gpu(gpu)
     dtype = next((d for d in ("bf16", "fp16", "fp32") if found.peak_flop_per_s(d)), "fp32")
-    fresh.efficiency(found, dtype)
+    database.efficiency(found, dtype)
     return [
         {
             "dtype": row["dtype"] if row["dtype"] != "*" else "any",
@@ -171,7 +174,7 @@ def _efficiencies(database: "Hwdb", gpu: str) -> list[dict[str, str | float]]:
             "source": row["source"],
             "of": row["gpu"],
         }
-        for row in fresh.rows_read()
+        for row in reads.rows()
         if row.table == "efficiency"
     ]
 

@@ -114,7 +114,7 @@ def command(
             from tangram_sim.studies.slow_files import read_every_slow
             from tangram_sim.studies.slow_plans import plan_slow
 
-            result = plan_slow(loaded, read_every_slow(slow, loaded), database.fresh(), planned)
+            result = plan_slow(loaded, read_every_slow(slow, loaded), database, planned)
         elif search.without is not None:
             from tangram_sim.studies.losses import plan_without
 

@@ -48,4 +48,4 @@ def _slowed(result: "Result", plan: Path, slow: list[str] | None, engine: str, d
         given = slow_of(section)
     else:
         return result
-    return result if given.is_nothing else replayed(made, given, database.fresh(), engine)
+    return result if given.is_nothing else replayed(made, given, database, engine)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tangram_sim.hwdb.database import Hwdb
 from tangram_sim.hwdb.efficiency import DTYPES, Efficiency, FittedValue
+from tangram_sim.hwdb.reads import ReadSet
 from tangram_sim.hwdb.tables import Row
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = [
     "Efficiency",
     "FittedValue",
     "Hwdb",
+    "ReadSet",
     "Row",
     "cluster_from_dict",
     "cluster_names",

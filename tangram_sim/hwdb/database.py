@@ -1,4 +1,4 @@
-"""The hardware database: GPUs, links, nodes and efficiencies by name, and a record of the rows read."""
+"""The hardware database: GPUs, links, nodes and efficiencies by name."""
 
 import hashlib
 import json
@@ -22,6 +22,7 @@ from tangram_sim.hwdb.efficiency import (
     Residuals,
 )
 from tangram_sim.hwdb.loading import Tables, read_folders
+from tangram_sim.hwdb.reads import ReadSet
 from tangram_sim.hwdb.tables import Row
 from tangram_sim.units import GIGA, KILO, MEGA, TERA, gbps_to_bytes_per_s
 
@@ -35,19 +36,24 @@ def _shipped_tables(folder: Path) -> Tables:
 
 
 class Hwdb:
-    """The hardware database as loaded; it never changes, but remembers which rows were read from it.
+    """The hardware database as loaded; it never changes.
 
-    `digest` is the fingerprint of those rows. Use `fresh` to start a new record on the same tables.
+    What is read through `read_into(reads)` is counted in that set; nothing is recorded otherwise.
     """
 
-    __slots__ = ("_cache", "_filled", "_rings_only", "_tables", "_used", "folders")
+    __slots__ = ("_cache", "_filled", "_reads", "_rings_only", "_tables", "folders")
 
     def __init__(
-        self, tables: Tables, folders: tuple[Path, ...], rings_only: bool = False, filled: float = 1.0
+        self,
+        tables: Tables,
+        folders: tuple[Path, ...],
+        rings_only: bool = False,
+        filled: float = 1.0,
+        reads: ReadSet | None = None,
     ) -> None:
         self._tables, self.folders, self._rings_only, self._filled = tables, folders, rings_only, filled
-        self._used: dict[tuple[str, str], Row] = {}
-        self._cache: dict[tuple[str, ...], object] = {}
+        self._reads = reads
+        self._cache: dict[tuple[str, ...], object] = {}  # what was looked up, for speed only
 
     @classmethod
     def load(cls, overlays: Sequence[Path] = ()) -> "Hwdb":
@@ -59,9 +65,12 @@ class Hwdb:
         folders = (shipped("hwdb"), *(Path(overlay) for overlay in overlays))
         return cls(read_folders(folders) if overlays else _shipped_tables(folders[0]), folders)
 
-    def fresh(self) -> "Hwdb":
-        """A database of these tables that has recorded no reads yet."""
-        return Hwdb(self._tables, self.folders, self._rings_only, self._filled)
+    def read_into(self, reads: ReadSet) -> "Hwdb":
+        """A database of these tables that counts in `reads` every row it hands out.
+
+        Databases derived from it (`filled_to`, `with_efficiency`, ...) do not.
+        """
+        return Hwdb(self._tables, self.folders, self._rings_only, self._filled, reads)
 
     def filled_to(self, share: float) -> "Hwdb":
         """A database of these tables whose GPUs let plans fill this share of their memory; 1.0: all of it."""
@@ -96,7 +105,7 @@ class Hwdb:
     def row(self, table: str, name: str) -> Row:
         """The raw row of table `gpus`, `links` or `nodes`, with the file and line of every cell.
 
-        It is not recorded as read. Raises UnknownNameError with the nearest names.
+        It does not count as read. Raises UnknownNameError with the nearest names.
         """
         return self._tables.rows[table][self._tables.names[table].resolve(name)]
 
@@ -167,8 +176,7 @@ class Hwdb:
                 raise unknown_name("dtype", dtype, DTYPES)
             known = {name: row["architecture"] for name, row in self._tables.rows["gpus"].items()}
             found, rows = self._tables.efficiency.of_gpu(gpu, dtype, stack, known)
-            for row in rows:
-                self._used["efficiency", row.name] = row
+            self._note(rows)
             if self._filled < 1.0:
                 usable = found.usable_memory
                 held = usable._replace(value=usable.value * self._filled)
@@ -183,8 +191,7 @@ class Hwdb:
         if not isinstance(found, Residuals):
             known = {name: row["architecture"] for name, row in self._tables.rows["gpus"].items()}
             found, rows = self._tables.efficiency.of_residuals(gpu, dtype, stack, known)
-            for row in rows:
-                self._used["efficiency", row.name] = row
+            self._note(rows)
             self._cache[key] = found
         return found
 
@@ -210,7 +217,7 @@ class Hwdb:
         return ("generic", *sorted(named))
 
     def efficiency_row(self, kernel: str, parameter: str, gpus: Sequence[str], dtype: str, stack: str) -> Row:
-        """The most specific efficiency row for entries of column gpu, most specific first; not recorded."""
+        """The most specific efficiency row for entries of column gpu, most specific first; not a read."""
         places = [entry for name in gpus for entry in self._places(name)]
         return self._tables.efficiency.find(kernel, parameter, tuple(dict.fromkeys(places)), dtype, stack)
 
@@ -241,7 +248,7 @@ class Hwdb:
         found = self._cache.get(key)
         if not isinstance(found, FittedValue):
             found, row = self._tables.efficiency.of_link(link)
-            self._used["efficiency", row.name] = row
+            self._note([row])
             self._cache[key] = found
         return found
 
@@ -254,8 +261,7 @@ class Hwdb:
         key = ("collective", pattern, link.name, link.kind, gpu)
         if key not in self._cache:
             found, rows = self._tables.collectives.find(pattern, link, gpu.split("+"))
-            for row in rows:
-                self._used["collectives", row.name] = row
+            self._note(rows)
             if found is not None and pattern == "network" and self._rings_only:
                 found = replace(found, tree_share=NO_TREES)
             self._cache[key] = found
@@ -280,22 +286,15 @@ class Hwdb:
         return nic.latency_s if known is None or known.fallback else known.hop_s
 
     def note_read(self, table: str, name: str) -> None:
-        """Record a row as read if there is one of that name (its figures came embedded in a plan file)."""
+        """Count a row as read if there is one of that name (its figures came embedded in a plan file)."""
         row = self._tables.rows[table].get(name)
         if row is not None:
-            self._used[table, name] = row
+            self._note([row])
 
-    def rows_read(self) -> tuple[Row, ...]:
-        """Rows read so far, sorted by table and name."""
-        return tuple(row for _, row in sorted(self._used.items()))
-
-    def digest(self) -> str:
-        """Fingerprint of the rows read so far: 16 hex digits of a SHA-256.
-
-        It depends on their figures, not on prose (source, note, dates), order of reading or hash seed.
-        """
-        facts = [[table, name, row.facts()] for (table, name), row in sorted(self._used.items())]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    def _note(self, rows: Iterable[Row]) -> None:
+        if self._reads is not None:
+            for row in rows:
+                self._reads.add(row)
 
     def digest_of_tables(self) -> str:
         """Fingerprint of all rows, read or not: 32 hex digits of a SHA-256. What results are cached under."""
@@ -307,5 +306,5 @@ class Hwdb:
 
     def _read(self, table: str, name: str) -> Row:
         row = self.row(table, name)
-        self._used[table, row.name] = row
+        self._note([row])
         return row

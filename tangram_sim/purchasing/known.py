@@ -13,7 +13,7 @@ from tangram_sim.training.plan import Part, Pipeline, Plan, Stage
 
 def known_on(document: PlanDocument, cluster: Cluster, group_of: Mapping[int, int], hwdb: Hwdb) -> Plan:
     """The plan of a document on a larger cluster; see `on_larger`."""
-    return on_larger(plan_from_document(document, hwdb.fresh(), "a smaller fleet"), cluster, group_of)
+    return on_larger(plan_from_document(document, hwdb, "a smaller fleet"), cluster, group_of)
 
 
 def on_larger(plan: Plan, cluster: Cluster, group_of: Mapping[int, int]) -> Plan:

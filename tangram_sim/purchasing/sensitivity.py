@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tangram_sim.hwdb import Hwdb, collectives
+from tangram_sim.hwdb import Hwdb, ReadSet, collectives
 from tangram_sim.hwdb import Row as HwdbRow
 from tangram_sim.hwdb.efficiency import PARAMETERS
 from tangram_sim.hwdb.prices import Figure
@@ -170,12 +170,13 @@ class _Measure:
 
     def efficiencies(self, rows: Sequence[WhatIfRow]) -> list[Input]:
         """The measured rows that the plans rest on, kernels and links, each within one standard error."""
-        database = self.hwdb.fresh()
+        reads = ReadSet()
+        database = self.hwdb.read_into(reads)
         for row in rows:
             if row.document is not None:
                 forecast(plan_from_document(row.document, database, row.name), database)
         found = []
-        for read in database.rows_read():
+        for read in reads.rows():
             value, sigma = read.number("value"), read.number("sigma")
             if sigma <= 0 or value <= 0 or _known(read) is None:
                 continue

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
-from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.hwdb import Hwdb, ReadSet, load_cluster, load_model
 from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.domains import idle_in_domains
@@ -120,7 +120,7 @@ def plan(
     Raises InfeasibleError when nothing fits, with what is needed and what there is; BadInputError or
     UnknownNameError for wishes that contradict each other, the model or the cluster.
     """
-    hwdb, wishes = (hwdb or Hwdb.load()).fresh(), wishes or SearchOptions()
+    hwdb, wishes = hwdb or Hwdb.load(), wishes or SearchOptions()
     model, cluster = _named(model, cluster, hwdb)
     job = resolve(job or Job(), cluster, wishes)
     require_stack(job, hwdb)
@@ -140,7 +140,8 @@ def plan(
 
     found, margin = kept(search, cluster, job, hwdb, wishes.memory_margin)
     # The file names the rows that its own plan rests on, not those of all that were tried.
-    own = hwdb.fresh()
+    reads = ReadSet()
+    own = hwdb.read_into(reads)
     free, lowering = forecast(found.ranked[0].plan, own), Lowering.of(found.ranked[0].plan, hwdb)
     others = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked[1:]]
     asked = replace(wishes, beside=wishes.beside and not timed.over())
@@ -151,14 +152,15 @@ def plan(
     if choice.plan is free.plan:
         best, ranked, hwdb = free, [free, *others], own
     else:
-        hwdb = hwdb.fresh()
+        reads = ReadSet()
+        hwdb = hwdb.read_into(reads)
         best = forecast(choice.plan, hwdb)
         ranked = [best, free, *others]
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
     bound = lower_bound(best.plan, hwdb)
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
     idle += idle_in_domains(cluster, best.plan.ranks)
-    written = document(best, hwdb, bound, [*cautions(best), *idle, *choice.notes, *found.notes])
+    written = document(best, hwdb, reads, bound, [*cautions(best), *idle, *choice.notes, *found.notes])
     written.memory_margin, written.nearest_launchable = margin, choice.beside
     counts = found.counts
     written.partial_plans = PartialPlanCounts(
@@ -243,7 +245,8 @@ def estimate(
 
     Raises BadInputError or InfeasibleError for degrees that contradict each other or the cluster.
     """
-    hwdb, layout = (hwdb or Hwdb.load()).fresh(), layout or Uniform()
+    reads = ReadSet()
+    hwdb, layout = (hwdb or Hwdb.load()).read_into(reads), layout or Uniform()
     model, cluster = _named(model, cluster, hwdb)
     job = resolve(job or Job(), cluster, SearchOptions(order=layout.order))
     require_stack(job, hwdb)
@@ -251,7 +254,7 @@ def estimate(
     made = uniform_plan(model, cluster, job, layout)
     _require_units(made)
     played = forecast(made, hwdb)
-    return Result(document(played, hwdb, lower_bound(made, hwdb), cautions(played)), played)
+    return Result(document(played, hwdb, reads, lower_bound(made, hwdb), cautions(played)), played)
 
 
 def estimate_many(
@@ -266,7 +269,7 @@ def estimate_many(
 
     Steps, memory and intervals are those of `estimate`, transfers without contention for links.
     """
-    database, given = (hwdb or Hwdb.load()).fresh(), job or Job()
+    database, given = hwdb or Hwdb.load(), job or Job()
     model, cluster = _named(model, cluster, database)
     require_stack(given, database)
     resolved: dict[tuple[str, ...], Job] = {}
@@ -313,13 +316,14 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
     """
     if engine not in ("fast", "reference"):
         raise unknown_name("engine", engine, ("fast", "reference"))
-    hwdb = (hwdb or Hwdb.load()).fresh()
+    reads = ReadSet()
+    hwdb = (hwdb or Hwdb.load()).read_into(reads)
     where = "plan" if isinstance(source, PlanDocument) else str(source)
     read = source if isinstance(source, PlanDocument) else read_plan(source)
     made = plan_from_document(read, hwdb, where)
     _require_units(made)
     played = forecast(made, hwdb, engine)
-    written = document(played, hwdb, lower_bound(made, hwdb), cautions(played))
+    written = document(played, hwdb, reads, lower_bound(made, hwdb), cautions(played))
     if written.hwdb_hash != read.hwdb_hash:
         change = (written.step_s / read.step_s - 1) * 100
         written.notes.insert(

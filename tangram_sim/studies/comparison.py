@@ -9,7 +9,7 @@ from pydantic import Field
 from tangram_sim import registry
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
@@ -69,12 +69,14 @@ def answer(planner: WholeClusterPlanner, price: Price, margin: float | None = 0.
         made, warned = _planned(planner, price, margin)
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
         notes = [*price.deadline.notes(), *warned]
-        played = forecast(made, price.hwdb)
+        reads = ReadSet()
+        own = price.hwdb.read_into(reads)
+        played = forecast(made, own)
         if (made.model, made.cluster, made.job) != (price.model, price.cluster, price.job):
             return ended(FAILED, "planned another model, cluster or job than it was asked about")
         if not played.lowered.fits():
             return ended(FAILED, f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
-        written = document(played, price.hwdb, lower_bound(made, price.hwdb), notes)
+        written = document(played, own, reads, lower_bound(made, own), notes)
     except InfeasibleError as error:
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
         return ended(CANNOT, str(error))
@@ -127,8 +129,10 @@ def plan_with(
     made, warned = _planned(planner, price, memory_margin)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     notes = [f"planned by {name}: {planner.limits}", *price.deadline.notes(), *warned]
-    played = forecast(made, price.hwdb)
-    written = document(played, price.hwdb, lower_bound(made, price.hwdb), notes)
+    reads = ReadSet()
+    own = price.hwdb.read_into(reads)
+    played = forecast(made, own)
+    written = document(played, own, reads, lower_bound(made, own), notes)
     written.planning_s, written.planning_cpu_s = wall, cpu
     return Result(written, played)
 
@@ -141,7 +145,7 @@ def question(
     deadline: Deadline | None = None,
 ) -> Price:
     """What planners are asked: the job settled, prices fresh, time running. Raises as `api.plan` does."""
-    hwdb = (hwdb or Hwdb.load()).fresh()
+    hwdb = hwdb or Hwdb.load()
     job = resolve(job or Job(), cluster)
     require_stack(job, hwdb)
     if chunked(job.schedule):

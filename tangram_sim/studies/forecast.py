@@ -7,7 +7,7 @@ import numpy as np
 
 from tangram_sim import __version__
 from tangram_sim.clusters import Cluster, Island
-from tangram_sim.hwdb import Hwdb, cluster_to_dict
+from tangram_sim.hwdb import Hwdb, ReadSet, cluster_to_dict
 from tangram_sim.layers.chain import class_seconds
 from tangram_sim.layers.program import CLASSES
 from tangram_sim.opgraph import OpGraph
@@ -219,11 +219,16 @@ def _share(inside: tuple[PathShare, ...]) -> float:
 
 
 def document(
-    result: Forecast, hwdb: Hwdb, lower_bound_step_s: float, notes: list[str] | None = None
+    result: Forecast,
+    hwdb: Hwdb,
+    reads: ReadSet,
+    lower_bound_step_s: float,
+    notes: list[str] | None = None,
 ) -> PlanDocument:
     """The full document of a played plan (timings of the search and alternatives are the caller's).
 
-    `lower_bound_step_s` is the one that covers every plan.
+    `reads` are the rows that the plan was played with, from `hwdb.read_into(reads)`; those that its cluster
+    comes from are added. `lower_bound_step_s` is the one that covers every plan.
     """
     plan = result.plan
     stages = stage_forecasts(result)
@@ -236,12 +241,12 @@ def document(
     all_peak = sum(peaks_of)
     fullest = max(stages, key=lambda stage: stage.peak_memory_bytes / stage.memory_capacity_bytes)
     tokens = plan.job.tokens / result.step_s
-    note_rows(plan.cluster, hwdb)
+    note_rows(plan.cluster, hwdb.read_into(reads))
     doubt = result.uncertainty
     return PlanDocument(
         package_version=__version__,
-        hwdb_hash=hwdb.digest(),
-        hwdb_rows=[f"{row.table}/{row.name}" for row in hwdb.rows_read() if row.table in ("gpus", "links")],
+        hwdb_hash=reads.digest(),
+        hwdb_rows=[f"{row.table}/{row.name}" for row in reads.rows() if row.table in ("gpus", "links")],
         model=model_to_dict(plan.model),
         cluster=cluster_to_dict(plan.cluster),
         job=job_document(plan.job),
@@ -290,7 +295,7 @@ def gpu_kinds(result: Forecast, hwdb: Hwdb) -> list[GpuKind]:
 
 
 def note_rows(cluster: Cluster, hwdb: Hwdb) -> None:
-    """Record the rows that a cluster's figures come from as read, as its file or a plan file may embed them.
+    """Read the rows that a cluster's figures come from, as its file or a plan file may embed them.
 
     A fingerprint is thus the same for a plan and for its replay: it depends on the cluster, not on how it
     was read.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.placement.slowing import with_slowdowns
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
@@ -26,9 +26,11 @@ def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result
     """A plan for the healthy cluster, played while these things are slow; what that costs stands beside
     it.
     """
+    reads = ReadSet()
+    hwdb = hwdb.read_into(reads)
     healthy = forecast(made, hwdb, engine)
     played = play_slow(made, slow.slowdowns, hwdb, engine, slow.sequences, slow.resizing)
-    written = document(played, hwdb, api.lower_bound(played.plan, hwdb))
+    written = document(played, hwdb, reads, api.lower_bound(played.plan, hwdb))
     if slow.sequences:
         _count_lengths(written, step_shares(made, slow.sequences, hwdb))
     written.slow = slow_section(made, played, slow, healthy.step_s, hwdb, engine)

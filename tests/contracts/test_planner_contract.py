@@ -48,7 +48,7 @@ def cluster_of(*kinds: tuple[str, int, int]) -> Cluster:
 
 
 def question(model: Model, cluster: Cluster, batch: int = 4) -> Price:
-    return Price(model, cluster, Job(batch, 1024, "fp16"), HWDB.fresh())
+    return Price(model, cluster, Job(batch, 1024, "fp16"), HWDB)
 
 
 MIXED = cluster_of(("A100-PCIe-80GB", 1, 4), ("V100-PCIe-16GB", 2, 2))

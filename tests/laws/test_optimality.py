@@ -57,16 +57,16 @@ def test_the_plan_file_says_what_its_bound_covers() -> None:
     """A single pipeline has the search's bound, a replay keeps it, one of an edited file does not."""
     instance = random_instance(208)
     wishes = SearchOptions(constraints=instance.constraints, replicate=False)
-    made = api.plan(instance.model, instance.cluster, instance.job, wishes=wishes, hwdb=HWDB.fresh())
+    made = api.plan(instance.model, instance.cluster, instance.job, wishes=wishes, hwdb=HWDB)
     document = made.document
     assert document.lower_bound_covers == SINGLE_PIPELINES
     assert document.work_bound_step_s < document.lower_bound_step_s <= document.step_s
     assert document.lower_bound_step_s == document.pipeline_bound_step_s
-    again = api.simulate(document, hwdb=HWDB.fresh()).document
+    again = api.simulate(document, hwdb=HWDB).document
     assert (again.lower_bound_step_s, again.lower_bound_covers) == (
         document.lower_bound_step_s,
         document.lower_bound_covers,
     )
     edited = document.model_copy(update={"step_s": document.step_s * 1.5})
-    apart = api.simulate(edited, hwdb=HWDB.fresh()).document
+    apart = api.simulate(edited, hwdb=HWDB).document
     assert (apart.lower_bound_step_s, apart.lower_bound_covers) == (document.work_bound_step_s, EVERY_PLAN)

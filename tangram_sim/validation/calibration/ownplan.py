@@ -66,7 +66,7 @@ def calibrate_plan(
             f"`step_s={measured_s:g}`: give the seconds of a step, a finite number above zero"
         )
     made = plan_from_document(document, hwdb, where)
-    played = forecast(made, hwdb.fresh())
+    played = forecast(made, hwdb)
     doubt = played.uncertainty
     stack, dtype = made.job.stack, made.job.precision.compute
     known = {Key(stack, name, dtype): hwdb.residuals(gpu, dtype, stack) for name, gpu in _kinds(made).items()}
@@ -89,7 +89,7 @@ def calibrate_plan(
         for key, prior in priors.items()
     )
     overlay, database = overlaid(hwdb, shifts)
-    again = forecast(plan_from_document(document, database, where), database.fresh()).uncertainty
+    again = forecast(plan_from_document(document, database, where), database).uncertainty
     before, after = (
         PlanStep(measured_s, one.step_s, one.step_s_low, one.step_s_high) for one in (doubt, again)
     )
@@ -106,5 +106,4 @@ def _kinds(made: Plan) -> dict[str, Gpu]:
 
 def _step_s(made: Plan, hwdb: Hwdb) -> float:
     """Seconds of the step as `forecast` plays it."""
-    database = hwdb.fresh()
-    return contention.play(lower_plan(made, Lowering.of(made, database)).graph()).makespan_s
+    return contention.play(lower_plan(made, Lowering.of(made, hwdb)).graph()).makespan_s

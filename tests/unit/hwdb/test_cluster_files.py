@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, TangramError, UnknownNameError
-from tangram_sim.hwdb import Hwdb, cluster_from_dict, cluster_names, cluster_to_dict, load_cluster
+from tangram_sim.hwdb import Hwdb, ReadSet, cluster_from_dict, cluster_names, cluster_to_dict, load_cluster
 
 HWDB = Hwdb.load()
 
@@ -246,10 +246,9 @@ def test_an_embedded_cluster_keeps_its_figures_under_another_database(tmp_path):
 
 
 def test_replaying_under_the_same_database_gives_the_same_digest_for_its_hardware():
-    made = HWDB.fresh()
-    data = cluster_to_dict(cluster_from_dict({"nodes": [group()]}, made))
-    replayed = HWDB.fresh()
-    cluster_from_dict(data, replayed)
+    made, replayed = ReadSet(), ReadSet()
+    data = cluster_to_dict(cluster_from_dict({"nodes": [group()]}, HWDB.read_into(made)))
+    cluster_from_dict(data, HWDB.read_into(replayed))
     assert replayed.digest() == made.digest()
 
 

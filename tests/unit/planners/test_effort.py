@@ -98,7 +98,7 @@ def test_an_interrupted_search_has_a_plan_that_says_so() -> None:
     instance = random_instance(208)
     deadline = Deadline()
     deadline.interrupted = True
-    asked = instance.model, instance.cluster, instance.job, HWDB.fresh(), SearchOptions()
+    asked = instance.model, instance.cluster, instance.job, HWDB, SearchOptions()
     found = tangram(*asked, deadline=deadline)
     assert found.ranked[0].step_s >= found.lower_bound_step_s
     assert found.notes[-1] == "stopped by hand: the best plan so far"
@@ -111,7 +111,7 @@ def test_every_effort_has_a_plan_and_more_is_no_worse(seed: int) -> None:
     steps = []
     for effort in EFFORTS:
         wishes = SearchOptions(constraints=instance.constraints, effort=effort)
-        asked = instance.model, instance.cluster, instance.job, HWDB.fresh(), wishes
+        asked = instance.model, instance.cluster, instance.job, HWDB, wishes
         again = [tangram(*asked).ranked[0] for _ in range(2)]
         assert again[0].plan == again[1].plan
         steps.append(again[0].step_s)

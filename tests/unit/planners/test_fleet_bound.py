@@ -119,10 +119,10 @@ def test_no_covered_plan_ends_below_the_bound(name: str) -> None:
     """The planner's, and every uniform layout over all kinds and over one of them, most far from the best."""
     model, cluster, job, least = CASES[name]
     wishes = SearchOptions(fleet_bound=True)
-    found = tangram(model, cluster, job, HWDB.fresh(), wishes)
+    found = tangram(model, cluster, job, HWDB, wishes)
     islands, _ = usable_islands(cluster, job, HWDB, wishes)
     bound = WorkBound(model, job, islands, HWDB, cluster)
-    ground = FleetProblem(model, cluster, job, islands, HWDB.fresh(), Constraints(), "grid", NORMAL)
+    ground = FleetProblem(model, cluster, job, islands, HWDB, Constraints(), "grid", NORMAL)
     # As if the best plan were not known: nothing but the bound itself keeps it below.
     least_s = fleet_bound_s(ground, bound, 2 * found.ranked[0].step_s, Counts(), Deadline())
     assert bound.step_s() <= found.fleet_bound_s <= found.ranked[0].step_s
@@ -149,12 +149,12 @@ def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None
     """Nearer than work where the plan is a fleet of that kind; a note where there is no bound."""
     wishes = SearchOptions(fleet_bound=True)
     composed = replace(wishes, beside=False)  # no uniform plan beside it, which may be the faster one
-    made = api.plan(*CASES["one node beside many"][:3], wishes=composed, hwdb=HWDB.fresh()).document
+    made = api.plan(*CASES["one node beside many"][:3], wishes=composed, hwdb=HWDB).document
     assert made.lower_bound_covers == FLEETS
     assert made.work_bound_step_s < made.lower_bound_step_s <= made.step_s
     # A best plan that is no such fleet: the note has the bound on fleets, the file that on work.
     model, cluster, job = shallow(layers=2), two_kinds(0, 26), Job(208, dtype="bf16")
-    made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB.fresh()).document
+    made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB).document
     assert made.lower_bound_covers == EVERY_PLAN
     assert made.lower_bound_step_s == made.work_bound_step_s
     assert any(FLEETS in note for note in made.notes)
@@ -163,7 +163,7 @@ def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None
         SearchOptions(fleet_bound=True, time_limit_s=0.01),
         SearchOptions(fleet_bound=True, sub_islands=False),
     ):
-        made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB.fresh()).document
+        made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB).document
         assert made.lower_bound_covers != FLEETS
         assert any("`fleet_bound=" in note for note in made.notes)
 
@@ -182,7 +182,7 @@ def test_islands_that_join_unequal_nodes_are_not_covered() -> None:
         job = Job(224, dtype="bf16")
         islands, _ = usable_islands(cluster, job, HWDB, SearchOptions())
         assert len(islands) == 1
-        ground = FleetProblem(shallow(), cluster, job, islands, HWDB.fresh(), Constraints(), "grid", NORMAL)
+        ground = FleetProblem(shallow(), cluster, job, islands, HWDB, Constraints(), "grid", NORMAL)
         told = unbounded(ground)
         assert reason in told and bool(reason) == bool(told)
 

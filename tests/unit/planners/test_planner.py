@@ -142,14 +142,14 @@ def test_order_and_exclude_are_respected() -> None:
     """Stages follow --order front to back; an excluded island is not used, and the document says so."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
     for order in (("g0", "g1"), ("g1", "g0")):
-        result = api.plan(model, cluster, JOB, wishes=SearchOptions(order=order), hwdb=HWDB.fresh())
+        result = api.plan(model, cluster, JOB, wishes=SearchOptions(order=order), hwdb=HWDB)
         islands = [stage.island for stage in result.document.stages]
         assert sorted(islands, key=order.index) == islands
-    alone = api.plan(model, cluster, JOB, wishes=SearchOptions(exclude=("g0",)), hwdb=HWDB.fresh())
+    alone = api.plan(model, cluster, JOB, wishes=SearchOptions(exclude=("g0",)), hwdb=HWDB)
     assert {stage.island for stage in alone.document.stages} == {"g1"}
     assert any("g0" in note for note in alone.document.notes)
     with pytest.raises(UnknownNameError, match="g7"):
-        api.plan(model, cluster, JOB, wishes=SearchOptions(exclude=("g7",)), hwdb=HWDB.fresh())
+        api.plan(model, cluster, JOB, wishes=SearchOptions(exclude=("g7",)), hwdb=HWDB)
 
 
 def test_constraints_are_respected() -> None:
@@ -158,7 +158,7 @@ def test_constraints_are_respected() -> None:
     wishes = SearchOptions(
         constraints=Constraints(fixed=(("tp", 2),), recompute=("full",), microbatch_per_rank=1)
     )
-    result = api.plan(model, cluster, JOB, wishes=wishes, hwdb=HWDB.fresh())
+    result = api.plan(model, cluster, JOB, wishes=wishes, hwdb=HWDB)
     for stage in result.document.stages:
         assert (stage.tp, stage.recompute, stage.microbatch_per_rank) == (2, "full", 1)
 
@@ -167,7 +167,7 @@ def test_constraints_are_respected() -> None:
 def test_top_lists_different_plans_best_first() -> None:
     """Alternatives differ in islands, GPUs, layouts or microbatch, and are no faster than the answer."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
-    result = api.plan(model, cluster, JOB, wishes=SearchOptions(top=4, simple_within=0.0), hwdb=HWDB.fresh())
+    result = api.plan(model, cluster, JOB, wishes=SearchOptions(top=4, simple_within=0.0), hwdb=HWDB)
     steps = [result.document.step_s, *(one.step_s for one in result.document.alternatives)]
     assert len(steps) == 4
     assert steps == sorted(steps)
@@ -178,7 +178,7 @@ def test_top_lists_different_plans_best_first() -> None:
 def test_whole_islands_are_kept_whole() -> None:
     """With sub-islands off every island used is one partial plan on all its nodes."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x8-v100x8", HWDB)
-    result = api.plan(model, cluster, JOB, wishes=SearchOptions(sub_islands=False), hwdb=HWDB.fresh())
+    result = api.plan(model, cluster, JOB, wishes=SearchOptions(sub_islands=False), hwdb=HWDB)
     islands = [stage.island for stage in result.document.stages]
     assert len(islands) == len(set(islands))
     assert all(stage.gpus == 8 for stage in result.document.stages)
@@ -191,7 +191,7 @@ def test_every_composed_schedule_gives_a_plan_that_fits(schedule: str) -> None:
     from tangram_sim.sim.memory import peak_memory
 
     model, cluster = load_model("gpt3-2.7b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
-    result = api.plan(model, cluster, replace(JOB, schedule=schedule), hwdb=HWDB.fresh())
+    result = api.plan(model, cluster, replace(JOB, schedule=schedule), hwdb=HWDB)
     peaks = peak_memory(result.forecast.timeline)
     for stage, peak in zip(result.document.stages, peaks, strict=True):
         assert stage.peak_memory_bytes <= stage.memory_capacity_bytes
@@ -215,7 +215,7 @@ def test_zero_bubble_beats_1f1b_and_1f1b_beats_gpipe_on_the_same_stages() -> Non
 def test_engines_agree_on_a_plan_and_contention_only_slows() -> None:
     """Both engines play the same graph: equal without contention; with it, the reference is no faster."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
-    plan = api.plan(model, cluster, JOB, hwdb=HWDB.fresh()).forecast.plan
+    plan = api.plan(model, cluster, JOB, hwdb=HWDB).forecast.plan
     graph = Lowering.of(plan, HWDB).lower(plan.pipelines[0]).graph()
     quick, slow = fast.play(graph), reference.play(graph, contention=False)
     np.testing.assert_allclose(quick.end_s, slow.end_s, rtol=1e-9)
@@ -256,7 +256,7 @@ def test_a_model_that_fits_nowhere_says_what_is_missing() -> None:
             load_model("gpt3-175b"),
             load_cluster("azure-c1-t4x4-v100x4", HWDB),
             Job(dtype="fp16"),
-            hwdb=HWDB.fresh(),
+            hwdb=HWDB,
         )
 
 
@@ -290,7 +290,7 @@ def test_an_island_in_unequal_health_has_no_bound_on_pipelines() -> None:
     healthy, job = cluster_from_dict(spec, HWDB), Job(8, 1024, "fp16")
     slow = replace(healthy, health=Health(compute=((1, 1.02),)))
     wishes = SearchOptions(replicate=False, spanning=False)
-    well, ill = (tangram(load_model("gpt3-1.3b"), one, job, HWDB.fresh(), wishes) for one in (healthy, slow))
+    well, ill = (tangram(load_model("gpt3-1.3b"), one, job, HWDB, wishes) for one in (healthy, slow))
     assert 0 < well.pipeline_bound_s <= well.ranked[0].step_s * (1 + 1e-9)
     assert ill.pipeline_bound_s == 0.0
 

@@ -125,7 +125,7 @@ def test_copies_may_share_nodes_and_come_in_granules() -> None:
 
 def ground(model: str = "gpt3-6.7b", batch: int = 256) -> FleetProblem:
     cluster, job = large(), Job(batch, dtype="bf16")
-    hwdb = HWDB.fresh()
+    hwdb = HWDB
     islands, _ = usable_islands(cluster, job, hwdb, SearchOptions())
     return FleetProblem(
         load_model(model), cluster, job, islands, hwdb, SearchOptions().constraints, "grid", NORMAL
@@ -186,7 +186,7 @@ def test_a_large_cluster_is_planned_whole_and_says_what_was_not_searched() -> No
     cluster, model, job = large(), load_model("gpt3-6.7b"), Job(512, dtype="bf16")
     assert is_large([40, 40], NORMAL.fleets)
     told: list[tuple[int, int, str]] = []
-    found = tangram(model, cluster, job, HWDB.fresh(), SearchOptions(), lambda *far: told.append(far))
+    found = tangram(model, cluster, job, HWDB, SearchOptions(), lambda *far: told.append(far))
     assert [done for done, _, _ in told] == list(range(1, len(told) + 1)), "shape after shape, while it runs"
     assert all(done <= total and "shapes of copies" in what for done, total, what in told)
     best = found.ranked[0]
@@ -197,7 +197,7 @@ def test_a_large_cluster_is_planned_whole_and_says_what_was_not_searched() -> No
     assert best.step_s >= found.lower_bound_step_s
     assert any("patterns" in note and "not searched" in note for note in found.notes)
     assert found.counts.asked and found.counts.played
-    uniform = tangram(model, cluster, job, HWDB.fresh(), FEW_SECONDS)
+    uniform = tangram(model, cluster, job, HWDB, FEW_SECONDS)
     assert best.step_s <= uniform.ranked[0].step_s
 
 
@@ -205,15 +205,15 @@ def test_a_large_cluster_is_planned_whole_and_says_what_was_not_searched() -> No
 def test_a_time_limit_of_zero_gives_a_uniform_plan_or_says_there_is_none() -> None:
     """Nothing is searched, and the plan can be replayed like any other."""
     cluster = load_cluster("azure-c3", HWDB)
-    result = api.plan(load_model("gpt3-6.7b"), cluster, Job(64), wishes=FEW_SECONDS, hwdb=HWDB.fresh())
+    result = api.plan(load_model("gpt3-6.7b"), cluster, Job(64), wishes=FEW_SECONDS, hwdb=HWDB)
     assert any("nothing was searched" in note for note in result.document.notes)
     layouts = {(stage.tp, stage.dp) for stage in result.document.stages}
     assert len(layouts) == 1
-    again = api.simulate(result.document, hwdb=HWDB.fresh())
+    again = api.simulate(result.document, hwdb=HWDB)
     assert again.document.step_s == pytest.approx(result.document.step_s, rel=1e-9)
     small = load_cluster("azure-c1-t4x4-v100x4", HWDB)
     with pytest.raises(InfeasibleError, match=r"no uniform layout .* `time_limit_s=`"):
-        tangram(load_model("gpt3-175b"), small, Job(64, dtype="fp16"), HWDB.fresh(), FEW_SECONDS)
+        tangram(load_model("gpt3-175b"), small, Job(64, dtype="fp16"), HWDB, FEW_SECONDS)
 
 
 @pytest.mark.slow
@@ -221,8 +221,8 @@ def test_a_time_limit_of_zero_gives_a_uniform_plan_or_says_there_is_none() -> No
 def test_the_plan_without_a_search_is_no_worse_than_the_uniform_planner(name: str) -> None:
     """The same layouts over all GPUs, and those over one kind."""
     model, cluster, job = load_model("gpt3-1.3b"), load_cluster(name, HWDB), Job(64, dtype="fp16")
-    at_once = tangram(model, cluster, job, HWDB.fresh(), FEW_SECONDS).ranked[0]
-    price = Price(model, cluster, job, HWDB.fresh())
+    at_once = tangram(model, cluster, job, HWDB, FEW_SECONDS).ranked[0]
+    price = Price(model, cluster, job, HWDB)
     assert at_once.step_s <= price.step_s(BestUniform().plan(model, cluster, job, price)) * (1 + 1e-9)
 
 
@@ -236,7 +236,7 @@ def test_the_plan_without_a_search_keeps_to_what_is_excluded_ordered_and_fixed()
         replace(FEW_SECONDS, order=("g1", "g0")),
         replace(FEW_SECONDS, constraints=Constraints(fixed=(("tp", 4), ("zero_stage", 2)))),
     ):
-        plan = tangram(model, cluster, job, HWDB.fresh(), wishes).ranked[0].plan
+        plan = tangram(model, cluster, job, HWDB, wishes).ranked[0].plan
         stages = plan.pipelines[0].stages
         named = [stage.parts[0].island for stage in stages]
         assert not set(wishes.exclude) & set("+".join(named).split("+"))
@@ -249,8 +249,8 @@ def test_the_plan_without_a_search_keeps_to_what_is_excluded_ordered_and_fixed()
 def test_a_short_time_limit_gives_the_best_plan_so_far_never_worse_than_uniform() -> None:
     """Stopped in mid-search, and said so."""
     model, cluster, job = load_model("gpt3-6.7b"), load_cluster("azure-c3", HWDB), Job(64, dtype="fp16")
-    at_once = tangram(model, cluster, job, HWDB.fresh(), FEW_SECONDS)
-    stopped = tangram(model, cluster, job, HWDB.fresh(), SearchOptions(time_limit_s=0.3))
+    at_once = tangram(model, cluster, job, HWDB, FEW_SECONDS)
+    stopped = tangram(model, cluster, job, HWDB, SearchOptions(time_limit_s=0.3))
     assert stopped.ranked[0].step_s <= at_once.ranked[0].step_s * (1 + 1e-9)
     assert any("time limit of 0.3 s" in note for note in stopped.notes)
     assert stopped.pipeline_bound_s == 0.0  # not all was looked at: no bound beyond that on work
@@ -276,8 +276,8 @@ def test_at_1024_gpus_no_worse_than_uniform_and_sailor(
     groups = tuple(NodeGroup(f"g{n}", count, node) for n, (count, node) in enumerate(nodes) if count)
     cluster = Cluster("x", groups, Network())
     assert cluster.gpus == 1024
-    ours_s = tangram(model, cluster, job, HWDB.fresh(), SearchOptions()).ranked[0].step_s
-    price = Price(model, cluster, job, HWDB.fresh())
+    ours_s = tangram(model, cluster, job, HWDB, SearchOptions()).ranked[0].step_s
+    price = Price(model, cluster, job, HWDB)
     for peer in peers:
         assert ours_s <= price.step_s(peer.plan(model, cluster, job, price)), peer.name
 
@@ -291,7 +291,7 @@ def test_equal_islands_are_searched_once() -> None:
     twice = Cluster("twice", (apart, both.groups[1]), Network())
     model, job = load_model("gpt3-6.7b"), Job(512, dtype="bf16")
     asked = [
-        tangram(model, cluster, job, HWDB.fresh(), SearchOptions()).counts.asked
+        tangram(model, cluster, job, HWDB, SearchOptions()).counts.asked
         for cluster in (replace(one, groups=(replace(apart, count=80),)), twice)
     ]
     assert asked[1] <= asked[0] * 1.5

@@ -121,7 +121,7 @@ def test_a_row_that_time_did_not_suffice_for_says_so(shop, kept, monkeypatch):
 def test_a_plan_of_a_smaller_fleet_takes_as_long_on_a_larger_one(shop, kept):
     """Whatever stands between its groups: ranks and islands are renamed, nothing else."""
     found = rows_of(shop, cache=kept).rows[0].document
-    small = plan_from_document(found, HWDB.fresh(), "x")
+    small = plan_from_document(found, HWDB, "x")
     node = load_cluster("azure-c1", HWDB).groups[0]
     first, second = small.cluster.groups
     named = (first, replace(node, name="g1"), replace(second, name="g2", count=second.count + 1))

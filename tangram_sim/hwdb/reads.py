@@ -1,0 +1,34 @@
+"""Which rows of the hardware database a result rests on: an explicit set that its readers fill."""
+
+import hashlib
+import json
+
+from tangram_sim.hwdb.tables import Row
+
+
+class ReadSet:
+    """Rows read for one result. `Hwdb.read_into` gives a database that adds every row it hands out.
+
+    Whoever makes the result makes the set, and hands it on to what writes the result down.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], Row] = {}
+
+    def add(self, row: Row) -> None:
+        """Count a row as read; the same row twice is one."""
+        self._rows[row.table, row.name] = row
+
+    def rows(self) -> tuple[Row, ...]:
+        """The rows, sorted by table and name."""
+        return tuple(row for _, row in sorted(self._rows.items()))
+
+    def digest(self) -> str:
+        """Fingerprint of the rows: 16 hex digits of a SHA-256.
+
+        It depends on their figures, not on prose (source, note, dates), order of reading or hash seed.
+        """
+        facts = [[row.table, row.name, row.facts()] for row in self.rows()]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
