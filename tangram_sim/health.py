@@ -77,14 +77,14 @@ class Slowdown:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Every rank stops for so long with this probability in a step, or all together once in so many steps."""
+    """A halt of `seconds`: of each rank with `probability` in every step, or of all once in `every_steps`."""
 
     seconds: float
     probability: float = 0.0
     every_steps: int = 0
 
     def mean_s(self, ranks: int) -> float:
-        """What it adds to the mean step: unordered, one rank that stops holds up all."""
+        """Seconds that it adds to the mean step of `ranks`: where each halts by itself, one holds up all."""
         if self.every_steps:
             return self.seconds / self.every_steps
         return float(self.seconds * (1 - (1 - self.probability) ** ranks))
@@ -92,7 +92,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """That slow ranks of tensor-parallel groups send columns away, or prune them; shares of columns."""
+    """Slow ranks of a tensor-parallel group may hand columns to others, or prune them; shares of columns."""
 
     max_pruned: float = 0.0  # of all columns of a group; 0: columns are only sent
     cap: float = 0.5  # of one rank's own columns

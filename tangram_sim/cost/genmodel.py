@@ -65,7 +65,9 @@ class GenModelTerms:
         )
 
     def of(self, op: str) -> "GenModelTerms":
-        """The part of an all-reduce that a reduce-scatter or an all-gather is; all of it for all_reduce."""
+        """The terms of `op`, given those of the all-reduce that it is a half of; of `all_reduce` all of
+        them.
+        """
         if op == "all_reduce":
             return self
         moved = self.rounds / 2, self.sent_bytes / 2

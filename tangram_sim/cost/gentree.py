@@ -51,7 +51,9 @@ class _Planner:
     known: dict[Tree, tuple[TreePlan, TreePlan]] = field(default_factory=dict)
 
     def plans(self, tree: Tree) -> tuple[TreePlan, TreePlan]:
-        """(fastest composed of composed plans at all levels, fastest of all)."""
+        """(fastest plan composed anew at every level, fastest plan of any form) for the leaves below
+        `tree`.
+        """
         if tree not in self.known:
             pure = self.composed(tree, [self.plans(child)[0] for child in tree.children])
             best = pure

@@ -56,7 +56,7 @@ class Counts:
     windowed: int = 0  # outside the window that was asked for, though inside what the bound allows
 
     def add(self, other: "Counts") -> None:
-        """What another search counted, too."""
+        """Count what another search counted, too."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 

@@ -74,7 +74,9 @@ class Deadline:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """A wait that asks nobody whether to go on: the first Ctrl-C raises KeyboardInterrupt in it, too."""
+        """Around a call that cannot ask whether time is over: the first Ctrl-C raises KeyboardInterrupt
+        there.
+        """
         self._waiting = True
         try:
             yield
@@ -94,10 +96,10 @@ class _Share(Deadline):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Interrupts are the whole's."""
+        """As the whole deadline's, which hears interrupts."""
         with self.whole.waiting():
             yield
 
     def notes(self) -> list[str]:
-        """What ended the whole where that is over: people know of no share."""
+        """The whole deadline's notes where that is over, since users know of no share; else its own."""
         return self.whole.notes() if self.stopped and self.whole.over() else super().notes()

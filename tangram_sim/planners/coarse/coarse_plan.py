@@ -53,7 +53,7 @@ class CoarsePlan:
 
 
 def tables_of(stage: Sequence[ReplicaGroup], profile: Profile) -> list[LayerTable] | None:
-    """The rows of every team of a stage; None where the profile has a hole."""
+    """The profile's tables of every replica group of a stage; None where it has none for one of them."""
     found = [profile.layers(team.kind, team.tp, team.per_replica) for team in stage]
     return None if any(table is None for table in found) else [table for table in found if table]
 
@@ -108,7 +108,9 @@ def _replicas(stage: Sequence[ReplicaGroup]) -> int:
 
 
 def fits(outline: CoarsePlan, profile: Profile) -> bool:
-    """Whether every team holds its atoms, with as many microbatches in flight as stages are not before it."""
+    """Whether every replica group holds its atoms, with a microbatch in flight for it and each stage
+    behind.
+    """
     depth = len(outline.stages)
     for place, ((start, stop), stage) in enumerate(zip(pairwise(outline.cuts), outline.stages, strict=True)):
         tables = tables_of(stage, profile)
@@ -189,11 +191,11 @@ def balanced(
 def shared_out(
     kinds: Sequence[tuple[int, int, int]], microbatch: int, profile: Profile
 ) -> tuple[ReplicaGroup, ...] | None:
-    """Teams of (kind, replicas, tp) that split a microbatch so that the slowest is as fast as can be.
+    """Replica groups of (kind, replicas, tp) that split a microbatch so that the slowest ends soonest.
 
-    Whole sequences per replica are given one after the other to the team that ends first with it, at
-    the pace of an even share; the last replicas may stay one short. None where a team would get
-    nothing, or the profile has a hole.
+    A sequence for each replica is given, turn by turn, to the group that would end first with it, at the pace
+    of an even share; the last replicas may have one less. None where a group would get nothing, or the
+    profile knows no pace for it.
     """
     if len(kinds) == 1:
         kind, replicas, tp = kinds[0]
@@ -219,7 +221,7 @@ def shared_out(
 
 
 def plan_of(outline: CoarsePlan, model: Model, cluster: Cluster, job: Job, profile: Profile) -> Plan:
-    """The outline with ranks: no tensor-parallel group leaves its node, wide ones are seated first."""
+    """The coarse plan with ranks: no tensor-parallel group leaves its node; wide ones choose theirs first."""
     free: dict[int, list[list[int]]] = {}
     for number, kind in enumerate(profile.kinds):
         size = kind.gpus_per_node

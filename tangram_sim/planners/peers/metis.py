@@ -162,7 +162,7 @@ def occupied(profile: Profile, order: Sequence[int], sizes: Sequence[int]) -> tu
 
 
 class _Book:
-    """What is known of stages by place, tp and microbatch; device groups of one kind come again and again."""
+    """Answers about stages by device group, tp and microbatch, kept: equal groups are asked about often."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -172,7 +172,7 @@ class _Book:
         self._held: dict[tuple[Place, int, int], list[tuple[float, float]]] = {}
 
     def degrees(self, place: Place) -> tuple[int, ...]:
-        """Degrees that every kind of a place allows."""
+        """Tensor-parallel degrees that every kind in a device group allows, ascending."""
         if place in self._degrees:
             return self._degrees[place]
         allowed = set(self.profile.tps(place[0][0])).intersection(
@@ -185,7 +185,9 @@ class _Book:
     def stage(
         self, place: Place, tp: int, microbatch: int
     ) -> tuple[tuple[ReplicaGroup, ...], float, float] | None:
-        """(teams with data shared out by speed, seconds of all atoms, memory over what all atoms need)."""
+        """(replica groups, seconds of all atoms, memory over what all atoms need), data shared out by
+        speed.
+        """
         key = (place, tp, microbatch)
         if key not in self._teams:
             self._teams[key] = self._stage(*key)
@@ -204,7 +206,7 @@ class _Book:
         return teams, max(table.seconds[-1] for table in tables), room
 
     def quickest_s(self, place: Place, microbatch: int) -> float:
-        """Seconds of all atoms under the fastest degree; inf where there is none."""
+        """Seconds of one microbatch through all atoms under the fastest degree; inf where there is none."""
         key = (place, microbatch)
         if key not in self._quickest:
             found = [self.stage(place, tp, microbatch) for tp in self.degrees(place)]
@@ -212,7 +214,7 @@ class _Book:
         return self._quickest[key]
 
     def least_s(self, places: Sequence[Place], microbatch: int, microbatches: int) -> float:
-        """About the least a step can take there; inf where a stage has no row in the profile."""
+        """About the least seconds of a step on these device groups; inf where the profile lacks one."""
         return _least_s([self.quickest_s(place, microbatch) for place in places], microbatches)
 
     def least_held_s(self, places: Sequence[Place], microbatch: int, microbatches: int) -> float:
@@ -250,7 +252,7 @@ class _Book:
 
 
 def _least_s(seconds: Sequence[float], microbatches: int) -> float:
-    """A step of stages that would take so many seconds for all atoms, were layers split at will."""
+    """Seconds of a step over stages that take `seconds` for all atoms each, were layers split at will."""
     if max(seconds) == float("inf"):
         return float("inf")
     pace = UNEVEN / sum(1 / one for one in seconds)

@@ -76,7 +76,7 @@ def even_cuts(atoms: int, depth: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Column:
-    """Every stage of one depth on one kind under one tp; `replicas` of it are there."""
+    """All stages of one depth, each on GPUs of one kind under one tp, which has room for `replicas`."""
 
     kind: int
     tp: int
@@ -86,20 +86,20 @@ class _Column:
 
     @cached_property
     def seconds(self) -> tuple[float, ...]:
-        """Of every stage. Summed atom by atom, so that equal stages take equal seconds to the last digit."""
+        """Seconds per microbatch of every stage, summed atom by atom: equal stages agree to the last digit."""
         atoms = [f + b for f, b in zip(self.table.forward_s, self.table.backward_s, strict=True)]
         return tuple(sum(atoms[start:stop]) for start, stop in pairwise(self.cuts))
 
     @cached_property
     def heavier(self) -> dict[int, int]:
-        """For some stages those that take at least as long, as bits."""
+        """For each of `_references`, the stages that take at least as long as it: a bit for each."""
         return {
             one: sum(1 << place for place, seconds in enumerate(self.seconds) if seconds >= self.seconds[one])
             for one in _references(len(self.seconds))
         }
 
     def allowed(self, microbatches: int) -> tuple[float, ...]:
-        """Seconds, inf where a stage does not fit with the microbatches in flight at its place."""
+        """Seconds of every stage, inf where it does not fit with the microbatches in flight at its place."""
         depth = len(self.seconds)
         microbatches = min(microbatches, depth)
         if microbatches not in self._allowed:
@@ -123,7 +123,7 @@ def _references(depth: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Equal stages, sequences of a replica's microbatch, and of every kind the tps still open (or none)."""
+    """A family of plans: stages of equal length, sequences per replica, and the tps each kind may yet have."""
 
     cuts: tuple[int, ...]
     sequences: int
@@ -137,7 +137,7 @@ class _Shape:
 
     @property
     def settled(self) -> bool:
-        """Whether one tp by kind is left."""
+        """Whether every kind has one tp left, or is not used."""
         return all(len(open_) == 1 for open_ in self.columns)
 
     @cached_property
@@ -148,7 +148,9 @@ class _Shape:
 
     @cached_property
     def _levels(self) -> list[list[tuple[float, int]]]:
-        """For some stages: (seconds, most dp of stages at least as heavy that all end in these seconds)."""
+        """For each of `_references`: (seconds, most replicas at which stages as heavy all end in that
+        time).
+        """
         levels = []
         used = [column for open_ in self.columns for column in open_ if column]
         for place in _references(self.depth):
@@ -163,14 +165,14 @@ class _Shape:
         return levels
 
     def slowest_s(self, dp: int) -> float:
-        """The slowest stage takes at least this, with so many replicas; inf where there are not as many."""
+        """Least seconds of the slowest stage with `dp` replicas; inf where there are not as many."""
         found = [max(self._quickest)]
         for level in self._levels:
             found.append(min((seconds for seconds, most in level if most >= dp), default=float("inf")))
         return max(found)
 
     def least_s(self) -> float:
-        """No step is shorter, whatever dp and the number of microbatches; inf where there is none."""
+        """Least seconds of a step, whatever dp and the number of microbatches; inf where there is none."""
         if not any(column for open_ in self.columns for column in open_):
             return float("inf")
         least = float("inf")
@@ -183,13 +185,13 @@ class _Shape:
         return least
 
     def paced_s(self, dp: int, microbatches: int) -> float:
-        """No step with so many replicas and microbatches is shorter."""
+        """Least seconds of a step with so many replicas and microbatches."""
         return (microbatches - 1) * self.slowest_s(dp) + sum(self._quickest)
 
 
 @dataclass(frozen=True, slots=True)
 class _Paced:
-    """A settled shape with a number of microbatches; `dp` is the least that is through with them."""
+    """A settled shape and its number of microbatches; `dp` is the fewest replicas that process the batch."""
 
     shape: _Shape
     microbatches: int
@@ -198,7 +200,7 @@ class _Paced:
 
 @dataclass
 class _Space:
-    """What is searched: shapes, what they are opened into, and their outlines."""
+    """The search tree: shapes, the narrower shapes each is opened into, and their coarse plans."""
 
     profile: Profile
     global_batch: int
@@ -235,7 +237,9 @@ class _Space:
         return self._columns[key]
 
     def opened(self, waiting: "_Shape | _Paced") -> Iterator[tuple[float, "_Shape | _Paced | CoarsePlan"]]:
-        """(bound on the step, or the step) of what is in there."""
+        """(least seconds of a step, narrower family), or (seconds of the step, coarse plan) where one is
+        left.
+        """
         if isinstance(waiting, _Paced):
             found = self._outline(waiting)
             if found is not None:
@@ -250,7 +254,7 @@ class _Space:
                 yield shape.least_s(), shape
 
     def _outline(self, paced: _Paced) -> tuple[float, CoarsePlan] | None:
-        """(seconds, outline): the least slowest and sum of stages, of its seats those of the least step."""
+        """(seconds, coarse plan): of the assignments best by slowest stage and sum, that of the least step."""
         shape = paced.shape
         own = [column for (column,) in shape.columns]
         nowhere = (float("inf"),) * shape.depth

@@ -22,14 +22,14 @@ _Choice = tuple[int, float, int]  # class of stages, seconds, set of kinds
 
 @dataclass(frozen=True)
 class Seating:
-    """Stages of `rows` (front to back), `dp` replicas each, on kinds of which there are `replicas`."""
+    """An assignment problem: stages front to back, `rows` their seconds by kind, `dp` replicas of each."""
 
     rows: tuple[Row, ...]
     replicas: tuple[int, ...]
     dp: int
 
     def best(self, repeats: int) -> Iterator[list[Stage]]:
-        """Some seatings of the least repeats x slowest + sum, unlike in transfers; none if there is none."""
+        """Some assignments of the least repeats x slowest + sum that differ in transfers; none if none is."""
         found = self.least(repeats)
         if found is None:
             return
@@ -48,7 +48,9 @@ class Seating:
                 yield self.seated(sets, order[::-1])
 
     def least(self, repeats: int) -> tuple[float, list[Sets]] | None:
-        """(repeats x slowest + sum, sets of every class of stages, quickest first); None: no seats."""
+        """(repeats x slowest + sum, sets of kinds of each class of stages, quickest first); None: too few
+        GPUs.
+        """
         quickest = [min(row) for row, _ in self.classes]
         pairs = zip(quickest, self.classes, strict=True)
         fastest = sum(seconds * len(places) for seconds, (_, places) in pairs)
@@ -63,7 +65,7 @@ class Seating:
 
     @cached_property
     def classes(self) -> list[tuple[Row, list[int]]]:
-        """Equal rows with their places."""
+        """Stages of equal seconds: (their row, their places)."""
         found: dict[Row, list[int]] = {}
         for place, row in enumerate(self.rows):
             found.setdefault(row, []).append(place)
@@ -71,7 +73,7 @@ class Seating:
 
     @cached_property
     def _choices(self) -> list[_Choice]:
-        """What stages of every class may be given, quickest first."""
+        """(class, seconds, kinds that take no longer, as bits) that a stage may have, quickest first."""
         return [
             (number, seconds, sum(1 << kind for kind, one in enumerate(row) if one <= seconds))
             for number, (row, _) in enumerate(self.classes)
@@ -80,13 +82,13 @@ class Seating:
 
     @cached_property
     def _rooms(self) -> list[tuple[int, int]]:
-        """(set, stages that it holds alone) of every set of kinds that is too small for all stages."""
+        """(set of kinds, stages that it has replicas for) of every set that cannot hold all stages."""
         sets = range(1, 1 << len(self.replicas))
         rooms = ((one, _held(one, self.replicas) // self.dp) for one in sets)
         return [(one, room) for one, room in rooms if room < len(self.rows)]
 
     def _least_sum(self, choices: Sequence[_Choice]) -> tuple[float, list[Sets]] | None:
-        """The least sum of stages with these choices, and the sets given to every class; None: no seats."""
+        """(least sum of stages' seconds, sets of kinds by class) among these choices; None: too few GPUs."""
         counts = [len(places) for _, places in self.classes]
         widest = {choice[0]: choice for choice in choices}
         quickest = {choice[0]: choice for choice in reversed(choices)}
@@ -102,14 +104,14 @@ class Seating:
         return sum(count * one[1] for count, one in zip(taken, choices, strict=True)), given
 
     def _holds(self, demands: Iterable[tuple[int, int]]) -> bool:
-        """Whether stages, counted by the set that they allow, find their replicas."""
+        """Whether all stages, given as (set of kinds allowed, number of stages), find their replicas."""
         wanted = list(demands)
         return all(
             sum(count for kinds, count in wanted if not kinds & ~one) <= room for one, room in self._rooms
         )
 
     def _program(self, choices: Sequence[_Choice], counts: Sequence[int]) -> list[int]:
-        """Stages of every choice by integer programming; there are seats."""
+        """How many stages take each choice, by integer programming; a solution is known to exist."""
         from scipy.optimize import Bounds, LinearConstraint, milp  # half a second to import
 
         seconds = np.array([choice[1] for choice in choices])
@@ -150,5 +152,5 @@ class Seating:
 
 
 def _held(kinds: int, replicas: Sequence[int]) -> int:
-    """Replicas of all kinds of a set."""
+    """How many replicas the kinds in a set have together."""
     return sum(count for kind, count in enumerate(replicas) if kinds >> kind & 1)

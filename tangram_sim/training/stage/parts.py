@@ -98,7 +98,7 @@ class PartPrices:
 
 
 def slowest(parts: Sequence[StagePrice], splits_backward: bool) -> StagePrice:
-    """One chunk of a stage: every direction lasts as long as on its slowest part. Memory: see `fullest`.
+    """One chunk of a stage: each pass lasts as long as on its slowest part. Memory: see `stage_of_parts`.
 
     Gradients are synchronised when the last part has, counted from the end of the slowest backward. Where the
     schedule runs weight gradients as a pass of their own, that pass too waits for its slowest part.

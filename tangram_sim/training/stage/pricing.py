@@ -42,7 +42,7 @@ class SlicePrices:
     transient_bytes: Floats
 
     def of(self, index: int | slice) -> "SlicePrices":
-        """Prices of one slice, or of some, of many."""
+        """Prices of slice `index` of many, or of a range of them."""
         return SlicePrices(*(getattr(self, column.name)[index] for column in fields(self)))
 
     def row(self, index: int) -> "SlicePrices":
@@ -258,9 +258,9 @@ class Pricer:
         return self._holding[kind]
 
     def _transient(self, start: int, stop: int) -> Floats:
-        """Bytes that work on atoms [start, stop) takes beside what is kept; the largest of any of them.
+        """Bytes that work on atoms [start, stop) takes beside what is kept, (K,).
 
-        Atoms run one after another; what is kept beside them is kept by the largest.
+        Atoms run one after another: the largest of their transients, plus the largest of their scratch.
         """
         kinds = frozenset(self._kinds[start:stop])
         if kinds not in self._working:

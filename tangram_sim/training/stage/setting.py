@@ -179,7 +179,9 @@ class Setting:
     def _gradient_group(
         self, ranks: NDArray[np.int64], stride: NDArray[np.int64], pace: float | None
     ) -> Group:
-        """Groups of `ranks` over the stage, or over all parts that share its weights, at their pace."""
+        """Groups of `ranks` over the stage, or over all parts that share its weights; `pace`: their
+        bytes/s.
+        """
         island = self.sharing.island if self.sharing is not None else self.island
         found = group(island, ranks, stride, self.hwdb)
         if pace is None:

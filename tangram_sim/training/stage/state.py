@@ -189,7 +189,7 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
 
 
 def _broadcasts_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
-    """An atom's part of handing all weights out by one broadcast of each shard, one after another.
+    """Seconds that fall to an atom where each shard of the updated weights is broadcast, one by one.
 
     Their starts grow with the square of the ranks: each passes a ring of all. They are spread over the atoms
     by parameters, as without a pipeline (under one, a stage has as many for fewer atoms).
@@ -265,7 +265,7 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
 
 
 def _gradient_scratch(setting: Setting, atom: Atom) -> Floats:
-    """Weight gradients in the width of the weights beside wider accumulated ones; of the experts, one's.
+    """Bytes of weight gradients as products leave them, beside the wider sums; of one expert at a time.
 
     Autograd wants a gradient of the weight's own type for every matrix. Fused kernels that add to fp32
     gradients hand it a placeholder per shape and keep it.

@@ -68,7 +68,7 @@ class Uncertainty:
         return self.step_s * math.exp(Z90 * self.sigma)
 
     def stretched(self, step_s: float) -> "Uncertainty":
-        """These shares of doubt on a step of `step_s` seconds."""
+        """The same relative errors on a step of `step_s` seconds."""
         factor = step_s / self.step_s
         return replace(
             self,

@@ -70,7 +70,7 @@ def partition(graph: DeviceGraph, k: int) -> Counts:
 
 
 def deal(graph: DeviceGraph, k: int, vertices: Sequence[int]) -> Counts:
-    """Vertices one after the other to the lightest part, among equals to the one they are tied to most."""
+    """Each vertex in turn to the lightest part; of equally light ones to that with most edge weight to it."""
     if k > len(vertices):
         raise ValueError(f"{k} parts of {len(vertices)} vertices: none may be empty")
     parts = np.zeros((k, len(graph.counts)), dtype=np.int64)
@@ -101,7 +101,7 @@ def packed(graph: DeviceGraph, k: int) -> Counts:
 
 
 def _by_turns(vertices: Sequence[int]) -> list[int]:
-    """0 0 1 1 2 -> 0 1 2 0 1."""
+    """Vertices of the classes in turn, while there are some: 0 0 1 1 2 -> 0 1 2 0 1."""
     seen: dict[int, int] = {}
     keys = []
     for one in vertices:

@@ -23,7 +23,7 @@ Fragment = tuple[int, int]  # (kind, GPUs) of one machine in one part
 
 @dataclass(frozen=True)
 class Pipe:
-    """A pipeline: stages front to back as (fragment, team), atoms by `cuts`; one replica."""
+    """A pipeline: stages front to back as (number of a fragment, replica group of one), atoms by `cuts`."""
 
     fragments: tuple[Fragment, ...]
     stages: tuple[tuple[int, ReplicaGroup], ...]
@@ -32,12 +32,12 @@ class Pipe:
     fill_s: float  # one microbatch through all stages and back, hops included
 
     def seconds(self, microbatches: int) -> float:
-        """Until the last microbatch is back: 1F1B in closed form."""
+        """Seconds until the last microbatch is back at the first stage: 1F1B in closed form."""
         return (microbatches - 1) * self.slowest_s + self.fill_s
 
     @cached_property
     def structure(self) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-        """(kind and tp of every stage, cuts): pipelines alike in these can run as one."""
+        """(kind and tp of every stage, cuts): pipelines equal in these can run as one with more replicas."""
         return tuple((team.kind, team.tp) for _, team in self.stages), self.cuts
 
 
@@ -54,7 +54,7 @@ class Pipes:
         self._rates: dict[tuple[Fragment, ...], float] = {}
 
     def best(self, part: tuple[Fragment, ...], microbatches: int) -> Pipe | None:
-        """The pipeline that is through with so many microbatches first; None where none fits memory."""
+        """The pipeline that ends so many microbatches first; None where none fits memory."""
         key = (part, microbatches)
         if key not in self._known:
             best, limit_s = None, float("inf")

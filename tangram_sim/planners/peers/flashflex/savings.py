@@ -9,14 +9,18 @@ from tangram_sim.training.job import Job
 
 @dataclass(frozen=True, eq=False)
 class Saving:
-    """A layout without degrees, the profile of layers under it, and the share of state that copies split."""
+    """A way to save memory: layout `like` without degrees, layers' profile, share of state that ZeRO
+    splits.
+    """
 
     like: Layout
     profile: Profile
     sharded: float = 0.0
 
     def among(self, copies: int) -> Profile:
-        """The profile of pipelines side by side, so many copies of every layer."""
+        """The profile where there are `copies` of every layer, over which ZeRO splits its share of the
+        state.
+        """
         left = 1.0 - self.sharded * (1.0 - 1.0 / copies)
         return self.profile if left == 1.0 else ShardedProfile(self.profile, left)
 
@@ -51,11 +55,11 @@ class ShardedProfile(Profile):
         self.boundary_bytes, self.gradient_bytes = self.base.boundary_bytes, self.base.gradient_bytes
 
     def tps(self, kind: int) -> tuple[int, ...]:
-        """The base's."""
+        """Tensor-parallel degrees, as the base has them."""
         return self.base.tps(kind)
 
     def layers(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
-        """The base's row with less state."""
+        """The base's table, `left` of its state bytes in it."""
         key = (kind, tp, sequences)
         if key not in self._tables:
             row = self.base.layers(*key)
@@ -65,9 +69,9 @@ class ShardedProfile(Profile):
         return self._tables[key]
 
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
-        """The base's."""
+        """Bytes/s between two kinds, as the base has them."""
         return self.base.rate(a, b, size, gpus)
 
     def inside_rate(self, kind: int, size: float) -> float:
-        """The base's."""
+        """Bytes/s inside a node, as the base has them."""
         return self.base.inside_rate(kind, size)

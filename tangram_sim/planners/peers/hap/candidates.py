@@ -140,7 +140,7 @@ def _space(*families: str) -> ProgramSpace:
 
 
 def _of_data(ops: Sequence[Operation], machine: Machine) -> list[Balanced]:
-    """Weights on every device; where they do not fit, those of as many blocks as do, and of none."""
+    """Data-parallel programs: weights kept by every device, or gathered for as few blocks as memory asks."""
     whole = in_turn(ops, machine, _space(DATA))
     gathered = in_turn(ops, machine, _space(GATHERED))
     if whole is not None or gathered is None:
@@ -170,7 +170,7 @@ def _of_features(ops: Sequence[Operation], machine: Machine) -> list[Synthesized
 
 
 def _in_equal(program: SynthesizedProgram, machine: Machine, microbatch: int) -> ProgramCandidate | None:
-    """A program with equal shares, as plans hold features; None where memory or whole sequences forbid it."""
+    """A program under equal shares, which plans need where features are cut; None where it does not fit."""
     bill, shares, families = program.bill(machine), machine.even(), program.families()
     if not bill.fits(machine, shares) or (DATA in families and microbatch % machine.devices):
         return None

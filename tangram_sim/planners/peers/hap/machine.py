@@ -45,7 +45,9 @@ class Machine:
 
 @dataclass
 class DeviceLoad:
-    """What a program asks of every device: FLOP and bytes that follow the shares, and such that do not."""
+    """What a program asks of every device: FLOP and bytes in proportion to its share, and others that are
+    not.
+    """
 
     shared_flop: list[float]  # by class; a device does its share
     whole_flop: list[float]  # by class; every device does all
@@ -58,7 +60,7 @@ class DeviceLoad:
     shared_stored: float = 0.0  # x its share
 
     def add(self, other: "DeviceLoad") -> None:
-        """This and the other program's."""
+        """Count what `other` asks, too."""
         for one, flop in enumerate(other.shared_flop):
             self.shared_flop[one] += flop
         for one, flop in enumerate(other.whole_flop):
@@ -99,7 +101,7 @@ class DeviceLoad:
         return computed + self.whole_s(machine) + self.padded_s(machine) * max(shares)
 
     def memory_of(self, machine: Machine, kind: int) -> tuple[float, float]:
-        """(bytes whatever the share, bytes per unit of it) of a device of a kind."""
+        """(fixed bytes, bytes per unit of its share) of memory on a device of a kind."""
         factor = machine.stored_factor[kind] if machine.stored_factor else 1.0
         return (
             self.fixed_state + factor * self.fixed_stored,

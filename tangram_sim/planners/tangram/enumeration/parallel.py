@@ -80,5 +80,5 @@ def _worker_deaths() -> tuple[type[Exception], ...]:
 
 
 def _numbered(work: Callable[..., Answer], number: int, question: tuple[Any, ...]) -> tuple[int, Answer]:
-    """Answers come back in any order."""
+    """(its number, the answer) of one piece: answers come back in any order."""
     return number, work(*question)
