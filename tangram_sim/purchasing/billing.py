@@ -46,7 +46,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What a bill does not count of one member, and the figures that would tell.
+    """A cost of one member that a bill leaves out, and the figures that are missing for it.
 
     A figure is a key of the price file; `A or B` where either does.
     """

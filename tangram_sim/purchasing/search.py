@@ -205,7 +205,7 @@ class MixSearch:
         return most
 
     def _whole(self) -> list[int]:
-        """Mixes whose searches came to their end: others may be worth more than what was found for them."""
+        """Numbers of the mixes whose searches were not cut short by the deadline."""
         return [index for index, found in self.answers.items() if not any(one.cut_short for one in found)]
 
     def _simulate(self, chosen: NDArray[np.int64], waiting: int) -> None:

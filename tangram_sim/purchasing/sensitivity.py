@@ -132,7 +132,7 @@ def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> 
 
 
 class _OutOfTimeError(Exception):
-    """No time is left for another replay."""
+    """The deadline is over: there is no time for another replay."""
 
 
 class _Measure:
@@ -210,7 +210,7 @@ def _known(row: HwdbRow) -> tuple[float, float] | None:
 
 
 def _range(row: HwdbRow) -> tuple[float, float]:
-    """That range, its lower end above zero."""
+    """The range in which a row's value makes sense, its lower end above zero."""
     lowest, highest = _known(row) or (0.0, math.inf)
     return max(lowest, 0.01 * row.number("value")), highest
 

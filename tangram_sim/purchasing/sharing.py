@@ -53,7 +53,7 @@ _NOTHING = _Training(0.0, {})
 
 
 class _TimeOverError(Exception):
-    """A training plan was not looked for."""
+    """The deadline was over before a training plan was looked for."""
 
 
 class DayPlanner:
@@ -126,7 +126,7 @@ class DayPlanner:
         return good * each * self.terms.hours * HOUR_S
 
     def _of(self, begun: ServedDay) -> ServedDay:
-        """The day with these nodes serving."""
+        """The day in which these nodes serve for the hours asked."""
         fleet, nodes = begun.fleet, begun.serving_nodes
         rest = _rest(fleet, nodes)
         resting = self.training(rest) if rest else _NOTHING

@@ -42,7 +42,7 @@ def empty_accounts() -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """One failure class as it meets a job: how often, and the fixed parts of what follows."""
+    """A failure class applied to one job: failures per second, downtime and recovery without lost work."""
 
     name: str
     rate_per_s: float
@@ -86,12 +86,12 @@ class Regime:
 
     @property
     def block_s(self) -> float:
-        """Blocking checkpoints of one base interval, in the mean."""
+        """Mean seconds that blocking checkpoints take in one base interval."""
         return sum(tier.block_s / n for tier, n in zip(self.tiers, self.multiples, strict=True))
 
     @property
     def base_s(self) -> float:
-        """One base interval: work and blocking checkpoints."""
+        """Seconds of one base interval: work and blocking checkpoints."""
         return self.work_s + self.block_s
 
     @property

@@ -85,7 +85,7 @@ def history(regime: Regime, failures: int, seed: int) -> tuple[np.ndarray, np.nd
 
 
 class _Rhythm:
-    """When base intervals end, counted from the start of one of them."""
+    """The times at which base intervals end, tiers' checkpoints included, from the start of one of them."""
 
     def __init__(self, regime: Regime) -> None:
         self.multiples = regime.multiples

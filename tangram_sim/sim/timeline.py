@@ -17,7 +17,7 @@ class Timeline:
 
     @property
     def makespan_s(self) -> float:
-        """When the last op ends; 0 for an empty graph."""
+        """Seconds from 0 to the end of the last op; 0 for an empty graph."""
         return float(self.end_s.max()) if len(self.end_s) else 0.0
 
     def busy_s(self) -> FloatArray:

@@ -17,7 +17,7 @@ WINDOWS = (4.0, 2.0)  # fixed imbalance windows beside the automatic one
 
 @dataclass(frozen=True, slots=True)
 class Ablated:
-    """One planning run."""
+    """One planning run: which policies were on, what it cost, how good its plan is."""
 
     case: str
     asked: int
@@ -82,7 +82,7 @@ def _run(
 
 
 def table(rows: Sequence[Ablated]) -> str:
-    """The rows as text."""
+    """The rows as an aligned text table."""
     titles = (
         "policies",
         "asked",

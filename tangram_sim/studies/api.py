@@ -79,7 +79,7 @@ def require_stack(job: Job, hwdb: Hwdb) -> None:
 
 
 def lora_share(model: Model, rank: int, trainable: float = 1.0) -> float:
-    """The trainable share of LoRA adapters of `rank`. Raises BadInputError where --trainable is given too."""
+    """The trainable share of LoRA adapters of `rank`. Raises BadInputError where `trainable` is given too."""
     if rank < 1 or rank > model.hidden:
         raise BadInputError(f"`lora_rank={rank}`: give 1 to {model.hidden}, the width of {model.name}")
     if trainable != 1.0:
@@ -95,7 +95,7 @@ def _could_be_used(group: str, wishes: SearchOptions) -> bool:
 
 
 def _named(model: Model | str, cluster: Cluster | str, hwdb: Hwdb) -> tuple[Model, Cluster]:
-    """Nouns for names; raises UnknownNameError with the nearest ones."""
+    """The model and the cluster, loaded where they are given by name. Raises UnknownNameError."""
     return (
         load_model(model) if isinstance(model, str) else model,
         load_cluster(cluster, hwdb) if isinstance(cluster, str) else cluster,

@@ -101,7 +101,7 @@ class _Otherwise:
         return WhyNot(seat.stage, layout, verdict, seat.pipeline, seat.part, self.played.name(seat))
 
     def entries(self) -> Iterator[WhyNot]:
-        """Every other tensor-parallel degree at its best, then every single change of the layout.
+        """Verdicts: every other tensor-parallel degree at its best, then every single change of the layout.
 
         Of a part with several layouts only this: each of them for all of its layers.
         """
@@ -124,7 +124,9 @@ class _Otherwise:
             yield replace(layout, sequence_parallel=not layout.sequence_parallel)
 
     def _tensor_parallel(self, tp: int) -> WhyNot:
-        """The best that `tp` can do: memory savers as they are if that fits, else all of them."""
+        """The verdict on degree `tp`: with the stage's memory savers if that fits, else with all of them
+        on.
+        """
         shapes = [
             replace(self.layout, tp=tp, cp=cp, dp=self.gpus // tp // cp, ep=ep)
             for cp in divisors(self.gpus // tp)
@@ -194,5 +196,5 @@ T = TypeVar("T")
 
 
 def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
-    """The items with one replaced."""
+    """`items` with `item` at place `index`."""
     return (*items[:index], item, *items[index + 1 :])

@@ -29,7 +29,7 @@ from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
 
 @dataclass(frozen=True, slots=True)
 class PathShare:
-    """Seconds of a critical path with one cause."""
+    """Seconds on a critical path that one cause takes."""
 
     cause: str
     seconds: float
@@ -67,15 +67,15 @@ class Forecast:
         return self.lowered.steps[0]
 
     def stage_of(self, seat: PartAddress) -> Stage:
-        """The stage of a seat."""
+        """The stage that a part, given by its address, belongs to."""
         return self.plan.pipelines[seat.pipeline].stages[seat.stage]
 
     def part_of(self, seat: PartAddress) -> Part:
-        """The part of a seat."""
+        """The part at an address."""
         return self.stage_of(seat).parts[seat.part]
 
     def name(self, seat: PartAddress) -> str:
-        """What to call a seat: "0" in the simple case, "1.0b" for the second part of pipeline 1's stage 0."""
+        """What to call a part: "0" in the simple case, "1.0b" for the second part of pipeline 1's stage 0."""
         several = len(self.plan.pipelines) > 1
         part = chr(ord("a") + seat.part) if seat.part < 26 else f"/{seat.part}"
         mixed = len(self.stage_of(seat).parts) > 1
@@ -155,7 +155,7 @@ def longest_run(part: Part) -> LayerLayout:
 
 
 def stage_forecasts(result: Forecast) -> list[StageForecast]:
-    """The flat view: a row for every stage, or for every part of a mixed one."""
+    """One row of decisions and figures for every stage, or for every part of a stage that has several."""
     busy = result.timeline.busy_s()
     rows = []
     for seat, island, inside in zip(result.seats, result.islands, result.inside, strict=True):

@@ -43,7 +43,9 @@ def goodput_document(
     sample: int = 0,
     seed: int = 0,
 ) -> GoodputDocument:
-    """All of `tangram goodput`. Raises InfeasibleError where a failure leaves nothing to restore from."""
+    """The answer of `tangram goodput`: periods, useful share, accounts, worth of constants, spares. Raises
+    InfeasibleError where a failure leaves nothing to restore from.
+    """
     regime = regime_of(setting.struck, setting.checkpointing)
     free = _free(setting)
     exact = regime if free is None else free
@@ -115,7 +117,7 @@ def goodput_document(
 
 
 def _free(setting: GoodputQuestion) -> Regime | None:
-    """The regime with every period chosen, where the user stated some; None where nothing is stated."""
+    """The regime with all periods chosen by us; None where the user states none, so there is no other."""
     if all(math.isnan(tier.period_s) for tier in setting.checkpointing.tiers):
         return None
     tiers = tuple(replace(tier, period_s=math.nan) for tier in setting.checkpointing.tiers)
@@ -123,7 +125,7 @@ def _free(setting: GoodputQuestion) -> Regime | None:
 
 
 def _means(regime: Regime) -> tuple[float, float]:
-    """Mean D and R over the classes that lose work."""
+    """(mean downtime D, mean recovery R) in seconds, over the failure classes that lose work."""
     if not regime.losing:
         return 0.0, 0.0
     found = regime.recoveries()
@@ -148,7 +150,7 @@ def _periods(regime: Regime, exact: Regime, down: float, recovery: float) -> dic
 
 
 def _share_at(regime: Regime, period: float | None) -> float | None:
-    """The share with this period; one that ends before a checkpoint is saved waits for it."""
+    """The useful share under this period, which is no shorter than saving a checkpoint takes."""
     if period is None:
         return None
     if not period:

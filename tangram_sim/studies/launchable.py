@@ -67,7 +67,9 @@ def nearest(
         return min((step_s / one.least_s for step_s, one in fit), default=float("inf"))
 
     def hopeful(one: LaunchCandidate, over: float) -> bool:
-        """Whether a layout would win that exceeds its bound by half of what others like it do."""
+        """Whether a layout would be the fastest if it exceeded its bound by half as much as its like have
+        done.
+        """
         return one.least_s * (1.0 + (min(over, spend.unfit) - 1.0) / 2) < best_s
 
     # Bounds know no network between replicas and stages. So a few layouts of a batch say first by how much

@@ -28,7 +28,7 @@ from tangram_sim.units import show_bytes, show_seconds
 
 
 class GoneDocument(Document):
-    """State of which no copy is left."""
+    """Layers of whose state no copy is left, and their bytes."""
 
     place: str
     what: str = Field(description="weights, or optimizer: moments and master copy")

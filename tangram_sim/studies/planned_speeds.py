@@ -145,7 +145,7 @@ class PlannedSpeeds:
         return max(1, option.pipelines)
 
     def _seen(self, fleet: Fleet) -> Fleet:
-        """The fleet as this study looks at kinds."""
+        """The fleet with its kinds as `kinds` says: mixed, all as the slowest, or one kind alone."""
         if self.kinds == "mixed":
             return fleet
         if self.kinds == "ignored":
@@ -223,14 +223,14 @@ class PlannedSpeeds:
 
 
 def _words(document: PlanDocument) -> str:
-    """The shape of a plan in few words."""
+    """The shape of a plan in a few words, for timelines and tables."""
     stages = [stage for stage in document.stages if stage.pipeline == 0]
     return f"{len(document.pipelines)} x {len({stage.stage for stage in stages})} stages, dp {stages[0].dp}"
 
 
 @dataclass(frozen=True)
 class StateTransitions:
-    """Changing over between planned fleets: state from peers over the network, or from a checkpoint.
+    """Seconds of changing from one fleet's plan to another's: state from peers, or from a checkpoint.
 
     Defaults are measured on single-V100 nodes with 10 Gb/s (Parcae's tables): rendezvous when nodes join,
     communicators by group (dp + pp + 1 + dp pp of them), processes and modules up again.
@@ -273,7 +273,7 @@ class StateTransitions:
         return (*self._detected(joined), Stall("migration", seconds))
 
     def reconfigure(self, new: Option) -> Stalls:
-        """Communicators and processes again, and the largest node's state over its NIC."""
+        """Set up processes and communicators again, and send the fullest node's state over its NIC."""
         plan = self.speeds.by_label[new.label]
         rate = min(group.node.nic_bytes_per_s for group in self.speeds.cluster.groups)
         held = max(plan.state.held_bytes().values(), default=0.0)

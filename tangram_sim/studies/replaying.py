@@ -65,7 +65,7 @@ class ReplayDocument(Document):
 
 @dataclass(frozen=True)
 class ReplayQuestion:
-    """All that a replay is asked with."""
+    """The question of a replay: history, speeds of layouts, changes of layout, policies' constants."""
 
     availability: Availability
     speeds: Speeds

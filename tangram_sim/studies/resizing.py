@@ -1,4 +1,4 @@
-"""ZERO-resizing and SEMI-migration in a plan: tensor-parallel groups with a slow rank, repriced on request.
+"""ZERO-resizing and SEMI-migration in a plan: tensor-parallel groups with a slow rank, priced anew.
 
 Every group's layer follows the model of `reliability.stragglers.tensor_shares`: products over columns are
 what can be pruned or sent, attention and memory-bound kernels run at the rank's own speed. A rank that sends

@@ -69,7 +69,7 @@ def _longer(plan: Plan, pipeline: int, attention: float, sequences: Sequence[Seq
 
 
 class StepShares(NamedTuple):
-    """A step with sequences of given lengths over one of full sequences."""
+    """What a step with sequences of given lengths has of one with full sequences: shares of its figures."""
 
     tokens: float
     flop: float  # that the model needs, the numerator of MFU
@@ -77,7 +77,7 @@ class StepShares(NamedTuple):
 
 
 def step_shares(plan: Plan, sequences: Sequence[Sequence[int]], hwdb: Hwdb) -> StepShares:
-    """What a step of these sequences, microbatch by microbatch, holds of one of full sequences."""
+    """The shares for `sequences`: tokens of each sequence, microbatch by microbatch."""
     job = plan.job
     gpu = plan.cluster.groups[0].node.gpu  # operations are the same on any
     lengths = Counter(length for held in sequences for length in held)

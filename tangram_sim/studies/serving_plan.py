@@ -20,7 +20,7 @@ _MANY_NODES = 9  # that take the longer
 
 
 class ReplicaCountDocument(Document):
-    """So many replicas of one configuration."""
+    """One configuration of the plan, and how many replicas of it run."""
 
     configuration: str
     count: int = Field(ge=0)
@@ -52,7 +52,7 @@ class PathDocument(Document):
 
 
 class PlannedTypeDocument(Document):
-    """Requests alike, as the plan counts them."""
+    """A type of requests: how many the plan counts on, and their mean tokens."""
 
     input_tokens: float
     output_tokens: float

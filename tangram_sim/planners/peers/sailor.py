@@ -86,7 +86,7 @@ class _Column:
 
     @cached_property
     def seconds(self) -> tuple[float, ...]:
-        """Seconds per microbatch of every stage, summed atom by atom: equal stages agree to the last digit."""
+        """Seconds per microbatch of every stage, summed atom by atom: equal stages agree to the digit."""
         atoms = [f + b for f, b in zip(self.table.forward_s, self.table.backward_s, strict=True)]
         return tuple(sum(atoms[start:stop]) for start, stop in pairwise(self.cuts))
 
@@ -123,7 +123,7 @@ def _references(depth: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """A family of plans: stages of equal length, sequences per replica, and the tps each kind may yet have."""
+    """A family of plans: stages of equal length, sequences per replica, and tps each kind may yet have."""
 
     cuts: tuple[int, ...]
     sequences: int
@@ -254,7 +254,7 @@ class _Space:
                 yield shape.least_s(), shape
 
     def _outline(self, paced: _Paced) -> tuple[float, CoarsePlan] | None:
-        """(seconds, coarse plan): of the assignments best by slowest stage and sum, that of the least step."""
+        """(seconds, coarse plan): of assignments best by slowest stage and sum, that of the least step."""
         shape = paced.shape
         own = [column for (column,) in shape.columns]
         nowhere = (float("inf"),) * shape.depth

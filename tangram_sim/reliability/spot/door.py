@@ -1,4 +1,4 @@
-"""Nodes at the door: when those that came are taken into the job."""
+"""Nodes that have come and wait: when they are taken into the job."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +6,7 @@ from tangram_sim.availability import FleetChange
 
 
 class Door:
-    """Nodes that came and have not joined yet."""
+    """Nodes that have come and not joined the job yet, and when they may."""
 
     def __init__(self, join: str | float) -> None:
         self.join = join

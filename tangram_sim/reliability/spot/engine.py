@@ -29,7 +29,7 @@ class Reaction:
 
 @dataclass(frozen=True)
 class Moment:
-    """What a policy sees at a change."""
+    """What a policy knows when it decides: the nodes, what changed, the plan that runs, the past."""
 
     time_s: float
     fleet: Fleet
@@ -72,7 +72,7 @@ class Moment:
 
 
 class Policy(Protocol):
-    """Who decides at every change."""
+    """A policy: at every change of the fleet it says what runs next."""
 
     name: str
     speeds: Speeds
@@ -99,7 +99,7 @@ class Outcome:
 
     @property
     def samples_per_s(self) -> float:
-        """Over the whole duration."""
+        """Samples made per second of the whole duration, stalls included."""
         return self.samples / self.duration_s if self.duration_s > 0 else 0.0
 
     @property

@@ -9,7 +9,7 @@ from tangram_sim.reliability.spot.transitions import Stall, Stalls
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a timeline: what runs, or what it is stalled for."""
+    """A stretch of a timeline: the option that runs, or the account that it is stalled for."""
 
     start_s: float
     stop_s: float
@@ -19,7 +19,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """How a second of work is split over accounts, and the samples it makes; what is left is degraded."""
+    """How a second of work counts: shares of accounts and samples made; the rest counts as degraded."""
 
     useful: float
     slow: float

@@ -1,4 +1,4 @@
-"""What policies share: stopping, starting again, going over, what each takes of the work, slow nodes."""
+"""What policies share: stop, restart or migrate; the work that each loses; slow nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,26 +10,30 @@ from tangram_sim.reliability.spot.transitions import Stall, Transitions
 
 @dataclass
 class Living:
-    """The mechanism under every policy: how one option follows another, and at what price."""
+    """Base of policies: reactions that stop, restart, migrate or recombine, with their stalls and losses."""
 
     speeds: Speeds
     transitions: Transitions
 
     def taken(self, moment: Moment, most: str) -> str:
-        """What a loss takes of the work: nothing where it was saved in time or nothing was lost."""
+        """Which work is lost, at `most` so much: nothing where no node was lost or a checkpoint came in
+        time.
+        """
         return "nothing" if self.transitions.keeps_all or not moment.removed else most
 
     def stop(self, moment: Moment) -> Reaction:
-        """Wait; what was not saved is gone with a loss."""
+        """The reaction that waits; after a loss, work since the last checkpoint is gone."""
         return Reaction(None, (), self.taken(moment, "checkpoint"))
 
     def restart(self, moment: Moment, old: Option | None, new: Option, loses: str = "checkpoint") -> Reaction:
-        """Start `new` from the newest checkpoint."""
+        """The reaction that starts `new` from the newest checkpoint."""
         stalls = self.transitions.restart(old, new, joined=moment.added > 0, pending=moment.pending_s > 0)
         return Reaction(new, stalls, self.taken(moment, loses))
 
     def migrate(self, moment: Moment, old: Option | None, new: Option) -> Reaction:
-        """Go over to `new` with peers' state; the running step is lost with a node."""
+        """The reaction that moves to `new` with peers' state; where a node was lost, so is the running
+        step.
+        """
         return Reaction(
             new,
             self.transitions.migrate(old, new, joined=moment.added > 0),

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A stretch ahead: how long, how many nodes there are, how many went and came at its start.
+    """A stretch of the forecast: how long, how many nodes there are, how many went and came at its start.
 
     `factors`: how much slower its nodes run, quickest first; empty: all as priced.
     """
@@ -41,7 +41,7 @@ class Interval:
 
 
 class AvailabilityForecast(Protocol):
-    """Who says what lies ahead."""
+    """A forecast of the nodes that there will be."""
 
     def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
         """The intervals from now on; the first one starts now."""

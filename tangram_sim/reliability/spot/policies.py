@@ -22,7 +22,7 @@ class Free:
     checkpoints: bool = False
 
     def react(self, moment: Moment) -> Reaction:
-        """The fastest of all ways, at once."""
+        """The fastest option on these nodes, at once and for nothing."""
         ways = [self.speeds.best, self.speeds.templates, self.speeds.redundant]
         ways += [self.speeds.short_of_nodes] if self.short else []
         found = [option for way in ways if (option := fastest(way, moment)) is not None]
@@ -37,7 +37,7 @@ class Restart(Living):
     checkpoints: bool = True
 
     def react(self, moment: Moment) -> Reaction:
-        """The best, behind a restart."""
+        """The fastest option on these nodes, after a restart."""
         best = fastest(self.speeds.best, moment)
         if best is None:
             return self.stop(moment)

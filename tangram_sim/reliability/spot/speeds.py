@@ -210,7 +210,7 @@ class CountTable:
         return self._option(fleet, SYSTEMS["restart"])
 
     def all_on(self, fleet: Fleet) -> Sequence[Option]:
-        """That, on all nodes or fewer."""
+        """The system that restarts, on all nodes or on fewer, fastest first."""
         found = self.best(fleet)
         options = [found] if found else []
         for count in range(_of(fleet) - 1, 0, -1):
