@@ -1,5 +1,6 @@
 """What-if and purchase: fleets, fronts against full enumeration, plans that replay, clear words."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.budget import budget
 from tangram_sim.purchasing.billing import Terms
 from tangram_sim.purchasing.catalogue import Limits, bought, load_catalogue, mixes, priced_offers
 from tangram_sim.purchasing.fleets import Fleet, parse_purchases
@@ -138,7 +140,8 @@ class TestPurchase:
         grown = fleet.with_purchases(parse_purchases(f"{shop}/V100x4.yaml:2", HWDB))
         shared = Grid()
         quick = [api.plan(model, one.cluster, JOB, hwdb=HWDB, parallelizer=shared) for one in (fleet, grown)]
-        monkeypatch.setattr("tangram_sim.planners.tangram.composition.search.COARSE", ())
+        at_once = replace(budget("normal"), coarse_limits=())
+        monkeypatch.setattr("tangram_sim.planners.tangram.engine.budget", lambda _: at_once)
         slow = [api.plan(model, one.cluster, JOB, hwdb=HWDB) for one in (fleet, grown)]
         for one, other in zip(quick, slow, strict=True):
             assert one.document.pipelines == other.document.pipelines
