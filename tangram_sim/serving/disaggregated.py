@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from tangram_sim.serving.fleet import FAST, RESUME, FleetReplica, Instance, PlayedService, play
+from tangram_sim.serving.fleet import FAST, RESUME, FleetReplica, Instance, PlayedService, Progress, play
 from tangram_sim.serving.router import Router
 from tangram_sim.serving.shared_link import arrivals_over
 from tangram_sim.serving.workload import Workload
@@ -30,6 +31,7 @@ def play_disaggregated(
     engine: str = FAST,
     on_loss: str = RESUME,
     lag_s: float = 0.0,
+    progress: Progress | None = None,
 ) -> PlayedService:
     """Play the workload on two pools; `router` makes one router for each.
 
@@ -38,7 +40,8 @@ def play_disaggregated(
     prefill pool's, then the decode pool's; a request's instance is where it ended.
     """
     first = replace(workload, output_tokens=np.ones_like(workload.output_tokens))
-    begun = play(prefill, first, router(first), engine=engine, on_loss=on_loss, lag_s=lag_s)
+    playing = partial(play, engine=engine, on_loss=on_loss, lag_s=lag_s, progress=progress)
+    begun = playing(prefill, first, router(first))
     onward = np.flatnonzero(~np.isnan(begun.ledger.finish_s) & (workload.output_tokens > 1))
     tokens = workload.input_tokens[onward]
     arrived_s = arrivals_over(
@@ -63,7 +66,7 @@ def play_disaggregated(
     book = begun.ledger.of(onward)
     book.finish_s[:] = np.nan
     book.imported[:] = True
-    ended = play(decode, then, router(then), engine=engine, on_loss=on_loss, lag_s=lag_s, ledger=book)
+    ended = playing(decode, then, router(then), ledger=book)
     whole = begun.ledger
     whole.enter(onward, book)
     instance = begun.instance

@@ -15,6 +15,8 @@ from tangram_sim.serving.router import Router
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.workload import Ints, Workload
 
+Progress = Callable[[int, int, str], None]
+TOLD_EVERY = 500  # requests
 FAST, REFERENCE = "fast", "reference"
 RESUME, FAIL = "resume", "fail"
 # Why a request was not served.
@@ -87,8 +89,9 @@ def play(
     on_loss: str = RESUME,
     lag_s: float = 0.0,
     ledger: RequestLedger | None = None,
+    progress: Progress | None = None,
 ) -> PlayedService:
-    """Play the workload on the fleet.
+    """Play the workload on the fleet; `progress(requests, all of them, what)` is told how far it is.
 
     `ledger` may hold requests that are under way already (their first tokens from elsewhere). An instance
     that goes loses what runs on it: with `on_loss` resume the router sends it on, tokens delivered stay
@@ -97,7 +100,7 @@ def play(
     book = RequestLedger.empty(len(workload)) if ledger is None else ledger
     players, write = players_of(engine, workload, book)
     instances = [Instance(given, presence, players(given)) for given in fleet for presence in given.presences]
-    run = _FleetRun(workload, router, on_loss, lag_s, book, instances)
+    run = _FleetRun(workload, router, on_loss, lag_s, book, instances, progress)
     run.play()
     write()
     ends = book.finish_s[~np.isnan(book.finish_s)]
@@ -131,6 +134,7 @@ class _FleetRun:
         lag_s: float,
         ledger: RequestLedger,
         instances: list[Instance],
+        progress: Progress | None,
     ) -> None:
         self.workload, self.router, self.on_loss, self.lag_s = workload, router, on_loss, lag_s
         self.ledger, self.instances = ledger, instances
@@ -139,6 +143,7 @@ class _FleetRun:
         self.tokens = workload.input_tokens + workload.output_tokens
         self.events: list[tuple[float, int, int]] = []  # time; departures (0) before requests (1); which
         self.now_s = 0.0
+        self.progress, self.routed = progress, 0
 
     def play(self) -> None:
         """Requests and departures in the order of time, then every instance to its end."""
@@ -148,8 +153,10 @@ class _FleetRun:
             self._route_beforehand()
         else:
             self._route_in_time()
-        for one in self.instances:
+        for place, one in enumerate(self.instances):
             one.player.advance(inf)
+            if self.progress is not None:
+                self.progress(place + 1, len(self.instances), "replicas played to their end")
 
     def _route_beforehand(self) -> None:
         """Nothing comes or goes and the router asks for no loads: each instance plays on its own."""
@@ -169,6 +176,9 @@ class _FleetRun:
             self.now_s, kind, which = heappop(self.events)
             if kind:
                 self._route(which)
+                self.routed += 1
+                if self.progress is not None and self.routed % TOLD_EVERY == 0:
+                    self.progress(min(self.routed, len(self.workload)), len(self.workload), "requests sent")
             else:
                 self._depart(self.instances[which])
 

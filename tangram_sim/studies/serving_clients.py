@@ -8,12 +8,8 @@ from tangram_sim.serving.fleet_file import ServiceFleet
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.waiting_clients import play_clients
 from tangram_sim.serving.workload import Workload
-from tangram_sim.studies.serving_simulation import (
-    ServeSimulationDocument,
-    asking,
-    beyond_context,
-    describe_run,
-)
+from tangram_sim.studies.serving_requests import asking, beyond_context
+from tangram_sim.studies.serving_simulation import ServeSimulationDocument, describe_run
 
 
 def simulate_clients(

@@ -2,21 +2,20 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.serving.disaggregated import play_disaggregated
-from tangram_sim.serving.fleet import FAST, RESUME, PlayedService, play
-from tangram_sim.serving.fleet_file import ServedType, ServiceFleet
+from tangram_sim.serving.fleet import FAST, RESUME, PlayedService, Progress, play
+from tangram_sim.serving.fleet_file import ServiceFleet
 from tangram_sim.serving.outcome import ServiceOutcome, Slo, spread
 from tangram_sim.serving.router import Router, named_router
 from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.serving_requests import asking, beyond_context, nearest_types
 from tangram_sim.units import HOUR_S
 
 _OVERLOADED = 0.1  # of all requests still there when the last one arrives, and growing
@@ -123,6 +122,7 @@ def simulate_service(
     slo: Slo | None = None,
     seed: int = 0,
     types: Ints | None = None,
+    progress: Progress | None = None,
 ) -> tuple[ServeSimulationDocument, PlayedService]:
     """Play `workload` on `fleet`; `types` of requests are those of the fleet's shares (router weighted)."""
     begun = time.process_time()
@@ -152,67 +152,23 @@ def simulate_service(
             engine=engine,
             on_loss=on_loss,
             lag_s=lag_s,
+            progress=progress,
         )
     else:
-        played = play(fleet.replicas, workload, make(workload), engine=engine, on_loss=on_loss, lag_s=lag_s)
+        played = play(
+            fleet.replicas,
+            workload,
+            make(workload),
+            engine=engine,
+            on_loss=on_loss,
+            lag_s=lag_s,
+            progress=progress,
+        )
     document = describe_run(played, engine, router, slo or Slo())
     document.assumptions.update(fleet.assumptions)
     document.notes += beyond_context(workload, fleet)
     document.simulate_cpu_s = time.process_time() - begun
     return document, played
-
-
-def asking(workload: Workload, fleet: ServiceFleet) -> Workload:
-    """The workload in the fleet's own models. Raises BadInputError where they do not fit.
-
-    What a trace calls models means nothing to a fleet of one model, which serves all of it; a trace
-    that names none asks for a fleet's only one.
-    """
-    served = fleet.models
-    if not served:
-        named = workload.models
-        only = replace(workload, models=())
-        if len(named) < 2:
-            return only
-        return replace(only, notes=(*only.notes, f"all {len(named)} models of the trace are served by one"))
-    if not workload.models and len(served) == 1:
-        return workload.of_models(served, np.zeros(len(workload), dtype=np.int64))
-    if not workload.models:
-        raise BadInputError(
-            f"the fleet serves {', '.join(served)}; requests must say which: a column `model` in the trace, "
-            "or names in a mix, like NAME=800:200:0.5"
-        )
-    for name in workload.models:
-        if name not in served:
-            raise unknown_name("model that is asked for", name, served)
-    return workload
-
-
-def beyond_context(workload: Workload, fleet: ServiceFleet) -> list[str]:
-    """Requests that an engine would refuse, in words."""
-    tokens, found = workload.input_tokens + workload.output_tokens, []
-    for name, context in fleet.contexts.items():
-        mine = workload.model == workload.models.index(name) if name in workload.models else True
-        longer = int(((tokens > context) & mine).sum())
-        if longer and (name in workload.models or not workload.models):
-            found.append(
-                f"{longer:,} requests are longer than the model's context of {context:,} tokens; "
-                "they are played as if it were longer, an engine would refuse them"
-            )
-    return found
-
-
-def nearest_types(workload: Workload, types: Sequence[ServedType]) -> Ints:
-    """The type of every request: of its model the nearest in the logarithms of tokens; 0 without types."""
-    if not types:
-        return np.zeros(len(workload), dtype=np.int64)
-    centres = np.log(np.array([(one.input_tokens, one.output_tokens) for one in types]))
-    given = np.log(np.stack([workload.input_tokens, workload.output_tokens], axis=1))
-    away = ((given[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
-    for number, name in enumerate(workload.models):
-        others = [place for place, one in enumerate(types) if one.model not in ("", name)]
-        away[np.ix_(workload.model == number, others)] = np.inf
-    return np.asarray(np.argmin(away, axis=1), dtype=np.int64)
 
 
 def describe_run(played: PlayedService, engine: str, router: str, slo: Slo) -> ServeSimulationDocument:

@@ -37,6 +37,7 @@ def command(
 ) -> None:
     """Fit the engine's shift and intervals to MINE.csv; the rows are an overlay for --hwdb."""
     from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.datafiles import write_whole
     from tangram_sim.errors import BadInputError
     from tangram_sim.validation.serving.bench_json import is_bench_json, read_bench_json
@@ -61,7 +62,8 @@ def command(
         raise BadInputError(f"{mine}: none of its runs can be used: {reasons}")
     if output is not None and output.is_file():
         raise BadInputError(f"--output {output}: is a file; name a folder for the overlay")
-    found = calibrate_to(runs, database)
+    with SlowProgress("calibrate") as progress:
+        found = calibrate_to(runs, database, progress.report)
     if output is not None:
         write_whole(
             output / "serving" / "calibration.csv", calibration_csv(found.rows, f"own runs: {mine.name}")

@@ -71,6 +71,7 @@ def command(
     """Play requests on the replicas of a fleet: latencies, throughput, KV, cost."""
     from tangram_sim.cli import writing
     from tangram_sim.cli.console import print_json, print_line
+    from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.datafiles import write_whole
     from tangram_sim.serving.fleet import FAIL, RESUME
     from tangram_sim.serving.fleet_file import load_fleet
@@ -93,16 +94,18 @@ def command(
     if clients is not None:
         found, played = simulate_clients(given, work, clients, engine=engine, slo=objective)
     else:
-        found, played = simulate_service(
-            given,
-            work,
-            router=router or ("weighted" if given.shares else "round_robin"),
-            engine=engine,
-            on_loss=on_loss,
-            lag_s=lag,
-            slo=objective,
-            seed=requests.seed,
-        )
+        with SlowProgress("simulate") as progress:
+            found, played = simulate_service(
+                given,
+                work,
+                router=router or ("weighted" if given.shares else "round_robin"),
+                engine=engine,
+                on_loss=on_loss,
+                lag_s=lag,
+                slo=objective,
+                seed=requests.seed,
+                progress=progress.report,
+            )
     if requests_out is not None:
         write_whole(requests_out, requests_text(played))
     if output is not None and writing.is_report(output):

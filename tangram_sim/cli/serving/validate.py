@@ -36,6 +36,7 @@ def command(
 ) -> None:
     """Predict every run of the tables, in closed form or played from its log, beside the null model."""
     from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
     from tangram_sim.validation.serving import report
@@ -45,7 +46,8 @@ def command(
     require_writable(predictions_out=predictions_out)
     database = shared.load_hwdb(hwdb)
     read = read_tables(measured, database)
-    found, refused = report.predictions(read, database, leave_out)
+    with SlowProgress("validate") as progress:
+        found, refused = report.predictions(read, database, leave_out, progress.report)
     if predictions_out is not None:
         write_whole(predictions_out, report.predictions_csv(found))
     answer = report.document(read, found, refused, leave_out)

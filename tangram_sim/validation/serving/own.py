@@ -14,7 +14,7 @@ import numpy as np
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import SEEN, CalibrationTable
 from tangram_sim.validation.serving.fitting import FittedRow
-from tangram_sim.validation.serving.predict import PredictedRun, predict
+from tangram_sim.validation.serving.predict import PredictedRun, Progress, predict
 from tangram_sim.validation.serving.runs import CLOSED, OPEN, RefusedRun, ServedRun
 from tangram_sim.validation.serving.scoring import score
 
@@ -33,24 +33,24 @@ class OwnCalibration:
     used: int
 
 
-def calibrate_to(runs: Sequence[ServedRun], hwdb: Hwdb) -> OwnCalibration:
+def calibrate_to(runs: Sequence[ServedRun], hwdb: Hwdb, progress: Progress | None = None) -> OwnCalibration:
     """What `runs` change of the shipped rows: iterations first, then first tokens, then spreads."""
-    before, refused = predict(runs, hwdb, CalibrationTable.load(hwdb))
+    before, refused = predict(runs, hwdb, CalibrationTable.load(hwdb), progress)
     kinds = Counter(run.gpu for run in runs)
     rows = [FittedRow("*", f"gpu:{gpu}", SEEN, float(n), 0.0, n) for gpu, n in sorted(kinds.items())]
     for engine in sorted({run.engine for run in runs}):
         known = CalibrationTable.load(hwdb).fit(engine)
         rows += _shift(before, engine, "tpot", "time_scale", known["time_scale"])
-        middle, _ = predict(runs, hwdb, _with(hwdb, rows))
+        middle, _ = predict(runs, hwdb, _with(hwdb, rows), progress)
         closed = [one for one in middle if one.run.load == CLOSED]
         rows += _shift(closed, engine, "ttft", "ttft_scale", known["ttft_scale"])
         opened = [one for one in middle if one.run.load == OPEN and one.metric == "ttft"]
         rows += _server(opened, engine, _with(hwdb, rows))
-    shifted, _ = predict(runs, hwdb, _with(hwdb, rows))
+    shifted, _ = predict(runs, hwdb, _with(hwdb, rows), progress)
     for engine in sorted({run.engine for run in runs}):
         for metric in sorted({one.metric for one in shifted}):
             rows += _spread(shifted, engine, metric)
-    after, _ = predict(runs, hwdb, _with(hwdb, rows))
+    after, _ = predict(runs, hwdb, _with(hwdb, rows), progress)
     return OwnCalibration(
         tuple(rows), _scores(before), _scores(after), tuple(refused), len({one.run.line for one in after})
     )

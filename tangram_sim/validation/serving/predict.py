@@ -1,6 +1,6 @@
 """Predictions of measured serving runs, each under its own load."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,6 +35,7 @@ from tangram_sim.validation.serving.runs import (
     ServedRun,
 )
 
+Progress = Callable[[int, int, str], None]
 INTERVAL = 1.645  # standard deviations either side of 90 %
 
 
@@ -52,16 +53,28 @@ class PredictedRun:
 
 
 def predict(
-    runs: Iterable[ServedRun], hwdb: Hwdb, table: CalibrationTable
+    runs: Iterable[ServedRun], hwdb: Hwdb, table: CalibrationTable, progress: Progress | None = None
 ) -> tuple[list[PredictedRun], list[RefusedRun]]:
-    """Every measured metric of every run that can be predicted, and the refusals, in order of lines."""
+    """Every measured metric of every run that can be predicted, and the refusals, in order of lines.
+
+    `progress(runs looked at, all runs, what)` is told how far it is.
+    """
     found: list[PredictedRun] = []
     refused: list[RefusedRun] = []
-    runs = list(runs)
+    runs, done = list(runs), 0
+
+    def told(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, len(runs), "runs predicted")
+
     for run in runs:
         if run.placed is not None:
             found += _placed(run, run.placed, table)
+            told(1)
     for replica in replicas((run for run in runs if run.placed is None), hwdb, table):
+        told(1 if isinstance(replica, RefusedRun) else len(replica.runs))
         if isinstance(replica, RefusedRun):
             refused.append(replica)
             continue

@@ -7,41 +7,52 @@ from collections.abc import Sequence
 from typing import Any
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.calibration import UNSEEN, CalibrationTable
-from tangram_sim.validation.serving.left_out import left_out
+from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.validation.serving.fitting import FittedRow
+from tangram_sim.validation.serving.left_out import LEAST_TRAINING, left_out, unseen
 from tangram_sim.validation.serving.null import with_null
-from tangram_sim.validation.serving.predict import PredictedRun, predict
+from tangram_sim.validation.serving.predict import PredictedRun, Progress, predict
 from tangram_sim.validation.serving.request_logs import weight
 from tangram_sim.validation.serving.runs import RefusedRun, ServedRun
 from tangram_sim.validation.serving.scoring import metrics, orders, worst
-from tangram_sim.validation.serving.tables import as_row
+from tangram_sim.validation.serving.tables import table_of
 
 SCHEMA_VERSION = 1
 SHOWN = ("rows", "median", "90 %", "bias", "coverage", "null")
 
 
 def predictions(
-    read: Sequence[ServedRun | RefusedRun], hwdb: Hwdb, leave_out: str = ""
+    read: Sequence[ServedRun | RefusedRun],
+    hwdb: Hwdb,
+    leave_out: str = "",
+    progress: Progress | None = None,
 ) -> tuple[list[PredictedRun], list[RefusedRun]]:
     """Predictions with the shipped rows, or each fold's with rows fitted to the other folds of the table.
 
-    Of what is not fitted to the table alone, the widening of intervals on unseen kinds is the shipped one.
-    Raises what `left_out` raises.
+    How much wider intervals are on a kind of GPU left out is told by the kinds that are left, each left out
+    in turn. Raises what `left_out` raises.
     """
     runs = [one for one in read if isinstance(one, ServedRun)]
     if not leave_out:
-        found, refused = predict(runs, hwdb, CalibrationTable.load(hwdb))
+        found, refused = predict(runs, hwdb, CalibrationTable.load(hwdb), progress)
         return with_null(found, found, hwdb), refused
-    wider = [row for row in CalibrationTable.load(hwdb).rows() if row["parameter"] in UNSEEN]
     all_found: list[PredictedRun] = []
     all_refused: list[RefusedRun] = []
     for own, rest, rows in left_out(runs, hwdb, leave_out):
-        table = CalibrationTable((0, row) for row in (*wider, *(as_row(one, "") for one in rows)))
-        found, refused = predict(own, hwdb, table)
-        training, _ = predict(rest, hwdb, table)
+        table = table_of([*rows, *_wider(own, rest, hwdb)])
+        found, refused = predict(own, hwdb, table, progress)
+        training, _ = predict(rest, hwdb, table, progress)
         all_found += with_null(training, found, hwdb)
         all_refused += refused
     return sorted(all_found, key=lambda one: (one.run.table, one.run.line)), all_refused
+
+
+def _wider(own: Sequence[ServedRun], rest: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
+    """How much wider intervals are for `own` on kinds that `rest` has no run on; nothing where it has all."""
+    known = Counter(run.gpu for run in rest)
+    if all(run.gpu in known for run in own) or len(rest) - max(known.values()) < LEAST_TRAINING:
+        return []
+    return unseen(rest, hwdb)
 
 
 def document(
