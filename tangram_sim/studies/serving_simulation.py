@@ -262,8 +262,13 @@ def _overload(outcome: ServiceOutcome) -> tuple[list[str], bool]:
     at_middle, at_end = inside(middle), inside(last)
     if at_end < _OVERLOADED * len(work) or at_end <= 1.2 * at_middle:
         return [], False
-    grown = (at_end - at_middle) / (last - middle)
-    carried = max(1e-9, work.rate_rps - grown)
+    # What is finished while the queue is full: between the first and the last quarter of all answers. While
+    # requests still come that may not be so yet, since prompts go before outputs.
+    quarter, rest = len(finish) // 4, len(finish) - 1 - len(finish) // 4
+    carried = (rest - quarter) / max(1e-9, float(finish[rest] - finish[quarter]))
+    if carried >= work.rate_rps:
+        carried = max(1e-9, work.rate_rps - (at_end - at_middle) / (last - middle))
+    grown = work.rate_rps - carried
     return [
         f"overload: {work.rate_rps:.4g} requests/s arrive, {carried:.4g} are finished, the queue grows by "
         f"{grown:.3g} a second; {work.rate_rps / carried:.2f} times the replicas would carry it"
