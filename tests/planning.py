@@ -225,7 +225,7 @@ def recursion_s(problem: PipelineTable, pipeline: tuple[tuple[int, int, int], ..
     latency = arrives = ends = 0.0
     depth, repeats = 0, problem.table.microbatches - 1
     for place in range(len(pipeline) - 1, -1, -1):
-        once, forward, own, again, loss, tail, inner_hop, rate, longer = times[place]
+        once, forward, own, again, loss, tail, inner_hop, rate, longer, _ = times[place]
         hop = 0.0
         if place + 1 < len(pipeline):
             lag, limit = problem.between[:, kinds[place], kinds[place + 1]]
@@ -246,7 +246,7 @@ def recursion_s(problem: PipelineTable, pipeline: tuple[tuple[int, int, int], ..
     inner = int(problem.ints[pipeline[0][0], 2])
     if problem.tied_bytes and depth > inner:
         lag, limit = problem.between[:, kinds[0], kinds[-1]]
-        value = max(value, arrives + problem.tied_bytes / min(times[0][7], times[-1][7], limit) + 2 * lag)
+        value = max(value, arrives + problem.tied_bytes / min(times[0][9], times[-1][9], limit) + 2 * lag)
     return float(value)
 
 

@@ -36,7 +36,11 @@ ROOMS = {
     ),
     "composition": (
         ("tangram_sim/planners/tangram/composition",),
-        ("tests/unit/planners/test_compose.py", "tests/unit/planners/test_exact.py"),
+        (
+            "tests/unit/planners/test_labels.py",
+            "tests/unit/planners/test_compose.py",
+            "tests/unit/planners/test_exact.py",
+        ),
     ),
 }
 _COPIED = (

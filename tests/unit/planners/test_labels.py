@@ -1,0 +1,134 @@
+"""Labels of the exact composition against their definition: which pipelines there are, and their bounds."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tangram_sim.planners.budget import budget
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.composition.exact import find
+from tangram_sim.planners.tangram.composition.labels import Labels, Look, PipelineTable
+from tests.planning import (
+    Workshop,
+    composed_of,
+    pipelines,
+    problem_of,
+    random_instance,
+    recursion_s,
+    ways_of,
+)
+
+SEEDS = (3, 8, 12, 17, 21, 30)
+EVERYTHING = Look(float("inf"), 1 << 60, 1 << 30)
+
+
+@cache
+def made(seed: int, schedule: str) -> tuple[Workshop, PipelineTable, dict[object, float]]:
+    """(instance, its table, bound of every pipeline by its places)."""
+    instance = random_instance(seed)
+    workshop = Workshop(replace(instance, job=replace(instance.job, schedule=schedule)))
+    table = workshop.table(2)
+    problem = problem_of(workshop, table)
+    every = {
+        composed_of(table, one, 0.0).places: recursion_s(problem, one)
+        for one in pipelines(table, workshop.counts)
+    }
+    return workshop, problem, every
+
+
+def looked(problem: PipelineTable, look: Look) -> tuple[Labels, dict[object, float]]:
+    """What a look finds, and the bounds of its complete labels by their places."""
+    found = problem.below(look, Deadline())
+    assert found is not None
+    labels = zip(found.complete.tolist(), found.bounds.tolist(), strict=True)
+    return found, {problem.composed(0.0, found.facts, one).places: bound for one, bound in labels}
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_dropped_every_pipeline_below_a_limit_is_a_label_with_its_own_bound(
+    seed: int, schedule: str
+) -> None:
+    _, problem, every = made(seed, schedule)
+    for limit_s in (float("inf"), float(np.median([*every.values(), 1.0]))):
+        _, told = looked(problem, replace(EVERYTHING, limit_s=limit_s, dropping=False))
+        below = {places: bound for places, bound in every.items() if bound < limit_s}
+        assert told == pytest.approx(below, rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bounds_lie_below_every_play_and_suffixes_that_are_played_only_raise_them(
+    seed: int, schedule: str
+) -> None:
+    _, problem, every = made(seed, schedule)
+    found, _ = looked(problem, replace(EVERYTHING, dropping=False))
+    played = problem.played(found.facts, found.complete, Deadline())
+    assert (found.bounds <= played * (1 + 1e-9)).all()
+    closer, raised = looked(problem, replace(EVERYTHING, dropping=False, passes=1 << 40))
+    steps = problem.played(closer.facts, closer.complete, Deadline())
+    assert raised.keys() == every.keys()
+    assert all(bound >= every[places] * (1 - 1e-12) for places, bound in raised.items())
+    assert (closer.bounds <= steps * (1 + 1e-9)).all()
+    assert problem.least_s <= min(steps, default=float("inf")) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_a_label_stands_for_is_no_better_than_its_debt_says(seed: int) -> None:
+    """Dropped labels lose nothing of the least bound; with a tolerance no more than that for every stage."""
+    _, problem, every = made(seed, "1f1b")
+    if not every:
+        return
+    least_s = min(every.values())
+    exact, told = looked(problem, EVERYTHING)
+    assert min(told.values()) == pytest.approx(least_s, rel=1e-12)
+    assert all(bound >= every[places] * (1 - 1e-12) for places, bound in told.items())
+    tolerance_s = 0.02 * least_s
+    loose, owed = looked(problem, replace(EVERYTHING, tolerance_s=tolerance_s))
+    most = max(len(places) for places in every)  # type: ignore[arg-type]
+    assert least_s - most * tolerance_s <= min(owed.values()) <= least_s * (1 + 1e-12)
+    assert len(loose.facts) <= len(exact.facts)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_beam_keeps_real_pipelines_and_knows_the_least_bound_it_left_out(seed: int, width: int) -> None:
+    _, problem, every = made(seed, "1f1b")
+    if not every:
+        return
+    found, told = looked(problem, replace(EVERYTHING, width=width))
+    assert all(bound == pytest.approx(every[places], rel=1e-12) for places, bound in told.items())
+    assert min(found.dropped_s, *told.values()) <= min(every.values()) * (1 + 1e-12)
+    assert len(found.facts) <= 1 + width * problem.before.shape[1] * len(problem.table.slice_class)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_however_little_work_is_allowed_bounds_hold_and_steps_are_played_ones(
+    seed: int, schedule: str
+) -> None:
+    """Beams, tolerances, looks that are closed or not: never a bound above the best, never a false step."""
+    workshop, problem, every = made(seed, schedule)
+    if not every:
+        return
+    found, _ = looked(problem, replace(EVERYTHING, dropping=False))
+    best_s = float(problem.played(found.facts, found.complete, Deadline()).min())
+    table, instance = problem.table, workshop.instance
+    ways = ways_of(workshop, table, workshop.hops(2), list(workshop.islands))
+    usual = budget("normal")
+    hasty = replace(usual, first_work=1)
+    for tight in (usual, hasty, replace(hasty, proof_work=1, few_labels=1)):
+        proof = find(
+            table, workshop.counts, ways, instance.model, instance.job, float("inf"), float("inf"),
+            budget=tight,
+        )  # fmt: skip
+        assert proof.bound_s <= best_s * (1 + 1e-9)
+        steps = [one.objective_s for one in proof.pipelines]
+        assert steps == sorted(steps) and min(steps) >= best_s * (1 - 1e-9)
+        for one in proof.pipelines[:3]:
+            assert one.objective_s == pytest.approx(workshop.played(one), rel=1e-9)
+        if tight is usual:
+            assert steps[0] == pytest.approx(best_s, rel=1e-3 if schedule == "1f1b" else 2e-2)
+            assert proof.bound_s >= best_s * 0.98 or schedule == "gpipe"
