@@ -7,6 +7,7 @@ which others share changes none (`tests/unit/purchasing/test_purchasing.py`).
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 from tangram_sim.clusters import Cluster
@@ -24,7 +25,7 @@ SHIPPED = (shipped("hwdb"),)
 @contextmanager
 def searched_once() -> Iterator[None]:
     """Within it, `plan` on the shipped hardware data, without a time limit, asks only what is new."""
-    search, kept = api.tangram, {}
+    search, kept = api.tangram, dict[object, Found]()
 
     def remembered(
         model: Model,
@@ -41,7 +42,14 @@ def searched_once() -> Iterator[None]:
         key = (model, cluster, job, hwdb.edition[1:], wishes)
         if key not in kept:
             kept[key] = search(model, cluster, job, hwdb, wishes, *more, **named)
-        return kept[key]
+        found = kept[key]  # whoever gets it may write into it
+        return replace(
+            found,
+            ranked=[*found.ranked],
+            counts=replace(found.counts),
+            notes=[*found.notes],
+            candidates=[*found.candidates],
+        )
 
     with patch.object(api, "tangram", remembered):
         yield

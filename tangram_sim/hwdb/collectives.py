@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tangram_sim.clusters import Link
 from tangram_sim.errors import BadInputError
-from tangram_sim.hwdb.tables import Row
+from tangram_sim.hwdb.tables import Row, require_between
 
 # ring: what ring and tree algorithms see; pairwise: all-to-all and send/recv; in_switch: NVLS;
 # network: what a group that leaves its scale-up domain sees between domains.
@@ -78,12 +78,7 @@ def check(row: Row, where: str) -> None:
             f"{where}: pattern {row['pattern']!r} has no parameter {row['parameter']!r}; "
             f"known pairs: {options}"
         )
-    value = row.number("value")
-    if not known.lowest <= value <= known.highest:
-        raise BadInputError(
-            f"{where}, column value: {row['value']} given; {row['pattern']} {row['parameter']} lies between "
-            f"{known.lowest:g} and {known.highest:g}"
-        )
+    require_between(row, known.lowest, known.highest, f"{row['pattern']} {row['parameter']}", where)
 
 
 class CollectiveTable:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tangram_sim.clusters import Gpu, Link
 from tangram_sim.errors import BadInputError
-from tangram_sim.hwdb.tables import Row
+from tangram_sim.hwdb.tables import Row, require_between
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")  # peak columns of gpus.csv
 ASSUMED = "assumed"  # the source of a row that rests on no measurement
@@ -134,12 +134,7 @@ def check(row: Row, where: str) -> None:
         raise BadInputError(
             f"{where}: kernel {row['kernel']!r} has no parameter {row['parameter']!r}; known pairs: {options}"
         )
-    value = row.number("value")
-    if not known.lowest <= value <= known.highest:
-        raise BadInputError(
-            f"{where}, column value: {row['value']} given; {row['kernel']} {row['parameter']} lies between "
-            f"{known.lowest:g} and {known.highest:g}"
-        )
+    require_between(row, known.lowest, known.highest, f"{row['kernel']} {row['parameter']}", where)
 
 
 class EfficiencyTable:

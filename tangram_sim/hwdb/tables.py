@@ -249,3 +249,11 @@ class Names:
             hint = f"Other spellings: {', '.join(islice(spelled, 5))}." if near else ""
             raise unknown_name(self._kind, given, self.canonical, hint)
         return found
+
+
+def require_between(row: Row, lowest: float, highest: float, what: str, where: str) -> None:
+    """Raise BadInputError, naming `where` and the figure `what`, unless a row's value lies in its range."""
+    if not lowest <= row.number("value") <= highest:
+        raise BadInputError(
+            f"{where}, column value: {row['value']} given; {what} lies between {lowest:g} and {highest:g}"
+        )

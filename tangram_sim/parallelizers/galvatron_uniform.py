@@ -9,9 +9,7 @@ from dataclasses import replace
 
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Request
-from tangram_sim.parallelizers.layerwise import LayerWise
-from tangram_sim.parallelizers.layouts import divisors, expert_degrees
-from tangram_sim.training.stage.setting import Setting
+from tangram_sim.parallelizers.layerwise import LayerWise, sharded_layouts
 
 
 class GalvatronUniform(LayerWise):
@@ -22,17 +20,7 @@ class GalvatronUniform(LayerWise):
 
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
         """Every degree that divides; FSEP on all data-parallel ranks, for models with experts."""
-        model, job = request.slice.model, request.job
-        rates = Setting(model, request.island, job, request.microbatch, (), request.hwdb).rates
-        recompute = ("none", "full") if rates.fused_attention else ("none", "selective", "full")
-        for tp in divisors(gpus):
-            dp = gpus // tp
-            sharded = tp > 1 and job.seq % tp == 0 and request.constraints.sequence_parallel is not False
-            spread = expert_degrees(model, dp)
-            for ep in spread:
-                for zero in range(4) if dp > 1 else (0,):
-                    for kind in recompute:
-                        plain = Layout(tp, dp, 1, ep, 1, zero, kind, sharded)
-                        yield plain
-                        if ep < dp and len(spread) > 1:  # with a copy of its own, an expert is whole anyway
-                            yield replace(plain, fsep=True)
+        for plain, spread in sharded_layouts(request, gpus, lambda possible: possible):
+            yield plain
+            if plain.ep < plain.dp and len(spread) > 1:  # with a copy of its own, an expert is whole anyway
+                yield replace(plain, fsep=True)

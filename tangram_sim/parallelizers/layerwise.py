@@ -6,7 +6,7 @@ inner stage gets the fastest runs of layers that fit; the answer is the Pareto s
 
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 
@@ -26,11 +26,13 @@ from tangram_sim.parallelizers.assembly import (
     undominated,
 )
 from tangram_sim.parallelizers.inner_cuts import balanced_cuts
+from tangram_sim.parallelizers.layouts import divisors, expert_degrees
 from tangram_sim.parallelizers.menu import Menu, Run
 from tangram_sim.parallelizers.mixing import MixingProblem
 from tangram_sim.training.plan import PartialPlan
 from tangram_sim.training.schedules import holds_whole_depth
 from tangram_sim.training.stage import state
+from tangram_sim.training.stage.setting import Setting
 from tangram_sim.units import show_bytes
 
 _MENUS = 96  # (island part, microbatch, inner depth) whose strategies stay priced
@@ -276,6 +278,26 @@ class LayerWise(Parallelizer):
             size = float(needed[index])
             reason = f"for all layers needs {show_bytes(size)} per GPU, {show_bytes(capacity)} usable"
             yield Rejection(deep(menu.layouts[index], menu.depth), reason, size, capacity)
+
+
+def sharded_layouts(
+    request: Request, gpus: int, chosen: Callable[[Sequence[int]], Iterable[int]]
+) -> Iterator[tuple[Layout, Sequence[int]]]:
+    """TP x DP x EP x ZeRO x recomputation over all of `gpus`, sequences sharded where that is allowed.
+
+    `chosen` picks expert degrees out of the possible ones, which come with each layout.
+    """
+    model, job = request.slice.model, request.job
+    rates = Setting(model, request.island, job, request.microbatch, (), request.hwdb).rates
+    kinds = ("none", "full") if rates.fused_attention else ("none", "selective", "full")
+    for tp in divisors(gpus):
+        dp = gpus // tp
+        sharded = tp > 1 and job.seq % tp == 0 and request.constraints.sequence_parallel is not False
+        possible = expert_degrees(model, dp)
+        for ep in chosen(possible):
+            for zero in range(4) if dp > 1 else (0,):
+                for kind in kinds:
+                    yield Layout(tp, dp, 1, ep, 1, zero, kind, sharded), possible
 
 
 def _cost(menu: Menu, runs: Sequence[Run], held: int, microbatches: int) -> float:

@@ -19,12 +19,10 @@ from tangram_sim.parallelizers import interstage
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.assembly import held_in, partial_of
 from tangram_sim.parallelizers.inner_cuts import balanced_cuts
-from tangram_sim.parallelizers.layerwise import LayerWise
-from tangram_sim.parallelizers.layouts import divisors, expert_degrees
+from tangram_sim.parallelizers.layerwise import LayerWise, sharded_layouts
 from tangram_sim.parallelizers.menu import Menu, Run
 from tangram_sim.training.plan import PartialPlan
 from tangram_sim.training.schedules import holding, holds_whole_depth
-from tangram_sim.training.stage.setting import Setting
 
 MOST_POLICIES = 30  # kept for one stage
 WINDOW = 2  # atoms by which an inner boundary may leave its balanced place
@@ -65,17 +63,8 @@ class Mist(LayerWise):
 
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
         """TP x DP x ZeRO, each without and with recomputation; experts whole or as wide as they go."""
-        model, job = request.slice.model, request.job
-        rates = Setting(model, request.island, job, request.microbatch, (), request.hwdb).rates
-        kinds = ("none", "full") if rates.fused_attention else ("none", "selective", "full")
-        for tp in divisors(gpus):
-            dp = gpus // tp
-            sharded = tp > 1 and job.seq % tp == 0 and request.constraints.sequence_parallel is not False
-            spread = expert_degrees(model, dp)
-            for ep in dict.fromkeys((spread[0], spread[-1])):
-                for zero in range(4) if dp > 1 else (0,):
-                    for kind in kinds:
-                        yield Layout(tp, dp, 1, ep, 1, zero, kind, sharded)
+        ends = sharded_layouts(request, gpus, lambda possible: dict.fromkeys((possible[0], possible[-1])))
+        return (layout for layout, _ in ends)
 
     def policies(self, menu: Menu, start: int, stop: int, most: int) -> Policies:
         """Pareto points of one inner stage; `most` microbatches are ever in flight."""

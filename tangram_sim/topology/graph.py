@@ -5,12 +5,41 @@ A box holds GPUs, scale-up switches, PCIe switches, host bridges and NICs; the f
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol, TypeAlias
 
 # Kinds of links that join GPUs directly or over a scale-up switch; PCIe is used where these do not connect.
 SCALE_UP = frozenset({"nvlink", "nvlink-bridge", "xgmi", "other"})
+
+
+Neighbours: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]  # of every vertex: (edge, other vertex)
+
+
+class _Edge(Protocol):
+    """What a link inside a box and one of the fabric have in common: two vertices and a class of links."""
+
+    @property
+    def a(self) -> int: ...
+
+    @property
+    def b(self) -> int: ...
+
+    @property
+    def link(self) -> str: ...
+
+
+def _neighbours(vertices: int, edges: Sequence[_Edge]) -> Neighbours:
+    found: list[list[tuple[int, int]]] = [[] for _ in range(vertices)]
+    for index, edge in enumerate(edges):
+        found[edge.a].append((index, edge.b))
+        found[edge.b].append((index, edge.a))
+    return tuple(tuple(one) for one in found)
+
+
+def _edge_name(names: Sequence[str], edge: _Edge) -> str:
+    return f"{names[edge.a]} - {names[edge.b]} ({edge.link})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +85,9 @@ class Box:
         return self._hash
 
     @cached_property
-    def neighbours(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+    def neighbours(self) -> Neighbours:
         """(edge, other vertex) of every vertex."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.names]
-        for index, edge in enumerate(self.edges):
-            found[edge.a].append((index, edge.b))
-            found[edge.b].append((index, edge.a))
-        return tuple(tuple(one) for one in found)
+        return _neighbours(len(self.names), self.edges)
 
     def reachable(self, start: int, edges: frozenset[int], without: int = -1) -> frozenset[int]:
         """Vertices that `edges` join to `start`; edge `without` counts as cut."""
@@ -97,8 +122,7 @@ class Box:
 
     def edge_name(self, index: int) -> str:
         """`gpu0 - nvswitch (NVLink4)`."""
-        edge = self.edges[index]
-        return f"{self.names[edge.a]} - {self.names[edge.b]} ({edge.link})"
+        return _edge_name(self.names, self.edges[index])
 
 
 @dataclass(frozen=True)
@@ -124,18 +148,13 @@ class Fabric:
     inside: Mapping[int, tuple[float, float]] = field(default_factory=dict)
 
     @cached_property
-    def neighbours(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+    def neighbours(self) -> Neighbours:
         """(edge, other vertex) of every vertex."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.names]
-        for index, edge in enumerate(self.edges):
-            found[edge.a].append((index, edge.b))
-            found[edge.b].append((index, edge.a))
-        return tuple(tuple(one) for one in found)
+        return _neighbours(len(self.names), self.edges)
 
     def edge_name(self, index: int) -> str:
         """`g0/leaf - core (uplink)`."""
-        edge = self.edges[index]
-        return f"{self.names[edge.a]} - {self.names[edge.b]} ({edge.link})"
+        return _edge_name(self.names, self.edges[index])
 
 
 @dataclass(frozen=True)

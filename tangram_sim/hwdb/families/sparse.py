@@ -76,19 +76,24 @@ def minimax_m2(config: Config) -> Model:
     return config.decoder("minimax_m2", hidden, blocks, vocab=200064, max_seq=196608)
 
 
+def _with_gated_shared(config: Config, experts: int, active: int, width: int, shared_width: int) -> Experts:
+    """Qwen's mixtures: the shared expert has a gate. Figures stand in for what the file leaves out."""
+    number = config.count("num_experts", experts)
+    return Experts(
+        experts=number,
+        active=config.active("num_experts_per_tok", active, number),
+        width=config.count("moe_intermediate_size", width),
+        shared_width=config.count("shared_expert_intermediate_size", shared_width, least=0),
+        shared_gate=True,
+    )
+
+
 def qwen2_moe(config: Config) -> Model:
     """Qwen1.5-MoE and Qwen2-57B-A14B: biases on queries, keys and values, a gated shared expert."""
     hidden, heads = config.count("hidden_size", 2048), config.count("num_attention_heads", 16)
     dim = config.head_dim(hidden, heads)
     attention = Attention(heads, config.kv_heads(heads, 16), dim, dim, qkv_bias=True)
-    experts = config.count("num_experts", 60)
-    part = Experts(
-        experts=experts,
-        active=config.active("num_experts_per_tok", 4, experts),
-        width=config.count("moe_intermediate_size", 1408),
-        shared_width=config.count("shared_expert_intermediate_size", 5632, least=0),
-        shared_gate=True,
-    )
+    part = _with_gated_shared(config, experts=60, active=4, width=1408, shared_width=5632)
     dense = FeedForward(config.count("intermediate_size", 5632))
     step = config.count("decoder_sparse_step", 1)
     blocks = [
@@ -156,14 +161,7 @@ def qwen3_5_moe(config: Config) -> Model:
         output_gate=True,
         linear=True,
     )
-    experts = config.count("num_experts", 512)
-    part = Experts(
-        experts=experts,
-        active=config.active("num_experts_per_tok", 10, experts),
-        width=config.count("moe_intermediate_size", 1024),
-        shared_width=config.count("shared_expert_intermediate_size", 1024, least=0),
-        shared_gate=True,
-    )
+    part = _with_gated_shared(config, experts=512, active=10, width=1024, shared_width=1024)
     interval = config.count("full_attention_interval", 4)
     blocks = [
         Block(linear if (layer + 1) % interval else full, part)
