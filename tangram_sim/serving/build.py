@@ -89,6 +89,10 @@ def check_degrees(model: Model, tp: int, pp: int, ep: int, attention_dp: int) ->
     heads = min(block.attention.heads for block in model.blocks)
     if tp > heads:
         raise BadInputError(f"tp {tp} given; {model.name} has {heads} attention heads, at least one a rank")
+    if any(block.attention.heads % tp for block in model.blocks):
+        raise BadInputError(
+            f"tp {tp} given; it must divide the {heads} attention heads of {model.name}, as engines demand"
+        )
     if (tp * attention_dp) % ep:
         raise BadInputError(f"ep {ep} given; it divides tp x attention dp, {tp * attention_dp}")
 

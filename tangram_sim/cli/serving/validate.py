@@ -39,15 +39,21 @@ def command(
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
+    from tangram_sim.errors import BadInputError
     from tangram_sim.validation.serving import report
     from tangram_sim.validation.serving.documents import ServeValidateDocument
     from tangram_sim.validation.serving.reading import read_tables
+    from tangram_sim.validation.serving.runs import RefusedRun
 
     require_writable(predictions_out=predictions_out)
     database = shared.load_hwdb(hwdb)
     read = read_tables(measured, database)
     with SlowProgress("validate") as progress:
         found, refused = report.predictions(read, database, leave_out, progress.report)
+    if not found:
+        reasons = [one.reason for one in (*read, *refused) if isinstance(one, RefusedRun)]
+        said = "; ".join(dict.fromkeys(reasons)) or "no row has a figure to compare with"
+        raise BadInputError(f"{', '.join(map(str, measured))}: none of its rows can be predicted: {said}")
     if predictions_out is not None:
         write_whole(predictions_out, report.predictions_csv(found))
     answer = report.document(read, found, refused, leave_out)

@@ -240,6 +240,13 @@ def test_rows_of_calibration_name_known_parameters() -> None:
         assert 0.05 < fitted.residuals["residual_tpot"] < 0.3
 
 
+def test_a_table_of_which_nothing_can_be_predicted_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "bare.csv").write_text("gpu,model,tp\nH100,llama3-8b,1\n")
+    found = run("serve", "validate", tmp_path / "bare.csv")
+    assert found.code == 2
+    assert "none of its rows can be predicted: the row does not state" in found.err
+
+
 def test_several_tables_are_one(tmp_path: Path) -> None:
     """Each run knows its file, and a table given twice is refused."""
     header = ",".join(ROW)
