@@ -16,12 +16,25 @@ from tests.fuzz.inputs import COMMANDS, write
 FILES = ("export", "models template", "trace generate", "calibrate collectives", "cluster")
 TABLES = [command.replace(" --json", "") for command in COMMANDS if not command.startswith(FILES)]
 WINDOWS = (80, 120)
+# Verbs that take longer than those that are fuzzed.
+LOAD = "--fleet few.yaml --workload 128:16 --requests 60"
+TABLES += [
+    "serve replan rate.json --trace market.csv --until 10800",
+    f"serve compare my-llama/config.json {LOAD} --budget 2 --planners melange",
+    f"serve what-if my-llama/config.json {LOAD} --rate 4 --slo ttft=2,tpot=0.08 --add L40S:1",
+]
+FEW = """\
+gpus:
+  L40S: {price_per_hour: 0.9, available: 2}
+  T4: {price_per_hour: 0.3, available: 2}
+"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("windows")
     write(made)
+    (made / "few.yaml").write_text(FEW)
     return made
 
 
