@@ -17,7 +17,7 @@ from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layers.atoms import atoms_of
 from tangram_sim.layouts import Layout
-from tangram_sim.models import Block, Model
+from tangram_sim.models import Block, Model, has_experts
 from tangram_sim.parallelizers.layouts import divisors, expert_counts, head_counts
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds
@@ -117,7 +117,9 @@ class StepBounds:
                 taken[:, 0] += blocks.embedding_s[rows]
             if last == wanted.pp and wanted.vpp == 1:
                 taken[:, -1] += blocks.head_s[rows]
-            work[:, first:last] = np.maximum(work[:, first:last], taken)
+            # Less than a stage: over all of the stage's ranks experts may spread further than priced here.
+            if group.count * group.node.gpus >= wide or not has_experts(self.model):
+                work[:, first:last] = np.maximum(work[:, first:last], taken)
             # The first of them has most microbatches in flight.
             near = bounds[first : first + 2]
             kept = np.diff(blocks.kept_bytes[rows][:, near], axis=1)[:, 0] / wanted.vpp
