@@ -179,3 +179,23 @@ def test_unknown_algorithms_are_named():
         all_reduce_s(1.0, over(island(), 8), "rign")
     with pytest.raises(UnknownNameError, match="all-gather"):
         all_gather_s(1.0, over(island(), 8), "tree")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_long_message_between_two_ranks_takes_its_bytes_over_the_rate(nodes):
+    """Inside a box the pairwise rate, between boxes what leaves one; a longer message never takes less."""
+    where = over(island(nodes=nodes, gpus=8 // nodes), 8)
+    rate = where.pairwise.bytes_per_s if nodes == 1 else where.outside_bytes_per_s
+    wire = 1e13 / float(np.asarray(rate).ravel()[0])
+    assert seconds(send_receive_s, 1e13, where) == pytest.approx(wire, rel=0.01)
+    times = [seconds(send_receive_s, size, where) for size in (1.0, 1e3, 1e6, 1e9)]
+    assert times == sorted(times) and times[0] > 0
+
+
+def test_reduction_in_the_switch_begins_with_its_fifth_rank():
+    """Fewer of a domain ring (NVIDIA/nccl, src/graph/tuning.cc): a choice of algorithm, not of physics."""
+    size = 2.0**30
+    for ranks in (4, 5):
+        where = over(island(gpus=8), ranks)
+        asked = seconds(all_reduce_s, size, where), seconds(all_reduce_s, size, where, "ring")
+        assert (asked[0] < asked[1]) == (ranks == 5)

@@ -16,7 +16,7 @@ from tangram_sim.cost.collectives import (
     reduce_scatter_s,
     transfer_s,
 )
-from tangram_sim.cost.device import Rates, device_rates
+from tangram_sim.cost.device import Rates, capacities, device_rates
 from tangram_sim.cost.kernels import (
     MISALIGNED,
     attention_flop,
@@ -158,6 +158,15 @@ def test_a_dtype_the_gpu_lacks_is_refused():
     """V100 has no bf16 units: never another dtype's peak instead."""
     with pytest.raises(InfeasibleError, match=r"bf16.*fp16"):
         device_rates(HWDB.gpu("V100-SXM2-16GB"), PRECISIONS["bf16"].types, HWDB)
+
+
+def test_planned_memory_is_a_share_of_the_card_less_what_others_hold():
+    """Driver and software stack take theirs from what the driver hands out, not from what is sold."""
+    own = HWDB.efficiency(A100, "bf16")
+    half = replace(own, usable_memory=own.usable_memory._replace(value=0.5))
+    usable, planned = capacities(A100, half)
+    assert usable == 0.5 * A100.memory_bytes
+    assert usable - planned == half.reserved_bytes.value + half.workspace_bytes.value > 0
 
 
 def test_rates_are_datasheet_times_efficiency():
