@@ -63,6 +63,7 @@ class FleetBudget:
     near: float = 0.03
     passes: int = 60_000  # of microbatches through stages in fleets played, after which no mix is tried
     moves: int = 3  # rounds of moving atoms over boundaries, where the plan is one pipeline
+    proven: bool = False  # a bound on fleets, which takes as long as the search, or much longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,11 @@ class SearchBudget:
     beam_work: int = (
         60_000_000  # of a beam, by what the one before took: a wider one that needs more is left out
     )
-    proof_work: int = 20_000_000  # labels that prove or disprove what is left below the best pipeline's step
-    # Labels better by less than this share of the limit may be dropped where the proof takes too much: the
-    # bound pays for it, at every stage once.
-    tolerances: tuple[float, ...] = (0.005,)
+    # Proof of what is left below the best pipeline's step, with ever larger tolerances: labels better by less
+    # than such a share of the limit may be dropped, and the bound pays for it, at every stage once. What has
+    # no end at 0.3 s has had none at 5.
+    tolerances: tuple[float, ...] = (0.0, 0.005)
+    proof_work: tuple[int, ...] = (20_000_000, 150_000_000)
     labels: int = 1 << 20  # at once: 72 bytes each
     composed: int = 1 << 13  # complete pipelines played, those with the least bound first
     kept: int = 256  # of these, handed over
@@ -181,7 +183,7 @@ EFFORTS = {
         widths=(4,),
         coarse_widths=(2,),
         spanning_widths=(2,),
-        proof_work=2_000_000,
+        proof_work=(2_000_000, 2_000_000),
         labels=1 << 18,
         composed=1 << 11,
         played_passes=1 << 22,
@@ -209,10 +211,10 @@ EFFORTS = {
         layouts=1 << 62,
         first_work=40_000_000,
         beam_work=4_000_000_000,
-        tolerances=(0.0005, 0.005),
+        tolerances=(0.0, 0.0005, 0.005),
         widths=(8, 64, 256),
         coarse_widths=(4, 16),
-        proof_work=4_000_000_000,
+        proof_work=(4_000_000_000,) * 3,
         labels=1 << 22,
         played=32,
         rough_played=128,

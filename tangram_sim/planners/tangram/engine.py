@@ -207,7 +207,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
             raise InfeasibleError(_out_of_time(task))
         return None
     found = task.found(ready)
-    if wishes.fleet_bound:
+    if wishes.fleet_bound or task.budget.fleets.proven:
         task.say("a bound for all plans")
         why = unbounded(ground) or (wishes.exclude and "it covers all islands: exclude none") or ""
         best = found.ranked[0]
@@ -215,7 +215,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
             found.fleet_bound_s = fleet_bound_s(ground, task.bound, best.step_s, task.counts, task.deadline)
             found.covered = covers(best.plan, task.islands, task.budget.fleets)
         if not found.fleet_bound_s:
-            found.notes.append(f"`fleet_bound=True`: none was found, {why or 'for the time limit'}")
+            found.notes.append(f"no bound on fleets was found: {why or 'for the time limit'}")
     return found
 
 

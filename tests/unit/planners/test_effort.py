@@ -22,8 +22,8 @@ from tests.planning import (
     random_instance,
 )
 
-NARROW = SearchBudget(first_work=1, widths=(1, 2), proof_work=1 << 40)
-TIGHT = replace(NARROW, proof_work=1, tolerances=(0.01,))
+NARROW = SearchBudget(first_work=1, widths=(1, 2), proof_work=(1 << 40, 1 << 40))
+TIGHT = replace(NARROW, proof_work=(1, 1), tolerances=(0.0, 0.01))
 
 
 def problem(seed: int, microbatch: int) -> tuple[PipelineTable, list[float], dict[str, object]]:

@@ -19,7 +19,7 @@ class Proof:
     """Pipelines worth playing, best first, and the bound that holds for all pipelines of the table."""
 
     pipelines: list[Composed]
-    bound_s: float  # at most the limit; 0 where the schedule allows no bound, or there was no time for one
+    bound_s: float  # at most the limit; 0 where there was no time for one
     exact: bool = True  # objectives are played steps, links not shared; else estimates
 
 
@@ -64,7 +64,8 @@ def find(
     much, labels that differ by little stand for each other. If a gap is left below the best step known
     (`best_s` or a better one found), another look closes it where few labels are left, none dropped and all
     played; else it drops what another beats as played, which finds better pipelines and proves nothing.
-    Without `proving` what beams find is enough, and there is no bound.
+    Without `proving` what beams find is enough, and there is no bound. Where the schedule puts weight
+    gradients off the recursion is an estimate, and the bound one that holds for any order of passes.
     """
     problem, budget, deadline = (
         PipelineTable(table, counts, ways, model, job),
@@ -73,8 +74,10 @@ def find(
     )
     exact = problem.lost > 0 and not ways.rough
     if not len(table.floats):
-        return Proof([], limit_s if problem.lost else 0.0, exact)
+        return Proof([], limit_s, exact)
     known = _Known()
+    if proving and not problem.lost:
+        known.bound_s = problem.any_order_s(limit_s, deadline)
     look = Look(limit_s, budget.first_work, budget.labels)
     found = problem.below(look, deadline)
     if found is None:
@@ -86,10 +89,10 @@ def find(
             look = replace(look, width=width)
             known.add(_beam(problem, look, budget, deadline))
             limit = min(limit_s, min(best_s, known.best_s()) * (1 + slack))
-            look = replace(look, limit_s=limit, work=budget.proof_work)
+            look = replace(look, limit_s=limit)
         found = _within(problem, replace(look, width=0), budget, deadline) if proving else None
     if found is None:
-        known.bound_s = problem.least_s if problem.lost and proving else 0.0
+        known.bound_s = max(known.bound_s, problem.least_s if problem.lost and proving else 0.0)
         return known.proof(exact)
     known.add(_judged(problem, found, look.limit_s, budget, deadline))
     best_s = min(look.limit_s, best_s, known.best_s())
@@ -158,8 +161,9 @@ def _beam(problem: PipelineTable, look: Look, budget: SearchBudget, deadline: De
 
 def _within(problem: PipelineTable, look: Look, budget: SearchBudget, deadline: Deadline) -> Labels | None:
     """A look at everything, with the least tolerance at which work and labels suffice; None: with none."""
-    for tolerance in (0.0, *budget.tolerances):
-        found = problem.below(replace(look, tolerance_s=tolerance * look.limit_s), deadline)
+    for tolerance, work in zip(budget.tolerances, budget.proof_work, strict=True):
+        closer = replace(look, tolerance_s=tolerance * look.limit_s, work=work)
+        found = problem.below(closer, deadline)
         if found is not None or deadline.over():
             return found
     return None

@@ -246,6 +246,29 @@ class PipelineTable:
         self.least_s = min(limit_s, max(float(root[0]), float(root[2]), float(root[0] + root[3])))
         return least
 
+    def any_order_s(self, limit_s: float, deadline: Deadline) -> float:
+        """No pipeline of the table is played in less, in whatever order a stage does its passes; 0: no time.
+
+        A stage works on all microbatches, once the first has come forward through those in front of it.
+        """
+        from tangram_sim.planners.tangram.composition import play_kernels as columns
+        from tangram_sim.planners.tangram.composition.rest_kernels import still_to_come
+
+        table, floats = self.table, self.floats.copy()
+        depth = table.ints[:, 2]
+        floats[:, columns.LATENCY] = floats[:, columns.FORWARD]
+        inside = depth > 1  # the slowest of inner stages has its share at least
+        floats[inside, columns.OWN] *= (1.0 - (1.0 - 1.0 / table.microbatches) ** depth[inside]) / (
+            depth[inside] / table.microbatches
+        )
+        options = table.slice_class, table.option_ptr, floats, self.ints, self.before
+        least = np.full((len(table.slice_class), 4, self.before.shape[1]), np.inf)
+        for stop in range(len(least)):
+            still_to_come(*options, self.most_behind, limit_s, least, stop)
+            if deadline.over():
+                return 0.0
+        return min(limit_s, float(least[-1, :3, 0].max()))
+
     def played(
         self, facts: NDArray[np.int32], complete: NDArray[np.int64], deadline: Deadline
     ) -> NDArray[np.float64]:
