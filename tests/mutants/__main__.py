@@ -32,6 +32,7 @@ ROOMS = {
             "tests/unit/training/test_schedules.py",
             "tests/unit/training/test_shares.py",
             "tests/unit/training/test_lowering.py",
+            "tests/contracts/test_schedule_contract.py",
         ),
     ),
     "composition": (

@@ -6,7 +6,10 @@ there, or the sum over the checkpoint's tensors where the card shows it. Read in
 - whole configs of Qwen2-57B-A14B and of Nemotron-4-4B, whose shape Minitron-4B has (TensorRT-LLM's tests);
 - the dimensions of Qwen1.5-MoE, Kimi-K2, StarCoder2-15B, Llama-4-Maverick (with 400e9) in others' code, of
   phi-4 in the header of its GGUF file (with 14.66e9), layers, width and heads of OLMo 2 on its card;
-- that StarCoder2-3B ties its embeddings (bigcode-project/starcoder2, issue 18).
+- that StarCoder2-3B ties its embeddings (bigcode-project/starcoder2, issue 18);
+- counts as published: Command-R (35e9) and Command-R+ (104e9) on their cards, Llama-4-Maverick (400e9) in
+  Hugging Face's post on its release, Qwen1.5-MoE (14.3e9, 2.7e9 of them active) on a copy of its card,
+  Qwen3-Next (80e9) by the hub's counter. Kimi-K2's README says 1 T (32e9 active): its 1.026e12 is recalled.
 
 Not read: the rest, StarCoder2-15B's own head and its 15.96e9 among it.
 """
