@@ -28,6 +28,13 @@ Where: TypeAlias = Annotated[
     ),
 ]
 Rate: TypeAlias = Annotated[float | None, typer.Option("--rate", help="Requests a second, Poisson.")]
+Rates: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--rates",
+        help="Rates over time in place of --rate: CSV of start_s, rate_rps[, cv] (ServeGen's tables too).",
+    ),
+]
 Isl: TypeAlias = Annotated[float, typer.Option("--isl", help="Prompt tokens of a request.")]
 Osl: TypeAlias = Annotated[float, typer.Option("--osl", help="Output tokens of a request.")]
 Mix: TypeAlias = Annotated[
@@ -82,6 +89,7 @@ class RequestOptions:
     trace: Trace = None
     where: Where = None
     rate: Rate = None
+    rates: Rates = None
     isl: Isl = 1024
     osl: Osl = 256
     mix: Mix = None
@@ -94,10 +102,14 @@ class RequestOptions:
         """The requests that the options speak of. Raises BadInputError."""
         from tangram_sim.serving.synthetic import LengthMix, synthetic
 
+        if self.rates is not None:
+            return self._at_rates(self.rates, mix_option)
         if self.trace is not None:
             return TraceRequests(self.where, self.rate, self.burstiness, self.seed).read(self.trace)
         if self.rate is None:
-            raise BadInputError("no requests: give --trace FILE.csv, or --rate R with --isl and --osl")
+            raise BadInputError(
+                "no requests: give --trace FILE.csv, or --rate R or --rates FILE.csv with --isl and --osl"
+            )
         if not all(map(isfinite, (self.rate, self.isl, self.osl, self.length_cv, self.burstiness))):
             raise BadInputError("--rate, --isl, --osl, --length-cv, --burstiness: give finite numbers")
         parts = [LengthMix(self.isl, self.osl, 1.0, self.length_cv)]
@@ -105,10 +117,23 @@ class RequestOptions:
             parts = parse_mix(self.mix, self.length_cv, mix_option)
         return synthetic(self.requests, self.rate, parts, self.seed, self.burstiness)
 
+    def _at_rates(self, rates: Path, mix_option: str) -> "Workload":
+        """Lengths as asked, arrivals in the file's windows."""
+        from tangram_sim.serving.rates_file import arrivals_at, read_rates
+
+        if self.trace is not None or self.rate is not None or self.burstiness != 1.0:
+            raise BadInputError("--rates say when requests come; leave --trace, --rate and --burstiness out")
+        windows = read_rates(rates, dict(_pair(text) for text in self.where or ()))
+        times = arrivals_at(windows, self.requests, self.seed)
+        made = replace(self, rates=None, where=None, rate=1.0, requests=len(times)).made(mix_option)
+        return replace(made, arrival_s=times)
+
     def without_arrivals(self, option: str) -> "Workload":
         """Requests whose clients decide when they come. Raises BadInputError where a rate is given too."""
-        if self.rate is not None or self.burstiness != 1.0:
-            raise BadInputError(f"{option} say when requests come; leave --rate and --burstiness out")
+        if self.rate is not None or self.rates is not None or self.burstiness != 1.0:
+            raise BadInputError(
+                f"{option} say when requests come; leave --rate, --rates and --burstiness out"
+            )
         return replace(self, rate=None if self.trace is not None else 1.0).made()
 
 

@@ -1,0 +1,130 @@
+"""Arrivals at rates that change over time, with bursts: windows of a file, ServeGen's tables among them."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+
+from tangram_sim.datafiles import read_csv
+from tangram_sim.errors import BadInputError
+from tangram_sim.serving.workload import Floats
+
+LAST_WINDOW_S = 600.0  # of a stream of one window: as long as ServeGen's
+MOST = 100_000_000  # requests
+
+
+@dataclass(frozen=True, slots=True)
+class RateWindow:
+    """From `start_s` to `end_s` requests of one stream come at `rate_rps`, gaps varying by `cv`."""
+
+    stream: str
+    start_s: float
+    end_s: float
+    rate_rps: float
+    cv: float
+
+
+def read_rates(path: Path, where: dict[str, str]) -> list[RateWindow]:
+    """Windows of a file with the columns start_s, rate_rps[, cv]; of `where` only rows with these values.
+
+    Rows that differ in `pool` or `client` are streams of their own, all of which come together (ServeGen
+    et al., 2025, describes services by their clients so). Raises BadInputError.
+    """
+    rows = read_csv(path)
+    columns = set(rows[0]) if rows else set()
+    missing = {"start_s", "rate_rps", *where} - columns
+    if missing:
+        raise BadInputError(
+            f"{path}: no column {', '.join(sorted(missing))}; wanted are start_s, rate_rps and, where gaps do "
+            "not vary as a Poisson stream's, cv"
+        )
+    chosen = [
+        (line, row)
+        for line, row in enumerate(rows, start=2)
+        if all(row[name] == value for name, value in where.items())
+    ]
+    if not chosen:
+        raise BadInputError(
+            f"{path}: no row has {', '.join(f'{k}={v}' for k, v in where.items()) or 'a rate'}"
+        )
+    read = [
+        (
+            "/".join(row.get(name, "") for name in ("pool", "client")),
+            _number(path, line, row, "start_s"),
+            _number(path, line, row, "rate_rps"),
+            _number(path, line, row, "cv") if row.get("cv") else 1.0,
+        )
+        for line, row in chosen
+    ]
+    found = []
+    for stream, own in groupby(sorted(read), key=lambda one: one[0]):
+        windows = list(own)
+        starts = [one[1] for one in windows]
+        if len(set(starts)) < len(starts):
+            raise BadInputError(
+                f"{path}: two rows begin at the same second; name the stream, like --where client=0"
+            )
+        last = starts[-1] + (starts[-1] - starts[-2] if len(starts) > 1 else LAST_WINDOW_S)
+        ends = [*starts[1:], last]
+        found += [
+            RateWindow(stream, start, end, rate, cv)
+            for (_, start, rate, cv), end in zip(windows, ends, strict=True)
+        ]
+    return found
+
+
+def _number(path: Path, line: int, row: dict[str, str], column: str) -> float:
+    try:
+        value = float(row[column])
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value) or value < 0:
+        raise BadInputError(
+            f"{path}, line {line}, {column}: {row[column]!r} given; a number of 0 or more is wanted"
+        )
+    return value
+
+
+def arrivals_at(windows: list[RateWindow], count: int, seed: int) -> Floats:
+    """The first `count` arrivals of all streams, ascending, from second 0 on; fewer where windows end before.
+
+    Gaps are gamma distributed with the window's mean and variation. Raises BadInputError where none come.
+    """
+    random = np.random.default_rng(seed)
+    begin_s = min(one.start_s for one in windows)
+    drawn: list[Floats] = []
+    so_far = 0
+    for _, together in groupby(sorted(windows, key=lambda one: one.start_s), key=lambda one: one.start_s):
+        for one in together:
+            times = _of_window(one, random)
+            drawn.append(one.start_s - begin_s + times)
+            so_far += len(times)
+        if so_far >= count:
+            break
+    times = np.sort(np.concatenate(drawn))[:count]
+    if not len(times):
+        raise BadInputError(
+            "no request comes in any window: all rates are 0, or windows are short beside them"
+        )
+    return np.asarray(times - times[0])
+
+
+def _of_window(window: RateWindow, random: np.random.Generator) -> Floats:
+    length = window.end_s - window.start_s
+    if window.rate_rps * length > MOST:
+        raise BadInputError(f"{window.rate_rps:g} requests/s for {length:g} s: at most {MOST:,} are played")
+    if window.rate_rps <= 0:
+        return np.empty(0)
+    if window.cv <= 0:
+        return np.arange(0.5, window.rate_rps * length) / window.rate_rps
+    shape = 1.0 / window.cv**2
+    found = np.empty(0)
+    reached = 0.0
+    while reached < length:
+        more = int((length - reached) * window.rate_rps * 1.1) + 16
+        gaps = random.gamma(shape, 1.0 / (window.rate_rps * shape), more)
+        found = np.concatenate([found, reached + np.cumsum(gaps)])
+        reached = float(found[-1])
+    return found[found < length]
