@@ -29,16 +29,16 @@ class RateWindow:
 def read_rates(path: Path, where: dict[str, str]) -> list[RateWindow]:
     """Windows of a file with the columns start_s, rate_rps[, cv]; of `where` only rows with these values.
 
-    Rows that differ in `pool` or `client` are streams of their own, all of which come together (ServeGen
-    et al., 2025, describes services by their clients so). Raises BadInputError.
+    Rows that differ in `pool` or `client` are streams of their own, all of which come together: so
+    ServeGen (github.com/alibaba/ServeGen) describes services by their clients. Raises BadInputError.
     """
     rows = read_csv(path)
     columns = set(rows[0]) if rows else set()
     missing = {"start_s", "rate_rps", *where} - columns
     if missing:
         raise BadInputError(
-            f"{path}: no column {', '.join(sorted(missing))}; wanted are start_s, rate_rps and, where gaps do "
-            "not vary as a Poisson stream's, cv"
+            f"{path}: no column {', '.join(sorted(missing))}; wanted are start_s, rate_rps and, where gaps "
+            "do not vary as a Poisson stream's, cv"
         )
     chosen = [
         (line, row)
@@ -64,7 +64,7 @@ def read_rates(path: Path, where: dict[str, str]) -> list[RateWindow]:
         starts = [one[1] for one in windows]
         if len(set(starts)) < len(starts):
             raise BadInputError(
-                f"{path}: two rows begin at the same second; name the stream, like --where client=0"
+                f"{path}: two rows begin at the same second; choose one stream, like client=0"
             )
         last = starts[-1] + (starts[-1] - starts[-2] if len(starts) > 1 else LAST_WINDOW_S)
         ends = [*starts[1:], last]
