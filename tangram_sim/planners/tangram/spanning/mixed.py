@@ -106,7 +106,8 @@ class MixedPrices:
         """A part on each island, with so many sequences of every microbatch.
 
         Parts are not priced together where one of those `known` is as fast as the slowest of them is alone,
-        and fits with as many stages behind.
+        and fits with as many stages behind. A heuristic, not dominance: what comes once per step (gradients,
+        optimizer) may be shorter under the way left out, which is worth less than pricing it on most jobs.
         """
         members = self._members(nodes)
         answers = [
