@@ -11,7 +11,8 @@ from tangram_sim.purchasing.billing import Terms, bill
 from tangram_sim.purchasing.fleets import Fleet, Member
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.serving.workload import Workload
-from tangram_sim.serving_planners.milp import Unanswered, solve
+from tangram_sim.serving_planners.answer import Unanswered
+from tangram_sim.serving_planners.milp import solve
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import GpuOffer
 from tangram_sim.serving_planners.problem import RentalProblem

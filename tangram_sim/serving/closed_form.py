@@ -10,7 +10,7 @@ import numpy as np
 from tangram_sim.cost.kernels import Floats, Number
 from tangram_sim.serving.calibration import EngineFit
 from tangram_sim.serving.deployment import Deployment
-from tangram_sim.serving.stepcost import KvCapacity, StepCost
+from tangram_sim.serving.stepcost import KvCapacities, KvCapacity, StepCost
 
 ROUNDS = 60  # of bisection: halves an interval of any load to below a request
 
@@ -87,7 +87,7 @@ class Steady:
         return np.minimum(self.request_rate * self.prompt_s, 1.0)
 
 
-def seats(deployment: Deployment, capacity: KvCapacity, load: Load) -> Floats:
+def seats(deployment: Deployment, capacity: KvCapacity | KvCapacities, load: Load) -> Floats:
     """Requests that can run at once: the engine's seats, or as many as the KV cache holds.
 
     An engine that reserves to the longest output holds isl + osl for each, others what is there on average.
@@ -116,7 +116,7 @@ def _decode(
 def closed_loop(
     cost: StepCost,
     deployment: Deployment,
-    capacity: KvCapacity,
+    capacity: KvCapacity | KvCapacities,
     load: Load,
     clients: Number,
     habits: ClosedClients = CALM,
@@ -169,7 +169,9 @@ def open_loop(
     return Steady(high, step, prompt, tpot, ttft, e2e, carried, over.astype(np.float64))
 
 
-def greatest_throughput(cost: StepCost, deployment: Deployment, capacity: KvCapacity, load: Load) -> Steady:
+def greatest_throughput(
+    cost: StepCost, deployment: Deployment, capacity: KvCapacity | KvCapacities, load: Load
+) -> Steady:
     """Every seat taken at all times: an offline run of many requests."""
     room = np.maximum(seats(deployment, capacity, load), 1.0)
     step, prompt, tpot = _decode(cost, deployment, load, room)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tangram_sim.cost.collectives import group, transfer_s
+from tangram_sim.cost.collectives import group
 from tangram_sim.cost.kernels import Floats, Number
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import EngineFit
@@ -17,6 +17,12 @@ from tangram_sim.serving.stepcost import StepCost, StepTable
 PARTS = ("gemm", "experts", "cache", "attention", "memory", "reduce", "exchange")
 SHORT, LONG = 1024.0, 2048.0  # contexts at which a table's slope is taken
 ROWS = 1024.0  # prompt rows beside which it is said what decodes take
+
+
+def sent_s(size_bytes: Floats, bytes_per_s: Number, latency_s: Number) -> Floats:
+    """Seconds of point-to-point transfers; nothing is sent in no time."""
+    seconds = latency_s + size_bytes / np.maximum(bytes_per_s, 1.0)
+    return np.where(size_bytes > 0, seconds, 0.0)
 
 
 def ranks_of(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb) -> Ranks:
@@ -102,21 +108,20 @@ class LayerStepCost(StepCost):
         return slowest
 
     def _hop_s(self, work: IterationWork, stage: int) -> Floats:
-        """Residuals from one stage to the next: over links inside a node, else the slower side's network."""
-        here, there = (self.deployment.stages[index].island for index in (stage, stage + 1))
+        """Residuals from one stage to the next."""
         size = work.tokens * self.deployment.model.hidden * self.deployment.precision.activation_bytes
-        near = here.gpu.name == there.gpu.name and here.gpus + there.gpus <= 8
-        if near:
-            rate, latency = here.intra.bytes_per_s, here.intra.latency_s
-        else:
-            rate = min(
-                side.nic_bytes_per_s / side.gpus_per_node * self.hwdb.network_efficiency.value
-                for side in (here, there)
-            )
-            latency = max(here.nic_latency_s, there.nic_latency_s)
-        return np.asarray([transfer_s(float(one), rate, latency) for one in np.ravel(size)]).reshape(
-            np.shape(size)
+        return sent_s(size, *self.hop_of(self.deployment, stage))
+
+    def hop_of(self, deployment: Deployment, stage: int) -> tuple[float, float]:
+        """(bytes/s, seconds) to the next stage: over links inside a node, else the slower side's network."""
+        here, there = (deployment.stages[index].island for index in (stage, stage + 1))
+        if here.gpu.name == there.gpu.name and here.gpus + there.gpus <= 8:
+            return here.intra.bytes_per_s, here.intra.latency_s
+        rate = min(
+            side.nic_bytes_per_s / side.gpus_per_node * self.hwdb.network_efficiency.value
+            for side in (here, there)
         )
+        return rate, max(here.nic_latency_s, there.nic_latency_s)
 
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
         """Seconds of an iteration: what decodes take, what prompts add, and the host."""

@@ -74,8 +74,8 @@ class ForwardTimes:
     def __add__(self, other: "ForwardTimes") -> "ForwardTimes":
         return ForwardTimes(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
-    def times(self, count: float) -> "ForwardTimes":
-        """Times of `count` such passes."""
+    def times(self, count: Number) -> "ForwardTimes":
+        """Times of `count` such passes; of an array, so many of each."""
         return ForwardTimes(*(getattr(self, one.name) * count for one in fields(self)))
 
 

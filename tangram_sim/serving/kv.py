@@ -3,6 +3,7 @@
 The number of blocks is the least of all stages' (engines take the minimum over workers).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tangram_sim.cost.device import capacities
@@ -98,10 +99,15 @@ def kv_capacity(deployment: Deployment, hwdb: Hwdb, fit: EngineFit, longest: int
 
     `longest` is the longest request, of which recurrent states are held for as many as fit; 0: none.
     """
+    memories = [stage_memory(deployment, stage, hwdb, fit) for stage in deployment.stages]
+    return capacity_of(deployment, memories, longest)
+
+
+def capacity_of(deployment: Deployment, memories: Sequence[StageMemory], longest: int = 0) -> KvCapacity:
+    """The same with the memory of every stage known."""
     engine = deployment.engine
     blocks = []
-    for index, stage in enumerate(deployment.stages):
-        memory = stage_memory(deployment, stage, hwdb, fit)
+    for index, (stage, memory) in enumerate(zip(deployment.stages, memories, strict=True)):
         if memory.left <= 0:
             raise InfeasibleError(
                 f"stage {index} does not fit: {show_bytes(memory.weights)} of weights and "

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.cost.kernels import Floats, Number
 
@@ -22,6 +23,19 @@ class KvCapacity:
     @property
     def tokens(self) -> int:
         """Tokens of context that the KV cache holds."""
+        return self.blocks * self.block_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class KvCapacities:
+    """The same of many replicas side by side."""
+
+    blocks: NDArray[np.int64]
+    block_tokens: int
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """Tokens of context that each KV cache holds."""
         return self.blocks * self.block_tokens
 
 

@@ -3,11 +3,11 @@
 import time
 from dataclasses import dataclass
 
+from tangram_sim.serving_planners.answer import PROVEN
 from tangram_sim.serving_planners.flow_enumeration import placements_above
 from tangram_sim.serving_planners.flow_network import TokenPath, largest_flow, paths
 from tangram_sim.serving_planners.flow_problem import FlowProblem, Placement, relaxed_bound
 from tangram_sim.serving_planners.flow_search import annealed, search
-from tangram_sim.serving_planners.milp import PROVEN
 
 _ROUNDS, _SEED = 12, 0  # of the search
 _MANY, _RUNS = 9, 4  # nodes from which on the search is compiled annealing, so many times

@@ -8,11 +8,15 @@ for the slowest stage where times grow with layers. What a group is worth is ask
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heapreplace
 from itertools import product
 from random import Random
 
-from tangram_sim.serving_planners.offers import GpuOffer, OfferPricer, PricedConfiguration
+from tangram_sim.serving_planners.offers import (
+    GpuOffer,
+    OfferPricer,
+    PricedConfiguration,
+    layers_by_speed,
+)
 
 Group = tuple[int, ...]  # GPUs of each kind
 Partition = tuple[Group, ...]
@@ -154,18 +158,6 @@ class GroupPricer:
                     self.pricer.model.layers, [self._speed[name] * tp for name, tp in stages]
                 )
                 yield [(name, tp, count) for (name, tp), count in zip(stages, layers, strict=True)]
-
-
-def layers_by_speed(layers: int, speeds: Sequence[float]) -> list[int]:
-    """Layers of every stage, at least one, such that the slowest stage is as fast as can be."""
-    held = [1] * len(speeds)
-    ahead = [(2 / speed, place) for place, speed in enumerate(speeds)]
-    heapify(ahead)
-    for _ in range(layers - len(speeds)):
-        _, place = ahead[0]
-        held[place] += 1
-        heapreplace(ahead, ((held[place] + 1) / speeds[place], place))
-    return held
 
 
 def replicas_of(found: Partitioned, pricer: GroupPricer) -> list[tuple[PricedConfiguration, int]]:

@@ -17,6 +17,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from tangram_sim.serving_planners.answer import PROVEN, Counts, Rental, Shares, Unanswered
+from tangram_sim.serving_planners.columns import generates, solve_by_columns
 from tangram_sim.serving_planners.dominance import undominated
 from tangram_sim.serving_planners.problem import (
     COST,
@@ -29,42 +31,8 @@ from tangram_sim.serving_planners.problem import (
 )
 from tangram_sim.serving_planners.program import LinearProgram
 
-PROVEN = 1e-6  # relative gap below which an answer counts as optimal
 _STANDSTILL = 1e-9  # a pace, in units of that of fractions of replicas, that is none
 _PLAN = LossScenario("the plan itself")
-
-Counts = tuple[int, ...]
-Shares = tuple[tuple[float, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Rental:
-    """An answer: `counts[c]` replicas, share `shares[c][w]` of type w, the objective and its bound.
-
-    `value` is seconds (makespan) or dollars an hour (cost); no plan of the problem is below `bound`.
-    """
-
-    counts: Counts
-    shares: Shares
-    value: float
-    bound: float
-
-    @property
-    def gap(self) -> float:
-        """How much less the best plan could be at most, as a share of the value."""
-        return max(0.0, 1.0 - self.bound / self.value)
-
-    @property
-    def optimal(self) -> bool:
-        """Whether it is proven that nothing is better."""
-        return self.gap <= PROVEN
-
-
-@dataclass(frozen=True, slots=True)
-class Unanswered:
-    """No plan: proven to be none, or none found in time."""
-
-    proven: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +69,10 @@ def solve(
         first, kept = [first[place] for place in sorted(worth)], kept.keeping(worth)
     if not first:
         return Unanswered(proven=True)
-    answer = _solve(kept, common_shares, relative_gap, time_limit_s)
+    if generates(kept) and not common_shares:
+        answer = solve_by_columns(kept, time_limit_s, lambda some, s: _solve(some, False, relative_gap, s))
+    else:
+        answer = _solve(kept, common_shares, relative_gap, time_limit_s)
     if isinstance(answer, Unanswered):
         return answer
     counts = [0] * len(problem.configurations)

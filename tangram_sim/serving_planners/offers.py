@@ -1,11 +1,13 @@
 """Configurations of a model on GPUs on offer, with the throughputs that the cost layer gives them.
 
-A replica is one pipeline: tensor parallelism inside a node, one or two stages; two stages may be on
-different kinds, with layers cut by what each can do. What does not fit memory is no configuration.
+A replica is one pipeline: tensor parallelism inside a node, one to three stages on equal or unequal GPUs at
+degrees of their own, with layers cut by what each can do. What does not fit memory is no configuration.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
+from itertools import combinations_with_replacement
 from math import inf
 from typing import Any
 
@@ -23,9 +25,14 @@ from tangram_sim.serving.deployment import Deployment, ReplicaStage
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.outcome import Slo
+from tangram_sim.serving.stepcost import KvCapacities, KvCapacity
 from tangram_sim.serving.workload import Floats
+from tangram_sim.serving_planners.pipelines import batches
 
+Stages = Sequence[tuple[str, int, int]]  # kind, tensor-parallel degree, layers
 _ROUNDS = 12  # of the bisection for the most requests at once under an objective: to 1 in 4,000
+MOST_STAGES, MOST_GPUS = 3, 16  # of a replica
+MOST_CHOICES = 2500  # of stages at one depth, before layers are cut
 _CUTS = (0.0, 0.5, 1.0)  # between layers by memory and layers by bandwidth
 
 
@@ -61,12 +68,13 @@ class OfferPricer:
     precision: str
     loads: Load
     slo: Slo
+    stay_s: float = inf  # that a request decodes at most: of a batch that is through soon after
     refused: dict[str, str] = field(default_factory=dict)  # configurations that do not fit, and why
 
     def __post_init__(self) -> None:
         self._calibration = CalibrationTable.load(self.hwdb)
 
-    def deployment(self, stages: Sequence[tuple[str, int, int]]) -> Deployment:
+    def deployment(self, stages: Stages) -> Deployment:
         """The replica of these stages; rules are those of the engine on the first one's GPU."""
         cut, first = [], 0
         for kind, tp, layers in stages:
@@ -75,66 +83,130 @@ class OfferPricer:
         engine = engine_defaults(self.hwdb, self.engine, cut[0].island.gpu)
         return Deployment(self.model, tuple(cut), precision_of(self.precision, self.model), engine)
 
-    def priced(self, stages: Sequence[tuple[str, int, int]]) -> PricedConfiguration | None:
+    def priced(self, stages: Stages) -> PricedConfiguration | None:
         """A configuration with its throughputs; None where it does not fit, which is noted."""
-        told = " ({} layers)" if len(stages) > 1 else ""
-        name = " + ".join(f"{kind} tp{tp}{told.format(layers)}" for kind, tp, layers in stages)
         try:
             rps = self.throughput(self.deployment(stages))
         except InfeasibleError as error:
-            self.refused[name] = str(error)
+            self.refused[name_of(stages)] = str(error)
             return None
-        gpus: dict[str, int] = {}
-        for kind, tp, _ in stages:
-            gpus[kind] = gpus.get(kind, 0) + tp
-        return PricedConfiguration(name, tuple(stages), gpus, tuple(rps.tolist()))
+        return configuration_of(stages, tuple(rps.tolist()))
 
     def throughput(self, deployment: Deployment) -> Floats:
         """Requests/s of each type alone: all seats taken, or as many as keep the objective; 0: none does."""
         fit = self._calibration.fit_of(deployment)
         capacity = kv_capacity(deployment, self.hwdb, fit)
         cost = LayerStepCost(deployment, self.hwdb, fit)
-        room = seats(deployment, capacity, self.loads)
-        full = np.where(
-            room >= 1, greatest_throughput(cost, deployment, capacity, self.loads).request_rate, 0.0
-        )
-        if self.slo == Slo():
-            return full
+        return kept_throughput(cost, deployment, capacity, self.loads, self.slo, self.stay_s)
 
-        def kept(clients: Floats) -> tuple[NDArray[np.bool_], Floats]:
-            steady = closed_loop(cost, deployment, capacity, self.loads, clients)
-            keeps = (steady.tpot_s <= self.slo.tpot_s) & (steady.ttft_s <= self.slo.ttft_s)
-            return keeps, steady.running / (self.loads.osl * steady.tpot_s)
+    def priced_together(self, pipelines: Sequence[Stages]) -> list[PricedConfiguration]:
+        """Those of many replicas that fit, each with its throughputs; what does not fit is noted."""
+        found, refused = batches([self.deployment(one) for one in pipelines], self.hwdb, self._calibration)
+        self.refused |= {name_of(pipelines[number]): reason for number, reason in refused.items()}
+        rates: dict[int, tuple[float, ...]] = {}
+        types = len(self.loads.isl)
+        for batch in found:
+            size = len(batch.numbers)
+            loads = Load(*(np.tile(one, size) for one in (self.loads.isl, self.loads.osl, self.loads.cached)))
+            rps = kept_throughput(
+                batch.cost, batch.cost.deployment, batch.capacity(types), loads, self.slo, self.stay_s
+            ).reshape(size, types)
+            rates |= {
+                int(number): tuple(row) for number, row in zip(batch.numbers, rps.tolist(), strict=True)
+            }
+        return [configuration_of(pipelines[number], rates[number]) for number in sorted(rates)]
 
-        low, high = np.ones_like(room), np.maximum(room, 1.0)
-        possible, rate = kept(low)
-        for _ in range(_ROUNDS):
-            middle = 0.5 * (low + high)
-            good, found = kept(middle)
-            low, high = np.where(good, middle, low), np.where(good, high, middle)
-            rate = np.where(good, found, rate)
-        return np.where(possible & (room >= 1), rate, 0.0)
+
+def kept_throughput(
+    cost: LayerStepCost,
+    deployment: Deployment,
+    capacity: KvCapacity | KvCapacities,
+    loads: Load,
+    slo: Slo,
+    stay_s: float = inf,
+) -> Floats:
+    """Requests/s of each load alone: all seats taken, or as many as keep the objective; 0: none does.
+
+    No more run at once than decode within `stay_s`, one of them at least.
+    """
+    room = seats(deployment, capacity, loads)
+    full = greatest_throughput(cost, deployment, capacity, loads)
+    if slo == Slo() and stay_s == inf:
+        stays = loads.osl * np.maximum(full.tpot_s, packed_s(cost, deployment, loads, full.running))
+        return np.where(room >= 1, full.running / stays, 0.0)
+
+    def kept(clients: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Floats]:
+        steady = closed_loop(cost, deployment, capacity, loads, clients)
+        tpot_s = np.maximum(steady.tpot_s, packed_s(cost, deployment, loads, steady.running))
+        keeps = (tpot_s <= slo.tpot_s) & (steady.ttft_s <= slo.ttft_s)
+        stays = loads.osl * tpot_s
+        return keeps, stays <= stay_s, steady.running / stays
+
+    low, high = np.ones_like(room), np.maximum(room, 1.0)
+    possible, _, rate = kept(low)
+    for _ in range(_ROUNDS):
+        middle = 0.5 * (low + high)
+        keeps, short, found = kept(middle)
+        good = keeps & short
+        low, high = np.where(good, middle, low), np.where(good, high, middle)
+        rate = np.where(good, found, rate)
+    return np.where(possible & (room >= 1), rate, 0.0)
+
+
+def packed_s(cost: LayerStepCost, deployment: Deployment, loads: Load, running: Floats) -> Floats:
+    """Seconds of an iteration that carries its part of the prompts; 0 for engines that run them apart.
+
+    Each iteration `running` requests yield a token, so that one in so many as the output is long is replaced
+    and brings its prompt. One prompt beside decodes that wait for weights adds little; many fill the GPU.
+    """
+    if deployment.engine.prefill != "mixed":
+        return np.zeros_like(running)
+    prompts = running / loads.osl
+    return cost.step_s(prompts * loads.rows, prompts * loads.scores, running, running * loads.context)
+
+
+def name_of(stages: Stages) -> str:
+    """What a replica is called: its stages with kind and degree, layers where there are several."""
+    told = " ({} layers)" if len(stages) > 1 else ""
+    return " + ".join(f"{kind} tp{tp}{told.format(layers)}" for kind, tp, layers in stages)
+
+
+def configuration_of(stages: Stages, rps: tuple[float, ...]) -> PricedConfiguration:
+    """A replica with its throughputs."""
+    gpus: dict[str, int] = {}
+    for kind, tp, _ in stages:
+        gpus[kind] = gpus.get(kind, 0) + tp
+    return PricedConfiguration(name_of(stages), tuple(stages), gpus, rps)
 
 
 def configurations(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[PricedConfiguration]:
-    """Every replica worth pricing: one kind in one or two stages, two kinds in a stage each."""
-    layers = pricer.model.layers
-    found = []
-    for offer in offers:
-        for tp in _degrees(offer, pricer.model):
-            found.append(pricer.priced([(offer.name, tp, layers)]))
-            if 2 * tp <= offer.available and layers > 1:
-                half = layers // 2
-                found.append(pricer.priced([(offer.name, tp, layers - half), (offer.name, tp, half)]))
-    for place, one in enumerate(offers):
-        for other in offers[place + 1 :]:
-            for tp in _degrees(one, pricer.model):
-                if tp in _degrees(other, pricer.model) and layers > 1:
-                    cuts = [pricer.priced(stages) for stages in _cuts(pricer, one, other, tp)]
-                    found.append(
-                        max((cut for cut in cuts if cut), key=lambda cut: sum(cut.rps), default=None)
-                    )
-    return [one for one in found if one is not None and any(one.rps)]
+    """Every replica worth pricing, of up to three stages on any kinds; those that finish anything."""
+    return [one for one in pricer.priced_together(pipelines(pricer, offers)) if any(one.rps)]
+
+
+def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:
+    """Every choice of one to three stages within a replica's GPUs, each with a few cuts of the layers.
+
+    Where that is too many, those of three stages are of two kinds at most, or left out.
+    """
+    model, kinds = pricer.model, {one.name: one for one in offers}
+    single = [(one.name, tp) for one in offers for tp in _degrees(one, model)]
+    found: list[Stages] = []
+    for depth in range(1, min(MOST_STAGES, model.layers) + 1):
+        chosen = [
+            stages
+            for stages in combinations_with_replacement(single, depth)
+            if sum(tp for _, tp in stages) <= MOST_GPUS
+            and all(
+                sum(tp for name, tp in stages if name == kind) <= kinds[kind].available
+                for kind in {name for name, _ in stages}
+            )
+        ]
+        if len(chosen) > MOST_CHOICES:
+            chosen = [stages for stages in chosen if len({name for name, _ in stages}) < MOST_STAGES]
+        if len(chosen) <= MOST_CHOICES:
+            found += [cut for stages in chosen for cut in _cuts(pricer, stages)]
+    return found
 
 
 def _degrees(offer: GpuOffer, model: Model) -> list[int]:
@@ -143,19 +215,32 @@ def _degrees(offer: GpuOffer, model: Model) -> list[int]:
     return [tp for tp in (1, 2, 4, 8, 16) if tp <= most]
 
 
-def _cuts(
-    pricer: OfferPricer, one: GpuOffer, other: GpuOffer, tp: int
-) -> Iterator[list[tuple[str, int, int]]]:
-    """Layers of the first stage between its share of the memory and its share of the bandwidth."""
-    first, second = pricer.hwdb.gpu(one.name), pricer.hwdb.gpu(other.name)
-    memory = first.memory_bytes / (first.memory_bytes + second.memory_bytes)
-    speed = first.memory_bytes_per_s / (first.memory_bytes_per_s + second.memory_bytes_per_s)
-    layers, seen = pricer.model.layers, set()
+def _cuts(pricer: OfferPricer, stages: Sequence[tuple[str, int]]) -> Iterator[Stages]:
+    """Layers of each stage by its memory, by its bandwidth, and between."""
+    gpus = [pricer.hwdb.gpu(kind) for kind, _ in stages]
+    parts = []
+    for rates in ([gpu.memory_bytes for gpu in gpus], [gpu.memory_bytes_per_s for gpu in gpus]):
+        sized = [rate * tp for rate, (_, tp) in zip(rates, stages, strict=True)]
+        parts.append([one / sum(sized) for one in sized])
+    seen = set()
     for weight in _CUTS:
-        held = min(max(1, round(layers * ((1 - weight) * memory + weight * speed))), layers - 1)
+        blend = [(1 - weight) * memory + weight * speed for memory, speed in zip(*parts, strict=True)]
+        held = tuple(layers_by_speed(pricer.model.layers, blend))
         if held not in seen:
             seen.add(held)
-            yield [(one.name, tp, held), (other.name, tp, layers - held)]
+            yield [(kind, tp, count) for (kind, tp), count in zip(stages, held, strict=True)]
+
+
+def layers_by_speed(layers: int, speeds: Sequence[float]) -> list[int]:
+    """Layers of every stage, at least one, such that the slowest stage is as fast as can be."""
+    held = [1] * len(speeds)
+    ahead = [(2 / speed, place) for place, speed in enumerate(speeds)]
+    heapify(ahead)
+    for _ in range(layers - len(speeds)):
+        _, place = ahead[0]
+        held[place] += 1
+        heapreplace(ahead, ((held[place] + 1) / speeds[place], place))
+    return held
 
 
 def offer_document(offers: Sequence[GpuOffer]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from math import inf
 
-from tangram_sim.serving_planners.milp import Rental, solve
+from tangram_sim.serving_planners.answer import Rental
+from tangram_sim.serving_planners.milp import solve
 from tangram_sim.serving_planners.problem import COST, DECODE, PREFILL, WHOLE, RentalProblem
 from tangram_sim.serving_planners.program import LinearProgram
 

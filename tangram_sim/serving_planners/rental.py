@@ -3,7 +3,8 @@
 import time
 from dataclasses import dataclass, replace
 
-from tangram_sim.serving_planners.milp import Rental, Unanswered, solve
+from tangram_sim.serving_planners.answer import Rental, Unanswered
+from tangram_sim.serving_planners.milp import solve
 from tangram_sim.serving_planners.problem import RentalProblem
 from tangram_sim.serving_planners.reasons import why_infeasible
 from tangram_sim.serving_planners.rivals import Lever, SingleKind, single_kinds, value_of, without_levers
@@ -30,22 +31,24 @@ def time_limit_of(problem: RentalProblem) -> float:
     return _SMALL_S if size <= _SMALL else _LARGE_S
 
 
-def rent(problem: RentalProblem, time_limit_s: float | None = None) -> RentalAnswer:
+def rent(problem: RentalProblem, time_limit_s: float | None = None, *, beside: bool = True) -> RentalAnswer:
     """The best plan within the time limit, never worse than that of a single kind or without a lever.
+
+    Not `beside`: these are not asked for, the plan alone is.
 
     `time_limit_s` is for the main program, in seconds by the clock. Unless it is given, the limit is one of
     CPU seconds: the solver only knows the clock, so a busy machine is given as much longer as it needs.
     """
     limit_s = time_limit_of(problem) if time_limit_s is None else time_limit_s
     clock, cpu = time.perf_counter(), time.process_time()
-    rivals = single_kinds(problem, _RIVAL_SHARE * limit_s)
-    levers = without_levers(problem, rivals, _RIVAL_SHARE * limit_s)
+    rivals = single_kinds(problem, _RIVAL_SHARE * limit_s) if beside else []
+    levers = without_levers(problem, rivals, _RIVAL_SHARE * limit_s) if beside else []
     if time_limit_s is None:
         slower = (time.perf_counter() - clock) / max(1e-3, time.process_time() - cpu)
         limit_s *= min(max(1.0, slower), _BUSIEST)
     answer = solve(problem, time_limit_s=limit_s)
     others = [rival.answer for rival in rivals if rival.capped] + [lever.answer for lever in levers]
-    other = min(others, key=value_of)
+    other = min(others, key=value_of, default=answer)
     if isinstance(other, Rental) and other.value < value_of(answer):
         bound = answer.bound if isinstance(answer, Rental) else 0.0
         answer = replace(other, bound=min(bound, other.value))

@@ -8,7 +8,8 @@ replica gets (without it: the same mix of types for all).
 from dataclasses import dataclass
 from math import inf
 
-from tangram_sim.serving_planners.milp import Rental, Unanswered, solve
+from tangram_sim.serving_planners.answer import Rental, Unanswered
+from tangram_sim.serving_planners.milp import solve
 from tangram_sim.serving_planners.problem import COST, RentalProblem
 
 

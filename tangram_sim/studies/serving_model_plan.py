@@ -35,7 +35,11 @@ from tangram_sim.studies.serving_question import (
 from tangram_sim.studies.serving_simulation import simulate_service
 
 _Z90 = 1.6449  # of a 90 % interval
-_ATTEMPTS = 4  # plans of a batch, each after a replay of the last
+_STAY = 0.25  # of the shortest makespan that a request of a batch may decode
+# Plans tried from each of one or two starts, each after a replay of the last.
+_ATTEMPTS = {1: (4,), 2: (3, 2)}
+_AGAIN = 2  # times that shares over the replicas of a batch are planned again
+_ROUNDED = 1e-9  # makespans of one plan differ by so much at most
 _NEARER = 0.02  # error of a replay that needs no other plan
 _FAR = 0.1  # error of a replay that is said aloud
 _STAYS = 5.0  # a rate is played for so many times as long as a request stays; requests come again if need be
@@ -65,19 +69,13 @@ def plan_service(
     begun = time.process_time()
     question = ServiceQuestion.of(models, offers, workload, goal)
     configurations, refused = priced or question.priced(planner, hwdb)
-    found = _planned(question, configurations, time_limit_s)
-    found.types = [
-        PlannedTypeDocument(
-            input_tokens=one.input_tokens,
-            output_tokens=one.output_tokens,
-            amount=one.amount,
-            model=one.model if question.several else "",
-        )
-        for one in question.types
-    ]
+    starts = [configurations]
+    if goal.objective == MAKESPAN and (least_s := question.shortest_s(configurations)) > 0:
+        # A batch is no steady load: seats whose requests would still run when it is through are not filled.
+        starts.insert(0, question.priced(planner, hwdb, _STAY * least_s)[0])
     goal = question.goal
+    found = _best_played(question, starts, hwdb, time_limit_s)
     if found.status != "infeasible":
-        found = _replayed_until_kept(found, question, configurations, hwdb, time_limit_s)
         table = CalibrationTable.load(hwdb)
         used = {gpu for one in found.replicas if one.count for gpu in one.gpus}
         fits = [table.fit(goal.engine, gpu=gpu) for gpu in sorted(used)]
@@ -98,31 +96,106 @@ def plan_service(
 
 
 def _planned(
-    question: ServiceQuestion, priced: Sequence[PricedConfiguration], time_limit_s: float | None
+    question: ServiceQuestion,
+    priced: Sequence[PricedConfiguration],
+    time_limit_s: float | None,
+    *,
+    beside: bool = False,
 ) -> ServePlanDocument:
     problem, _ = read_problem(question.problem(priced), "the offers")
-    return plan_problem(problem, time_limit_s)
+    found = plan_problem(problem, time_limit_s, beside=beside)
+    found.types = [
+        PlannedTypeDocument(
+            input_tokens=one.input_tokens,
+            output_tokens=one.output_tokens,
+            amount=one.amount,
+            model=one.model if question.several else "",
+        )
+        for one in question.types
+    ]
+    return found
 
 
-def _replayed_until_kept(
-    found: ServePlanDocument,
+def _best_played(
     question: ServiceQuestion,
-    priced: list[PricedConfiguration],
+    starts: Sequence[Sequence[PricedConfiguration]],
     hwdb: Hwdb,
     time_limit_s: float | None,
 ) -> ServePlanDocument:
-    """The plan with its replay, planned again with the throughputs that the replay showed.
+    """The plan played best of those begun from any of these throughputs, with its rivals and levers."""
+    best: ServePlanDocument | None = None
+    best_rates = starts[0]
+    for start, attempts in zip(starts, _ATTEMPTS[len(starts)], strict=True):
+        told, rates = _replayed_until_kept(question, start, attempts, hwdb, time_limit_s)
+        slo = None if question.goal.objective == MAKESPAN else question.goal.slo
+        if told is None or told.replay is None:
+            continue
+        if best is None or _better(told.replay, best.replay, slo):
+            best, best_rates = told, rates
+    whole = _planned(question, best_rates, time_limit_s, beside=True)
+    if best is None:
+        return whole
+    if question.goal.objective == MAKESPAN:
+        best = _shares_again(best, question, best_rates, hwdb)
+    if question.goal.objective == MAKESPAN and best.replay is not None and best.replay.error > _FAR:
+        best.notes.append(
+            f"the batch is short: replicas fill and empty for most of it, so that it is played "
+            f"{best.replay.error:.0%} longer than steady throughputs promise; plan with the played time"
+        )
+    best.rivals, best.levers = whole.rivals, whole.levers
+    if best.makespan_s and whole.makespan_s and abs(best.makespan_s / whole.makespan_s - 1.0) < _ROUNDED:
+        best.makespan_s, best.bound, best.gap = whole.makespan_s, whole.bound, whole.gap
+    return best
 
-    A batch ends with replicas that run empty, which steady throughputs do not know: a configuration's are
-    scaled by promised over played time. Of the plans tried the one with the least played makespan is taken.
-    Of a rate, a mean that keeps the objective leaves a tail that does not: all throughputs are derated until
-    the tail does, too; of plans that never do, the one with the most good requests is taken.
+
+def _shares_again(
+    best: ServePlanDocument, question: ServiceQuestion, rates: Sequence[PricedConfiguration], hwdb: Hwdb
+) -> ServePlanDocument:
+    """The same replicas of a batch, with shares and promise by the throughputs that their replay showed."""
+    known = {one.name: one for one in rates}
+    counts = {one.configuration: one.count for one in best.replicas}
+    mine = [replace(known[name], most=count) for name, count in counts.items()]
+    found = best
+    for _ in range(_AGAIN):
+        if found.replay is None or abs(found.replay.error) < _NEARER:
+            break
+        _, ends = _replayed(found, question, hwdb)
+        factor = {name: found.replay.promised / end for name, end in ends.items() if end > 0}
+        mine = [replace(one, rps=tuple(rps * factor.get(one.name, 1.0) for rps in one.rps)) for one in mine]
+        told = _planned(question, mine, None)
+        if {one.configuration: one.count for one in told.replicas} != counts:
+            break
+        told.fleet = fleet_document(told, mine, question)
+        told.replay, _ = _replayed(told, question, hwdb)
+        told.assumptions["corrected"] = "throughputs as the replay of these replicas showed them"
+        if best.replay is not None and _better(told.replay, best.replay, None):
+            best = told
+        found = told
+    return best
+
+
+def _replayed_until_kept(
+    question: ServiceQuestion,
+    rates: Sequence[PricedConfiguration],
+    attempts: int,
+    hwdb: Hwdb,
+    time_limit_s: float | None,
+) -> tuple[ServePlanDocument | None, Sequence[PricedConfiguration]]:
+    """(the plan with its replay, None where there is none; the throughputs that it was planned with).
+
+    It is planned again with what the replay showed. A batch ends with replicas that run empty, which steady
+    throughputs do not know: a configuration's are scaled by promised over played time. Of the plans tried the
+    one with the least played makespan is taken. Of a rate, a mean that keeps the objective leaves a tail that
+    does not: all throughputs are derated until the tail does, too; of plans that never do, the one with the
+    most good requests is taken.
     """
     best: ServePlanDocument | None = None
-    rates, types, slo = list(priced), found.types, question.goal.slo
+    best_rates, slo = rates, question.goal.slo
     batch = question.goal.objective == MAKESPAN
-    for attempt in range(_ATTEMPTS):
-        found.types = types
+    for attempt in range(attempts):
+        found = _planned(question, rates, time_limit_s)
+        if found.status == "infeasible":
+            break
         found.fleet = fleet_document(found, rates, question)
         found.replay, ends = _replayed(found, question, hwdb)
         if attempt and batch:
@@ -132,9 +205,9 @@ def _replayed_until_kept(
                 f"throughputs times {_DERATED**attempt:.3g}, for the latencies' tail"
             )
         if best is None or _better(found.replay, best.replay, None if batch else slo):
-            best = found
+            best, best_rates = found, rates
         kept = abs(found.replay.error) < _NEARER if batch else _keeps(found.replay, slo)
-        if kept or attempt == _ATTEMPTS - 1:
+        if kept:
             break
         factor = {name: found.replay.promised / end for name, end in ends.items() if end > 0}
         rates = [
@@ -144,21 +217,14 @@ def _replayed_until_kept(
             )
             for one in rates
         ]
-        found = _planned(question, rates, time_limit_s)
-        if found.status == "infeasible":
-            break
-    assert best is not None
+    if best is None:
+        return None, rates
     if not batch and best.replay is not None and not _keeps(best.replay, slo):
         best.notes.append(
             f"{best.replay.good_share:.1%} of the replayed requests keep the objective, no plan tried "
             f"reaches 99 %; p99: TTFT {best.replay.ttft_p99_s:.3g} s, TPOT {best.replay.tpot_p99_s:.3g} s"
         )
-    if batch and best.replay is not None and best.replay.error > _FAR:
-        best.notes.append(
-            f"the batch is short: replicas fill and empty for most of it, so that it is played "
-            f"{best.replay.error:.0%} longer than steady throughputs promise; plan with the played time"
-        )
-    return best
+    return best, best_rates
 
 
 def _keeps(replay: PlayedPlanDocument, slo: Slo) -> bool:

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from tangram_sim.serving_planners.answer import Rental
 from tangram_sim.serving_planners.flow import PlacedFlow, place, single_kind_flows
 from tangram_sim.serving_planners.flow_problem import FlowProblem
-from tangram_sim.serving_planners.milp import Rental
 from tangram_sim.serving_planners.problem import COST, MAKESPAN, WHOLE, RentalProblem
 from tangram_sim.serving_planners.rental import RentalAnswer, rent
 from tangram_sim.serving_planners.rivals import value_of
@@ -107,9 +107,13 @@ class ServePlanDocument(Document):
 
 
 def plan_problem(
-    problem: RentalProblem | FlowProblem, time_limit_s: float | None = None, ignored: Sequence[str] = ()
+    problem: RentalProblem | FlowProblem,
+    time_limit_s: float | None = None,
+    ignored: Sequence[str] = (),
+    *,
+    beside: bool = True,
 ) -> ServePlanDocument:
-    """The best plan of a problem with given throughputs, its bound, rivals and levers.
+    """The best plan of a problem with given throughputs, its bound, and `beside` it rivals and levers.
 
     `ignored` are keys of the file that were not understood; the answer names them. A problem without a plan
     gives a document with status "infeasible" and the reason.
@@ -119,7 +123,7 @@ def plan_problem(
         usual_s = _FLOW_S if problem.host < _MANY_NODES else _LARGE_FLOW_S
         found = _flow_document(problem, usual_s if time_limit_s is None else time_limit_s)
     else:
-        found = _rental_document(problem, rent(problem, time_limit_s))
+        found = _rental_document(problem, rent(problem, time_limit_s, beside=beside))
     if ignored:
         found.notes.append(f"keys that mean nothing here: {', '.join(ignored)}")
     found.planning_cpu_s = time.process_time() - begun

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from tangram_sim.models import Model
 from tangram_sim.serving.closed_form import Load
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.workload import Floats, Ints, Workload
+from tangram_sim.serving_planners.columns import price_out
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import OfferPricer, PricedConfiguration, offer_document
 from tangram_sim.serving_planners.peers import candidates
+from tangram_sim.serving_planners.problem import RentalProblem
+from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.studies.serving_workload import request_types
 
 # Configurations with their throughputs, and those refused with the reason.
@@ -131,8 +135,11 @@ class ServiceQuestion:
         """Requests, or requests a second, of every type."""
         return np.array([one.amount for one in self.types])
 
-    def priced(self, planner: str, hwdb: Hwdb) -> PricedOffers:
-        """The configurations that a planner may use. Raises InfeasibleError for none."""
+    def priced(self, planner: str, hwdb: Hwdb, stay_s: float = inf) -> PricedOffers:
+        """The configurations that a planner may use. Raises InfeasibleError for none.
+
+        No more requests run at once than decode within `stay_s`.
+        """
         found: list[PricedConfiguration] = []
         refused: dict[str, str] = {}
         if self.several and planner == "hexgen":
@@ -146,7 +153,7 @@ class ServiceQuestion:
                 np.array([self.types[w].output_tokens for w in mine]),
             )
             goal = self.goal
-            pricer = OfferPricer(model, hwdb, goal.engine, goal.precision, loads, goal.slo)
+            pricer = OfferPricer(model, hwdb, goal.engine, goal.precision, loads, goal.slo, stay_s)
             shares = self.amounts[mine] / self.amounts[mine].sum()
             own = candidates(planner, pricer, self.offers.gpus, shares, goal.budget_usd_per_hour)
             head = f"{name} on " if self.several else ""
@@ -161,6 +168,12 @@ class ServiceQuestion:
                 rps[mine] = one.rps
                 found.append(replace(one, name=head + one.name, rps=tuple(rps.tolist()), model=name))
         return found, refused
+
+    def shortest_s(self, priced: Sequence[PricedConfiguration]) -> float:
+        """What no plan of a batch is through before, by fractions of replicas; 0 where that is not known."""
+        problem, _ = read_problem(self.problem(priced), "the offers")
+        relaxed = price_out(problem) if isinstance(problem, RentalProblem) else None
+        return 1.0 / relaxed.bound if relaxed is not None and relaxed.bound > 0 else 0.0
 
     def problem(self, priced: Sequence[PricedConfiguration]) -> dict[str, Any]:
         """The question as a problem with given throughputs."""

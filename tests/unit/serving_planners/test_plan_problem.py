@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.errors import TangramError
-from tangram_sim.serving_planners.milp import PROVEN, Rental, Unanswered, solve
+from tangram_sim.serving_planners.answer import PROVEN, Rental, Unanswered
+from tangram_sim.serving_planners.milp import solve
 from tangram_sim.serving_planners.problem import RentalProblem
 from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.serving_planners.program import LinearProgram

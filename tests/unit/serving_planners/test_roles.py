@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tangram_sim.errors import TangramError
-from tangram_sim.serving_planners.milp import Rental, solve
+from tangram_sim.serving_planners.answer import Rental
+from tangram_sim.serving_planners.milp import solve
 from tangram_sim.serving_planners.problem import RentalProblem
 from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.serving_planners.program import LinearProgram

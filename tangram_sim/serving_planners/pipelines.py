@@ -1,0 +1,151 @@
+"""Many pipelines priced side by side: stages alike of all in one call, exactly as `LayerStepCost` has each.
+
+Pricing a replica is small arrays through hundreds of calls. Pipelines of one depth under one engine share
+these calls: the iterations of all of them are one array, and stages alike are asked once a pass.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Block
+from tangram_sim.serving.calibration import CalibrationTable, EngineFit
+from tangram_sim.serving.costs import LayerStepCost, ranks_of, sent_s
+from tangram_sim.serving.deployment import Deployment, ReplicaStage
+from tangram_sim.serving.forward import ForwardTimes, IterationWork, Ranks, block_times, end_times
+from tangram_sim.serving.kv import StageMemory, capacity_of, stage_memory
+from tangram_sim.serving.stepcost import KvCapacities
+from tangram_sim.serving.workload import Floats
+
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _AlikeStages:
+    """Stages of one position on one kind at one degree: which pipelines, and their blocks by sort."""
+
+    ranks: Ranks
+    pipelines: Places
+    blocks: tuple[tuple[Block, Floats], ...]  # how many of each sort every one of these pipelines holds
+    first: bool
+    last: bool
+
+
+@dataclass(frozen=True)
+class PipelineBatch(LayerStepCost):
+    """Step costs of pipelines of one depth, engine and fit; arrays are pipelines x loads, flattened.
+
+    `deployment` is one of them: what is read of it (engine, depth, no attention data parallelism) is common.
+    """
+
+    pipelines: tuple[Deployment, ...] = ()
+
+    @cached_property
+    def _alike(self) -> tuple[tuple[_AlikeStages, ...], ...]:
+        """By position in the pipeline."""
+        found = []
+        for place in range(self.deployment.pp):
+            groups: dict[tuple[str, int], list[int]] = {}
+            for number, one in enumerate(self.pipelines):
+                stage = one.stages[place]
+                groups.setdefault((stage.island.gpu.name, stage.tp), []).append(number)
+            found.append(tuple(self._stages_alike(place, members) for members in groups.values()))
+        return tuple(found)
+
+    def _stages_alike(self, place: int, members: list[int]) -> _AlikeStages:
+        stages = [self.pipelines[number].stages[place] for number in members]
+        sorts = dict.fromkeys(self.deployment.model.blocks)
+        layers = self.deployment.model.layers
+        return _AlikeStages(
+            ranks_of(self.deployment, stages[0], self.hwdb),
+            np.array(members),
+            tuple((block, self._held(block, stages)) for block in sorts),
+            place == 0,
+            stages[0].end == layers,
+        )
+
+    def _held(self, block: Block, stages: Sequence[ReplicaStage]) -> Floats:
+        """Blocks of a sort in each stage."""
+        alike = np.array([one == block for one in self.deployment.model.blocks], dtype=np.float64)
+        before = np.concatenate([[0.0], np.cumsum(alike)])
+        ends, firsts = [stage.end for stage in stages], [stage.first for stage in stages]
+        return np.asarray(before[ends] - before[firsts])
+
+    def passes(self, work: IterationWork) -> list[ForwardTimes]:
+        """One forward pass on each position's stages, by part."""
+        size = len(self.pipelines)
+        found = []
+        for position in self._alike:
+            total = {name: np.zeros(np.shape(work.tokens)) for name in ForwardTimes.__dataclass_fields__}
+            for group in position:
+                loads = len(work.tokens) // size
+                at = (group.pipelines[:, None] * loads + np.arange(loads)).ravel()
+                mine = IterationWork(
+                    work.rows[at], work.scores[at], work.decodes[at], work.contexts[at], work.verified
+                )
+                times = end_times(group.ranks, mine, group.first, group.last)
+                for block, held in group.blocks:
+                    if held.any():
+                        counts = np.repeat(held, loads)
+                        times = times + block_times(group.ranks, block, mine).times(counts)
+                for name, column in total.items():
+                    column[at] = getattr(times, name)
+            found.append(ForwardTimes(**total))
+        return found
+
+    def _hop_s(self, work: IterationWork, stage: int) -> Floats:
+        """Residuals from each pipeline's stage to its next."""
+        size = work.tokens * self.deployment.model.hidden * self.deployment.precision.activation_bytes
+        links = [self.hop_of(one, stage) for one in self.pipelines]
+        loads = len(size) // len(self.pipelines)
+        rate, latency = (np.repeat(np.array(column), loads) for column in zip(*links, strict=True))
+        return sent_s(size, rate, latency)
+
+
+@dataclass(frozen=True)
+class PricedBatch:
+    """Deployments that fit, with their cost and memory; arrays of pipelines x loads follow their order."""
+
+    cost: PipelineBatch
+    numbers: Places  # among all deployments asked for
+    blocks: Places  # of KV cache
+
+    def capacity(self, loads: int) -> KvCapacities:
+        """Of every pipeline, so many times."""
+        return KvCapacities(np.repeat(self.blocks, loads), self.cost.deployment.engine.block_tokens)
+
+
+def batches(
+    deployments: Sequence[Deployment], hwdb: Hwdb, calibration: CalibrationTable
+) -> tuple[list[PricedBatch], dict[int, str]]:
+    """Deployments by depth, engine and fit; and by number those that do not fit, and why."""
+    memories: dict[tuple[object, ...], StageMemory] = {}
+    groups: dict[tuple[object, ...], list[tuple[Deployment, int, EngineFit, int]]] = {}
+    refused: dict[int, str] = {}
+    for number, one in enumerate(deployments):
+        fit = calibration.fit_of(one)
+        same = (one.engine, one.pp, tuple(sorted(fit.values.items())))
+        held = []
+        for stage in one.stages:
+            key = (*same, stage.island.gpu.name, stage.tp, stage.first, stage.end)
+            if key not in memories:
+                memories[key] = stage_memory(one, stage, hwdb, fit)
+            held.append(memories[key])
+        try:
+            blocks = capacity_of(one, held).blocks
+        except InfeasibleError as error:
+            refused[number] = str(error)
+            continue
+        groups.setdefault(same, []).append((one, blocks, fit, number))
+    found = []
+    for members in groups.values():
+        all_of = tuple(one for one, _, _, _ in members)
+        cost = PipelineBatch(all_of[0], hwdb, members[0][2], all_of)
+        numbers = np.array([one for _, _, _, one in members])
+        found.append(PricedBatch(cost, numbers, np.array([held for _, held, _, _ in members])))
+    return found, refused
