@@ -1,7 +1,7 @@
 """Configurations of a model on GPUs on offer, with the throughputs that the cost layer gives them.
 
 A replica is one pipeline: tensor parallelism inside a node, one to three stages on equal or unequal GPUs at
-degrees of their own, with layers cut by what each can do. What does not fit memory is no configuration.
+one degree, with layers cut by what each can do. What does not fit memory is no configuration.
 """
 
 from collections.abc import Iterator, Sequence
@@ -137,7 +137,9 @@ def kept_throughput(
 
     def kept(clients: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Floats]:
         steady = closed_loop(cost, deployment, capacity, loads, clients)
-        tpot_s = np.maximum(steady.tpot_s, packed_s(cost, deployment, loads, steady.running))
+        tpot_s = steady.tpot_s
+        if slo == Slo():  # under an objective few run at once, and bring few prompts together
+            tpot_s = np.maximum(tpot_s, packed_s(cost, deployment, loads, steady.running))
         keeps = (tpot_s <= slo.tpot_s) & (steady.ttft_s <= slo.ttft_s)
         stays = loads.osl * tpot_s
         return keeps, stays <= stay_s, steady.running / stays
@@ -187,7 +189,8 @@ def configurations(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Pric
 def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:
     """Every choice of one to three stages within a replica's GPUs, each with a few cuts of the layers.
 
-    Where that is too many, those of three stages are of two kinds at most, or left out.
+    All stages have one degree: engines start no others. Where that is too many, those of three stages are of
+    two kinds at most, or left out.
     """
     model, kinds = pricer.model, {one.name: one for one in offers}
     single = [(one.name, tp) for one in offers for tp in _degrees(one, model)]
@@ -197,6 +200,7 @@ def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:
             stages
             for stages in combinations_with_replacement(single, depth)
             if sum(tp for _, tp in stages) <= MOST_GPUS
+            and len({tp for _, tp in stages}) == 1
             and all(
                 sum(tp for name, tp in stages if name == kind) <= kinds[kind].available
                 for kind in {name for name, _ in stages}

@@ -16,7 +16,7 @@ from tangram_sim.serving.fleet_file import read_fleet
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.offer_file import Offers
-from tangram_sim.serving_planners.offers import PricedConfiguration
+from tangram_sim.serving_planners.offers import MOST_STAGES, PricedConfiguration
 from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.studies.serving_plan import (
     PlannedTypeDocument,
@@ -37,7 +37,7 @@ from tangram_sim.studies.serving_simulation import simulate_service
 _Z90 = 1.6449  # of a 90 % interval
 _STAY = 0.25  # of the shortest makespan that a request of a batch may decode
 # Plans tried from each of one or two starts, each after a replay of the last.
-_ATTEMPTS = {1: (4,), 2: (3, 2)}
+_ATTEMPTS = {1: (4,), 2: (3, 3)}
 _AGAIN = 2  # times that shares over the replicas of a batch are planned again
 _ROUNDED = 1e-9  # makespans of one plan differ by so much at most
 _NEARER = 0.02  # error of a replay that needs no other plan
@@ -73,6 +73,10 @@ def plan_service(
     if goal.objective == MAKESPAN and (least_s := question.shortest_s(configurations)) > 0:
         # A batch is no steady load: seats whose requests would still run when it is through are not filled.
         starts.insert(0, question.priced(planner, hwdb, _STAY * least_s)[0])
+    elif goal.objective != MAKESPAN:
+        # Latencies' tails are worse the more stages there are, which no mean says: plans without many, too.
+        short = [one for one in configurations if len(one.stages) < MOST_STAGES]
+        starts += [short] if 0 < len(short) < len(configurations) else []
     goal = question.goal
     found = _best_played(question, starts, hwdb, time_limit_s)
     if found.status != "infeasible":
@@ -127,10 +131,7 @@ def _best_played(
     best_rates = starts[0]
     for start, attempts in zip(starts, _ATTEMPTS[len(starts)], strict=True):
         told, rates = _replayed_until_kept(question, start, attempts, hwdb, time_limit_s)
-        slo = None if question.goal.objective == MAKESPAN else question.goal.slo
-        if told is None or told.replay is None:
-            continue
-        if best is None or _better(told.replay, best.replay, slo):
+        if told is not None and (best is None or _preferred(told, best, question.goal)):
             best, best_rates = told, rates
     whole = _planned(question, best_rates, time_limit_s, beside=True)
     if best is None:
@@ -230,6 +231,15 @@ def _replayed_until_kept(
 def _keeps(replay: PlayedPlanDocument, slo: Slo) -> bool:
     """Whether the 99th percentiles of the replay are within the objective."""
     return replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
+
+
+def _preferred(one: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> bool:
+    """Whether a plan is played better than one from another start; of least cost, whether it is cheaper."""
+    if one.replay is None or other.replay is None:
+        return one.replay is not None
+    if goal.objective == COST and _keeps(one.replay, goal.slo) and _keeps(other.replay, goal.slo):
+        return (one.cost_per_hour or 0.0) < (other.cost_per_hour or 0.0)
+    return _better(one.replay, other.replay, None if goal.objective == MAKESPAN else goal.slo)
 
 
 def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, slo: Slo | None) -> bool:

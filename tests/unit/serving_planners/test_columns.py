@@ -99,8 +99,9 @@ def test_choices_stay_within_what_is_there() -> None:
     pricer = OfferPricer(load_model("llama3-8b"), Hwdb.load(), "vllm", "bf16", Load.of(500.0, 50.0), Slo())
     found = choices(pricer, OFFERS)
     assert len({name_of(one) for one in found}) == len(found)
-    uneven = {stages[0][1] for stages in found if len({kind for kind, _, _ in stages}) == 2}
-    assert len(uneven) > 1  # degrees of their own
+    uneven = [stages for stages in found if len({kind for kind, _, _ in stages}) == 2]
+    assert any(len({layers for _, _, layers in stages}) > 1 for stages in uneven)
+    assert all(len({tp for _, tp, _ in stages}) == 1 for stages in found)  # engines start no others
     for stages in found:
         assert sum(layers for _, _, layers in stages) == 32
         for offer in OFFERS:
