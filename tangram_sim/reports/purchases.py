@@ -7,7 +7,7 @@ from tangram_sim.purchasing.purchase import PurchaseStudy
 from tangram_sim.purchasing.sensitivity import Sensitivity
 from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow
 from tangram_sim.purchasing.words import count_of, days, hourly, money, outlay, per_million, uses
-from tangram_sim.reports import charts, page
+from tangram_sim.reports import charts, page, rounding
 from tangram_sim.reports.cited import CitedFigures
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.plan_sections import job_line, sections, simulated
@@ -203,10 +203,26 @@ def _hangs_on(question: PurchaseFigures, cited: CitedFigures) -> str:
         [
             Cell(swing.input.name),
             Cell(f"{swing.width / found.value:.1%}", (inputs[swing.input.name], *mine[:1]), swing.width),
-            Cell(f"{swing.input.low:,.4g}", (inputs[swing.input.name],), swing.input.low),
-            Cell(f"{swing.input.high:,.4g}", (inputs[swing.input.name],), swing.input.high),
-            Cell(f"{swing.at_low:,.4g}", (inputs[swing.input.name], *mine[:1]), swing.at_low),
-            Cell(f"{swing.at_high:,.4g}", (inputs[swing.input.name], *mine[:1]), swing.at_high),
+            Cell(
+                _short(swing.input.low),
+                (inputs[swing.input.name],),
+                swing.input.low,
+            ),
+            Cell(
+                _short(swing.input.high),
+                (inputs[swing.input.name],),
+                swing.input.high,
+            ),
+            Cell(
+                _short(swing.at_low),
+                (inputs[swing.input.name], *mine[:1]),
+                swing.at_low,
+            ),
+            Cell(
+                _short(swing.at_high),
+                (inputs[swing.input.name], *mine[:1]),
+                swing.at_high,
+            ),
         ]
         for swing in shown
     ]
@@ -225,6 +241,11 @@ def _hangs_on(question: PurchaseFigures, cited: CitedFigures) -> str:
         words = many if len(shown) == charts.MOST_SWINGS else small
         parts.append(page.caption(page.figure_of(words, mine[:1])))
     return page.section("What the answer hangs on", *parts)
+
+
+def _short(value: float) -> str:
+    """A figure to three digits, without powers of ten."""
+    return rounding.number(rounding.rounded(value))
 
 
 def _notes(question: PurchaseFigures, ledger: Ledger) -> str:

@@ -131,6 +131,12 @@ class TestSources:
             assert with_interval(found.tokens_per_s, found.low, found.high) in cells
             assert f"{row.document.mfu:.1%}" in cells
 
+    def test_no_figure_of_a_table_needs_powers_of_ten(self, report):
+        text = report.read_text()
+        cells = [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", text, re.DOTALL)]
+        assert len(cells) > 100
+        assert not [cell for cell in cells if re.search(r"\d[eE][+-]?\d", cell)]
+
     def test_nothing_is_fetched(self, report):
         """No address in anything that loads by itself, beside the policy that would stop it."""
         text = report.read_text()
