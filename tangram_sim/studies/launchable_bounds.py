@@ -117,16 +117,16 @@ class StepBounds:
                 taken[:, 0] += blocks.embedding_s[rows]
             if last == wanted.pp and wanted.vpp == 1:
                 taken[:, -1] += blocks.head_s[rows]
-            # Less than a stage: over all of the stage's ranks experts may spread further than priced here.
-            if group.count * group.node.gpus >= wide or not has_experts(self.model):
-                work[:, first:last] = np.maximum(work[:, first:last], taken)
+            # Over all ranks of a wider stage experts may spread further than priced here, by its share at most.
+            share = min(group.count * group.node.gpus / wide, 1.0) if has_experts(self.model) else 1.0
+            work[:, first:last] = np.maximum(work[:, first:last], share * taken)
             # The first of them has most microbatches in flight.
             near = bounds[first : first + 2]
             kept = np.diff(blocks.kept_bytes[rows][:, near], axis=1)[:, 0] / wanted.vpp
-            behind, share = wanted.pp - 1 - first, float(np.diff(self._share[near])[0])
+            behind, part = wanted.pp - 1 - first, float(np.diff(self._share[near])[0])
             held = [in_flight(job.schedule, behind, wanted.pp, wanted.vpp, some) for some in microbatches]
             busy = np.array(held) * kept + blocks.beside_bytes[rows]
-            room = np.minimum(room, (known.usable_bytes - (1.0 + known.fragmentation) * busy) / share)
+            room = np.minimum(room, (known.usable_bytes - (1.0 + known.fragmentation) * busy) / part)
         passed = np.cumsum(work, axis=1) - work
         if wanted.vpp > 1 or holds_whole_depth(job.schedule):
             passed[:] = 0.0
