@@ -117,7 +117,7 @@ class StepBounds:
                 taken[:, 0] += blocks.embedding_s[rows]
             if last == wanted.pp and wanted.vpp == 1:
                 taken[:, -1] += blocks.head_s[rows]
-            # Over all ranks of a wider stage experts may spread further than priced here, by its share at most.
+            # Over all ranks of a wider stage experts may spread further, by that share at most.
             share = min(group.count * group.node.gpus / wide, 1.0) if has_experts(self.model) else 1.0
             work[:, first:last] = np.maximum(work[:, first:last], share * taken)
             # The first of them has most microbatches in flight.
