@@ -1,5 +1,6 @@
 """Noun of a layout: how one slice is spread over the GPUs of one stage."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 RECOMPUTE = ("none", "selective", "full")
@@ -62,3 +63,13 @@ class Layout:
         text += " fsep" if self.fsep else ""
         text += f" slices{self.slices}" if self.slices > 1 else ""
         return text + (" sp" if self.sequence_parallel else "")
+
+
+def gradient_copies(layouts: Sequence[Layout]) -> int:
+    """Copies of whole gradients on ranks of these layouts, which hold the same weights.
+
+    Layouts that all shard their gradients (ZeRO-2, or ZeRO-3) do so over one another: one copy of all.
+    """
+    if len({layout.zero_stage for layout in layouts}) == 1 and layouts[0].zero_stage >= 2:
+        return 1
+    return sum(layout.gradient_copies for layout in layouts)

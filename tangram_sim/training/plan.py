@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.layouts import Layout
+from tangram_sim.layouts import Layout, gradient_copies
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
 
@@ -143,7 +143,7 @@ class PartialPlan:
         """Copies of whole gradients of a tied matrix at its front; at its back, where the front is no end."""
         place = 0 if self.start == 0 else -1
         shared: Sequence[Portion | PartialPlan] = [one for one in self.portions if one.sequences] or [self]
-        return sum((one.runs[place] if one.runs else one).layout.gradient_copies for one in shared)
+        return gradient_copies([(one.runs[place] if one.runs else one).layout for one in shared])
 
     @property
     def tail_s(self) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tangram_sim.cost.collectives import transfer_s
+from tangram_sim.layouts import gradient_copies
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.training.plan import Part, Stage
 
@@ -80,7 +81,7 @@ def boundary_s(moving: Sequence[Flow], placement: Placement, total_bytes: float)
 def tied_copies(first: Stage, last: Stage) -> int:
     """Copies of a tied matrix's gradient that two stages exchange: every replica's, of the end with more."""
     ends = [
-        sum(part.layouts[place].layout.gradient_copies for part in stage.parts)
+        gradient_copies([part.layouts[place].layout for part in stage.parts])
         for stage, place in ((first, 0), (last, -1))
     ]
     return max(ends)

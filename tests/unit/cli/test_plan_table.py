@@ -6,6 +6,7 @@ import pytest
 
 from tangram_sim.cli.plan_table import print_document
 from tangram_sim.cli.plan_words import batch_words
+from tangram_sim.hwdb import ReadSet
 from tangram_sim.layouts import Layout
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import document, forecast
@@ -22,7 +23,7 @@ def pipeline(first: int, microbatches: int, dp: int = 1) -> Pipeline:
 
 def told(*pipelines: Pipeline) -> PlanDocument:
     gpus = sum(len(stage.ranks) for one in pipelines for stage in one.stages)
-    return document(forecast(plan_of(pipelines, 4, gpus), HWDB), HWDB, 0.001)
+    return document(forecast(plan_of(pipelines, 4, gpus), HWDB), HWDB, ReadSet(), 0.001)
 
 
 @pytest.mark.parametrize("columns", [80, 120, 200])

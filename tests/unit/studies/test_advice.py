@@ -2,6 +2,7 @@
 
 import pytest
 
+from tangram_sim.hwdb import ReadSet
 from tangram_sim.layouts import Layout
 from tangram_sim.studies.advice import advice
 from tangram_sim.studies.documents import PlanDocument
@@ -14,7 +15,7 @@ from tests.unit.export.plans import HWDB, plan_of
 def base() -> PlanDocument:
     shares = [[Share("g0", (2 * s, 2 * s + 1), 2, Layout(dp=2))] for s in range(2)]
     plan = plan_of((pipeline_of_shares(4, (0, 2, 4), shares),), 4, 4)
-    return document(forecast(plan, HWDB), HWDB, 0.001)
+    return document(forecast(plan, HWDB), HWDB, ReadSet(), 0.001)
 
 
 def changed(base: PlanDocument, stage: dict[str, object] | None = None, **document: object) -> PlanDocument:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.errors import BadInputError
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.placement.ranks import Placement
@@ -307,7 +307,7 @@ def test_a_mixed_plan_file_replays_and_explains() -> None:
     """The plan file of an uneven plan gives the same step and decisions back; explain covers every part."""
     made = uneven()
     played = forecast(made, HWDB)
-    written = document(played, HWDB, 0.1)
+    written = document(played, HWDB, ReadSet(), 0.1)
     again = plan_from_document(written, HWDB, "file")
     assert again.pipelines == made.pipelines
     for engine in ("fast", "reference"):
@@ -339,7 +339,7 @@ def test_a_mixed_plan_file_replays_and_explains() -> None:
 )
 def test_shares_that_do_not_add_up_are_named(path: str, change: dict[str, Any], words: str) -> None:
     """Sequences, batches, ranks and layers of an edited file are held against each other."""
-    data: Any = document(forecast(uneven(), HWDB), HWDB, 0.1).model_dump()
+    data: Any = document(forecast(uneven(), HWDB), HWDB, ReadSet(), 0.1).model_dump()
     place = data
     for key in path.split():
         place = place[int(key) if key.isdigit() else key]
