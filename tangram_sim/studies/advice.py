@@ -99,7 +99,8 @@ def _for_kernels(document: PlanDocument, slowest: StageForecast, twice: str) -> 
 def _otherwise(document: PlanDocument) -> str:
     """What to try where no cause in the layout stands out: other hardware, or a search if none was made."""
     idle = document.gpus_total - document.gpus_used
-    if document.partial_plans is None and document.work_bound_step_s:
+    searched = document.partial_plans is not None or document.liveput is not None
+    if not searched and document.work_bound_step_s:
         above = document.step_s / document.work_bound_step_s
         if above > _NEAR:
             return (

@@ -5,7 +5,7 @@ import pytest
 from tangram_sim.hwdb import ReadSet
 from tangram_sim.layouts import Layout
 from tangram_sim.studies.advice import advice
-from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.documents import LiveputDocument, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.training.plan import Share, pipeline_of_shares
 from tests.unit.export.plans import HWDB, plan_of
@@ -43,6 +43,18 @@ def test_a_layout_that_nobody_searched_is_to_be_searched(base: PlanDocument) -> 
     assert "`tangram plan` looks for another layout (100 % above" in advice(
         changed(base, work_bound_step_s=0.5)
     )
+
+
+def test_a_layout_chosen_for_what_losses_leave_was_searched(base: PlanDocument) -> None:
+    chosen = LiveputDocument(
+        losses_per_hour=1.0,
+        liveput_tokens_per_s=1.0,
+        share_left=0.9,
+        fastest_step_s=1.0,
+        fastest_liveput_tokens_per_s=0.9,
+        compared=2,
+    )
+    assert "tangram plan" not in advice(changed(base, work_bound_step_s=0.5, liveput=chosen))
 
 
 def test_few_microbatches_ask_for_a_larger_batch(base: PlanDocument) -> None:
