@@ -1,1 +1,4 @@
-"""The command line: verbs; files in, one file out. Knows no maths."""
+"""The `tangram` command line: reads files, calls the library, and prints or writes the answer.
+
+A verb is one subcommand, such as `plan` in `tangram plan`. No calculation is done in this package.
+"""

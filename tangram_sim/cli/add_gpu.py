@@ -1,4 +1,4 @@
-"""`tangram hw add-gpu`: a GPU of one's own into a folder for --hwdb, from the few figures that matter."""
+"""`tangram hw add-gpu`: writes hardware rows for a GPU that is not shipped, into a folder for --hwdb."""
 
 import sys
 from pathlib import Path
@@ -125,9 +125,10 @@ def add_gpu(
 
 
 def _as_it_will_be(output: Path, files: dict[Path, str], folders: list[Path]) -> "Hwdb":
-    """The hardware data with `files` in the folder `output`, none of them written yet.
+    """The hardware tables as they would read with `files` (text by path) written into the folder `output`.
 
-    Raises a TangramError where it does not read: nothing is left behind then.
+    They are tried in a temporary copy, so that nothing is left in `output` if they cannot be read. Raises
+    TangramError then.
     """
     import tempfile
 
@@ -143,7 +144,10 @@ def _as_it_will_be(output: Path, files: dict[Path, str], folders: list[Path]) ->
 
 
 def _mirror(folder: Path, mirror: Path, files: dict[Path, str]) -> None:
-    """`folder` as `mirror`, with `files` in it; what stays as it is is only pointed at."""
+    """Create `mirror`, a copy of `folder` with `files` (text by path) added or replaced.
+
+    Entries that do not change are symbolic links to those of `folder`.
+    """
     mirror.mkdir()
     for path, text in files.items():
         if path.parent == folder:
@@ -158,12 +162,12 @@ def _mirror(folder: Path, mirror: Path, files: dict[Path, str]) -> None:
 
 
 def _at_terminal() -> bool:
-    """Whether somebody is there to answer; questions go to standard error."""
+    """Whether standard input and standard error are terminals, so that questions can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _asked(given: dict[str, str]) -> dict[str, str]:
-    """`given` with answers to what matters and was not said."""
+    """The columns `given`, with the user's answers (maybe empty) for required columns left empty."""
     answers = dict(given)
     for column, question in _QUESTIONS.items():
         skipped = column in _LINK_OF and not answers[_LINK_OF[column]]
@@ -177,7 +181,11 @@ def _file_name(name: str) -> str:
 
 
 def _reached(made: "OwnGpu", hwdb: "Hwdb") -> dict[str, Any]:
-    """The share of its peak that large matrix products get, and the row that says so."""
+    """The fraction of the 16-bit peak that a large matrix product reaches, with its table row.
+
+    Keys: `value` and `sigma` (standard error), both fractions of the peak, `of` (the GPU or architecture that
+    the row is for) and `source`.
+    """
     dtype = "bf16" if made.row["bf16_tflops"] else "fp16"
     places = (made.row.name, f"arch:{made.row['architecture']}", "*")
     row = hwdb.efficiency_row("gemm", "efficiency", places, dtype, "generic")

@@ -1,7 +1,7 @@
-"""Figures that no option can mean, refused at the door of every verb.
+"""Range checks on the numeric options of every verb.
 
-Zero is a figure of its own; what is nearer to it or farther from it than these bounds is a slip, and what is
-computed from it would leave the range of floats.
+Zero is allowed. Other values must be between LEAST and MOST in size: anything outside is taken for a typing
+error, and calculations with it could overflow or underflow a float.
 """
 
 import functools
@@ -19,7 +19,7 @@ MOST_WHOLE = 10**15  # of a whole number
 
 
 def hold(app: typer.Typer) -> None:
-    """Have every verb of `app` and of the groups below it refuse figures out of bounds."""
+    """Make every verb of `app` and of its subgroups refuse numbers outside the allowed range."""
     for verb in app.registered_commands:
         if verb.callback is not None:
             verb.callback = _held(verb.callback)
@@ -41,7 +41,7 @@ def _held(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _require(name: str, value: object, parameters: Any) -> None:
-    """Raise BadInputError for a figure out of bounds; endless ones are each verb's own to judge."""
+    """Raise BadInputError for a number outside the allowed range or NaN; each verb checks infinity itself."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What `what-if` and `purchase` share: options, the sweep behind them, and how figures are shown."""
+"""What `what-if` and `purchase` share: options, the run over all candidates, and how figures are printed."""
 
 import math
 import os
@@ -83,7 +83,7 @@ TimeLimit: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class MoneyOptions:
-    """What is counted, and at which prices."""
+    """Options on money: tokens to train on, price file, bought or rented, and whether to vary assumptions."""
 
     tokens: Tokens = 1e12
     prices: PriceFile = None
@@ -93,13 +93,13 @@ class MoneyOptions:
 
     @property
     def terms(self) -> "Terms":
-        """How nodes are had. Raises UnknownNameError."""
+        """Whether nodes are bought, rented or already owned. Raises UnknownNameError for other words."""
         from tangram_sim.purchasing.billing import Terms
 
         return Terms(self.acquire, self.fleet)
 
     def found_prices(self, database: "Hwdb") -> "Prices":
-        """The price file over the prices that ship. Raises BadInputError."""
+        """The shipped prices, overridden by those of the user's price file. Raises BadInputError."""
         from tangram_sim.purchasing.pricefile import load_prices
 
         return load_prices(self.prices, database)
@@ -107,7 +107,7 @@ class MoneyOptions:
 
 @dataclass(frozen=True, slots=True)
 class LookOptions:
-    """How hard to look at every fleet, for how long, in how many processes, and where answers are kept."""
+    """Options on the search: its effort, time limit, number of processes, and the cache of answers."""
 
     sub_islands: SubIslands = False
     effort: shared.Effort = "normal"
@@ -119,19 +119,22 @@ class LookOptions:
 
     @property
     def wishes(self) -> "SearchOptions":
-        """What the planner is asked. Raises UnknownNameError for an effort that there is not."""
+        """The search options handed to the planner. Raises UnknownNameError for an unknown effort."""
         from tangram_sim.planners.api import SearchOptions
 
         return SearchOptions(sub_islands=self.sub_islands, effort=shared.effort(self.effort))
 
     def deadline(self) -> "Deadline":
-        """Time runs from now on. Raises BadInputError for a limit below zero."""
+        """The deadline of --time-limit, counted from this call. Raises BadInputError for a negative limit."""
         from tangram_sim.planners.deadline import Deadline
 
         return Deadline(shared.time_limit_s(self.time_limit))
 
     def sweep(self, progress: "SlowProgress") -> "Sweep":
-        """The sweep that is asked for. Raises BadInputError for what contradicts itself or is not there."""
+        """The runner that plans all candidates, with its cache and processes.
+
+        Raises BadInputError for options that contradict each other or name something that does not exist.
+        """
         from tangram_sim.studies.sweep import Cache, Sweep, default_folder
 
         if self.no_cache and self.cache is not None:
@@ -141,7 +144,7 @@ class LookOptions:
 
 
 def before_sensitivity(deadline: "Deadline") -> "Deadline":
-    """The time for plans where some must be left to say what the answer hangs on."""
+    """The part of the `deadline` for planning, with a share kept back for the sensitivity analysis."""
     return deadline.share(deadline.left_s() * (1.0 - FOR_SENSITIVITY))
 
 
@@ -152,13 +155,13 @@ def require_tokens(tokens: float) -> None:
 
 
 def unused_prices(prices: "Prices", names: set[str]) -> tuple[str, ...]:
-    """A note on nodes of a price file that this question does not have: one may be a misspelling."""
+    """A note naming the nodes of a price file that are not in `names`: they may be misspelt. () if none."""
     unused = [name for name in prices.named if name not in names]
     return (f"the price file also speaks of {', '.join(unused)}: not in this question",) if unused else ()
 
 
 def require_output(path: Path | None) -> None:
-    """Refuse an impossible `-o`, a report or a folder, before any work is done. Raises BadInputError."""
+    """Raise BadInputError, before any work is done, if `-o` (a report or a folder) cannot be written."""
     from tangram_sim.cli import writing
 
     if writing.is_report(path):
@@ -168,7 +171,7 @@ def require_output(path: Path | None) -> None:
 
 
 def require_folder(path: Path) -> None:
-    """Refuse a place that cannot hold files before any work is done. Raises BadInputError."""
+    """Raise BadInputError, before any work is done, if files cannot be written into a folder at `path`."""
     place = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not place.is_dir():
         raise BadInputError(f"--output {path}: {place} is a file; name a folder for the plans")
@@ -177,7 +180,7 @@ def require_folder(path: Path) -> None:
 
 
 def print_sensitivity(found: "Sensitivity") -> None:
-    """Tornado and flips as tables."""
+    """Print two tables: how far each assumption moves the score, and which values change the winner."""
     what = "USD per million tokens" if found.score == "usd_per_million_tokens" else "tokens/s"
     print_line(f"{what} of {found.best}: {found.value:,.4g}. How far one assumption moves it:")
     if found.unseen:
@@ -211,7 +214,7 @@ def print_sensitivity(found: "Sensitivity") -> None:
 
 
 def print_to_complete(text: str) -> None:
-    """What to type where figures are missing: a price file to complete."""
+    """Print a price file with the missing figures to fill in; nothing if `text` is empty."""
     if text:
         print_line("for whole costs, complete this and give it with --prices FILE (docs/how-to/buy-gpus.md):")
         for line in text.splitlines():
@@ -219,6 +222,6 @@ def print_to_complete(text: str) -> None:
 
 
 def print_search(notes: tuple[str, ...], sweep: "Sweep") -> None:
-    """What a person should know, and what the search took."""
+    """Print the notes, then how many plans were computed and how many came from the cache."""
     print_notes(notes)
     print_remark(f"searched: {sweep.made} plans made, {sweep.kept} taken from the cache")

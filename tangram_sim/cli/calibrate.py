@@ -1,4 +1,4 @@
-"""`tangram calibrate`: predictions shifted and narrowed by what was measured."""
+"""`tangram calibrate`: corrects predictions, and narrows their intervals, from one's own measurements."""
 
 import typer
 

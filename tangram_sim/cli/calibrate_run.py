@@ -1,4 +1,4 @@
-"""`tangram calibrate run`: measured rows, a plan and its step, or a plan and the log of its run."""
+"""`tangram calibrate run`: from a table of measured runs, or from a plan with its step time or its log."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ NAME = "calibrated.csv"
 
 @dataclass(frozen=True, slots=True)
 class ComparedStep:
-    """One measured step, predicted before and after."""
+    """One measured step time in seconds, with its predictions before and after calibration."""
 
     id: str
     measured_s: float
@@ -34,7 +34,7 @@ class ComparedStep:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationAnswer:
-    """What is shown of a calibration, whatever was measured."""
+    """The result of a calibration, in one form for all three kinds of input."""
 
     shifts: "Sequence[Shift]"
     steps: Sequence[ComparedStep]
@@ -109,7 +109,7 @@ def run(
 
 
 def _of_table(runs: Path, hwdb: "Hwdb", kept: Sequence[str]) -> CalibrationAnswer:
-    """Rows in columns of published runs. Raises BadInputError where none can be used."""
+    """Calibrate from a table in the columns of published runs. Raises BadInputError if no row can be used."""
     from tangram_sim.validation.calibration.ownruns import calibrate
     from tangram_sim.validation.published.reading import read_table
     from tangram_sim.validation.published.stacks import software_notes
@@ -133,7 +133,7 @@ def _of_table(runs: Path, hwdb: "Hwdb", kept: Sequence[str]) -> CalibrationAnswe
 
 
 def _what_it_is(path: Path) -> str:
-    """What to type where a file that is no table is a plan or a log; nothing where it is neither."""
+    """A hint on what to type if the file is a plan or a log instead of a table; empty if it is neither."""
     from tangram_sim.datafiles import read_text
     from tangram_sim.validation.calibration.logs import find_steps
 
@@ -150,7 +150,7 @@ def _what_it_is(path: Path) -> str:
 
 
 def _of_plan(path: Path, step_s: float, hwdb: "Hwdb", kept: Sequence[str]) -> CalibrationAnswer:
-    """A plan file and one measured step."""
+    """Calibrate from a plan file and its measured step time in seconds."""
     from tangram_sim.studies.planfile import read_plan
     from tangram_sim.validation.calibration.ownplan import calibrate_plan
 
@@ -171,7 +171,7 @@ def _of_plan(path: Path, step_s: float, hwdb: "Hwdb", kept: Sequence[str]) -> Ca
 
 
 def _of_log(path: Path, plan: Path, hwdb: "Hwdb", kept: Sequence[str]) -> CalibrationAnswer:
-    """The log of a plan's run: the median of its steps after the warm-up."""
+    """Calibrate from a plan and the log of its run: the step time is the median after the warm-up steps."""
     from tangram_sim.studies.planfile import read_plan
     from tangram_sim.units import show_seconds
     from tangram_sim.validation.calibration.logs import read_log

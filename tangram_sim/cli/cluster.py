@@ -1,4 +1,4 @@
-"""`tangram cluster`: cluster files from what machines and schedulers print of themselves."""
+"""`tangram cluster`: cluster files from the output of nvidia-smi, Slurm or Kubernetes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,7 +63,10 @@ def from_k8s(saved: Saved, output: Out = None, hwdb: shared.HwdbFolders = None) 
 
 
 def _finish(found: "list[FoundGroup]", hwdb: "Hwdb", output: Path | None) -> None:
-    """Print or write the file: what was read as keys, what was inferred or assumed as comments."""
+    """Write the cluster file, or print it if there is no `output`.
+
+    What was read becomes keys; what was inferred or assumed is said in comments.
+    """
     import sys
     from dataclasses import replace
 
@@ -101,7 +104,7 @@ def _finish(found: "list[FoundGroup]", hwdb: "Hwdb", output: Path | None) -> Non
 
 
 def _flow(value: Any) -> str:
-    """A value on one line: JSON, which YAML is read as, but names without quotes."""
+    """A value as YAML on one line: JSON (which YAML can read), but text without quotes."""
     import json
 
     return value if isinstance(value, str) else json.dumps(value)

@@ -125,7 +125,7 @@ def _require_plotly() -> None:
 
 
 def plot_html(answers: "list[PlannerAnswer]", title: str) -> str:
-    """Steps with their intervals, and planning times, as one page that needs no network."""
+    """An HTML page, usable offline, that charts step times with their intervals, and planning times."""
     import plotly.graph_objects as drawing
     from plotly.subplots import make_subplots
 

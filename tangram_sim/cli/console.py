@@ -1,4 +1,4 @@
-"""Tables and JSON on standard output, as wide as the reader's window."""
+"""Tables and JSON on standard output, set to the width of the terminal."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def print_json(data: Any) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Prose, wrapped to the width of the output: between phrases (three blanks) first, then at words."""
+    """Print text wrapped to the output's width: at three spaces, which part phrases, else between words."""
     room, lines = width(), [""]
     for phrase in shortened(as_options(text)).split(_PHRASE):
         joined = f"{lines[-1]}{_PHRASE}{phrase}" if lines[-1] else phrase
@@ -50,7 +50,7 @@ def print_line(text: str = "") -> None:
 
 
 def in_window() -> bool:
-    """Whether the output has a width of its own: a terminal's, or what COLUMNS says."""
+    """Whether the output has a known width: that of a terminal, or the variable COLUMNS."""
     return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
 
 
@@ -62,7 +62,7 @@ def width() -> int:
 
 
 def print_notes(notes: Sequence[str]) -> None:
-    """Notes in the order given, the gravest first: a few of them, all under --verbose, none under --quiet."""
+    """Print the first few notes, the most serious first; all under --verbose, none under --quiet."""
     if chosen() is Verbosity.QUIET:
         return
     shown = notes if chosen() is Verbosity.VERBOSE or len(notes) <= MOST_NOTES + 1 else notes[:MOST_NOTES]
@@ -73,7 +73,7 @@ def print_notes(notes: Sequence[str]) -> None:
 
 
 def print_remark(text: str) -> None:
-    """Prose beside an answer, which --quiet leaves out."""
+    """Print an extra line beside the answer; --quiet leaves it out."""
     if chosen() is not Verbosity.QUIET:
         print_line(text)
 
@@ -84,14 +84,15 @@ def print_table(
     right: Sequence[int] = (),
     leaves: Sequence[int] = (),
 ) -> None:
-    """A plain table; `leaves` are columns in the order in which a narrow window loses them."""
+    """Print a table; on a narrow terminal the columns in `leaves` are dropped in that order."""
     print_widest([ConsoleTable(columns, rows, right, leaves)])
 
 
 def print_widest(variants: Sequence[ConsoleTable]) -> None:
-    """The first of several tables that fits the window; where none does, the last, without what has no room.
+    """Print the first of several variants of a table that fits the terminal.
 
-    Into a pipe or file, and under --verbose, every column is written: cells wrap where there is no room.
+    If none fits, the last is printed without the columns for which there is no room. Into a pipe or file, and
+    under --verbose, every column is written: cells wrap where there is no room.
     """
     room = width()
     worded = [replace(table, rows=[[*map(as_options, row)] for row in table.rows]) for table in variants]
@@ -127,7 +128,7 @@ def _drawn(table: ConsoleTable, room: int) -> list[str]:
 
 
 def _write(line: str) -> None:
-    """One line on standard output; on a terminal, what matters in it coloured."""
+    """Write one line to standard output, with important words coloured on a terminal."""
     if coloured():
         # Colours steer the terminal: they go past what keeps text from doing so.
         terminal = sys.stdout.terminal if isinstance(sys.stdout, PrintableStream) else sys.stdout

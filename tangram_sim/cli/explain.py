@@ -1,4 +1,4 @@
-"""`tangram explain`: what a plan's step is made of, and why not otherwise."""
+"""`tangram explain`: what the time of a plan's step is spent on, and why other layouts were not chosen."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -108,7 +108,7 @@ def _lost(
     database: "Hwdb",
     as_json: bool,
 ) -> None:
-    """What goes with nodes, and where it comes back from."""
+    """Print what training state is lost with the nodes `names`, and which copy or checkpoint restores it."""
     from tangram_sim.reliability.checkpointing import load_checkpointing
     from tangram_sim.studies.losses import lost_document
     from tangram_sim.studies.planfile import plan_from_document, read_plan

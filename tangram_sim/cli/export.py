@@ -1,4 +1,4 @@
-"""`tangram export`: a plan as launch configuration of a training framework."""
+"""`tangram export`: writes the launch configuration of a training framework for a plan."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

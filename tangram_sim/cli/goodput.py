@@ -1,4 +1,4 @@
-"""`tangram goodput`: what failures and checkpoints leave of a plan."""
+"""`tangram goodput`: how much of a plan's throughput remains after failures and checkpoints."""
 
 import math
 from pathlib import Path
@@ -126,7 +126,11 @@ def _of_plan(
     scalars: tuple[float, float, float, float, float],
     hwdb: list[Path] | None,
 ) -> tuple["GoodputQuestion", "FailureFreeRate"]:
-    """The question about a plan file: its nodes, bytes and speed."""
+    """The question about a plan file (nodes, bytes, step time), and its tokens/s without failures.
+
+    `scalars`: seconds that a checkpoint blocks training, of downtime, of recovery, of saving, and of the
+    checkpoint period.
+    """
     from tangram_sim.reliability.checkpointing import (
         Checkpointing,
         CheckpointTier,
@@ -162,7 +166,7 @@ def _of_plan(
 
 
 def _show(found: "GoodputDocument") -> None:
-    """The answer in words and tables."""
+    """Print the answer as sentences and tables."""
     from tangram_sim.units import show_seconds
 
     low, high = found.interval

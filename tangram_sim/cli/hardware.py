@@ -1,4 +1,4 @@
-"""`tangram hw` and `tangram islands`: what hardware is known, and how a cluster is cut."""
+"""`tangram hw` and `tangram islands`: the known hardware, and how a cluster is split into equal GPUs."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -156,7 +156,7 @@ def _figure(cell: str) -> str | float:
 
 
 def _efficiencies(database: "Hwdb", gpu: str) -> list[dict[str, str | float]]:
-    """The efficiency rows a GPU is priced with at its best 16-bit type."""
+    """The efficiency rows that predict a GPU's kernel times in bf16, else fp16, else fp32."""
     from tangram_sim.hwdb import ReadSet
 
     reads = ReadSet()

@@ -1,4 +1,4 @@
-"""`tangram hw topology` and `tangram collectives plan`: a cluster's graph, and collectives on it."""
+"""`tangram hw topology` and `tangram collectives plan`: a cluster's network, and collectives on it."""
 
 from typing import Annotated
 

@@ -109,13 +109,13 @@ def main() -> None:
 
 
 def run_verb(words: Sequence[str], report: Listener) -> int:
-    """Run one verb in this process as the shell would; `report` hears how far it is. Its exit code."""
+    """Run one verb in this process and return its exit code; `report` is called with its progress."""
     with listening(report):
         return _run(words)
 
 
 def _run(words: Sequence[str] | None = None) -> int:
-    """Run a command, that of `sys.argv` where none is given; its exit code."""
+    """Run the command in `words` (None: that of `sys.argv`) and return its exit code."""
     try:
         _COMMAND(args=words, prog_name="tangram")
     except TangramError as error:
@@ -131,7 +131,10 @@ def _run(words: Sequence[str] | None = None) -> int:
 
 
 def _reader_left() -> int:
-    """Keep the interpreter from complaining when it closes a standard output that nobody reads."""
+    """Point standard output at the null device after its reader closed the pipe. Returns exit code 0.
+
+    Otherwise the interpreter would print an error when it flushes standard output at exit.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     return 0
 

@@ -1,4 +1,4 @@
-"""`tangram models`: what models there are, and what one weighs."""
+"""`tangram models`: the shipped models, and the parameters of one of them."""
 
 import sys
 from itertools import groupby

@@ -12,9 +12,9 @@ from typing import Any, get_type_hints
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The verb with the fields of its option groups in place of the groups.
+    """Decorate a verb: each parameter that is an option group is replaced by the options in it.
 
-    Raises TypeError, when the program is written and not when it runs, if two options have one name.
+    Raises TypeError, at import and not when the verb runs, if two options have one name.
     """
     given = inspect.signature(command).parameters.values()
     groups: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Options that several verbs share, so that they are spelled and explained once."""
+"""Options shared by several verbs, defined once so that names and help texts agree."""
 
 import math
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ Schedule: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What is trained with: `training.job.Job` on the command line."""
+    """Options that describe a training job: the fields of `training.job.Job`."""
 
     global_batch: GlobalBatch = 128
     seq: Seq = 2048
@@ -56,7 +56,7 @@ class JobOptions:
 
     @property
     def job(self) -> "Job":
-        """The job as a noun."""
+        """The options as a `training.job.Job`."""
         from tangram_sim.training.job import Job
 
         return Job(self.global_batch, self.seq, self.dtype, self.optimizer, self.schedule)
@@ -109,7 +109,7 @@ _DIGITS = 9  # of a degree; more would be no number of GPUs
 
 
 def load_hwdb(folders: Sequence[Path] | None) -> "Hwdb":
-    """The shipped hardware database under the user's folders."""
+    """The shipped hardware tables, overridden by rows in the user's folders."""
     from tangram_sim.hwdb import Hwdb
 
     return Hwdb.load(tuple(folders or ()))
@@ -131,7 +131,7 @@ Effort = Annotated[
 
 
 def effort(given: str) -> str:
-    """The name of an effort. Raises UnknownNameError."""
+    """`given` unchanged if it names a search effort. Raises UnknownNameError otherwise."""
     from tangram_sim.planners.budget import budget
 
     budget(given)
@@ -152,7 +152,7 @@ def time_limit_s(given: float | None) -> float:
 
 
 def memory_margin(given: str) -> float | None:
-    """--memory-margin as a share, None for `auto`. Raises BadInputError for what is neither."""
+    """--memory-margin as a fraction of GPU memory, None for `auto`. Raises BadInputError otherwise."""
     if given == "auto":
         return None
     try:
@@ -180,7 +180,10 @@ def constraints(
     recompute: str | None,
     sequence_parallel: bool | None = None,
 ) -> "Constraints":
-    """What --fix, --microbatch-per-rank and --recompute say. Raises BadInputError for contradictions."""
+    """The limits on layouts set by --fix, --microbatch-per-rank, --recompute and sequence parallelism.
+
+    Raises BadInputError for options that contradict each other or are malformed.
+    """
     from tangram_sim.layouts import RECOMPUTE
     from tangram_sim.parallelizers.api import Constraints
 
@@ -216,7 +219,10 @@ def constraints(
 
 
 def counts_by_kind(option: str, given: list[str]) -> dict[str, int]:
-    """Numbers by kind of repeated `NUMBER` or `KIND=NUMBER`. Raises BadInputError naming the option."""
+    """Counts by GPU or node kind from items `NUMBER` (under the kind "") or `KIND=NUMBER`.
+
+    Raises BadInputError, naming `option`, for anything else.
+    """
     found: dict[str, int] = {}
     for item in given:
         kind, _, number = item.rpartition("=")

@@ -1,6 +1,6 @@
-"""Colour as help: what is wrong, what wants attention. Everything is said in words too.
+"""Colours that mark problems and warnings in printed lines; the words alone say the same.
 
-Only on a terminal, and not where NO_COLOR is set (https://no-color.org) or the terminal is dumb.
+Used only on a terminal, and not if NO_COLOR is set (https://no-color.org) or TERM is `dumb`.
 """
 
 import os
@@ -21,13 +21,13 @@ _WHOLE = (("step ", _BOLD), ("searched: ", _FAINT), ("left out ", _FAINT))
 
 
 def coloured() -> bool:
-    """Whether standard output is a window that shows colours, and its reader wants them."""
+    """Whether standard output is a terminal that shows colours, and the user has not turned them off."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
     return wanted and sys.stdout.isatty()
 
 
 def painted(line: str) -> str:
-    """A printed line with what matters in it coloured; the text without colours is the same."""
+    """A printed line with important words coloured; without its colour codes it is the same text."""
     for begin, style in _WHOLE:
         if line.startswith(begin):
             return f"{style}{line}{_PLAIN}"

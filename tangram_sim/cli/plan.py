@@ -1,4 +1,4 @@
-"""`tangram plan`: lay a model out over a cluster."""
+"""`tangram plan`: finds the fastest way to spread the training of a model over a cluster."""
 
 from typing import TYPE_CHECKING
 
@@ -130,6 +130,6 @@ def command(
 
 
 def _refuse(who: str, instead: str, given: list[str]) -> None:
-    """Raise BadInputError for the options given that a way of planning does not understand."""
+    """Raise BadInputError, naming the options `given`, which the planner `who` does not support."""
     if given:
         raise BadInputError(f"{who} does not know {', '.join(given)}; drop them, or {instead}")

@@ -1,4 +1,4 @@
-"""Options of `tangram plan` that no other verb has, and what they ask of the planner."""
+"""Options that only `tangram plan` has, and their translation to search options of the planner."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
@@ -149,7 +149,7 @@ OF_LAYOUTS = ("fix", "microbatch_per_rank", "recompute", "order", "exclude", "pr
 
 @dataclass(frozen=True, slots=True)
 class TangramOptions:
-    """What the planner `tangram` understands and its peers do not."""
+    """Options that only the planner `tangram` supports, and not the other planners."""
 
     parallelizer: Parallelizer = "grid"
     fix: Fix = None
@@ -177,7 +177,10 @@ class TangramOptions:
     simple_within: SimpleWithin = None
 
     def given(self, among: Collection[str] = ()) -> list[str]:
-        """Options that say something else than their default, as typed; `among` these fields only."""
+        """The names, as typed, of the options that differ from their default.
+
+        `among`: look at these fields only; empty: at all.
+        """
         hints = get_type_hints(type(self), include_extras=True)
         found = []
         for one in fields(self):
@@ -187,7 +190,7 @@ class TangramOptions:
         return found
 
     def wishes(self, time_limit_s: float, jobs: int, memory_margin: float | None) -> "SearchOptions":
-        """What the planner is asked. Raises BadInputError, UnknownNameError for what cannot be meant."""
+        """The search options for the planner. Raises BadInputError or UnknownNameError for bad values."""
         from tangram_sim.planners.api import SearchOptions
         from tangram_sim.studies.launch_choice import frameworks_named
 
@@ -216,7 +219,10 @@ class TangramOptions:
 
 
 def _tolerances(compute: float | None, memory: float | None, link: float | None) -> "Tolerances | None":
-    """The spreads by which islands are cut; None leaves the cut to the search. Others keep their default."""
+    """How far GPUs of one island may differ, as fractions; what is not given keeps its default.
+
+    None, if nothing is given, leaves the choice to the search. Raises BadInputError.
+    """
     from tangram_sim.placement.cutting import Tolerances
 
     given = {"compute": compute, "memory": memory, "intra": link}
@@ -230,7 +236,11 @@ def _tolerances(compute: float | None, memory: float | None, link: float | None)
 def _preset(
     preset: str | None, fixes: list[str], microbatch_per_rank: int | None
 ) -> tuple[list[str], int | None]:
-    """(--fix, --microbatch-per-rank) with what a preset adds; what the user fixes besides must agree."""
+    """(--fix, --microbatch-per-rank) with the settings of a preset added.
+
+    Raises BadInputError if the user's own settings contradict the preset, UnknownNameError for an unknown
+    preset.
+    """
     if preset is None:
         return fixes, microbatch_per_rank
     if preset not in PRESETS:
@@ -245,7 +255,7 @@ def _preset(
 
 
 def _policies(left_out: str | None) -> tuple[str, ...]:
-    """All policies but those named. Raises UnknownNameError for others."""
+    """All pruning policies but those named in --no-prune. Raises UnknownNameError for unknown names."""
     from tangram_sim.planners.api import POLICIES
 
     names = shared.names("--no-prune", left_out)
@@ -256,7 +266,7 @@ def _policies(left_out: str | None) -> tuple[str, ...]:
 
 
 def _window(given: str) -> float:
-    """The widest load asked about; 0 where the bound decides."""
+    """--window as a number above 1; 0 for `auto`, where the planner decides. Raises BadInputError."""
     if given == "auto":
         return 0.0
     try:

@@ -1,4 +1,4 @@
-"""A plan on a terminal: headline, stages, what limits the step and what to try, notes, alternatives."""
+"""A plan on a terminal: step time, stages, what limits it and what to try, notes, alternatives."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ _BAR = 10  # characters of a bar of memory
 
 
 def print_document(document: "PlanDocument") -> None:
-    """Headline, stages, what limits the step, alternatives, notes."""
+    """Print step time, stages, what limits the step, alternatives and notes."""
     from tangram_sim.studies.advice import advice
 
     job = document.job
@@ -75,7 +75,7 @@ def print_document(document: "PlanDocument") -> None:
 
 
 def _print_doubts(document: "PlanDocument") -> None:
-    """GPU kinds whose times rest on something else than measurements of them."""
+    """Name the GPU kinds whose kernel efficiencies are assumed, or taken from other kinds."""
     for how, why in (
         ("assumed", "assumed, not measured"),
         ("inherited", "inherited from measured kinds on the same chip"),
@@ -86,7 +86,7 @@ def _print_doubts(document: "PlanDocument") -> None:
 
 
 def _print_launch(document: "PlanDocument") -> None:
-    """Which frameworks can be told the plan, and the nearest plan that one of them can."""
+    """Name the frameworks that can run the plan, or the plan nearest in step time that one can run."""
     near = document.nearest_launchable
     if document.launchable_with:
         print_remark(f"can be launched with {', '.join(document.launchable_with)}: `tangram export`")
@@ -102,7 +102,7 @@ def _print_launch(document: "PlanDocument") -> None:
 
 
 def _labels(stages: Sequence["StageForecast"]) -> list[tuple[str, str]]:
-    """(pipeline, stage) of every row: parts of one stage get letters; one pipeline needs no name."""
+    """(pipeline, stage) labels of every row: parts of a stage get letters, a single pipeline no number."""
     several = len({stage.pipeline for stage in stages}) > 1
     parts: dict[tuple[int, int], int] = {}
     for stage in stages:
@@ -118,7 +118,7 @@ def _labels(stages: Sequence["StageForecast"]) -> list[tuple[str, str]]:
 
 
 def _folded(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Rows with pipelines that look the same shown once, their numbers together in the first cell."""
+    """Rows with identical pipelines merged; the first cell lists the numbers of all of them."""
     blocks: list[list[tuple[str, ...]]] = []
     for row in rows:
         if row[0] or not blocks:

@@ -1,4 +1,4 @@
-"""Figures of plans in words, as tables and lines print them."""
+"""Figures of plans as text for tables and printed lines."""
 
 from typing import TYPE_CHECKING
 

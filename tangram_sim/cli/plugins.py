@@ -1,4 +1,4 @@
-"""Verbs that other distributions add to a command group, and what to say of those that are not installed."""
+"""Verbs that other packages add to a command group, and the message for those that are not installed."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class VerbGroup(TyperGroup):
         return [*own, *dict.fromkeys(verb for verb in others if verb not in own)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Own verb, a plug-in's, or one that says what to install."""
+        """A built-in verb, a plug-in's, or one that says which package to install."""
         found = super().get_command(ctx, cmd_name)
         name = self.name or ""
         if found is None and cmd_name in registry.verb_names(name):
@@ -46,7 +46,10 @@ class VerbGroup(TyperGroup):
 
 
 def as_command(plugin: Any, name: str) -> Any:
-    """A plug-in's object, a function with typer options, a typer app or a command, as a command."""
+    """Turn a plug-in's object (a function with typer options, a typer app or a command) into a command.
+
+    Raises TangramError for any other object.
+    """
     if isinstance(plugin, typer.Typer):
         return typer.main.get_command(plugin)
     if callable(getattr(plugin, "invoke", None)):
@@ -62,7 +65,7 @@ def as_command(plugin: Any, name: str) -> Any:
 
 
 def _absent(group: str, verb: str) -> Any:
-    """A stand-in that names what is missing, whatever arguments it is given."""
+    """A command that accepts any arguments and raises TangramError saying what to install."""
     app = typer.Typer(add_completion=False)
     what = ELSEWHERE[group, verb]
 

@@ -1,4 +1,4 @@
-"""A progress bar that appears only when something takes long, on a terminal, beside the output."""
+"""A progress bar on standard error, shown only on a terminal and once something takes over two seconds."""
 
 import sys
 import time
@@ -19,10 +19,10 @@ FrontEntry = tuple[str, float, float]  # what is bought, its cost, tokens/s
 
 
 class Listener(Protocol):
-    """Hears how far things are, and a front as far as it is known; a total of 0: nobody knows how much."""
+    """A function called with progress: steps done of a total (0: unknown), and the best purchases so far."""
 
     def __call__(self, done: int, total: int, what: str, front: Sequence[FrontEntry] = ()) -> None:
-        """Be told."""
+        """Receive a progress report; `front` is (purchase, cost, tokens/s) of the best trade-offs so far."""
 
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
@@ -30,7 +30,7 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """While the block lasts, whatever takes long tells `listener`, drawn or not."""
+    """Inside the block every progress report goes to `listener` too, whether or not a bar is drawn."""
     before = _LISTENER.set(listener)
     try:
         yield
@@ -39,7 +39,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 class SlowProgress:
-    """Context manager; `report(done, total, what)` draws nothing in the first two seconds."""
+    """Context manager for a progress bar, which appears after two seconds; see `report`."""
 
     def __init__(self, what: str) -> None:
         self._what, self._begun = what, time.monotonic()
@@ -49,11 +49,11 @@ class SlowProgress:
 
     @property
     def drawn(self) -> bool:
-        """Whether anything is shown."""
+        """Whether the bar has appeared."""
         return self._bar is not None
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Say how far things are; a total of 0: nobody knows how much there is to do."""
+        """Report `done` of `total` steps (total 0: unknown); `what` is the step under way, in words."""
         self._last = done, total, what
         listener = _LISTENER.get()
         if listener is not None:
@@ -74,7 +74,7 @@ class SlowProgress:
             self._bar.update(self._task, completed=done, total=total or None, description=words)
 
     def say(self, line: str, front: Sequence[FrontEntry] = ()) -> None:
-        """Leave a line above the bar, where one is shown; who listens hears of the `front` it tells of."""
+        """Print a line above the bar, if there is one; the listener gets the `front` it is about."""
         listener = _LISTENER.get()
         if listener is not None and front:
             listener(*self._last, front)

@@ -1,4 +1,4 @@
-"""`tangram purchase`: which mix of a catalogue to buy."""
+"""`tangram purchase`: which numbers of which nodes in a catalogue to buy."""
 
 import json
 import math
@@ -186,7 +186,7 @@ def command(
     with SlowProgress("purchase") as progress, time_left.hearing_interrupts():
 
         def tell(study: "PurchaseStudy") -> None:
-            """Show a front as it comes, and keep it where fronts are kept."""
+            """Print the best trade-offs found so far and, with a folder as output, save them there."""
             done = [point.simulated for point in study.points]
             front = [(one.name, one.cost, one.tokens_per_s) for one in done]
             progress.say("; ".join(f"{name} {rate:,.0f} tokens/s" for name, _, rate in front), front)
@@ -280,7 +280,7 @@ def _report(
 def _write(
     study: "PurchaseStudy", found: dict[str, Any], output: Path | None, report: Callable[[], str]
 ) -> str:
-    """Write the report, or the front and its plans; what was written, in words."""
+    """Write the report, or the best trade-offs and their plans. Returns a sentence on what was written."""
     from tangram_sim.cli import writing
     from tangram_sim.datafiles import write_whole
 
@@ -303,7 +303,7 @@ def _write_front(found: dict[str, Any], folder: Path) -> None:
 
 
 def _preemption(spot: float | None, return_s: float, policy: str, acquire: str) -> "Preemption | None":
-    """How spot nodes go and come; None: nothing is rented on spot with preemption."""
+    """How rented spot nodes are withdrawn and return; None if no spot node with preemption is rented."""
     from tangram_sim.purchasing.pricefile import PREEMPTION_POLICIES, Preemption
 
     if policy not in PREEMPTION_POLICIES:

@@ -1,4 +1,4 @@
-"""`tangram replay-trace`: policies that live with nodes coming and going, side by side on one history."""
+"""`tangram replay-trace`: compares policies for nodes that leave and return, on one history."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -254,7 +254,7 @@ def _finish(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Write and print the answer."""
+    """Write the timeline and the answer to the files asked for, then print the answer."""
     from tangram_sim.cli.writing import is_report
     from tangram_sim.datafiles import write_whole
 
@@ -273,7 +273,7 @@ def _finish(
 
 
 def _kinds_words(kinds: str) -> str:
-    """How a policy that looks at kinds in this way is called."""
+    """Words for how a policy treats GPU kinds: `kinds ignored`, or `KINDS only`."""
     return "kinds ignored" if kinds == "ignored" else f"{kinds} only"
 
 
@@ -284,7 +284,10 @@ def _require_seconds(given: dict[str, float | None]) -> None:
 
 
 def _join(text: str) -> str | float:
-    """When waiting nodes are taken."""
+    """--join, when waiting nodes are taken in: `at-once`, `next-loss`, or a time in seconds.
+
+    Raises BadInputError for anything else.
+    """
     if text in ("at-once", "next-loss"):
         return text
     try:

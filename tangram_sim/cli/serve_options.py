@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServedOptions:
-    """What a fleet serves, and for how many hours of a day; the rest of it trains."""
+    """Options on serving: the requests, and for how many hours of a day; in the others nodes train."""
 
     serve: Annotated[
         str | None,
@@ -54,7 +54,7 @@ class ServedOptions:
 
     @property
     def given(self) -> bool:
-        """Whether fleets are judged by what they serve. Raises BadInputError for options of that alone."""
+        """Whether --serve is given. Raises BadInputError if it is not, but an option that needs it is."""
         if self.serve is not None:
             return True
         plain = ServedOptions()
@@ -65,7 +65,7 @@ class ServedOptions:
         return False
 
     def days(self) -> "DayTerms | None":
-        """How long serving is, None: all day. Raises BadInputError."""
+        """Hours of serving a day and seconds to load a model; None: all day. Raises BadInputError."""
         from tangram_sim.purchasing.served_day import DayTerms
 
         if self.share is None:
@@ -75,7 +75,7 @@ class ServedOptions:
         return DayTerms(self.share, self.load_s)
 
     def demand(self, trained: str, hwdb: "Hwdb") -> "ServiceDemand":
-        """What is to be served; `trained` is the MODEL of the verb. Raises BadInputError."""
+        """Models and requests to serve; without --serve-model the model `trained`. Raises BadInputError."""
         from tangram_sim.hwdb import load_model
         from tangram_sim.purchasing.served_fleets import ServiceDemand
 

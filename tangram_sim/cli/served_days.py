@@ -1,4 +1,4 @@
-"""The table of days that serve and train."""
+"""The printed table of fleets that serve some hours of a day and train in the others."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def print_days(days: "Sequence[ServedDayDocument]", hours: float, head: str) -> None:
-    """One line each: what serves, what is trained, what it costs; beside the same nodes kept apart."""
+    """Print one line a fleet: nodes that serve, tokens trained, and cost, beside not sharing the nodes."""
     print_line(f"serving {hours:g} hours a day, training the rest of it and on what is free:")
     rows = []
     for one in days:

@@ -1,4 +1,4 @@
-"""`what-if` and `purchase` with --serve: fleets judged by what they serve, all day or beside training."""
+"""`what-if` and `purchase` with --serve: compares fleets by what they serve, all day or beside training."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServedQuestion:
-    """What both verbs ask: what is served and trained, on which terms, how hard to look, where answers go."""
+    """Everything `what-if --serve` and `purchase --serve` need: work, requests, prices, limits, output."""
 
     work: "ModelToTrain"
     demand: "ServiceDemand"
@@ -51,12 +51,12 @@ class ServedQuestion:
 
     @property
     def title(self) -> str:
-        """What the answer is about, in short."""
+        """The models served (and trained), as a short title."""
         served = ", ".join(self.demand.models)
         return served if self.days is None else f"{self.work.model.name} trained, {served} served"
 
     def answer(self, found: "Document", report: Callable[[], str], tables: Callable[[], None]) -> None:
-        """Print it, and write it where that was asked."""
+        """Print `found` as JSON or with `tables`; write it to -o as JSON or as the HTML of `report`."""
         from tangram_sim.cli import writing
         from tangram_sim.datafiles import write_whole
 
@@ -85,7 +85,7 @@ def served_question(
     output: Path | None,
     as_json: bool,
 ) -> ServedQuestion:
-    """What the options ask, checked before anything is planned. Raises BadInputError."""
+    """The question set by the options, checked before anything is planned. Raises BadInputError."""
     from tangram_sim.cli import writing
     from tangram_sim.hwdb import load_model
     from tangram_sim.purchasing.search import ModelToTrain
@@ -115,7 +115,7 @@ def what_if_serving_fleets(
     fleets: "Sequence[tuple[str, Fleet]]",
     sweep: "Callable[[SlowProgress], Sweep]",
 ) -> None:
-    """Every candidate of a what-if as a service, or as a service by day."""
+    """Plan, print and write every candidate of a what-if as a service, all day or some hours a day."""
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.purchasing.served_candidates import what_if_served
     from tangram_sim.purchasing.served_fleets import price_lacks
@@ -169,7 +169,7 @@ def purchase_serving_fleets(
     ordered: "date",
     sweep: "Callable[[SlowProgress], Sweep]",
 ) -> None:
-    """What to buy for a service, or for a service by day."""
+    """Search, print and write what to buy for a service that runs all day or some hours a day."""
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.purchasing.served_fleets import price_lacks
 

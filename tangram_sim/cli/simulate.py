@@ -1,4 +1,4 @@
-"""`tangram simulate`: replay a plan file."""
+"""`tangram simulate`: simulates one training step of a plan file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""A table as text of a given width: figures never wrap, prose does, and the least important goes first."""
+"""A table as text of a given width: numbers never wrap, words do, and unimportant columns are dropped."""
 
 import textwrap
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ _CUT = "…"
 class ConsoleTable:
     """Headings and cells; columns in `right` are right-aligned.
 
-    `leaves` are columns in the order in which they go where there is no room, the least important first;
-    those not named follow from the right, the first column stays.
+    `leaves` are the columns to drop when the terminal is too narrow, the least important first; after those,
+    columns are dropped from the right. The first column is always kept.
     """
 
     columns: Sequence[str]

@@ -1,4 +1,4 @@
-"""`tangram validate`: predictions held against measurements."""
+"""`tangram validate`: compares predictions with published measurements."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -159,7 +159,7 @@ def published_mixed(
 
 
 def _close(found: dict[str, Any], reasons: Sequence[tuple[str, ...]], output: Path | None) -> None:
-    """What every verb ends with: how many rows, what holds for some, what was not predicted, the file."""
+    """Print what all verbs end with: rows predicted, notes, reasons for those not predicted, the file."""
     without = found.get("without_measured_step", found.get("without_measured_time", 0))
     what = "step" if "without_measured_step" in found else "time"
     print_line(

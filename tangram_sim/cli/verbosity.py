@@ -30,13 +30,13 @@ Verbose = Annotated[
 
 
 def chosen() -> Verbosity:
-    """How much the verb that runs is to say."""
+    """How much the running verb should print."""
     return _CHOSEN.get()
 
 
 @contextmanager
 def saying(verbosity: Verbosity) -> Iterator[None]:
-    """While the block lasts, say so much."""
+    """Set how much is printed inside the block."""
     before = _CHOSEN.set(verbosity)
     try:
         yield
@@ -45,7 +45,7 @@ def saying(verbosity: Verbosity) -> Iterator[None]:
 
 
 def offer(app: typer.Typer) -> None:
-    """Give every verb of `app` and of the groups below it that prints a table, or JSON, the two options."""
+    """Add --quiet and --verbose to every verb of `app` and its subgroups that has --json."""
     for verb in app.registered_commands:
         if verb.callback is not None and "as_json" in inspect.signature(verb.callback).parameters:
             verb.callback = _offering(verb.callback)
@@ -55,7 +55,7 @@ def offer(app: typer.Typer) -> None:
 
 
 def _offering(command: Callable[..., None]) -> Callable[..., None]:
-    """The verb with the two options behind its own. Offering twice is offering once."""
+    """The verb with --quiet and --verbose added; unchanged if it has them already."""
     signature = inspect.signature(command)
     if "quiet" in signature.parameters:
         return command

@@ -1,4 +1,4 @@
-"""`tangram web`: a page on this machine to plan on."""
+"""`tangram web`: starts a local web page for planning."""
 
 import sys
 from typing import Annotated

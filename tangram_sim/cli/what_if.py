@@ -1,4 +1,4 @@
-"""`tangram what-if`: the fleet plus a purchase, replanned and simulated."""
+"""`tangram what-if`: plans and simulates a cluster again with nodes added or removed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -166,7 +166,7 @@ def command(
 def _write(
     study: "WhatIf", hangs_on: "Sensitivity | None", database: "Hwdb", output: Path | None
 ) -> list[str]:
-    """Write the report or the plans; what was written, in words."""
+    """Write the report or the plans. Returns sentences on what was written."""
     from tangram_sim.cli import writing
     from tangram_sim.datafiles import write_whole
     from tangram_sim.purchasing.whatif import plan_path

@@ -1,7 +1,7 @@
-"""What the library says of its arguments, in the words of the command line.
+"""Rewrites the names of Python arguments in error messages as command-line options.
 
-A message names an argument as Python writes it, `tp=3` or `global_batch=` in backticks; here that is
---tp 3 and --global-batch.
+A message names an argument as Python writes it, `tp=3` or `global_batch=` in backticks; here that is --tp 3
+and --global-batch.
 """
 
 import re

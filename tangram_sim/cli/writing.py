@@ -1,4 +1,4 @@
-"""Showing a result: a table a person can read, JSON, a plan file, a timeline, a CSV of candidates."""
+"""Outputs of a verb: a printed table, JSON, a plan file, a timeline, a CSV of candidates."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def require_writable(**files: Path | None) -> None:
-    """Refuse impossible output files before any work is done; keys are the options that name them.
+    """Check, before any work is done, that output files can be written; keys are the options that name them.
 
     Raises BadInputError for a folder, a place that cannot be written, or one file named twice.
     """
@@ -85,7 +85,7 @@ def is_report(path: Path | None) -> bool:
 
 
 def reported(result: "Result", output: Path | None, hwdb: "Hwdb", *, as_json: bool) -> Path | None:
-    """Write the HTML report where `-o` names one; what is left for `-o` otherwise."""
+    """Write the HTML report if `output` names one. Returns None then, `output` otherwise."""
     if output is None or not is_report(output):
         return output
     from tangram_sim.reports.plan_sections import plan_report
@@ -97,7 +97,7 @@ def reported(result: "Result", output: Path | None, hwdb: "Hwdb", *, as_json: bo
 
 
 def plan_text(document: "PlanDocument") -> str:
-    """The text of a plan file. The search's own seconds stay out: the same input gives the same bytes."""
+    """The JSON text of a plan file, without planning times, so that the same input gives the same bytes."""
     seconds = {"planning_s", "planning_cpu_s"}
     return json.dumps(document.model_dump(exclude=seconds), indent=1, allow_nan=False) + "\n"
 

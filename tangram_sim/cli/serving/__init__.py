@@ -1,1 +1,1 @@
-"""`tangram serve`: models served on unequal GPUs."""
+"""`tangram serve`: serving of models (inference) on GPUs of different kinds."""

@@ -1,4 +1,4 @@
-"""`tangram serve calibrate`: a benchmark of one's own shifts predictions and narrows their intervals."""
+"""`tangram serve calibrate`: corrects predictions from the user's own benchmark."""
 
 from pathlib import Path
 from typing import Annotated

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def print_candidates(candidates: "Sequence[ServiceCandidateDocument]", first: str, last: str) -> None:
-    """One line each under the heads `first`, ..., `last`; why there is no plan below."""
+    """Print one line a fleet, with `first` and `last` as outer headings; below, why others have no plan."""
     rows = [
         (
             one.name,

@@ -1,4 +1,4 @@
-"""`tangram serve compare`: planners of a service side by side under the simulator."""
+"""`tangram serve compare`: plans of several serving planners, simulated alike."""
 
 from pathlib import Path
 from typing import Annotated

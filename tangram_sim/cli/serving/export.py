@@ -1,4 +1,4 @@
-"""`tangram serve export`: a plan of a service as what starts it."""
+"""`tangram serve export`: writes the files that start a planned service."""
 
 from pathlib import Path
 from typing import Annotated

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GoalOptions:
-    """What the plan is for, its limits, the engine."""
+    """Options on the aim of a serving plan: objective, latency limits, budget, engine, precision."""
 
     budget: Annotated[float | None, typer.Option("--budget", help="Of a model: USD an hour at most.")] = None
     slo: asked.SloOption = None
@@ -35,7 +35,7 @@ class GoalOptions:
     scenario: ScenarioOption = None
 
     def goal(self, hwdb: "Hwdb") -> "ServiceGoal":
-        """The goal. Raises BadInputError, UnknownNameError."""
+        """The options as a `ServiceGoal`. Raises BadInputError or UnknownNameError for bad values."""
         from tangram_sim.studies.serving_question import OBJECTIVES, ServiceGoal
 
         if self.objective not in OBJECTIVES:
@@ -73,7 +73,10 @@ class PlannedRequests:
     seed: asked.Seed = 0
 
     def made(self, objective: str) -> "Workload":
-        """The requests; of a batch their arrivals do not matter. Raises BadInputError."""
+        """The requests, read from a file or generated; for `makespan` their arrival times do not matter.
+
+        Raises BadInputError if no requests, or no rate where one is needed, are given.
+        """
         from tangram_sim.serving.synthetic import drawn_note
 
         if self.workload is None:

@@ -1,4 +1,4 @@
-"""`tangram serve plan`: which GPUs, which replicas on them, which requests where."""
+"""`tangram serve plan`: which GPUs to use, which replicas run on them, and how requests are shared out."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -104,7 +104,7 @@ def command(
 
 
 def _type(found: "ServePlanDocument", w: int) -> str:
-    """What a type is called: as in a mix, by its prompt and output tokens where they are known."""
+    """The label of request type `w`: `PROMPT:OUTPUT` mean tokens if known, else `type w`."""
     if w >= len(found.types):
         return f"type {w}"
     one = found.types[w]
@@ -113,7 +113,7 @@ def _type(found: "ServePlanDocument", w: int) -> str:
 
 
 def print_plan(found: "ServePlanDocument") -> None:
-    """The plan as tables: replicas and their shares or layers, rivals, levers."""
+    """Print the plan as tables: replicas with their shares or layers, other plans, what would improve it."""
     from tangram_sim.cli.console import print_line, print_notes, print_table
 
     proof = "optimal" if found.status == "optimal" else f"gap {(found.gap or 0.0) * 100:.2g} %"

@@ -1,4 +1,4 @@
-"""`tangram serve purchase`: what budgets buy for a service."""
+"""`tangram serve purchase`: the best service that each of several budgets can rent."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The option `--scenario`: what a plan of models must also bear."""
+"""The option `--scenario`: conditions, such as a lost GPU kind, that a serving plan must also withstand."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, TypeAlias

@@ -1,4 +1,4 @@
-"""`tangram serve simulate`: a workload played on a fleet."""
+"""`tangram serve simulate`: simulates requests on a fleet of replicas."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

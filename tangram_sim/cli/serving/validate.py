@@ -1,4 +1,4 @@
-"""`tangram serve validate`: predictions of measured serving runs, scored beside a null model."""
+"""`tangram serve validate`: compares predictions with measured serving runs, beside a naive (null) model."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`tangram serve workload describe`: what a trace asks of a service."""
+"""`tangram serve workload describe`: statistics of the requests in a trace."""
 
 from pathlib import Path
 from typing import Annotated

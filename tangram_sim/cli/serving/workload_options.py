@@ -63,7 +63,7 @@ SloOption: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class TraceRequests:
-    """Rows of a trace, with arrivals of their own or at a rate."""
+    """Options to read requests from a trace, with its own arrival times or at a given rate."""
 
     where: Where = None
     rate: Rate = None
@@ -71,7 +71,7 @@ class TraceRequests:
     seed: Seed = 0
 
     def read(self, trace: Path) -> "Workload":
-        """The requests in a file. Raises BadInputError."""
+        """The requests in the file `trace`. Raises BadInputError."""
         from tangram_sim.serving.synthetic import arrivals
         from tangram_sim.serving.trace_file import count_rows, read_trace
 
@@ -84,7 +84,7 @@ class TraceRequests:
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """What comes in: a trace, or requests that are made."""
+    """Options on the incoming requests: read from a trace, or generated from lengths and a rate."""
 
     trace: Trace = None
     where: Where = None
@@ -99,7 +99,7 @@ class RequestOptions:
     seed: Seed = 0
 
     def made(self, mix_option: str = "--mix") -> "Workload":
-        """The requests that the options speak of. Raises BadInputError."""
+        """The requests, read or generated as the options say. Raises BadInputError."""
         from tangram_sim.serving.synthetic import LengthMix, synthetic
 
         if self.rates is not None:
@@ -118,7 +118,7 @@ class RequestOptions:
         return synthetic(self.requests, self.rate, parts, self.seed, self.burstiness)
 
     def _at_rates(self, rates: Path, mix_option: str) -> "Workload":
-        """Lengths as asked, arrivals in the file's windows."""
+        """Generated requests: lengths as the options say, arrival rates by time window from a file."""
         from tangram_sim.serving.rates_file import arrivals_at, read_rates
 
         if self.trace is not None or self.rate is not None or self.burstiness != 1.0:
