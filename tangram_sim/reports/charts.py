@@ -1,4 +1,4 @@
-"""The charts of a report as figures: what `assets/charts.js` draws, one mapping each."""
+"""The data of each chart in a report, as one mapping each; `assets/charts.js` draws them."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -85,7 +85,7 @@ def cost_bars(rows: Sequence["WhatIfRow"]) -> Chart:
 
 
 def tornado(found: "Sensitivity") -> Chart:
-    """How far each assumption alone moves the score of the best, widest on top; those that matter."""
+    """How far each assumption alone moves the score of the best candidate, the largest effect on top."""
     what = "USD per million tokens" if found.score == "usd_per_million_tokens" else "tokens a second"
     rows = [
         {
@@ -101,12 +101,12 @@ def tornado(found: "Sensitivity") -> Chart:
 
 
 def mattering(found: "Sensitivity") -> list[Any]:
-    """The assumptions that move the figure by half a per cent or more, the widest first, a dozen at most."""
+    """The assumptions that move the score by 0.5 % or more, the largest effect first, twelve at most."""
     return [swing for swing in found.tornado if swing.width >= MATTERS * found.value][:MOST_SWINGS]
 
 
 def memory(stages: Sequence["StageForecast"], names: Sequence[str]) -> Chart:
-    """Peak memory of a GPU of every stage, by who holds it, under its capacity."""
+    """Peak memory of one GPU of every stage in GiB, by what uses it, with the capacity marked."""
     bars = []
     for stage, name in zip(stages, names, strict=True):
         held = (
@@ -122,7 +122,7 @@ def memory(stages: Sequence["StageForecast"], names: Sequence[str]) -> Chart:
 
 
 def timeline(played: "Timeline") -> tuple[Chart, float]:
-    """(chart, seconds shown): what every stage does when; of very many ops the first only."""
+    """(chart, seconds shown): the operations of every stage over time; if too many, the first only."""
     graph = played.graph
     shown = np.flatnonzero(played.end_s - played.start_s > 0)
     tracks = sorted({graph.resources[graph.resource[op]] for op in shown.tolist()})
@@ -161,7 +161,7 @@ def timeline(played: "Timeline") -> tuple[Chart, float]:
 
 
 def account_bars(accounts: Mapping[str, Mapping[str, float]]) -> Chart:
-    """Shares of time by account, a bar for every policy; `accounts` are seconds by policy and account."""
+    """How each policy's time was spent: one bar each; `accounts` are seconds by policy and purpose."""
     bars = []
     for name, spent in accounts.items():
         total = sum(spent.values())
@@ -171,7 +171,7 @@ def account_bars(accounts: Mapping[str, Mapping[str, float]]) -> Chart:
 
 
 def node_counts(counts: Sequence[tuple[float, int]], until_s: float) -> Chart:
-    """Nodes that there are over time, hours."""
+    """Number of available nodes over time in hours; `counts` are (seconds, nodes)."""
     points = [[at / HOUR_S, count] for at, count in counts]
     series = [{"name": "nodes", "points": points}]
     axes = {"x": {"title": "hours"}, "y": {"title": "nodes"}}
@@ -179,7 +179,7 @@ def node_counts(counts: Sequence[tuple[float, int]], until_s: float) -> Chart:
 
 
 def policy_timeline(found: Mapping[str, "Outcome"], until_s: float) -> Chart:
-    """What every policy ran or stalled for when; the longest stretches only where there are very many."""
+    """What every policy did when (ran, stalled, ...); if there are too many intervals, the longest only."""
     stretches = [(row, one) for row, outcome in enumerate(found.values()) for one in outcome.segments]
     stretches = sorted(stretches, key=lambda pair: pair[1].start_s - pair[1].stop_s)[:MOST_OPS]
     accounts = list(dict.fromkeys(["useful", *(one.account for _, one in stretches)]))
@@ -195,7 +195,7 @@ def policy_timeline(found: Mapping[str, "Outcome"], until_s: float) -> Chart:
 
 
 def distributions(columns: Mapping[str, FloatArray]) -> Chart:
-    """The share of requests that took at most so many seconds, a line a column; logarithmic."""
+    """The share of requests that took at most so many seconds, one line per column; logarithmic time axis."""
     series = []
     for words, seconds in columns.items():
         ordered = np.sort(seconds[seconds > 0])
@@ -208,7 +208,7 @@ def distributions(columns: Mapping[str, FloatArray]) -> Chart:
 
 
 def lines(times: FloatArray, columns: Mapping[str, FloatArray], what: str, along: str) -> Chart:
-    """Lines over time."""
+    """Each column over `times`, as a line; `what` and `along` are the titles of the y and x axes."""
     series = [{"name": name, "points": _points(times, column)} for name, column in columns.items()]
     return {"kind": "steps", "series": series, "x": {"title": along}, "y": {"title": what}}
 
@@ -218,7 +218,7 @@ def _points(xs: FloatArray, ys: FloatArray) -> list[list[float]]:
 
 
 def share_bars(values: Mapping[str, float], what: str) -> Chart:
-    """One bar for each name, of a per cent."""
+    """One bar per name, of a percentage."""
     bars = [
         {"name": name, "parts": [{"name": what, "value": value}], "mark": 100.0, "said": f"{value:.0f} %"}
         for name, value in values.items()
@@ -231,5 +231,5 @@ def _account(name: str) -> str:
 
 
 def grid(ratios: FloatArray) -> Chart:
-    """A heat map of workers, [dp, stages]: 1 is as everybody, above is slower."""
+    """A heat map of slowness ratios by worker, of shape [dp, stages]: 1 is normal, above 1 is slower."""
     return {"kind": "grid", "row": "dp", "column": "stage", "values": ratios.tolist()}

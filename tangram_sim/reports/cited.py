@@ -23,18 +23,18 @@ _FORMULAS = {
 
 
 class CitedFigures:
-    """Ids of the sources of a row's figures; a source is entered when a figure first rests on it."""
+    """The source ids of each figure of a row; sources are added to the `ledger` when first needed."""
 
     def __init__(self, question: PurchaseFigures, ledger: Ledger) -> None:
         self.question, self.ledger = question, ledger
         self.tokens = ledger.cite("given", f"tokens to train on: {show_amount(question.tokens)}")
 
     def formula(self, key: str) -> str:
-        """The id of an equation."""
+        """The source id of the equation called `key`."""
         return self.ledger.cite("computed", _FORMULAS[key])
 
     def rate(self, row: WhatIfRow) -> tuple[str, ...]:
-        """Throughput: the simulation, the job, failures."""
+        """Source ids of the throughput: simulation, job, and failures if they are counted."""
         if row.document is None:
             return ()
         found = [
@@ -48,11 +48,11 @@ class CitedFigures:
         return tuple(found)
 
     def time(self, row: WhatIfRow) -> tuple[str, ...]:
-        """Days to train."""
+        """Source ids of the days to train."""
         return (*self.rate(row), self.tokens, self.formula("time"), *self.economics("utilisation"))
 
     def economics(self, *names: str) -> list[str]:
-        """Figures that all nodes share, as far as they are stated."""
+        """Source ids of the named figures that hold for all nodes; those not stated are left out."""
         values = ((name, getattr(self.question.prices.economics, name)) for name in names)
         return [
             self.ledger.cite("price" if value.date else "assumed", f"economics.{name}: {value}")
@@ -69,7 +69,7 @@ class CitedFigures:
         ]
 
     def power(self, row: WhatIfRow) -> tuple[str, ...]:
-        """Watts: stated in the price file, in the node's row, or those of its GPUs."""
+        """Source ids of the power in watts: from the price file, the node's row, or the rows of its GPUs."""
         found = [self.formula("power"), *self._node_figures(row, "power_w")]
         stated = {member.name for member in row.fleet.members if self.question.prices.of(member.name).power_w}
         for member in row.fleet.members:
@@ -83,7 +83,7 @@ class CitedFigures:
         return tuple(found)
 
     def bill(self, row: WhatIfRow) -> tuple[str, ...]:
-        """Every charge with its figures and their sources."""
+        """Source ids of the USD per hour: those of every charge."""
         lines = [
             self.ledger.cite("price", f"{charge.member} {charge.kind}: {charge.basis}")
             for charge in row.bill.charges
@@ -95,5 +95,5 @@ class CitedFigures:
         return (self.formula("bill"), *lines, *shared)
 
     def total(self, row: WhatIfRow) -> tuple[str, ...]:
-        """What the whole training costs."""
+        """Source ids of the cost of the whole training."""
         return (*self.time(row), *self.bill(row), self.formula("total"))

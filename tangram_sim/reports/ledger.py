@@ -1,4 +1,4 @@
-"""The ledger of a report: every source once, under the number that the figures resting on it carry."""
+"""The numbered list of sources of a report; each figure refers to the sources that it is computed from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where figures come from: `kind` is simulated, given, price, assumed, hardware or computed."""
+    """A source of figures: `kind` is simulated, given, price, assumed, hardware or computed."""
 
     kind: str
     text: str
@@ -14,22 +14,22 @@ class Source:
 
 @dataclass
 class Ledger:
-    """Sources in order of first mention, numbered from 1."""
+    """A list of sources without repetitions, numbered from 1 in order of first use."""
 
     sources: dict[Source, int] = field(default_factory=dict)
 
     def cite(self, kind: str, text: str) -> str:
-        """The id under which a source is listed, entering it where it is new."""
+        """The id of a source, which is added if it is new."""
         return f"s{self.sources.setdefault(Source(kind, text), len(self.sources) + 1)}"
 
     def listed(self) -> list[tuple[str, Source]]:
-        """(id, source) of all."""
+        """(id, source) of every source, in order."""
         return [(f"s{number}", source) for source, number in self.sources.items()]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell of a table. Cells with figures have `sources`; names have none."""
+    """One table cell. Cells with figures have `sources` (ids); cells with names have none."""
 
     text: str
     sources: Sequence[str] = ()
@@ -37,5 +37,5 @@ class Cell:
 
     @property
     def is_name(self) -> bool:
-        """Whether it only names something."""
+        """Whether the cell holds a name and no figure."""
         return not self.sources

@@ -1,4 +1,4 @@
-"""The HTML of a report: one page, styles and scripts inside, nothing fetched (its own policy forbids it)."""
+"""The HTML of a report: one file with styles and scripts inside; its content policy forbids any download."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,32 +19,32 @@ def _asset(file: str) -> str:
 
 
 def name(text: str) -> str:
-    """A name, whose digits are no figures."""
+    """HTML of a name; digits in it are not treated as figures that need a source."""
     return f"<span data-name>{escape(text)}</span>"
 
 
 def figure_of(text: str, sources: Sequence[str]) -> str:
-    """A figure in running text; its sources show when it is pointed at, and stand at the page's end."""
+    """HTML of a figure in running text; hovering shows its sources, listed at the end of the page."""
     return f'<span data-source="{" ".join(sources)}">{escape(text)}</span>'
 
 
 def section(title: str, *parts: str) -> str:
-    """A heading and what stands under it."""
+    """HTML of a section: a heading and its content."""
     return f"<section><h2>{escape(title)}</h2>\n" + "\n".join(parts) + "\n</section>"
 
 
 def folded(title: str, *parts: str) -> str:
-    """A section that opens on a click, and on paper."""
+    """HTML of a collapsed section that opens on a click, and in print."""
     return f"<details><summary>{escape(title)}</summary>\n" + "\n".join(parts) + "\n</details>"
 
 
 def caption(text: str) -> str:
-    """A line under a table or chart; `text` is HTML."""
+    """HTML of a line under a table or chart; `text` is HTML."""
     return f'<p class="caption">{text}</p>'
 
 
 def verdict(sentences: Sequence[str]) -> str:
-    """What to make of the answer, a sentence a line, HTML; nothing where there is nothing to say."""
+    """HTML of the conclusions, one paragraph per sentence (HTML); empty if there is none."""
     lines = "".join(f"<p>{one}</p>" for one in sentences)
     return f'<div class="verdict">{lines}</div>' if lines else ""
 
@@ -58,9 +58,10 @@ def table(
     names: Sequence[int] = (),
     first: int = 0,
 ) -> str:
-    """A table that sorts on a click on a heading. Columns in `names` hold words; `chosen` is a row marked.
+    """HTML of a table that can be sorted by clicking a heading; the row `chosen` is marked.
 
-    A phone shows the `first` columns of a row until the reader asks for all; 0: all of them.
+    Columns in `names` hold words. A phone shows the `first` columns of a row until the reader asks for all;
+    0: all of them.
     """
     head = "".join(
         f'<th scope="col"{" class=text" if column in names else ""}>'
@@ -94,7 +95,7 @@ def _cell(cell: Cell, head: str, classes: Sequence[str]) -> str:
 
 
 def chart(key: str, drawn: Mapping[str, Any], sources: Sequence[str]) -> str:
-    """A chart of `charts` with the sources of what it shows."""
+    """HTML of a chart from `charts`, with the sources of its data."""
     # Inside a script only this could end it.
     text = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     return (

@@ -1,4 +1,4 @@
-"""The sections of a report that take one plan apart: when what runs, its stages, its memory."""
+"""The sections of a report on one plan: its timeline, stages and memory."""
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.reports import charts, page
@@ -18,7 +18,7 @@ _ON_A_PHONE = 5  # columns of the stages
 
 
 def simulated(document: PlanDocument, name: str, ledger: Ledger) -> str:
-    """The id of a plan's simulation as a source; what its GPU kinds rest on goes in with it."""
+    """The source id of a plan's simulation; its text says what each GPU kind's kernel times are based on."""
     rests = "; ".join(f"{kind.gpu}: {kind.rests_on}" for kind in document.gpu_kinds)
     return ledger.cite(
         "simulated",
@@ -28,7 +28,7 @@ def simulated(document: PlanDocument, name: str, ledger: Ledger) -> str:
 
 
 def given_job(document: PlanDocument, ledger: Ledger) -> str:
-    """The id of the job as a source."""
+    """The source id of the training job."""
     return ledger.cite("given", f"job: {_job(document)}, software stack {document.job.stack}")
 
 
@@ -41,12 +41,12 @@ def _job(document: PlanDocument) -> str:
 
 
 def job_line(document: PlanDocument, ledger: Ledger) -> str:
-    """The job as it stands under the title."""
+    """HTML of the job, as it is printed under the title."""
     return page.figure_of(_job(document), (given_job(document, ledger),))
 
 
 def capacities(document: PlanDocument, ledger: Ledger, hwdb: Hwdb) -> list[str]:
-    """Ids of the datasheet rows that the plan's GPUs are described by."""
+    """Source ids of the hardware rows of the plan's GPUs."""
     known, found = hwdb.gpu_names(), []
     for kind in dict.fromkeys(name for stage in document.stages for name in stage.gpu.split("+")):
         if kind in known:
@@ -58,7 +58,7 @@ def capacities(document: PlanDocument, ledger: Ledger, hwdb: Hwdb) -> list[str]:
 
 
 def seat_names(document: PlanDocument) -> list[str]:
-    """What to call every row of the stage table."""
+    """A label for every row of the stage table: stage number, part and GPU."""
     several = len(document.pipelines) > 1
     return [_seat(stage, several) for stage in document.stages]
 
@@ -69,7 +69,7 @@ def _seat(stage: StageForecast, several: bool) -> str:
 
 
 def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> list[str]:
-    """When what runs, stages and memory of the plan called `name`."""
+    """HTML sections with timeline, stages and memory of the plan called `name`."""
     source, hardware = simulated(document, name, ledger), capacities(document, ledger, hwdb)
     played = forecast(plan_from_document(document, hwdb, name), hwdb)
     drawn, until = charts.timeline(played.timeline)
@@ -130,7 +130,7 @@ def _layers(stage: StageForecast) -> str:
 
 
 def _facts(document: PlanDocument, source: str, ledger: Ledger) -> str:
-    """What the plan makes of its GPUs, and what could not be beaten."""
+    """HTML of GPUs used, model FLOP utilisation (MFU) and lower bounds on the step time."""
     mfu = ledger.cite("computed", _FORMULAS["mfu"])
     gpus = page.figure_of(f"{document.gpus_used} of {document.gpus_total}", (source,))
     share = page.figure_of(f"{document.mfu:.1%}", (source, mfu))
@@ -146,7 +146,7 @@ def _idle_gpus(document: PlanDocument, source: str) -> str:
 
 
 def _bounds(document: PlanDocument, source: str, ledger: Ledger) -> str:
-    """What no plan, and no single pipeline of the layouts searched, can beat, and how far the step is off."""
+    """HTML of the lower bounds on the step time, in seconds, and how far the step is above each."""
     sources = source, ledger.cite("computed", _FORMULAS["gap"])
     found = ""
     nearest = document.lower_bound_step_s
@@ -172,7 +172,7 @@ def _degrees(stage: StageForecast) -> str:
 
 
 def plan_report(document: PlanDocument, hwdb: Hwdb) -> str:
-    """The report of one plan."""
+    """The HTML report of one plan."""
     ledger = Ledger()
     title = f"{document.model['name']} on {document.cluster['name']}"
     sources = (simulated(document, title, ledger), given_job(document, ledger))
@@ -187,7 +187,7 @@ def plan_report(document: PlanDocument, hwdb: Hwdb) -> str:
 
 
 def _judged(document: PlanDocument, sources: tuple[str, ...]) -> list[str]:
-    """How sure the answer is, and what it rests on, in sentences."""
+    """Sentences (HTML) on how certain the answer is, and what it is based on."""
     found = []
     if not document.feasible:
         found.append("<strong>It does not fit the memory of its GPUs.</strong>")

@@ -1,4 +1,4 @@
-"""Reports of `what-if` and `purchase`: verdict, front, candidates, the plan chosen, what it hangs on."""
+"""HTML reports of `what-if` and `purchase`: conclusion, chart, candidates, chosen plan, sensitivity."""
 
 from collections.abc import Sequence
 
@@ -131,7 +131,7 @@ def _candidates(question: PurchaseFigures, cited: CitedFigures, best: int) -> st
 
 
 def _figure(text: str, sources: Sequence[str], value: float | None) -> Cell:
-    """A figure that may not be known."""
+    """A cell with a figure and its sources, or `-` if it is not known."""
     return Cell(text, sources, value) if text != _UNKNOWN else Cell(text)
 
 

@@ -1,4 +1,4 @@
-"""What a report on purchases shows, of a what-if or of a search, and which of its rows is taken apart."""
+"""The data behind a report on purchases, and which of its rows is shown in detail."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,11 @@ from tangram_sim.purchasing.whatif import WhatIfRow
 
 @dataclass(frozen=True)
 class PurchaseFigures:
-    """What both reports show. `costs` and `gaps` are per row; None and empty where there are none."""
+    """What the reports of `what-if` and `purchase` have in common.
+
+    `costs` is per row, None if unknown. `gaps` is per row, how far the plan may be from the best; empty if
+    unknown.
+    """
 
     title: str
     rows: tuple[WhatIfRow, ...]
@@ -26,7 +30,7 @@ class PurchaseFigures:
 
     @property
     def adds_to_a_fleet(self) -> bool:
-        """Whether something is bought beside nodes that are there and cost their power alone."""
+        """Whether nodes are added to existing ones for which only power is charged."""
         return any(
             charge.kind == "power" and not charge.bought for row in self.rows for charge in row.bill.charges
         ) and not any(

@@ -1,4 +1,4 @@
-"""The report of a replay: policies side by side, where their time went, what each did when."""
+"""The HTML report of a replay: policies compared, how their time was spent, and when each did what."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from tangram_sim.units import HOUR_S
 
 
 def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], history: Availability) -> str:
-    """One offline page: policies, accounts, a timeline of each under the number of nodes."""
+    """One HTML page, usable offline: policies, how their time was spent, timelines and node counts."""
     ledger = Ledger()
     given = ledger.cite("given", f"the trace {document.trace}")
     played = ledger.cite("computed", f"replays of {document.trace} under each policy (docs/models/replay.md)")

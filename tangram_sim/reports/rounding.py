@@ -1,4 +1,4 @@
-"""Figures as far as they are known: digits that the interval does not carry are not shown."""
+"""Rounding of figures by their interval, so that no digit is shown that is not known."""
 
 import math
 
@@ -6,7 +6,7 @@ from tangram_sim.units import show_amount, show_seconds
 
 
 def rounded(value: float, low: float = math.nan, high: float = math.nan) -> float:
-    """`value` to the digits that its interval carries: a tenth of half its width; without one, three."""
+    """`value` rounded to the place of a tenth of half its interval; to three digits if there is none."""
     half = (high - low) / 2
     if value == 0 or not math.isfinite(value):
         return value
@@ -18,7 +18,7 @@ def rounded(value: float, low: float = math.nan, high: float = math.nan) -> floa
 
 
 def _to(value: float, place: int) -> float:
-    """`value` to a multiple of 10**place."""
+    """`value` rounded to a multiple of 10**place."""
     return round(value / 10.0**place) * 10.0**place if place > 0 else round(value, -place)
 
 
@@ -49,7 +49,7 @@ def time_with_interval(days: float, low: float = 0.0, high: float = 0.0) -> str:
 
 
 def number(value: float) -> str:
-    """A figure with thousands set apart, without zeros that say nothing."""
+    """A figure with commas between thousands and without trailing zeros."""
     if abs(value) >= 100 or value == round(value):
         return f"{value:,.0f}"
     places = 2 - math.floor(math.log10(abs(value)))

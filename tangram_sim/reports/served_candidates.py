@@ -1,4 +1,4 @@
-"""The report of fleets that serve: good requests, tokens and dollars of each, as a chart and a table."""
+"""The HTML report of fleets that serve: requests within the latency limits, tokens and dollars of each."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from tangram_sim.studies.serving_whatif import ServiceCandidateDocument
 def candidates_report(
     title: str, candidates: Sequence[ServiceCandidateDocument], head: str, notes: Sequence[str]
 ) -> str:
-    """One offline page of what every candidate (`head` says of what kind) serves: HTML."""
+    """One HTML page, usable offline, on what each candidate serves; `head` names the kind of candidate."""
     ledger = Ledger()
     served = [one for one in candidates if one.good_rps > 0]
     found = ledger.cite("simulated", "every fleet planned for the most good requests/s, then replayed")

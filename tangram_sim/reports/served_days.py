@@ -1,4 +1,4 @@
-"""The report of fleets that serve by day and train by night, beside the same nodes kept apart."""
+"""The HTML report of fleets that serve some hours a day and train in the others, against separate fleets."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from tangram_sim.units import MEGA
 def days_report(
     title: str, days: Sequence[ServedDayDocument], hours: float, head: str, notes: Sequence[str]
 ) -> str:
-    """One offline page of days with `hours` of serving: HTML."""
+    """One HTML page, usable offline, on days with `hours` of serving."""
     ledger = Ledger()
     planned = ledger.cite("simulated", "training plans as simulated, times goodput where failures are stated")
     played = ledger.cite("simulated", "services planned to carry the rate, and replayed")

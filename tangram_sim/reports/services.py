@@ -1,4 +1,4 @@
-"""Reports of a service: a simulated run as latencies, queue, memory and cost; a plan beside its rivals."""
+"""HTML reports on serving: a simulated run (latencies, queue, memory, cost), and a plan beside others."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ _UNITS = {"makespan": "s", "cost": "USD/h", "tokens": "tokens/s", "goodput": "re
 
 
 def simulation_report(found: ServeSimulationDocument, played: PlayedService, title: str) -> str:
-    """One offline page of a run: HTML."""
+    """One HTML page, usable offline, on a simulated run."""
     ledger = Ledger()
     run = ledger.cite("simulated", f"{found.engine} player, router {found.router}, {title}")
     counts, outcome = found.requests, ServiceOutcome(played)
@@ -74,7 +74,7 @@ def _over_time(played: PlayedService, run: str, ledger: Ledger) -> str:
 
 
 def over_time(played: PlayedService, points: int = 400) -> tuple[Floats, Floats, Floats, Floats]:
-    """(seconds, requests waiting, requests running, share of the KV memory held) at even moments."""
+    """(seconds, requests waiting, requests running, fraction of KV memory used) at `points` even times."""
     work, book = played.workload, played.ledger
     there = ~np.isnan(book.finish_s)
     arrival, start, first, finish = (
@@ -120,7 +120,7 @@ def _notes(notes: list[str]) -> str:
 
 
 def plan_report(found: ServePlanDocument, title: str) -> str:
-    """One offline page of a plan with replicas: what is rented, where requests go, rivals, levers, replay."""
+    """One HTML page, usable offline: GPUs rented, shares of requests, other plans, possible gains."""
     ledger = Ledger()
     planned = ledger.cite("computed", f"the plan of {title} (docs/models/serving-planners.md)")
     unit = _UNITS[found.objective]

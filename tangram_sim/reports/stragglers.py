@@ -1,4 +1,4 @@
-"""The report on slow ranks of a measured run: who is slow, what that costs, a step before and after."""
+"""The HTML report on slow ranks of a measured run: which they are, their cost, a step without them."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _MOST_ALONE = 20
 
 
 def stragglers_report(found: Diagnosis, trace: str) -> str:
-    """One offline page: the grid of workers as a heat map, groups alone, remedies, two timelines."""
+    """One HTML page, usable offline: heat map of workers, groups of them, remedies, two timelines."""
     ledger = Ledger()
     measured = ledger.cite("measured", f"the trace {trace}")
     replayed = ledger.cite(
@@ -82,7 +82,7 @@ def _remedies(found: Diagnosis, source: str) -> str:
 
 
 def _timelines(found: Diagnosis, source: str) -> str:
-    """The slowest step as it was replayed, and the ideal one."""
+    """HTML timelines of the slowest step, replayed as measured and without slow ranks."""
     replay = found.replay
     worst = int(found.found.step_slowdowns.argmax())
     parts = []

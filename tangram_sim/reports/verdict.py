@@ -1,4 +1,4 @@
-"""The verdict of a report on purchases: the answer in sentences, a tie called one, and what would flip it."""
+"""The conclusions of a report on purchases: what to take, whether it is a tie, what would change it."""
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.purchasing.notes import break_evens
@@ -53,7 +53,7 @@ def answer(question: PurchaseFigures, row: WhatIfRow, why: str, cited: CitedFigu
 
 
 def judged(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures, hwdb: Hwdb) -> list[str]:
-    """What to make of the answer, in sentences of HTML; nothing where no purchase gains anything."""
+    """Conclusions as sentences (HTML); empty if no purchase gains anything."""
     if question.nothing_gained:
         return []
     return [
@@ -78,7 +78,7 @@ def _against_the_fleet(question: PurchaseFigures, row: WhatIfRow, cited: CitedFi
 
 
 def _fastest(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> list[str]:
-    """The fastest, where it is another."""
+    """A sentence on the fastest candidate, if it is not the chosen `row`."""
     planned = [one for one in question.rows if one.document is not None]
     best = max(planned, key=lambda one: one.throughput.tokens_per_s)
     if best is row or best.throughput.tokens_per_s <= row.throughput.tokens_per_s:
@@ -91,7 +91,7 @@ def _fastest(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> 
 
 
 def _tie(question: PurchaseFigures, cited: CitedFigures, hwdb: Hwdb) -> list[str]:
-    """Whether the two best by the ranking can be told apart, errors that both share cancelled."""
+    """A sentence on whether the two best differ by more than the error, without errors common to both."""
     found = question.sensitivity
     if found is None or found.best == found.second:
         return []
@@ -117,7 +117,7 @@ def _tie(question: PurchaseFigures, cited: CitedFigures, hwdb: Hwdb) -> list[str
 
 
 def _batch_ratio(one: WhatIfRow, other: WhatIfRow) -> float:
-    """Tokens of a step of the other over those of the one, with what failures leave of both."""
+    """Tokens per step of `other` divided by those of `one`, both after losses to failures."""
 
     def tokens(row: WhatIfRow) -> float:
         return row.throughput.tokens_per_s * (row.document.step_s if row.document else 0.0)
@@ -136,7 +136,7 @@ def _compared(one: WhatIfRow, other: WhatIfRow, hwdb: Hwdb) -> Comparison | None
 
 
 def _flips(question: PurchaseFigures, cited: CitedFigures) -> list[str]:
-    """What would put the second best first, in words, the nearest first."""
+    """Sentences on which changed assumption would make the second best the best, nearest first."""
     found = question.sensitivity
     if found is None or found.best == found.second:
         return []
@@ -153,7 +153,7 @@ def _flips(question: PurchaseFigures, cited: CitedFigures) -> list[str]:
 
 
 def _if(flip: Flip, cited: CitedFigures) -> str:
-    """`a B200 node cost over $531,000 (now $480,000)`."""
+    """The condition of a sentence, as HTML: `a B200 node cost over $531,000 (now $480,000)`."""
     given = flip.input
     kind = "assumed" if given.row is not None else "price"
     sources = (cited.ledger.cite(kind, f"{given.name}: {given.source}"), cited.formula("flip"))

@@ -1,1 +1,1 @@
-"""A page on one's own machine: forms for the verbs, each answered by a process that ends with its request."""
+"""`tangram web`: a local web page with forms for the verbs; each request runs in a process of its own."""

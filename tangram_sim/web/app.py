@@ -1,4 +1,4 @@
-"""The page's addresses: its own files, what the forms offer, and runs of verbs as a stream of events."""
+"""The routes of the page's server: static files, choices of the forms, runs of verbs as event streams."""
 
 import json
 from contextlib import aclosing
@@ -24,7 +24,7 @@ _STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
 def web_app(runs: Runs, offered: ChoicesDocument) -> Starlette:
-    """The application; who may ask is the guard's business."""
+    """The ASGI application; access is checked by `guard`, not here."""
     listed = offered.model_dump_json()
 
     async def choices(_: Request) -> Response:
@@ -56,7 +56,7 @@ def web_app(runs: Runs, offered: ChoicesDocument) -> Starlette:
 
 
 def _pages() -> list[tuple[str, str, str]]:
-    """(address, file, package) of all that the page is made of: charts are those of reports."""
+    """(URL path, file, package) of every static file; the chart code is that of `reports`."""
     own = [entry.name for entry in files("tangram_sim.web").joinpath("assets").iterdir()]
     found = [(f"/{name}", name, "tangram_sim.web") for name in sorted(own)]
     found += [(f"/{name}", name, "tangram_sim.reports") for name in ("charts.js", "charts.css")]
@@ -76,13 +76,16 @@ def _file(name: str, package: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _RunStream:
-    """A run as server-sent events: `progress` again and again, then one `answer`. It ends with its reader."""
+    """A run as server-sent events: `progress` any number of times, then one `answer`.
+
+    If the reader disconnects, the run is ended.
+    """
 
     runs: Runs
     asked: VerbRequest
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        """Send the events until the run has ended or nobody listens."""
+        """Send the events until the run has ended or the reader has disconnected."""
         await send({"type": "http.response.start", "status": 200, "headers": _STREAM})
         async with anyio.create_task_group() as group:
 

@@ -1,4 +1,4 @@
-"""What the forms offer: names of the hardware tables, models and clusters, with a few words on each."""
+"""What the forms offer: the known hardware, models and clusters by name, with a few facts on each."""
 
 from tangram_sim import __version__
 from tangram_sim.clusters import Cluster
@@ -18,7 +18,7 @@ from tangram_sim.web.documents import (
 
 
 def choices(hwdb: Hwdb) -> ChoicesDocument:
-    """All names that the forms offer."""
+    """Everything that the forms offer for selection."""
     models = [load_model(name) for name in model_names()]
     return ChoicesDocument(
         version=__version__,

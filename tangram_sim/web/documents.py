@@ -1,4 +1,4 @@
-"""What the page asks and what it is told. Answers carry the verbs' own documents, whole."""
+"""The requests that the page sends and the answers it gets; answers contain the verbs' own JSON unchanged."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ MOST_WORDS = 64  # values of one option
 
 
 class VerbRequest(Document):
-    """One run of one verb. Files have plain names and are seen by this run alone."""
+    """A request to run one verb. Its files have plain names and can be read by this run only."""
 
     verb: str = Field(max_length=40, description="like `plan` or `serve estimate`")
     arguments: list[str] = Field([], max_length=8, description="names, or files of this request")
@@ -20,7 +20,7 @@ class VerbRequest(Document):
 
 
 class VerbAnswer(Document):
-    """What the verb said."""
+    """The outcome of running one verb."""
 
     command: str = Field(description="the command line that does the same")
     code: int = Field(description="its exit code")
@@ -65,7 +65,7 @@ class ModelChoice(Document):
 
 
 class ChoicesDocument(Document):
-    """All that the forms offer."""
+    """Everything that the forms offer for selection."""
 
     version: str
     models: list[ModelChoice]

@@ -1,7 +1,7 @@
-"""A file of one's own that leads a browser to the page: the token stands in it, not in a command line.
+"""A private HTML file that redirects a browser to the page, so that no command line shows the access token.
 
-Other users of a machine see the command lines of its processes, the browser's too; a file of mode 600 they
-cannot read.
+Other users of a machine can see the command lines of its processes, including the browser's; they cannot read
+a file of mode 600.
 """
 
 import os
@@ -22,7 +22,7 @@ _PAGE = """\
 
 @contextmanager
 def doorway(address: str) -> Iterator[str]:
-    """The `file:` address of a file that leads to `address`, there while the block lasts."""
+    """Write a file that redirects to `address`, give its `file:` URL, and delete it when the block ends."""
     number, name = tempfile.mkstemp(prefix="tangram-web-", suffix=".html")  # mode 600
     path = Path(name)
     try:

@@ -1,7 +1,7 @@
-"""A fence around a process: which files it may open, and that it starts nothing and calls nobody.
+"""Restricts a process to certain files, and forbids it to start programs or open network connections.
 
-Files of a request may name other files (a catalogue its nodes, a fleet its plan). Here the interpreter itself
-is asked before each one is opened (PEP 578), so that a request reads and writes its own folder only.
+Files of a request may name other files (a catalogue its nodes, a fleet its plan). An audit hook (PEP 578)
+checks each file before the interpreter opens it, so that a request can use only its own folder.
 """
 
 import os
@@ -24,17 +24,17 @@ _COMPILED = "__pycache__"  # where Python and numba keep compiled code beside th
 
 
 def put_up(own: Path, also: Sequence[Path] = ()) -> None:
-    """From now on this process reads files under `own`, `also`, the interpreter's and the package's alone.
+    """From now on let this process read only `own`, `also`, and Python's and the package's folders.
 
-    It writes under `own`, and compiled code where that is kept. There is no way back. What is refused raises
-    BadInputError where it is tried.
+    It may write only under `own` and into the caches of compiled code. This cannot be undone. Anything else
+    raises BadInputError when it is tried.
     """
     readable = tuple(_real(place) for place in (own, *also, *_interpreter()))
     sys.addaudithook(_hook(readable, (_real(own), _real(_numba_cache()), os.devnull)))
 
 
 def _interpreter() -> list[Path]:
-    """Where code, data of the package and compiled code lie."""
+    """The folders of Python's code, of this package's code and data, and of compiled code."""
     code = [Path(path) for path in sysconfig.get_paths().values()]
     code += [Path(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     own = [Path(tangram_sim.__file__).parent, shipped("hwdb"), shipped("traces")]

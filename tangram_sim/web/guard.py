@@ -1,4 +1,4 @@
-"""Who may ask: this machine's page alone, with its token, in requests of ordinary size."""
+"""Access checks on requests: right host and origin, the access token, and a body that is not too long."""
 
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -25,16 +25,16 @@ _HEADERS = [
 
 
 class BodyTooLongError(Exception):
-    """A request's body goes on beyond the limit."""
+    """The body of a request is longer than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """An app behind the checks: host and origin are `hosts` of ours, `/api/` asks for the token.
+    """ASGI wrapper of `app` that refuses requests from elsewhere; paths under `/api/` need the `token`.
 
-    The host is checked because a name that resolves to this machine makes any page "same origin" (DNS
-    rebinding); the origin because browsers send requests for pages of others; the token because other users
-    of the machine reach the port, too.
+    The Host header must be one of `hosts`, because a foreign name that resolves to this machine would make
+    its page "same origin" (DNS rebinding). The Origin header must be too, because browsers also send requests
+    for pages of other sites. The token is needed because other users of the machine can reach the port.
     """
 
     app: App
@@ -42,7 +42,7 @@ class Guard:
     hosts: frozenset[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Pass a request on to the app, or refuse it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
@@ -61,7 +61,7 @@ class Guard:
         await self.app(scope, _measured(receive), with_headers)
 
     def _objection(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str]:
-        """(status, why) of a request that is refused; (0, "") of others."""
+        """(HTTP status, reason) if the request is to be refused; (0, "") if it is allowed."""
         if headers.get("host", "") not in self.hosts:
             return 421, "this page answers under its own address only"
         origin = headers.get("origin")
@@ -82,13 +82,13 @@ class Guard:
 
 
 def _arrives(scope: Scope, headers: dict[str, str]) -> bool:
-    """Whether a person comes to the empty page by a link from elsewhere, as from the file that is opened."""
+    """Whether the request only opens the start page by a link from elsewhere, as from the redirect file."""
     place = (scope.get("method"), scope["path"])
     return place == ("GET", "/") and headers.get("sec-fetch-dest") == "document"
 
 
 def _measured(receive: Receive) -> Receive:
-    """`receive` with a count: raises BodyTooLongError where the body is longer than a body may be."""
+    """`receive`, but raising BodyTooLongError once the body exceeds MOST_BODY_BYTES."""
     held = 0
 
     async def checked() -> Message:

@@ -1,4 +1,4 @@
-"""Processes that answer: copies of a warm one where the system can copy, ended with all that they started."""
+"""Starts and ends the processes that answer requests, forked from one with libraries loaded if possible."""
 
 import multiprocessing
 import os
@@ -19,18 +19,18 @@ _WARM = "tangram_sim.web.warm"
 
 @dataclass(eq=False)
 class StartedProcess:
-    """A process and the line to it."""
+    """A started process and the connection (pipe) to it."""
 
     process: Any
     line: Connection
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process is still running."""
         return bool(self.process.is_alive())
 
     def next_message(self) -> HowFar | RunEnd:
-        """Wait for what it says next; that it ended without an answer."""
+        """Wait for the next message; if the process ended without an answer, a RunEnd that says so."""
         try:
             message: HowFar | RunEnd = self.line.recv()
         except (EOFError, OSError):
@@ -40,14 +40,14 @@ class StartedProcess:
         return message
 
     def kill(self) -> None:
-        """End it and all that it started, at once."""
+        """Kill the process and every process that it started, at once."""
         with suppress(OSError):
             if hasattr(os, "killpg"):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
 
     def end(self) -> None:
-        """End it and give back what it held; nothing may be asked of it afterwards."""
+        """Kill the process and release its resources; the object cannot be used afterwards."""
         self.kill()
         self.process.join()
         self.process.close()
@@ -55,7 +55,7 @@ class StartedProcess:
 
 
 class Starter:
-    """Starts processes. `warm` names modules that each of them finds imported."""
+    """Starts processes in which the modules named in `warm` are already imported, if the system can fork."""
 
     def __init__(self, *warm: str) -> None:
         if "forkserver" in multiprocessing.get_all_start_methods():
@@ -66,7 +66,7 @@ class Starter:
             self._context = multiprocessing.get_context("spawn")
 
     async def start(self, target: Callable[..., None], *given: object) -> StartedProcess:
-        """A process that runs target(line, *given)."""
+        """Start a process that runs target(connection, *given)."""
         here, there = self._context.Pipe()
         process = self._context.Process(target=target, args=(there, *given), daemon=True)
         try:

@@ -1,4 +1,4 @@
-"""A standing process for answers that take milliseconds: sliders ask it, one question after another."""
+"""One long-lived process for answers that take milliseconds, such as those to the page's sliders."""
 
 import tempfile
 from dataclasses import dataclass, field
@@ -16,7 +16,10 @@ _PATIENCE_S = 20.0  # far above what an estimate takes; beyond it the process is
 
 @dataclass
 class QuickAnswers:
-    """One process, started on the first question and again where it took too long over one, or has ended."""
+    """Runs short verbs one after another in one process.
+
+    The process starts with the first request, and again if it has ended or took too long.
+    """
 
     run: RunVerb
     starter: Starter
@@ -26,7 +29,7 @@ class QuickAnswers:
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
 
     async def answer(self, words: list[str], files: dict[str, str]) -> RunEnd:
-        """The end of one run."""
+        """Run the verb in `words` with `files` (text by name) and return what it printed and wrote."""
         async with self._turn:
             try:
                 with anyio.fail_after(_PATIENCE_S):
@@ -53,7 +56,7 @@ class QuickAnswers:
         return self._standing
 
     def end(self) -> None:
-        """End the process; the next question starts another."""
+        """End the process; the next request starts a new one."""
         if self._standing is not None:
             self._standing.end()
             self._folder.cleanup()

@@ -1,4 +1,4 @@
-"""Runs of verbs in processes of their own: limited in number, ended when nobody waits for them."""
+"""Runs of verbs in separate processes: limited in number, and ended when the client disconnects."""
 
 import asyncio
 import json
@@ -25,12 +25,12 @@ _QUICK = ("estimate",)  # verbs that answer in milliseconds
 
 
 class TooManyRunsError(TangramError):
-    """No more runs at once."""
+    """Too many runs are under way or waiting already."""
 
 
 @dataclass
 class Runs:
-    """All runs of one page server. `most` at once; `folders` are hardware data laid over the shipped."""
+    """All runs of one server: at most `most` at once; hardware rows in `folders` override shipped ones."""
 
     run: RunVerb
     most: int
@@ -47,14 +47,15 @@ class Runs:
         self._quick = QuickAnswers(self.run, self._starter, self.folders)
 
     def words(self, asked: VerbRequest) -> list[str]:
-        """The command line of a request, after `tangram`."""
+        """The arguments of the request's command line, after `tangram`."""
         hardware = [] if asked.verb in _WITHOUT_HARDWARE else [f"--hwdb={folder}" for folder in self.folders]
         return [*command_words(asked), *hardware]
 
     def require_possible(self, asked: VerbRequest) -> list[str]:
-        """The words of a request that may run now.
+        """The arguments of the command line, if the request may run now.
 
-        Raises BadInputError for what is not offered, TooManyRunsError where others fill the room.
+        Raises BadInputError for a verb or option that is not offered, TooManyRunsError if too many others run
+        or wait.
         """
         words = self.words(asked)
         if self._admitted >= self.most + _MOST_WAITING and asked.verb not in _QUICK:
@@ -65,9 +66,9 @@ class Runs:
         return words
 
     async def answers(self, asked: VerbRequest) -> AsyncGenerator[HowFar | VerbAnswer, None]:
-        """How far the run is, again and again, then its answer; errors as of `require_possible`.
+        """Progress reports of the run, then its answer; raises the same errors as `require_possible`.
 
-        Whoever stops listening ends the run.
+        The run is ended if the caller stops iterating.
         """
         words = self.require_possible(asked)
         if asked.verb in _QUICK:
@@ -102,7 +103,7 @@ class Runs:
             started.end()
 
     def end(self) -> None:
-        """End all that runs or stands by; those who wait are told so."""
+        """End every run and the long-lived process; clients that wait get an answer that says so."""
         self._quick.end()
         for started in self._running:
             started.kill()

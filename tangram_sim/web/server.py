@@ -1,4 +1,4 @@
-"""The server behind the page: on this machine's own address, with a token of its own, until it is stopped."""
+"""The web server on this machine's loopback address, with a random access token, until it is stopped."""
 
 import os
 import secrets
@@ -34,10 +34,10 @@ def serve(
     browse: bool = True,
     tell: Callable[[str], None],
 ) -> None:
-    """Serve the page until Ctrl-C; `tell` is given its address. `run` runs one verb in a process.
+    """Serve the page until Ctrl-C; `tell` is called with its address, and `run` runs one verb in a process.
 
-    `port` 0: any that is free; `most` runs at once, 0: one per core; `folders`: hardware data of one's own.
-    Raises BadInputError where the port is taken.
+    `port`: 0 is any free one. `most`: runs at once, 0 is one per core. `folders`: the user's hardware rows.
+    `browse`: open a browser. Raises BadInputError if the port is taken.
     """
     runs = Runs(run, most or max(os.cpu_count() or 1, 2), tuple(folders))
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
@@ -69,20 +69,20 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its runs when it is told to end, and does not wait for them."""
+    """A server that, when told to stop, ends its runs instead of waiting for them."""
 
     def __init__(self, config: uvicorn.Config, runs: Runs) -> None:
         super().__init__(config)
         self._runs = runs
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Hear a signal to end."""
+        """End all runs when the process receives a signal to stop."""
         self._runs.end()
         super().handle_exit(sig, frame)
 
 
 def _warmed(runs: Runs, ready: Callable[[], object]) -> Any:
-    """What happens at the start: the page is opened, and the process that others are copied from warms."""
+    """At the start call `ready` and run one small request, to load libraries; at the end stop all runs."""
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:

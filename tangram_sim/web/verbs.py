@@ -1,7 +1,7 @@
-"""Which verbs the page may run, with which options, and how a request becomes their command line.
+"""Which verbs the page may run, with which options, and how a request becomes a command line.
 
-No value is a path: values are plain words and files lie in a folder of the run's own, so that whatever a verb
-takes for a file name is one of the request's own files. `fence` holds what files themselves name.
+No value can be a path: values are plain words, and files lie in the run's own folder, so that whatever a verb
+reads as a file name is a file of the request. `fence` restricts the paths named inside files.
 """
 
 import re
@@ -23,7 +23,7 @@ _LONGEST = 400  # characters of a value
 
 @dataclass(frozen=True, slots=True)
 class OfferedVerb:
-    """A verb as the page may run it; what is not named here cannot be given."""
+    """A verb that the page may run, with its allowed options; nothing else can be given."""
 
     arguments: int  # the most there may be
     options: tuple[
@@ -98,7 +98,7 @@ OFFERED: Mapping[str, OfferedVerb] = {
 
 
 def command_words(asked: VerbRequest) -> list[str]:
-    """The words after `tangram`. Raises BadInputError or UnknownNameError for what is not offered."""
+    """The arguments after `tangram`. Raises BadInputError or UnknownNameError for what is not offered."""
     if asked.verb not in OFFERED:
         raise unknown_name("verb", asked.verb, OFFERED)
     offered = OFFERED[asked.verb]
@@ -118,7 +118,7 @@ def command_words(asked: VerbRequest) -> list[str]:
 
 
 def _option(name: str, value: str | float | bool | list[str]) -> list[str]:
-    """`--name=value`, once for each of several; a switch that is off is left out."""
+    """`--name=value`, once per value of a list; a switch that is off is left out."""
     if isinstance(value, bool):
         return [f"--{name}"] if value else []
     values = value if isinstance(value, list) else [value]
@@ -128,7 +128,7 @@ def _option(name: str, value: str | float | bool | list[str]) -> list[str]:
 
 
 def _plain(where: str, text: str) -> str:
-    """The text where it is a plain word. Raises BadInputError."""
+    """`text` unchanged if it is a plain word. Raises BadInputError otherwise."""
     if len(text) > _LONGEST or not _WORD.fullmatch(text):
         raise BadInputError(
             f"{where}: {text[:60]!r} given; a plain word is wanted, without slashes or other signs"

@@ -1,6 +1,6 @@
-"""Importing this makes a process ready to answer: libraries loaded, compiled code in memory, tables read.
+"""Importing this module loads libraries, compiled code and hardware tables before the first request.
 
-Processes that answer requests start as copies of one that has imported it.
+Processes that answer requests are forked from one that has imported it.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""The process that answers one request: a folder of its own, one verb, and an end with whoever asked."""
+"""The code of a process that answers requests: it runs verbs in its own folder and ends with its client."""
 
 import io
 import os
@@ -18,10 +18,10 @@ FrontEntry = tuple[str, float, float]  # what is bought, its cost, tokens/s
 
 
 class Report(Protocol):
-    """Hears how far a run is (of 0: nobody knows how much there is), and a front as far as it is known."""
+    """A function called with progress: steps done of a total (0: unknown), and the best purchases so far."""
 
     def __call__(self, done: int, total: int, what: str, front: Sequence[FrontEntry] = ()) -> None:
-        """Be told."""
+        """Receive a progress report; `front` is (purchase, cost, tokens/s) of the best trade-offs so far."""
 
 
 RunVerb = Callable[[Sequence[str], Report], int]  # the words after `tangram` -> its exit code
@@ -32,7 +32,7 @@ _MOST_BYTES = 128 << 20  # of all that one run writes
 
 @dataclass(frozen=True, slots=True)
 class HowFar:
-    """Progress of a run."""
+    """A progress report of a run: `done` of `total` steps (0: unknown), and the best purchases so far."""
 
     done: int
     total: int
@@ -42,7 +42,7 @@ class HowFar:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """What a run printed and wrote."""
+    """The end of a run: exit code, standard output and error, and the text of the files it wrote, by name."""
 
     code: int
     out: str
@@ -53,9 +53,9 @@ class RunEnd:
 def work(
     line: Connection, folder: str, words: Sequence[str], run: RunVerb, open_folders: Sequence[Path]
 ) -> None:
-    """Run one verb in `folder` and say over `line` how far it is and how it ended.
+    """Run one verb in `folder`; send progress reports and then its end over the connection `line`.
 
-    The process ends by itself, with all that it started, when nobody holds the other end of the line.
+    The process kills itself, with every process it started, when the other end of the connection is closed.
     """
     own = _settled(folder, open_folders)
     threading.Thread(target=_end_with, args=(line,), daemon=True).start()
@@ -71,9 +71,9 @@ def work(
 
 
 def work_on(line: Connection, folder: str, run: RunVerb, open_folders: Sequence[Path]) -> None:
-    """Run one short verb after another, each in an empty `folder`, until the line is cut.
+    """Run one short verb after another, each in an emptied `folder`, until the connection `line` is closed.
 
-    What comes over the line is (words, files by name); what goes back is the end of that run.
+    Each message received is (arguments, file text by name); each message sent is the RunEnd of that run.
     """
     own = _settled(folder, open_folders)
     with suppress(EOFError, OSError):
@@ -87,7 +87,7 @@ def work_on(line: Connection, folder: str, run: RunVerb, open_folders: Sequence[
 
 
 def _settled(folder: str, open_folders: Sequence[Path]) -> Path:
-    """The folder, with this process in it, behind a fence, and leader of a group that is ended as one."""
+    """Enter `folder`, lead a new process group and restrict file access to the folder. Returns its path."""
     from tangram_sim.web.fence import put_up
 
     if hasattr(os, "setsid"):
@@ -115,11 +115,11 @@ def _run_in(own: Path, words: Sequence[str], run: RunVerb, report: Report) -> Ru
 
 
 def _unheard(done: int, total: int, what: str, front: Sequence[FrontEntry] = ()) -> None:
-    """For runs that are over before anybody could ask."""
+    """A progress function that ignores what it is told, for short runs."""
 
 
 def _written(own: Path, given: set[Path]) -> dict[str, str]:
-    """Text of what the run left in its folder, by name."""
+    """The text of the files that the run wrote into its folder, by name. Raises BadInputError if too long."""
     found: dict[str, str] = {}
     held = 0
     for path in sorted(own.rglob("*")):
@@ -133,7 +133,7 @@ def _written(own: Path, given: set[Path]) -> dict[str, str]:
 
 
 def _end_with(line: Connection) -> None:
-    """Wait until the other end is gone, then end this process and all that it started."""
+    """Wait until the other end of the connection is closed, then kill this process and all it started."""
     with suppress(EOFError, OSError):
         line.recv()
     with suppress(OSError):

@@ -129,7 +129,7 @@ class RequestOptions:
         return replace(made, arrival_s=times)
 
     def without_arrivals(self, option: str) -> "Workload":
-        """Requests whose clients decide when they come. Raises BadInputError where a rate is given too."""
+        """Requests whose sending times simulated clients decide. Raises BadInputError if a rate is given."""
         if self.rate is not None or self.rates is not None or self.burstiness != 1.0:
             raise BadInputError(
                 f"{option} say when requests come; leave --rate, --rates and --burstiness out"
