@@ -1,4 +1,4 @@
-"""The bill of a fleet: what each member costs per hour of training, on which figures, what is missing."""
+"""The cost of a fleet per hour of training: a charge for each member, its basis, and what is missing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One line of a bill."""
+    """One item of a bill."""
 
     member: str
     kind: str  # capital, power or rent
@@ -46,9 +46,9 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A cost of one member that a bill leaves out, and the figures that are missing for it.
+    """A cost that a bill leaves out because figures are missing, for one member of a fleet.
 
-    A figure is a key of the price file; `A or B` where either does.
+    A figure is a key of the price file; `A or B` where either is enough.
     """
 
     member: str
@@ -59,7 +59,7 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a fleet costs, and what of it nobody knows."""
+    """What a fleet costs per hour, and which costs are unknown."""
 
     charges: tuple[Charge, ...]
     outlay_usd: float | None  # capital of what is bought; None: not all of it is stated
@@ -67,21 +67,21 @@ class Bill:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Every figure that is not stated, once."""
+        """Every missing figure, each once."""
         return tuple(dict.fromkeys(figure for lack in self.lacks for figure in lack.figures))
 
     @property
     def known(self) -> bool:
-        """Whether every figure was there."""
+        """Whether no figure is missing."""
         return not self.lacks
 
     @property
     def usd_per_hour(self) -> float:
-        """All that is known of it, per hour of training: at least so much where figures are missing."""
+        """USD per hour of training, as far as known: a lower limit if figures are missing."""
         return sum(charge.usd_per_hour for charge in self.charges)
 
     def more_than(self, base: "Bill") -> float | None:
-        """USD per hour more than another bill; None where what both do not count is not the same."""
+        """USD per hour above the bill `base`; None if the two leave out different costs."""
         if set(self.lacks) != set(base.lacks):
             return None
         return self.usd_per_hour - base.usd_per_hour
@@ -136,7 +136,7 @@ def way_of(member: Member, prices: Prices, terms: Terms) -> str:
 def _member(
     member: Member, running: int, prices: Prices, terms: Terms
 ) -> tuple[list[Charge], float | None, list[str]]:
-    """(charges, outlay, missing figures) of one member; outlay None: not stated."""
+    """(charges, purchase cost in USD, missing figures) of one member; the cost is None if not stated."""
     way, economics = way_of(member, prices, terms), prices.economics
     where = f"nodes.{member.name or member.label}"
     if way == "unpriced":
@@ -170,7 +170,7 @@ def _member(
 
 
 def _power(member: Member, running: int, prices: Prices) -> tuple[list[Charge], list[str]]:
-    """Electricity of the nodes that run; nodes that stand still lack nothing."""
+    """(electricity charges, missing figures) of the running nodes; idle nodes need no figure."""
     economics: Economics = prices.economics
     if not running:
         return [], []
@@ -201,7 +201,7 @@ def break_even_of(member: Member, prices: Prices) -> float | None:
 
 
 def failure_lacks(members: Sequence[Member], prices: Prices) -> list[str]:
-    """The figures without which failures of a job on any of these nodes cannot be counted."""
+    """The missing figures without which failures of a job on any of these nodes cannot be counted."""
     economics = prices.economics
     lacking = []
     if economics.mtbf_hours is None:

@@ -1,4 +1,4 @@
-"""One planned and simulated case of a sweep: model, cluster, job, wishes; and its answer."""
+"""One case to plan and simulate (model, cluster, job, search options), and its answer."""
 
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -22,9 +22,10 @@ from tangram_sim.training.plan import Plan
 
 @dataclass(frozen=True)
 class Case:
-    """What is planned; `overlays` are the user's folders of hardware rows.
+    """One case to plan; `overlays` are the user's folders of hardware rows.
 
-    Plans `known` for it, from smaller fleets, are where the search begins: none slower is the answer.
+    The search starts from the plans in `known`, found for smaller fleets: its answer is no slower than they
+    are.
     """
 
     model: Model
@@ -35,7 +36,7 @@ class Case:
     known: tuple[Plan, ...] = ()
 
     def key(self, hwdb: Hwdb) -> str:
-        """What the answer depends on, as a digest; how many processes look for it is no part of that."""
+        """A hash of everything that the answer depends on; the number of processes is not part of it."""
         wishes = asdict(self.wishes)
         wishes["time_limit_s"] = str(wishes["time_limit_s"])  # may be infinite, which JSON cannot say
         del wishes["jobs"]
@@ -54,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True)
 class PlanOutcome:
-    """The plan found, or why there is none; `cut_short`: time was over before the search was."""
+    """The plan found, or the reason why none was; `cut_short`: the search ran out of time."""
 
     document: PlanDocument | None
     reason: str = ""
@@ -63,7 +64,7 @@ class PlanOutcome:
 
 @lru_cache(maxsize=1)
 def _parallelizer(name: str) -> Parallelizer:
-    """One for all cases of a process: candidates share most of their islands, which are priced once."""
+    """The one parallelizer of a process: candidates have most islands in common, whose costs it remembers."""
     shared: Parallelizer = parallelizer(name)()
     return shared
 
@@ -75,23 +76,23 @@ def _database(overlays: tuple[Path, ...]) -> Hwdb:
 
 @lru_cache(maxsize=8)
 def hwdb_digest(hwdb: Hwdb) -> str:
-    """Fingerprint of all tables (a database never changes, so it is made once)."""
+    """A hash of all hardware tables (they never change once loaded, so it is computed once)."""
     return hwdb.digest_of_tables()
 
 
 def forget() -> None:
-    """Read tables anew and price anew for later cases: the hardware data behind a folder has changed."""
+    """Drop loaded tables and computed costs, after hardware data in a folder has changed."""
     _database.cache_clear()
     _parallelizer.cache_clear()
 
 
 def overlays_of(hwdb: Hwdb) -> tuple[Path, ...]:
-    """The user's folders of a database."""
+    """The user's folders that the hardware tables were read from, besides the shipped ones."""
     return tuple(path.absolute() for path in hwdb.folders[1:])
 
 
 def simulate_case(case: Case, deadline: Deadline) -> Answer:
-    """Plan and simulate one case in whatever process; a case without a plan is an answer too."""
+    """Plan and simulate one case, in any process; the answer may say that there is no plan."""
     try:
         found = api.plan(
             case.model,
@@ -112,7 +113,7 @@ def simulate_case(case: Case, deadline: Deadline) -> Answer:
 
 
 def outcome(answer: Answer) -> PlanOutcome:
-    """The outcome that an answer of `simulate_case` holds."""
+    """The plan, or the reason for none, in an answer of `simulate_case`."""
     cut_short = bool(answer.get(STOPPED))
     if "infeasible" in answer:
         return PlanOutcome(None, answer["infeasible"], cut_short)

@@ -21,7 +21,7 @@ MOST_MIXES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One kind of node on offer, at most `most` of it; costs are of one node."""
+    """A kind of node on offer, at most `most` of it; costs are per node."""
 
     name: str
     purchase: Purchase  # of one node
@@ -59,7 +59,7 @@ class _CatalogueIn(BaseModel):
 
 
 def load_catalogue(path: Path, hwdb: Hwdb) -> list[tuple[Purchase, int]]:
-    """(one node, most of it) of every offer in a catalogue file, in order.
+    """(one node, most that can be had) for every offer in a catalogue file, in order.
 
     A node is a row of hwdb/nodes.csv or a node file beside the catalogue. Raises BadInputError naming file
     and key, UnknownNameError for unknown nodes.
@@ -172,7 +172,7 @@ def _extend(offers: Sequence[Offer], limits: Limits, chosen: tuple[int, ...]) ->
 
 
 def fits(offers: Sequence[Offer], limits: Limits, mix: Sequence[int]) -> bool:
-    """Whether (the first) counts of a mix stay within every limit."""
+    """Whether the counts of a mix, or of its first offers, stay within every limit."""
     pairs = list(zip(offers, mix, strict=False))
     taken = (
         (sum(offer.outlay_usd * count for offer, count in pairs), limits.budget_usd),
@@ -185,7 +185,7 @@ def fits(offers: Sequence[Offer], limits: Limits, mix: Sequence[int]) -> bool:
 
 
 def bought(fleet: Fleet, offers: Sequence[Offer], mix: Sequence[int]) -> Fleet:
-    """The fleet with a mix."""
+    """The fleet with the nodes of a mix added."""
     return fleet.with_purchases(
         [
             Purchase(offer.name, offer.purchase.node, count)

@@ -15,7 +15,7 @@ HOURS_PER_YEAR = 8766.0  # 365.25 days
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """The share of time that ends in a checkpointed step, and the checkpoint interval that gives it."""
+    """The share of wall time that is useful work, and the checkpoint interval (s) that achieves it."""
 
     fraction: float
     interval_s: float  # of work between checkpoints; inf: never fails
@@ -61,7 +61,7 @@ def goodput_on_spot(
 def owned_usd_per_hour(
     capital_usd: float, amortisation_years: float, upkeep_per_year: float, utilisation: float
 ) -> float:
-    """Capital and upkeep (a share of capital per year), spread over the hours of training in its life."""
+    """Capital and upkeep (a fraction of the capital per year), per hour of training in the machine's life."""
     per_calendar_hour = capital_usd * (1 / amortisation_years + upkeep_per_year) / HOURS_PER_YEAR
     return per_calendar_hour / utilisation
 
@@ -86,9 +86,9 @@ def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
 
 
 def marginal_tokens_per_usd(tokens_per_s: float, usd_per_hour: float) -> float:
-    """Tokens that each dollar more buys; arguments are differences to the fleet without the purchase.
+    """Tokens per extra dollar; both arguments are differences to the fleet without the purchase.
 
-    Where both are less, the tokens given up for each dollar saved. inf: more tokens for no more money; -inf:
+    If both are negative: the tokens given up per dollar saved. inf: more tokens for no more money; -inf:
     fewer tokens for no less money.
     """
     gained = tokens_per_s * HOUR_S
@@ -98,5 +98,8 @@ def marginal_tokens_per_usd(tokens_per_s: float, usd_per_hour: float) -> float:
 
 
 def days_to_train(tokens: float, tokens_per_s: float, utilisation: float) -> float:
-    """Calendar days for `tokens` at a goodput-corrected rate, training a share `utilisation` of the time."""
+    """Calendar days to train `tokens`.
+
+    `tokens_per_s` is after losses to failures; training runs a fraction `utilisation` of the time.
+    """
     return tokens / (tokens_per_s * utilisation) / DAY_S if tokens_per_s > 0 else math.inf

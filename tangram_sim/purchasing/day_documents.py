@@ -1,4 +1,4 @@
-"""What `what-if --share --json` and `purchase --share --json` hold of days that serve and train."""
+"""The JSON of `what-if --share` and `purchase --share`, for fleets that serve and train each day."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from tangram_sim.studies.documents import SCHEMA_VERSION, Document
 
 
 class ChangeOverDocument(Document):
-    """Seconds that changing over takes, twice a day."""
+    """Seconds that changing between serving and training takes, twice a day."""
 
     drain_s: float
     checkpoint_s: float
@@ -19,7 +19,7 @@ class ChangeOverDocument(Document):
 
 
 class TrainedAndServedDocument(Document):
-    """Tokens of a day, and what it all costs."""
+    """Tokens trained in a day, and what serving and training cost together."""
 
     trained_tokens_per_day: float
     usd_per_month: float | None = Field(None, description="null: a price is not stated")
@@ -112,7 +112,7 @@ def day_document(day: ServedDay) -> ServedDayDocument:
 
 
 def cheapest_trained(days: Sequence[ServedDay]) -> str | None:
-    """The name of the day whose trained tokens cost least; None where no cost is known."""
+    """The name of the fleet that trains a token for the least; None if no cost is known."""
     priced = [(one.usd_per_million_trained, one.name) for one in days]
     return min(((usd, name) for usd, name in priced if usd is not None), default=(0.0, None))[1]
 

@@ -23,21 +23,21 @@ class ChangeOver:
 
     @property
     def all_nodes_s(self) -> float:
-        """Of a night for which all nodes train: they begin after draining and end before loading."""
+        """Seconds lost each night if all nodes train: they start after draining and stop before loading."""
         return self.drain_s + self.restart_s + self.checkpoint_s + self.load_s
 
     @property
     def rest_s(self) -> float:
-        """Of the serving hours, for the job on the nodes that do not serve."""
+        """Seconds of the serving hours that the job on the other nodes loses to saving and restarting."""
         return self.restart_s + self.checkpoint_s
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedDay:
-    """Tokens trained in a day.
+    """Tokens trained per day.
 
-    `apart`: the nodes that serve do nothing else. `shared` is never less; `changes` says whether the nodes
-    change over, `lost` what that costs of the tokens that a change in no time would give.
+    `apart`: if serving nodes never train. `shared`: if they train at night where that gains, so never less.
+    `changes`: whether they do; `lost`: tokens lost to the time that changing over takes.
     """
 
     shared: float
@@ -53,7 +53,7 @@ NOTHING_TRAINED = TrainedDay(0.0, 0.0, changes=False, lost=0.0)
 def trained_day(
     hours: float, rest_tokens_per_s: float, all_tokens_per_s: float, change: ChangeOver
 ) -> TrainedDay:
-    """A day with `hours` of serving; rates are those of the nodes that never serve, and of all nodes."""
+    """The tokens of a day with `hours` of serving; rates: of the nodes that never serve, and of all nodes."""
     serving_s, night_s = hours * HOUR_S, (DAY_HOURS - hours) * HOUR_S
     apart = rest_tokens_per_s * DAY_HOURS * HOUR_S
     if hours <= 0:

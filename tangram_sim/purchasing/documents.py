@@ -1,4 +1,4 @@
-"""What `what-if --json`, `purchase --json` and front.json hold: pydantic models and how they are filled."""
+"""The JSON of `what-if` and `purchase`, and of front.json: pydantic models and how they are filled."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tangram_sim.studies.documents import Document
 
 
 class UseDocument(Document):
-    """What a plan takes of one member of a fleet."""
+    """How many GPUs of one member of a fleet a plan uses, and how busy they are."""
 
     label: str
     gpu: str
@@ -75,7 +75,7 @@ class SwingDocument(Document):
 
 
 class FlipDocument(Document):
-    """The value of one assumption at which the second best is the best."""
+    """The value of one assumption at which the second best candidate becomes the best."""
 
     input: str
     base: float
@@ -83,7 +83,7 @@ class FlipDocument(Document):
 
 
 class SensitivityDocument(Document):
-    """What an answer hangs on: the ranking of the candidates that buy something, where there are two."""
+    """How assumptions change the ranking of the candidates that buy something, if there are two or more."""
 
     score: str = Field(description="usd_per_million_tokens or tokens_per_s")
     best: str
@@ -97,7 +97,7 @@ class SensitivityDocument(Document):
 
 
 class BreakEvenDocument(Document):
-    """Buy or rent: a node with both prices."""
+    """Buying against renting, for a node that has both prices."""
 
     node: str
     hours: float | None = Field(description="of training until buying has cost less; null: never")
@@ -125,7 +125,7 @@ class WorkDocument(Document):
 
 
 class PointDocument(Document):
-    """One mix of the front."""
+    """One mix of nodes that no other beats in both cost and throughput."""
 
     mix: dict[str, int]
     cost: float
@@ -167,7 +167,7 @@ class PurchaseDocument(Document):
 
 
 def candidate_document(row: WhatIfRow) -> CandidateDocument:
-    """One row as a document; its plan is in a file of its own."""
+    """One row as a document; its plan is written to a separate file."""
     if row.document is None:
         return CandidateDocument(name=row.name, feasible=False, reason=row.reason, cut_short=row.cut_short)
     marginal, good = row.marginal_tokens_per_usd, row.goodput
@@ -213,7 +213,7 @@ def candidate_document(row: WhatIfRow) -> CandidateDocument:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no infinity: what is beyond all numbers is left out."""
+    """`value`, or None if it is infinite, which JSON cannot express."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -254,7 +254,7 @@ def _break_even(rows: Sequence[WhatIfRow], prices: Prices) -> list[BreakEvenDocu
 
 
 def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str, ...]) -> WhatIfDocument:
-    """A what-if as a document; `notes` come before the study's own."""
+    """A what-if as a document; the notes given are put before the study's own."""
     missing = dict.fromkeys(figure for row in study.rows for figure in row.bill.missing)
     return WhatIfDocument(
         model=study.model.name,
@@ -271,7 +271,7 @@ def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str,
 def purchase_document(
     study: PurchaseStudy, found: Sensitivity | None, notes: tuple[str, ...], *, cost: str, growth: bool
 ) -> PurchaseDocument:
-    """A purchase as a document; `notes` come before the study's own."""
+    """A purchase study as a document; the notes given are put before the study's own."""
     front = study.front
     return PurchaseDocument(
         models=[WorkDocument(name=work.model.name, weight=work.weight) for work in study.works],

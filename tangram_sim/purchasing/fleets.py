@@ -1,4 +1,4 @@
-"""Fleets: a cluster with machines added and retired, and whose GPUs are whose afterwards."""
+"""Fleets: a cluster with nodes added or removed, and which member of the fleet each node group is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """`count` nodes of one kind; `name` is the hwdb row, GPUxN, or what a node file calls itself."""
+    """`count` nodes of one kind; `name` is an hwdb row, GPUxN, or the name in a node file."""
 
     name: str
     node: Node
@@ -29,7 +29,7 @@ class Purchase:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One group of a fleet: what it is called, and whether it is new."""
+    """One node group of a fleet: its label, and whether it is newly bought."""
 
     label: str
     name: str  # key of its prices
@@ -39,25 +39,25 @@ class Member:
 
     @property
     def power_w(self) -> float:
-        """Watts of one node: as stated, else those of its GPUs alone."""
+        """Power of one node in watts: as stated, else the sum of its GPUs only."""
         return self.node.power_w or self.node.gpus * self.node.gpu.power_w
 
     @property
     def power_is_stated(self) -> bool:
-        """Whether the machine's own draw is known, not only its GPUs'."""
+        """Whether the power of the whole node is stated, and not only that of its GPUs."""
         return self.node.power_w > 0
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """A cluster and, for every node group of it, the member it is."""
+    """A cluster, and the member of the fleet that each of its node groups is."""
 
     cluster: Cluster
     members: tuple[Member, ...]
 
     @classmethod
     def of(cls, cluster: Cluster) -> "Fleet":
-        """The fleet as it stands."""
+        """The fleet that consists of a cluster, with nothing bought."""
         return cls(
             cluster,
             tuple(
@@ -67,7 +67,7 @@ class Fleet:
         )
 
     def with_purchases(self, purchases: Sequence[Purchase]) -> "Fleet":
-        """The fleet with nodes added, one group per purchase. No limit to the old is assumed."""
+        """The fleet with one group per purchase added; no network limit to the old nodes is assumed."""
         bought = [one for one in purchases if one.count]
         start = len(self.cluster.groups)
         groups = tuple(
@@ -79,7 +79,7 @@ class Fleet:
         return Fleet(replace(self.cluster, groups=(*self.cluster.groups, *groups)), (*self.members, *members))
 
     def without(self, retired: dict[str, int]) -> "Fleet":
-        """The fleet with nodes of groups retired; groups are numbered anew, limits between others stay."""
+        """The fleet without `retired` nodes; groups are renumbered, limits between the others remain."""
         kept = [
             (index, member.nodes - retired.get(member.label, 0)) for index, member in enumerate(self.members)
         ]
@@ -133,7 +133,7 @@ def parse_retired(items: Sequence[str], fleet: Fleet) -> dict[str, int]:
 
 
 def parse_purchases(item: str, hwdb: Hwdb) -> tuple[Purchase, ...]:
-    """What one `--add` says: NODE:COUNT, several joined by `+`.
+    """The purchases in one `--add`: NODE:COUNT, several joined by `+`.
 
     A NODE is a row of hwdb, a GPU and how many of it a node holds (`L40Sx4`), or a node file.
     """

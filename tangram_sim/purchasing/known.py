@@ -1,4 +1,4 @@
-"""Plans of a fleet as plans of a larger one: what was found for some nodes holds where there are more."""
+"""Plans for some nodes transferred to a larger fleet that contains them, where they are valid too."""
 
 import re
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from tangram_sim.training.plan import Part, Pipeline, Plan, Stage
 
 
 def known_on(document: PlanDocument, cluster: Cluster, group_of: Mapping[int, int], hwdb: Hwdb) -> Plan:
-    """The plan of a document on a larger cluster; see `on_larger`."""
+    """The plan of a document transferred to a larger cluster; arguments as in `on_larger`."""
     return on_larger(plan_from_document(document, hwdb, "a smaller fleet"), cluster, group_of)
 
 
 def on_larger(plan: Plan, cluster: Cluster, group_of: Mapping[int, int]) -> Plan:
-    """`plan` moved to `cluster`, which has the plan's groups among its own, at least as large.
+    """`plan` transferred to `cluster`, which contains the plan's groups with at least as many nodes.
 
-    `group_of` says which group of `cluster` each group of the plan's cluster is.
+    `group_of` maps each group of the plan's cluster to its group in `cluster`.
     """
     here, there = _first_ranks(plan.cluster), _first_ranks(cluster)
     groups = enumerate(plan.cluster.groups)

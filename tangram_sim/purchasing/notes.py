@@ -1,4 +1,4 @@
-"""What a study of purchases should tell beside its figures: what is not counted and what to type, and why."""
+"""Notes to a study of purchases: which costs are left out, why, and which figures to supply."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,13 +19,13 @@ HARDLY = 0.1  # busy less than that: not worth its power, which its row says in 
 
 
 def this_day() -> date:
-    """Today: what the age of a price is counted to."""
+    """Today's date, from which the age of prices is counted."""
     return date.today()
 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """When buying a node has cost less than renting it; hours are of training, inf: never."""
+    """Hours of training after which buying a node has cost less than renting it; inf: never."""
 
     node: str
     hours: float
@@ -39,7 +39,7 @@ class BreakEven:
 
 
 def break_evens(rows: Sequence["WhatIfRow"], prices: Prices) -> list[BreakEven]:
-    """Buy or rent, for every node on offer that has both prices, each once."""
+    """Break-even hours for every node on offer that has both prices, each once."""
     found: dict[str, BreakEven] = {}
     for member in (member for row in rows for member in row.fleet.members if member.bought):
         hours = break_even_of(member, prices)
@@ -50,14 +50,14 @@ def break_evens(rows: Sequence["WhatIfRow"], prices: Prices) -> list[BreakEven]:
 
 
 def tokens_per_s_means(failures: bool) -> str:
-    """The one definition of tokens/s in these studies."""
+    """A sentence on what tokens/s means in these studies: with failures counted or without."""
     if failures:
         return "tokens/s: as simulated, times goodput (failures, checkpoints and restarts take the rest)"
     return "tokens/s: as simulated; time lost to failures is not taken off"
 
 
 def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = None) -> list[str]:
-    """What is missing, out of date, idle or assumed, once each."""
+    """Notes on missing figures, outdated prices, idle GPUs and assumptions, each once."""
     planned = [row for row in rows if row.document is not None]
     notes = [*_not_counted(planned), *_failures(planned, prices)]
     bare = dict.fromkeys(
@@ -73,9 +73,9 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
 
 
 def price_file(figures: Iterable[str]) -> str:
-    """A price file to complete: YAML with the figures that are missing; empty where none is.
+    """A price file in YAML with the missing figures to fill in; empty if none is missing.
 
-    Figures are keys as in `Lack`; where one of two suffices the second is a remark.
+    Figures are keys as in `Lack`; where one of two is enough the second is a comment.
     """
     wanted: dict[str, dict[str, str]] = {}
     for figure in figures:
@@ -99,7 +99,7 @@ def _entry(keys: dict[str, str]) -> str:
 
 
 def _not_counted(rows: Sequence["WhatIfRow"]) -> list[str]:
-    """What bills leave out, in which rows, and for want of which figures."""
+    """Notes on costs left out of bills: in which rows, and which figures are missing."""
     found: dict[tuple[str, ...], tuple[dict[str, None], dict[str, None]]] = {}
     for row in rows:
         for lack in row.bill.lacks:
@@ -136,7 +136,7 @@ def _failures(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
 
 
 def _idle(rows: Sequence["WhatIfRow"]) -> list[str]:
-    """Old GPUs that a plan uses hardly or not at all: they only cost."""
+    """Notes on existing GPUs that a plan hardly uses or does not use at all: they only add cost."""
     idle: dict[str, list[str]] = {}
     for row in rows:
         for use in row.uses:

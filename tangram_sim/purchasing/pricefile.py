@@ -1,6 +1,7 @@
-"""The file behind `--prices`: what nobody but the buyer knows, each figure with its day and source.
+"""The price file (`--prices`): figures that only the buyer knows, each with its date and source.
 
-What it does not state stays unstated: a cost that needs it is not given, and the missing keys are named.
+Nothing is assumed for what it leaves out: a cost that needs it is not computed, and the missing keys are
+named.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What one node costs and needs; None: not stated by anyone."""
+    """Prices and needs of one node; None: not stated anywhere."""
 
     rent_usd_per_hour: Figure | None = None
     spot_usd_per_hour: Figure | None = None
@@ -41,7 +42,7 @@ NO_UPKEEP = Figure(0.0, "assumed: none")
 
 @dataclass(frozen=True, slots=True)
 class Economics:
-    """What all nodes share; None: not stated."""
+    """Figures that hold for all nodes; None: not stated."""
 
     amortisation_years: Figure | None = None
     pue: Figure | None = None
@@ -61,7 +62,7 @@ PREEMPTION_POLICIES = ("restart", "shrink")
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """How nodes rented on spot go and come, and how the job lives with it."""
+    """How spot nodes are withdrawn and return, and how the job continues meanwhile."""
 
     losses_per_node_hour: float
     return_s: float  # mean time until another one takes a lost one's place
@@ -70,7 +71,7 @@ class Preemption:
 
 @dataclass(frozen=True)
 class Prices:
-    """Everything known of costs: shipped prices under the buyer's own file."""
+    """All known prices: the shipped ones, overridden by the buyer's file."""
 
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)  # by name as given, or hwdb row
     economics: Economics = ECONOMICS
@@ -78,7 +79,7 @@ class Prices:
     preemption: Preemption | None = None  # of what is bought, where that is rented on spot
 
     def of(self, name: str) -> NodeFacts:
-        """The facts of one node, by hwdb row or by the name that the price file uses."""
+        """The figures of one node, by hwdb row or by the name that the price file uses."""
         return self.nodes.get(name, NodeFacts())
 
 

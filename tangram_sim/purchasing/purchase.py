@@ -1,4 +1,4 @@
-"""The whole question of a purchase: catalogue, limits and works in; the front with its bills out."""
+"""A whole purchase study: from catalogue, limits and jobs to the best trade-offs with their bills."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +23,13 @@ from tangram_sim.studies.sweep import Sweep
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """One mix of the front: a row per model, as in a what-if."""
+    """One mix of nodes that no other beats in both cost and throughput, with a what-if row per model."""
 
     simulated: Simulated
     rows: tuple[WhatIfRow, ...]
 
     def plan_files(self, folder: Path) -> list[tuple[Path, PlanDocument]]:
-        """Where the plans of this point are written, and what."""
+        """(path, plan) for every plan of this point; paths are in `folder`."""
         several = len(self.simulated.documents) > 1
         return [
             (
@@ -42,7 +42,7 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class PurchaseStudy:
-    """The answer, with everything it rests on."""
+    """The answer of a purchase study, with all its inputs."""
 
     works: tuple[ModelToTrain, ...]
     offers: tuple[Offer, ...]
@@ -140,7 +140,7 @@ def purchase(
 
 
 def _unfinished(front: Front, deadline: Deadline) -> list[str]:
-    """What was not looked at, for lack of time."""
+    """Notes on what was not searched for lack of time."""
     cut = sum(one.cut_short for one in front.simulated)
     if not (front.waiting or cut):
         return []
@@ -156,7 +156,7 @@ def _unfinished(front: Front, deadline: Deadline) -> list[str]:
 
 
 def _assuming(front: Front, wishes: SearchOptions, growth: bool) -> list[str]:
-    """What the front rests on."""
+    """Notes on assumptions behind the answer."""
     notes = []
     if not wishes.sub_islands:
         notes.append("islands were planned whole; `sub_islands=True` searches finer and takes longer")
@@ -173,7 +173,7 @@ def _assuming(front: Front, wishes: SearchOptions, growth: bool) -> list[str]:
 
 
 def as_what_if(study: PurchaseStudy, tokens: float) -> WhatIf:
-    """The points of a front of one model as candidates of a what-if, so that its sensitivity can be asked."""
+    """The points of a study of one model as the rows of a what-if, for its sensitivity analysis."""
     rows = tuple(point.rows[0] for point in study.points)
     return WhatIf(
         study.works[0].model,
@@ -197,7 +197,7 @@ def _point(
     terms: Terms,
     failures: bool,
 ) -> FrontPoint:
-    """A point's rows; margins count from the cheapest point."""
+    """A point with its rows; differences are taken to the cheapest point, `first`."""
     grown, start = offered.bought(fleet, offers, one.mix), offered.bought(fleet, offers, first.mix)
     rows = []
     for document, base in zip(one.documents, first.documents, strict=True):
@@ -208,7 +208,7 @@ def _point(
 
 
 def _nothing_fits(offers: Sequence[Offer], limits: Limits) -> str:
-    """Why not even one node can be had, offer by offer."""
+    """A sentence on why no node fits the limits, for every offer."""
     lines = []
     for offer in offers:
         takes = (

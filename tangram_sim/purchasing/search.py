@@ -41,7 +41,7 @@ _PART = 0.25  # of the time that is left, for the next mixes: one hard mix does 
 
 @dataclass(frozen=True, slots=True)
 class ModelToTrain:
-    """One of the models a fleet is to train, and its share of the tokens."""
+    """One of the models that a fleet is to train, with its job and its share of the tokens."""
 
     model: Model
     job: Job
@@ -50,7 +50,7 @@ class ModelToTrain:
 
 @dataclass(frozen=True)
 class Simulated:
-    """One mix with the plans found for it; throughput 0 where a model does not fit."""
+    """One mix with its plans, one per model; throughput is 0 if a model does not fit."""
 
     mix: tuple[int, ...]
     name: str
@@ -63,15 +63,15 @@ class Simulated:
 
     @property
     def gap(self) -> float:
-        """How far the plans may be below the best there is: bound over answer, less one."""
+        """How far the plans may be below the best possible: upper bound divided by throughput, less one."""
         return self.bound_tokens_per_s / self.tokens_per_s - 1 if self.tokens_per_s else float("inf")
 
 
 @dataclass
 class Front:
-    """The answer: non-dominated mixes by rising cost, and everything that was simulated.
+    """The mixes that no other beats in both cost and throughput, by rising cost, and all mixes simulated.
 
-    Of a search that goes on, or that a deadline ended, some mixes are `waiting`: each may reach the front.
+    If the search is still running or was ended by a deadline, some mixes are `waiting`: each might be added.
     """
 
     points: list[Simulated]
@@ -84,14 +84,14 @@ class Front:
 
 
 def rate_of(rates: Sequence[float], weights: Sequence[float]) -> float:
-    """Tokens per second of a job that gives each model its share of tokens: a weighted harmonic mean."""
+    """Tokens/s of a job that trains each model on its share of the tokens: a weighted harmonic mean."""
     if not all(rate > 0 for rate in rates):
         return 0.0
     return sum(weights) / sum(weight / rate for rate, weight in zip(rates, weights, strict=True))
 
 
 def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb) -> float:
-    """Tokens per second that no plan of the planner on a cluster exceeds; 0 where no GPU has the units."""
+    """An upper limit on tokens/s of any plan on a cluster; 0 if no GPU supports the job's number format."""
     job = api.resolve(work.job, cluster)
     kinds: list[Island] = []
     for group in cluster.groups:
@@ -126,7 +126,7 @@ class MixSearch:
         deadline: Deadline | None = None,
         tell: Callable[[Front], None] | None = None,
     ) -> None:
-        """`failures`: throughput is times goodput. `mixes` as above. `tell` hears of every new front."""
+        """`failures`: multiply throughput by goodput. `tell` is called with each new set of best mixes."""
         self.works, self.fleet, self.offers = works, fleet, offers
         self.mixes, self.hwdb, self.sweep, self.wishes, self.growth = list(mixes), hwdb, sweep, wishes, growth
         self.prices, self.failures = prices, failures
@@ -169,12 +169,12 @@ class MixSearch:
         return front
 
     def _share(self, mixes: int) -> Deadline:
-        """The time of the next mixes: a part of what is left, but no less than so many have taken so far."""
+        """A deadline for `mixes` more: a part of the time left, but no less than as many took on average."""
         left_s, passed_s = self.deadline.left_s(), time.monotonic() - self._begun_s
         return self.deadline.share(max(_PART * left_s, passed_s * mixes / max(len(self.answers), 1)))
 
     def _open(self) -> NDArray[np.int64]:
-        """Mixes that may reach the front, most promising first."""
+        """Indices of mixes not simulated that may still be among the best, the most promising first."""
         best = self._best_at(self.cost)
         most = self._upper()
         waiting = np.flatnonzero((self.rate < 0) & (most > best * (1 + 1e-12)))
@@ -185,7 +185,7 @@ class MixSearch:
         return waiting[order]
 
     def _best_at(self, cost: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The best throughput simulated at a cost no higher."""
+        """The highest throughput (tokens/s) simulated at no more than each of the costs."""
         known = np.flatnonzero(self.rate >= 0)
         if not len(known):
             return np.zeros(len(cost))
@@ -196,7 +196,7 @@ class MixSearch:
         return found
 
     def _upper(self) -> NDArray[np.float64]:
-        """What each mix reaches at most: the smaller of the two bounds."""
+        """An upper limit on each mix's throughput in tokens/s: the smaller of the two bounds."""
         most = self.bound.copy()
         if self.growth:
             for index in self._whole():
@@ -205,11 +205,11 @@ class MixSearch:
         return most
 
     def _whole(self) -> list[int]:
-        """Numbers of the mixes whose searches were not cut short by the deadline."""
+        """Indices of simulated mixes whose searches were not ended by the deadline."""
         return [index for index, found in self.answers.items() if not any(one.cut_short for one in found)]
 
     def _simulate(self, chosen: NDArray[np.int64], waiting: int) -> None:
-        """Plan some mixes; `waiting` are open yet, these included."""
+        """Plan the mixes `chosen`; `waiting` is how many are still to be looked at, these included."""
         pairs = [(int(index), number) for index in chosen for number in range(len(self.works))]
         cases = [
             Case(
@@ -244,7 +244,10 @@ class MixSearch:
         self._check_growth(list(found))
 
     def _known(self, index: int, work: int) -> tuple[Plan, ...]:
-        """The best plan of one model found for nodes that all are in a mix, as a plan of that mix."""
+        """The fastest plan of model `work` among simulated mixes contained in mix `index`, moved to that mix.
+
+        () if there is none.
+        """
         inside = [one for one in self.answers if (self.counts[one] <= self.counts[index]).all()]
         told = [(found.step_s, one, found) for one in inside if (found := self.answers[one][work].document)]
         if not told:
@@ -259,7 +262,7 @@ class MixSearch:
         return (known_on(document, cluster, groups, self.hwdb),)
 
     def _tokens_per_s(self, mix: tuple[int, ...], document: PlanDocument | None) -> float:
-        """Throughput as what-if has it; 0 without a plan."""
+        """Throughput of a plan, computed as in a what-if; 0 without a plan."""
         if document is None:
             return 0.0
         fleet = bought(self.fleet, self.offers, mix)
@@ -267,7 +270,7 @@ class MixSearch:
         return throughput_of(document, good).tokens_per_s
 
     def _check_growth(self, new: Sequence[int]) -> None:
-        """Widen the growth bound by the worst pair in which the smaller fleet was the faster."""
+        """Widen the growth bound if a mix was simulated faster than a larger one that contains it."""
         known = self._whole()
         for index in set(new) & set(known):
             for other in known:
@@ -299,7 +302,7 @@ class MixSearch:
 
 
 def front_of(simulated: Sequence[Simulated]) -> list[Simulated]:
-    """The mixes that none beats: no other is as fast for less, or faster for no more. By rising cost."""
+    """The mixes that no other beats (as fast for less, or faster for no more), by rising cost."""
     points: list[Simulated] = []
     for one in sorted(simulated, key=lambda one: (one.cost, -one.tokens_per_s, one.mix)):
         if one.tokens_per_s > (points[-1].tokens_per_s if points else 0.0) * (1 + 1e-12):

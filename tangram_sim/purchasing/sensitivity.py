@@ -1,7 +1,7 @@
-"""What an answer hangs on: how far each input moves it, and the value at which the ranking flips.
+"""Sensitivity analysis: how much each input changes the score, and the value at which the winner changes.
 
-Inputs of the bill vary by a fixed share; efficiencies and networks by the standard error of their row.
-Decisions stay: a changed efficiency re-prices the plan found, it does not plan anew.
+Inputs of the bill vary by a fixed share; efficiencies and networks by the standard error of their row. Plans
+stay as they are: a changed efficiency changes a plan's predicted time, but no new plan is searched for.
 """
 
 import math
@@ -29,7 +29,7 @@ _LIMITS = {"utilisation": (0.0, 1.0), "pue": (1.0, math.inf)}
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One assumption with the interval it is varied in."""
+    """One assumption, with the interval over which it is varied."""
 
     name: str
     base: float
@@ -41,7 +41,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Swing:
-    """What a score becomes at both ends of an input's interval."""
+    """The scores at both ends of an input's interval."""
 
     input: Input
     at_low: float
@@ -49,34 +49,34 @@ class Swing:
 
     @property
     def width(self) -> float:
-        """How far the score moves."""
+        """The difference of the two scores."""
         return abs(self.at_high - self.at_low)
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """The value of an input nearest to its own at which two candidates change places."""
+    """The value of an input, nearest to its present one, at which the second candidate overtakes the best."""
 
     input: Input
     threshold: float
 
     @property
     def change(self) -> float:
-        """How far from the figure, relative."""
+        """The relative change of the input at that value: 0.1 is 10 % more."""
         return self.threshold / self.input.base - 1
 
 
 def _nearness(flip: Flip) -> tuple[float, str]:
-    """What orders flips: how far the figure must go, to a hundredth of its logarithm, and the name.
+    """Sort key of flips: the size of the change (logarithm of the ratio, to 0.01), then the input's name.
 
-    A threshold is known to the tolerance of its search: nearer ones must not change places by it.
+    The search for a threshold has a tolerance: rounding keeps it from changing the order.
     """
     return round(abs(math.log(max(1 + flip.change, 1e-12))), 2), flip.input.name
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Tornado of the best candidate, and what would put the second best first. `score` says of what."""
+    """How each input changes the best candidate's score, and which values would put the second first."""
 
     score: str  # usd_per_million_tokens (less is better) or tokens_per_s (more is better)
     best: str
@@ -90,10 +90,10 @@ class Sensitivity:
 
 
 def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> Sensitivity:
-    """The sensitivity of a what-if: of what is bought, where that is more than one candidate.
+    """The sensitivity of a what-if, among the candidates that buy something if there are several.
 
-    The score is USD per million tokens among candidates with complete bills, else tokens/s. Inputs are looked
-    at until the `deadline` is over.
+    The score is USD per million tokens among candidates with complete bills, else tokens/s. Inputs are varied
+    one after another until the `deadline` is over.
     """
     deadline = deadline or Deadline()
     rows = study.contenders
@@ -132,13 +132,13 @@ def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> 
 
 
 class _OutOfTimeError(Exception):
-    """The deadline is over: there is no time for another replay."""
+    """No time is left before the deadline for another simulation."""
 
 
 class _Measure:
-    """Scores of rows under changed inputs; replays under a changed database are remembered.
+    """Computes scores of rows with one input changed; simulations with changed hardware rows are kept.
 
-    A replay that the deadline leaves no time for raises _OutOfTimeError; bills take none.
+    Raises _OutOfTimeError if the deadline leaves no time for a simulation; bills need none.
     """
 
     def __init__(self, study: WhatIf, hwdb: Hwdb, billed: bool, deadline: Deadline) -> None:
@@ -164,12 +164,12 @@ class _Measure:
         return self.score(changed)
 
     def lead(self, best: WhatIfRow, second: WhatIfRow, one: Input, value: float) -> float:
-        """How far the best is ahead of the second: negative when they have changed places."""
+        """How much better the best scores than the second; negative if the second has overtaken it."""
         ahead = self.at(second, one, value) - self.at(best, one, value)
         return ahead if self.billed else -ahead
 
     def efficiencies(self, rows: Sequence[WhatIfRow]) -> list[Input]:
-        """The measured rows that the plans rest on, kernels and links, each within one standard error."""
+        """The efficiency and network rows that the plans' times depend on, varied by one standard error."""
         reads = ReadSet()
         database = self.hwdb.read_into(reads)
         for row in rows:
@@ -199,7 +199,7 @@ class _Measure:
 
 
 def _known(row: HwdbRow) -> tuple[float, float] | None:
-    """The range in which what a row states makes sense; None for rows that move no prediction."""
+    """(lowest, highest) sensible value of a row; None if the row changes no prediction."""
     if row.table == "efficiency":
         kernel = PARAMETERS.get((row["kernel"], row["parameter"]))
         return (kernel.lowest, kernel.highest) if kernel else None
@@ -210,20 +210,20 @@ def _known(row: HwdbRow) -> tuple[float, float] | None:
 
 
 def _range(row: HwdbRow) -> tuple[float, float]:
-    """The range in which a row's value makes sense, its lower end above zero."""
+    """(lowest, highest) sensible value of a row, the lowest above zero."""
     lowest, highest = _known(row) or (0.0, math.inf)
     return max(lowest, 0.01 * row.number("value")), highest
 
 
 def _named(row: HwdbRow) -> str:
-    """What a person calls the figure of a row."""
+    """A readable name for the value of a row: kernel or pattern, parameter, link, GPU, number format."""
     what = f"{row['kernel'] or row['pattern']} {row['parameter']} of "
     what += " ".join(part for part in (row["link"], row["gpu"]) if part not in ("", "*")) or "any"
     return what + (f" in {row['dtype']}" if row["dtype"] not in ("", "*") else "")
 
 
 def _bill_inputs(study: WhatIf, rows: Sequence[WhatIfRow]) -> list[Input]:
-    """Every figure that the bills of `rows` take."""
+    """Every figure that the bills of `rows` use, with the interval to vary it over."""
     found: dict[str, Input] = {}
 
     def add(name: str, figure: Figure | None) -> None:

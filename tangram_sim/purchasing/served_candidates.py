@@ -1,4 +1,4 @@
-"""Fleets of nodes that serve all day: good requests/s of each, and what a million of their tokens costs."""
+"""Fleets that serve all day: requests/s within the latency limits, and USD per million tokens of each."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -42,9 +42,10 @@ class ServedPurchaseDocument(Document):
 def what_if_served(
     candidates: Sequence[tuple[str, Fleet]], demand: ServiceDemand, prices: Prices, paid: Terms, hwdb: Hwdb
 ) -> ServeWhatIfDocument:
-    """Every fleet planned for the most requests/s within the objective; the first is the one to compare with.
+    """Plan every fleet for the most requests/s within the latency limits; the first is the reference.
 
-    What is bought may stand idle: where a plan with more nodes is played worse, the first one's is shown.
+    Bought nodes may stay idle: if the plan with more nodes simulates worse than the first fleet's, that one
+    is shown.
     """
     begun, found = time.process_time(), list[ServiceCandidateDocument]()
     services = FleetServices(demand, [fleet for _, fleet in candidates], hwdb)
@@ -79,10 +80,11 @@ def purchase_served(
     deadline: Deadline,
     tell: Callable[[ServiceCandidateDocument, int, int], None] | None = None,
 ) -> ServedPurchaseDocument:
-    """Mixes within the limits from the cheapest on; `tell` hears of each, how many are done, and of how many.
+    """Plan the mixes within the limits, from the cheapest on, for the most requests/s served.
 
-    One whose bound on requests/s is no more than a cheaper mix serves is passed over. Raises InfeasibleError
-    where no mix serves anything.
+    A mix whose upper bound on requests/s is no more than a cheaper mix serves is skipped. `tell` is called
+    after each mix with its result, the number done and the total. Raises InfeasibleError if no mix serves
+    anything.
     """
     begun = time.process_time()
     offers, notes = offered.priced_offers(catalogue, prices, paid, limits, ordered)
@@ -131,6 +133,6 @@ def purchase_served(
 
 
 def hourly(fleet: Fleet, prices: Prices, paid: Terms) -> float | None:
-    """USD an hour of all nodes, running; None where a price is not stated."""
+    """USD per hour with all nodes running; None if a price is not stated."""
     charged = bill(fleet.members, [member.nodes for member in fleet.members], prices, paid)
     return charged.usd_per_hour if charged.known else None

@@ -1,4 +1,4 @@
-"""A fleet's day of serving and training: its terms, what came of it, which days are worth their price."""
+"""A day of a fleet that serves and trains: its terms, its result, and which fleets are worth their price."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ _LOAD_S = 120.0  # until a replica serves: its engine starts and reads its weigh
 
 @dataclass(frozen=True, slots=True)
 class DayTerms:
-    """How long a fleet serves every day, and what changing over takes.
+    """How many hours a fleet serves each day, and the seconds that changing over takes.
 
-    `load_s`: until replicas serve. Saving and loading what is trained takes what the price file states, else
-    one copy of the state over the nodes' own 10 Gbit/s to storage.
+    `load_s`: until replicas serve. Saving and loading the training state takes as long as the price file
+    says, else the time to move one copy of it over 10 Gbit/s per node to storage.
     """
 
     hours: float
@@ -39,9 +39,9 @@ class DayTerms:
 
 @dataclass(frozen=True)
 class ServedDay:
-    """One fleet's day. Without a plan `reason` says why, and `most_rps` what all nodes serve at most.
+    """The day of one fleet. If it has no plan, `reason` says why and `most_rps` is what all nodes can serve.
 
-    USD a month are None where a price is not stated.
+    USD per month are None if a price is not stated.
     """
 
     name: str
@@ -59,17 +59,17 @@ class ServedDay:
 
     @property
     def usd_per_million_trained(self) -> float | None:
-        """USD for a million tokens trained: of the whole month, less what serving is charged."""
+        """USD per million trained tokens: the cost of the month less the share charged to serving."""
         return self._per_million(self.usd_per_month, self.trained.shared)
 
     @property
     def apart_usd_per_million_trained(self) -> float | None:
-        """The same where the nodes that serve do nothing else, and are charged as much for serving."""
+        """USD per million trained tokens if serving nodes never train, less the same charge to serving."""
         return self._per_million(self.apart_usd_per_month, self.trained.apart)
 
     @property
     def usd_per_million_served(self) -> float | None:
-        """USD for a million output tokens of good requests, of the nodes that serve while they serve."""
+        """USD per million output tokens of good requests; counts the serving nodes in serving hours only."""
         if self.serving_usd_per_month is None or not self.served_tokens:
             return None
         return self.serving_usd_per_month / (self.served_tokens * DAYS_PER_MONTH) * MEGA
@@ -81,7 +81,7 @@ class ServedDay:
 
 
 def front_of_days(days: Sequence[ServedDay]) -> list[ServedDay]:
-    """The days that none beats: no other trains as much for less, or more for no more. By rising cost."""
+    """The days that no other beats (as many tokens trained for less, or more for no more), by rising USD."""
     found: list[ServedDay] = []
     billed = [(one.usd_per_month, one) for one in days if not one.reason and one.usd_per_month is not None]
     for _, one in sorted(billed, key=lambda pair: (pair[0], -pair[1].trained.shared, pair[1].name)):

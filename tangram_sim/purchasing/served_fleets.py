@@ -1,4 +1,4 @@
-"""Fleets of nodes as a service sees them: kinds of GPU in nodes, and what all of them or a few can serve."""
+"""Fleets of nodes as serving plans need them: GPUs by kind, and what all or some of the nodes can serve."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ _WEIGHED_FLOP_PER_S = 1e14  # one of the units in which kinds are weighed agains
 
 @dataclass(frozen=True)
 class ServiceDemand:
-    """What is to be served: models by the names asked for, requests at their rate, objective and engine."""
+    """What is to be served: models by name, requests with their arrival times, objective and engine."""
 
     models: Mapping[str, Model]
     workload: Workload
@@ -35,7 +35,7 @@ class ServiceDemand:
 
 
 class FleetServices:
-    """Services on some fleets; replicas are priced once for all of them."""
+    """Serving plans on several fleets; the throughput of each kind of replica is computed once for all."""
 
     def __init__(self, demand: ServiceDemand, fleets: Sequence[Fleet], hwdb: Hwdb) -> None:
         self.demand, self.hwdb = demand, hwdb
@@ -62,13 +62,13 @@ class FleetServices:
         self.priced = most.priced("milp", hwdb)
 
     def most(self, fleet: Fleet) -> ServePlanDocument:
-        """The most requests a second that all nodes of a fleet serve. Raises InfeasibleError."""
+        """The plan that serves the most requests/s on all nodes of a fleet. Raises InfeasibleError."""
         return self._planned(fleet, GOODPUT, tuple(self.kinds))
 
     def carrying(self, fleet: Fleet) -> list[ServePlanDocument]:
-        """Plans that carry the rate: of any kinds with the least that training loses, and of each kind alone.
+        """Plans that serve the given rate: the one that costs training least, and one on each GPU kind alone.
 
-        Raises InfeasibleError where all nodes together do not carry it.
+        Raises InfeasibleError if all nodes together cannot serve the rate.
         """
         found = [self._planned(fleet, COST, tuple(self.kinds))]
         for kind in self.kinds:
@@ -81,7 +81,7 @@ class FleetServices:
         return found
 
     def bound_rps(self, fleet: Fleet) -> float:
-        """Requests/s that no service of a fleet exceeds, with the throughputs of the replicas as priced."""
+        """An upper bound on the requests/s of any plan on a fleet, at the replicas' computed throughputs."""
         offers, (priced, _) = self._offers(fleet, tuple(self.kinds)), self.priced
         demand = self.demand
         goal = replace(demand.goal, objective=GOODPUT, budget_usd_per_hour=None)
@@ -94,7 +94,7 @@ class FleetServices:
         return float(question.amounts.sum()) / answer.bound
 
     def _offers(self, fleet: Fleet, kinds: Sequence[str]) -> Offers:
-        """What a fleet has of some kinds, and none of the others."""
+        """The GPUs of the given kinds that a fleet has; other kinds count as none."""
         return Offers(
             tuple(
                 replace(offer, available=_gpus(fleet, offer.name) if offer.name in kinds else 0)
@@ -103,7 +103,7 @@ class FleetServices:
         )
 
     def _planned(self, fleet: Fleet, objective: str, kinds: Sequence[str]) -> ServePlanDocument:
-        """Planned and replayed with what a fleet has of these kinds."""
+        """A plan on a fleet's GPUs of these kinds, and its simulation. Raises InfeasibleError."""
         demand = self.demand
         found = plan_service(
             demand.models,
@@ -119,7 +119,7 @@ class FleetServices:
 
 
 def taken_nodes(fleet: Fleet, plan: ServePlanDocument) -> dict[str, int]:
-    """Whole nodes that hold the GPUs of a plan, by member; those listed first are taken first."""
+    """Number of whole nodes, by member, that a plan's GPUs occupy; members listed first are used first."""
     left, found = {kind: float(count) for kind, count in plan.gpus_used.items()}, dict[str, int]()
     for member in fleet.members:
         if member.label in found:
@@ -133,25 +133,25 @@ def taken_nodes(fleet: Fleet, plan: ServePlanDocument) -> dict[str, int]:
 
 
 def price_lacks(fleets: Sequence[Fleet], prices: Prices, paid: Terms) -> tuple[str, ...]:
-    """A note on the figures without which what a fleet costs is not told."""
+    """A note naming the missing figures without which fleets have no cost; () if none is missing."""
     bills = [bill(one.members, [member.nodes for member in one.members], prices, paid) for one in fleets]
     lacking = dict.fromkeys(figure for charged in bills for figure in charged.missing)
     return (f"no dollars where these are missing: {', '.join(lacking)}",) if lacking else ()
 
 
 def has_all(fleet: Fleet, other: Fleet) -> bool:
-    """Whether a fleet has all nodes of another."""
+    """Whether a fleet contains all nodes of another."""
     mine = {member.label: member.nodes for member in fleet.members}
     return all(mine.get(member.label, 0) >= member.nodes for member in other.members)
 
 
 def _gpus(fleet: Fleet, kind: str) -> int:
-    """GPUs of a kind in a fleet, as far as replicas may use them."""
+    """Number of GPUs of a kind in a fleet that replicas can use."""
     return sum(
         one.nodes * _in_groups_of_two(one.node.gpus) for one in fleet.members if one.node.gpu.name == kind
     )
 
 
 def _in_groups_of_two(gpus: int) -> int:
-    """The largest power of two: replicas have 1, 2, 4, ... GPUs in a node, and so many are filled."""
+    """The largest power of two up to `gpus`: a replica uses 1, 2, 4, ... GPUs of a node."""
     return 1 << (gpus.bit_length() - 1)

@@ -1,7 +1,7 @@
-"""Which mix of a catalogue to buy for a fleet that serves by day and trains by night.
+"""Which mix of a catalogue to buy for a fleet that serves some hours a day and trains in the others.
 
-Mixes are looked at from the cheapest on. One is passed over where even the work bound of its nodes, training
-all day, is no more than a cheaper mix trains.
+Mixes are planned from the cheapest on. One is skipped if even the upper bound on what its nodes could train
+all day is no more than a cheaper mix trains.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,11 @@ from tangram_sim.units import HOUR_S
 
 @dataclass(frozen=True)
 class SharedPurchase:
-    """The front of days, by rising USD a month; every day looked at; how many mixes were not, and why."""
+    """The days that no other beats, by rising USD a month, and how the other mixes were dealt with.
+
+    `days` are all days planned, `bounded_away` mixes were skipped by their upper bound, `waiting` for lack of
+    time.
+    """
 
     front: tuple[ServedDay, ...]
     days: tuple[ServedDay, ...]
@@ -56,9 +60,9 @@ def purchase_shared(
     deadline: Deadline,
     tell: Callable[[ServedDay], None] | None = None,
 ) -> SharedPurchase:
-    """Days of all mixes within the limits that may be worth their price; `tell` hears of each.
+    """Plan the days of all mixes that may be worth their price; `tell` is called with each.
 
-    Raises InfeasibleError where no mix carries the service.
+    Raises InfeasibleError if no mix can serve the given rate.
     """
     offers, notes = offered.priced_offers(catalogue, prices, paid, limits, ordered)
     mixes = sorted(offered.mixes(offers, limits), key=lambda mix: (_hourly(offers, mix), mix))

@@ -1,8 +1,8 @@
-"""Fleets that serve by day and train by night, beside the same nodes as two fleets kept apart; their bills.
+"""Fleets that serve by day and train by night, compared with two separate fleets of the same nodes.
 
-By day as many nodes serve as carry the rate within the objective, the others train; by night all train. Which
-nodes serve is chosen among a few: those with the least that training loses by their peak rates, and those of
-each kind alone. The best by tokens trained is shown.
+By day, just enough nodes serve to keep the rate within the latency limits, and the others train; by night all
+train. A few choices of serving nodes are tried: those with the least peak rate lost to training, and those of
+each GPU kind alone. The one with the most tokens trained is kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ _PART = 0.25  # of the time that is left, for one plan
 
 @dataclass(frozen=True, slots=True)
 class _Training:
-    """What a fleet trains, and the nodes of each member (by label) that it uses."""
+    """Tokens/s that a fleet trains, and the number of nodes of each member (by label) that it uses."""
 
     tokens_per_s: float
     used: Mapping[str, int]
@@ -53,11 +53,11 @@ _NOTHING = _Training(0.0, {})
 
 
 class _TimeOverError(Exception):
-    """The deadline was over before a training plan was looked for."""
+    """The deadline ended before a training plan was searched for."""
 
 
 class DayPlanner:
-    """Days of fleets, each of which is planned once."""
+    """Plans the days of fleets; training plans are remembered, so that each fleet is planned once."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class DayPlanner:
         sweep: Sweep,
         deadline: Deadline,
     ) -> None:
-        """`services` may be None where no hour serves; `paid` says how nodes are had.
+        """`services` may be None if no hour serves; `paid` says whether nodes are bought or rented.
 
-        `failures`: throughput is times goodput.
+        `failures`: multiply throughput by goodput.
         """
         self.model, self.job, self.services, self.terms = model, job, services, terms
         self.prices, self.paid, self.failures = prices, paid, failures
@@ -85,7 +85,7 @@ class DayPlanner:
         self._plans: list[tuple[Fleet, PlanDocument]] = []
 
     def day(self, name: str, fleet: Fleet) -> ServedDay:
-        """The day of one fleet with the most tokens trained that was found."""
+        """The best day found for one fleet: the one with the most tokens trained."""
         try:
             return self._best(name, fleet)
         except _TimeOverError as over:
@@ -110,7 +110,7 @@ class DayPlanner:
         return max(found.values(), key=lambda one: (one.trained.shared, -(one.usd_per_month or 0.0)))
 
     def _most(self, fleet: Fleet) -> float | None:
-        """Good requests/s of all nodes; None where they serve nothing."""
+        """Good requests/s (within the latency limits) of all nodes; None if they can serve nothing."""
         assert self.services is not None
         try:
             replay = self.services.most(fleet).replay
@@ -119,14 +119,14 @@ class DayPlanner:
         return replay.played * replay.good_share if replay else None
 
     def _served(self, plan: ServePlanDocument) -> float:
-        """Output tokens a day of good requests."""
+        """Output tokens per day in requests served within the latency limits."""
         good = plan.replay.played * plan.replay.good_share if plan.replay else 0.0
         tokens = sum(one.amount * one.output_tokens for one in plan.types)
         each = tokens / sum(one.amount for one in plan.types)
         return good * each * self.terms.hours * HOUR_S
 
     def _of(self, begun: ServedDay) -> ServedDay:
-        """The day in which these nodes serve for the hours asked."""
+        """Complete a day whose serving nodes are chosen with its trained tokens and costs."""
         fleet, nodes = begun.fleet, begun.serving_nodes
         rest = _rest(fleet, nodes)
         resting = self.training(rest) if rest else _NOTHING
@@ -156,7 +156,7 @@ class DayPlanner:
         )
 
     def training(self, fleet: Fleet) -> _Training:
-        """What a fleet trains; nothing where there is no plan."""
+        """What a fleet trains when none of its nodes serves; zero tokens/s if there is no plan."""
         key = tuple(sorted((member.label, member.nodes) for member in fleet.members))
         if key not in self._known:
             document = self._plan(fleet)
@@ -171,7 +171,10 @@ class DayPlanner:
         return self._known[key]
 
     def _plan(self, fleet: Fleet) -> PlanDocument | None:
-        """The search begins at the best plan of nodes that are all in the fleet: more nodes slow nothing."""
+        """The training plan of a fleet; None if there is none. Raises _TimeOverError.
+
+        The search starts from the fastest plan of a fleet contained in this one, as more nodes slow nothing.
+        """
         inside = [(plan.step_s, n) for n, (small, plan) in enumerate(self._plans) if has_all(fleet, small)]
         known: tuple[Plan, ...] = ()
         if inside:
@@ -205,9 +208,9 @@ class DayPlanner:
         )
 
     def _kept(self, begun: ServedDay) -> list[Member]:
-        """What is paid for in hours that do not serve, where nodes that serve do nothing else.
+        """Members that are paid for outside serving hours if serving nodes never train.
 
-        What is rented is given back then; what is owned is there.
+        Rented nodes are given back then; owned ones stay.
         """
         kept = []
         for member in begun.fleet.members:
@@ -217,13 +220,16 @@ class DayPlanner:
         return [member for member in kept if member.nodes]
 
     def _hourly(self, members: Sequence[Member], used: Mapping[str, int]) -> float | None:
-        """USD an hour; None where a price is not stated."""
+        """USD per hour of these members with `used` nodes of each running; None if a price is not stated."""
         running = [min(one.nodes, used.get(one.label, 0)) for one in members]
         charged = bill(members, running, self.prices, self.paid)
         return charged.usd_per_hour if charged.known else None
 
     def _month(self, *parts: tuple[float, float | None]) -> float | None:
-        """USD of a month of days with these hours at these rates, as far as the nodes are in use."""
+        """USD per month, from (hours a day, USD per hour) parts, times the utilisation in the price file.
+
+        None if any rate is unknown.
+        """
         total = 0.0
         for hours, usd in parts:
             if usd is None:
@@ -259,13 +265,13 @@ def _labels(fleet: Fleet) -> list[str]:
 
 
 def _rest(fleet: Fleet, serving: Mapping[str, int]) -> Fleet | None:
-    """The nodes that do not serve; None where all do."""
+    """The fleet without its serving nodes; None if all nodes serve."""
     if all(member.nodes <= serving.get(member.label, 0) for member in fleet.members):
         return None
     return fleet.without(dict(serving)) if serving else fleet
 
 
 def _serving(begun: ServedDay) -> list[Member]:
-    """The nodes that serve."""
+    """The members of the fleet that serve, with their counts of serving nodes."""
     held = [replace(one, nodes=begun.serving_nodes.get(one.label, 0)) for one in begun.fleet.members]
     return [member for member in held if member.nodes]

@@ -1,4 +1,4 @@
-"""What-if: the fleet plus a purchase, replanned, simulated and billed; one row per candidate."""
+"""What-if: a fleet with nodes added or removed is planned, simulated and billed; one row per candidate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ from tangram_sim.units import HOUR_S
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Tokens per second as simulated, with the ends of its interval (equal to it where none is known)."""
+    """Tokens per second as simulated, with its 90 % interval (both ends equal to it if not known)."""
 
     tokens_per_s: float
     low: float
@@ -32,7 +32,7 @@ class Throughput:
 
 
 def throughput_of(document: PlanDocument, good: costs.Goodput | None = None) -> Throughput:
-    """Tokens per second of a plan with their 90 % interval, times goodput: the one definition."""
+    """Tokens per second of a plan with their 90 % interval, times goodput. Used for all such figures."""
     tokens = document.job.global_batch * document.job.seq * (good.fraction if good else 1.0)
     rate = tokens / document.step_s
     if not document.step_s_high or not document.step_s_low:
@@ -41,14 +41,14 @@ def throughput_of(document: PlanDocument, good: costs.Goodput | None = None) -> 
 
 
 def planned_goodput(fleet: Fleet, document: PlanDocument, prices: Prices) -> costs.Goodput | None:
-    """Goodput of a plan: failures of the nodes that it uses; None where it is not known."""
+    """Goodput of a plan under failures of the nodes that it uses; None if figures are missing."""
     running = [nodes for _, nodes in fleet.used(ranks_of(document))]
     return goodput_of(fleet.members, running, prices, replicas_told(document))
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a plan takes of one member of the fleet."""
+    """How many GPUs of one member of the fleet a plan uses, and how busy they are."""
 
     label: str
     gpu: str
@@ -64,9 +64,9 @@ NO_BILL = Bill((), None, ())
 
 @dataclass(frozen=True)
 class WhatIfRow:
-    """One candidate. Without a plan `document` is None and `reason` says why.
+    """One candidate. If it has no plan, `document` is None and `reason` says why.
 
-    `cut_short`: time was over before its search was; more time may find a faster plan.
+    `cut_short`: its search ran out of time; more time may find a faster plan.
     """
 
     name: str
@@ -87,7 +87,7 @@ class WhatIfRow:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Rows, the fleet as it stands first; what was assumed; notes."""
+    """The rows, the fleet without purchases first; the assumptions made; notes."""
 
     model: Model
     tokens: float
@@ -100,7 +100,7 @@ class WhatIf:
 
     @property
     def contenders(self) -> tuple[WhatIfRow, ...]:
-        """The planned rows that are ranked: what is bought, and what is not where that alone is too few."""
+        """The rows with a plan that are ranked: those that buy something, or all if these are too few."""
         planned = [row for row in self.rows if row.document is not None]
         bought = [row for row in planned if any(use.bought for use in row.uses)]
         return tuple(bought if len(bought) > 1 else planned)
@@ -186,7 +186,7 @@ def what_if(
 def candidates_of(
     fleet: Fleet, purchases: Sequence[tuple[Purchase, ...]], retired: dict[str, int]
 ) -> list[tuple[str, Fleet]]:
-    """The fleet as it stands, what is left of it where nodes are `retired`, and that with every purchase."""
+    """(name, fleet): the fleet unchanged, without `retired` nodes if any, and that with each purchase."""
     found, rest, left = [("fleet", fleet)], fleet, ""
     if retired:
         rest, left = fleet.without(retired), "fleet" + _less(retired)
@@ -208,7 +208,7 @@ def row_of(
     *,
     failures: bool,
 ) -> WhatIfRow:
-    """The figures of one planned candidate; `base` is the fleet that margins are counted from."""
+    """The figures of one planned candidate; differences are taken to the fleet `base`."""
     taken = fleet.used(ranks_of(document))
     running = [nodes for _, nodes in taken]
     good = planned_goodput(fleet, document, prices) if failures else None
@@ -255,7 +255,7 @@ def ranks_of(document: PlanDocument) -> list[int]:
 
 
 def _cut_short(rows: Sequence[WhatIfRow], deadline: Deadline) -> list[str]:
-    """What time did not suffice for."""
+    """Notes on the rows whose search ran out of time."""
     found = []
     unseen = [f"`{row.name}`" for row in rows if row.cut_short and row.document is None]
     cut = [f"`{row.name}`" for row in rows if row.cut_short and row.document is not None]
@@ -269,7 +269,10 @@ def _cut_short(rows: Sequence[WhatIfRow], deadline: Deadline) -> list[str]:
 
 
 def replicas_told(document: PlanDocument) -> int:
-    """Copies of the model of which a lost node breaks one: of every pipeline the fewest of any stage."""
+    """Copies of the model, counted so that losing a node breaks at most one.
+
+    Each pipeline counts the copies of the stage that has the fewest.
+    """
     found: dict[int, dict[int, int]] = {}
     for part in document.stages:
         stages = found.setdefault(part.pipeline, {})
@@ -295,7 +298,7 @@ def assumed(prices: Prices, rows: Sequence[WhatIfRow]) -> tuple[str, ...]:
 
 
 def busy_of(fleet: Fleet, document: PlanDocument) -> tuple[float, ...]:
-    """Per member: the share of the time of all its GPUs in which a plan has them compute."""
+    """For each member, the fraction of its GPUs' total time that the plan spends computing."""
     share: dict[int, float] = {}
     for stage in document.stages:
         part = document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part]
@@ -309,7 +312,7 @@ def busy_of(fleet: Fleet, document: PlanDocument) -> tuple[float, ...]:
 
 
 def plan_path(folder: Path, name: str) -> Path:
-    """A file name for a candidate's plan: letters, digits, dots and dashes."""
+    """The path of a candidate's plan file; its name has only letters, digits, dots and dashes."""
     kept = "".join(char if char.isalnum() or char in ".-" else "_" for char in name)
     while "__" in kept:
         kept = kept.replace("__", "_")

@@ -1,4 +1,4 @@
-"""How figures of a purchase read: dollars, tokens, days; `-` for what is not known."""
+"""Figures of a purchase as text: dollars, tokens, days; `-` if not known."""
 
 import math
 
@@ -18,17 +18,17 @@ def money(usd: float | None) -> str:
 
 
 def outlay(row: WhatIfRow) -> str:
-    """Capital of what is bought; `-` where not all of it is stated."""
+    """Capital cost of what is bought, in USD; `-` if not fully stated."""
     return money(row.bill.outlay_usd)
 
 
 def hourly(row: WhatIfRow) -> str:
-    """USD per hour of training; `> N` where N is what is known of it, `-` where nothing is."""
+    """USD per hour of training; `> N` if only N of it is known, `-` if nothing is."""
     return _at_least(row.bill.usd_per_hour, row)
 
 
 def per_million(row: WhatIfRow) -> str:
-    """USD per million tokens, as `hourly`."""
+    """USD per million tokens; `> N` if only N of it is known, `-` if nothing is."""
     rate = row.throughput.tokens_per_s
     return _at_least(costs.usd_per_million_tokens(row.bill.usd_per_hour, rate), row)
 
@@ -47,12 +47,12 @@ def count_of(value: float | None) -> str:
 
 
 def days(value: float) -> str:
-    """Days, or years where it is many."""
+    """Days, or years above 3652 days."""
     return f"{value / 365.25:,.1f} years" if value > 3652.5 else f"{value:,.1f} days"
 
 
 def uses(row: WhatIfRow) -> str:
-    """GPUs used of those there are, and the share of their time in which they compute, member by member."""
+    """For each member: GPUs used of all its GPUs, and the fraction of time for which they compute."""
     return ", ".join(
         f"{use.label} {use.gpus_used}/{use.gpus}" + (f" {use.busy:.0%}" if use.gpus_used else "")
         for use in row.uses
