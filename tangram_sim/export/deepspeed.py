@@ -20,7 +20,7 @@ _OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD", "
 
 
 def config(plan: UniformPlan) -> dict[str, Any]:
-    """The configuration. Raises CannotExportError."""
+    """DeepSpeed's JSON configuration of the plan, as a mapping. Raises CannotExportError."""
     shape, job = plan.shape, plan.job
     require(DEEPSPEED, plan)
     found: dict[str, Any] = {
@@ -38,7 +38,7 @@ def config(plan: UniformPlan) -> dict[str, Any]:
 
 
 def pipeline(plan: UniformPlan) -> dict[str, Any]:
-    """What a program gives to `ProcessTopology` and `PipelineModule`; `layers` are transformer blocks."""
+    """Arguments for DeepSpeed's `ProcessTopology` and `PipelineModule`; `layers` are transformer blocks."""
     shape = plan.shape
     return {
         "topology": {"axes": ["pipe", "data", "model"], "dims": [shape.pp, shape.dp, shape.tp]},
@@ -49,7 +49,7 @@ def pipeline(plan: UniformPlan) -> dict[str, Any]:
 
 
 def write(plan: UniformPlan) -> tuple[dict[str, str], list[str]]:
-    """(files, notes for the person). Raises CannotExportError."""
+    """(file text by name, notes to the user). Raises CannotExportError."""
     files = {FILE: json.dumps(config(plan), indent=1) + "\n"}
     files[PIPELINE_FILE] = json.dumps(pipeline(plan), indent=1) + "\n"
     notes = [
@@ -68,7 +68,7 @@ def write(plan: UniformPlan) -> tuple[dict[str, str], list[str]]:
 
 
 def read(text: str, pipeline_text: str, ranks: tuple[int, ...]) -> Shape:
-    """The shape that the files and the launch order give. Raises BadInputError for malformed text."""
+    """The parallel shape described by the files and by `ranks`, the launch order. Raises BadInputError."""
     try:
         whole, found = json.loads(text), json.loads(pipeline_text)
         axes = dict(zip(found["topology"]["axes"], found["topology"]["dims"], strict=True))

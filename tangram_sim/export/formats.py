@@ -13,7 +13,7 @@ from tangram_sim.training.schedules.named import schedule_named
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Files by name, and what a person should know of them."""
+    """Exported files (text by name), and notes to the user."""
 
     files: dict[str, str]
     notes: tuple[str, ...]
@@ -33,7 +33,7 @@ def export(plan: Plan, to: str) -> Exported:
 
 
 def _instead(plan: Plan, to: str) -> str:
-    """What else this plan can be written as, and how to look for one that the framework takes."""
+    """A hint: formats that can express this plan, and the command that finds a plan for the framework."""
     able = [name for name in FORMATS if name != to and _writes(plan, name)]
     job = plan.job
     return (
@@ -56,13 +56,13 @@ def _what(plan: Plan) -> str:
 
 
 def _same(found: object, given: object, what: str) -> None:
-    """Raise TangramError if a file that was just written does not read back."""
+    """Raise TangramError unless a file that was just written reads back as what was written."""
     if found != given:
         raise TangramError(f"{what} reads back as another plan; this is a fault of the program: report it")
 
 
 def _started(plan: Plan, ranks: tuple[int, ...]) -> tuple[str, list[str]]:
-    """(launch script, notes)."""
+    """(launch script, notes to the user)."""
     text = launch.write(ranks, plan.cluster, _what(plan))
     _same(launch.read(text, plan.cluster), ranks, launch.FILE)
     notes = []
@@ -89,7 +89,7 @@ def _torchrun(plan: Plan) -> Exported:
 
 
 def _pooled(plan: Plan, shape: Shape, files: dict[str, str], notes: list[str], zero_stage: int) -> Exported:
-    """The files of a framework with the launch script that gives its ranks their GPUs."""
+    """The framework's files together with the launch script that gives each rank its GPU."""
     text, more = _started(plan, shape.ranks)
     if len(plan.pipelines) > 1 and zero_stage:
         notes.append(

@@ -1,9 +1,9 @@
-"""torchrun: which processes start on which node so that every rank gets the GPU that a plan gives it.
+"""A launch script for torchrun: starts processes on each node so that every rank gets its planned GPU.
 
-An agent of torchrun gets consecutive ranks, as many as it starts, in order of `--node-rank`
+An agent (one torchrun process) gets consecutive ranks, as many as it starts, in order of `--node-rank`
 (torch.distributed.elastic, `_assign_worker_ranks`: cumulative sums, so agents may differ in size). Ranks that
-stand on one node but do not follow each other need an agent each; CUDA_VISIBLE_DEVICES says which GPUs are an
-agent's, in order.
+are on one node but not consecutive need one agent each; CUDA_VISIBLE_DEVICES lists the GPUs of an agent in
+order.
 """
 
 import re
@@ -41,7 +41,7 @@ def agents_of(ranks: Sequence[int], cluster: Cluster) -> tuple[Agent, ...]:
 
 
 def split_nodes(agents: Sequence[Agent]) -> tuple[int, ...]:
-    """Nodes that run more than one agent."""
+    """Numbers of the nodes on which more than one agent runs."""
     nodes = [agent.node for agent in agents]
     return tuple(node for node in dict.fromkeys(nodes) if nodes.count(node) > 1)
 
@@ -89,7 +89,7 @@ _READ = re.compile(
 
 
 def write(ranks: Sequence[int], cluster: Cluster, what: str) -> str:
-    """A shell script that starts one agent; `what` says for which model and plan."""
+    """A shell script that starts one agent; `what` (model and plan) goes into its heading comment."""
     agents = agents_of(ranks, cluster)
     last = len(agents) - 1
     words = [_word(cluster.groups[group].node.gpu) for group in cluster.node_group]
@@ -114,7 +114,7 @@ def write(ranks: Sequence[int], cluster: Cluster, what: str) -> str:
 
 
 def _word(gpu: Gpu) -> str:
-    """The word of a GPU's name that `nvidia-smi` says too; empty for other vendors: no check."""
+    """A word of the GPU's name that `nvidia-smi` prints too, to check for it; empty for other vendors."""
     if gpu.vendor.lower() != "nvidia":
         return ""
     series, *rest = re.split(r"[-\s]", gpu.name)
@@ -123,7 +123,7 @@ def _word(gpu: Gpu) -> str:
 
 
 def read(text: str, cluster: Cluster) -> tuple[int, ...]:
-    """The cluster's GPU of every rank, as torchrun numbers them. Raises BadInputError for another script."""
+    """The cluster's GPU of every rank, as torchrun numbers them. Raises BadInputError for other scripts."""
     found = [match.groupdict() for match in _READ.finditer(text)]
     ordered = sorted(found, key=lambda one: int(one["rank"]))
     if not found or [int(one["rank"]) for one in ordered] != list(range(int(found[0]["agents"]))):

@@ -28,7 +28,10 @@ _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 def layout_text(layers: tuple[tuple[tuple[int, int], ...], ...]) -> str:
-    """The layout string: all first chunks, then all second ones; no `*`, which a shell would expand."""
+    """The `--pipeline-model-parallel-layout` string: first chunks of all stages, then second ones.
+
+    It has no `*`, which a shell would expand.
+    """
     chunks = max(len(one) for one in layers) or 1
     places = [
         stage[chunk][1] - stage[chunk][0] if chunk < len(stage) else 0
@@ -41,7 +44,7 @@ def layout_text(layers: tuple[tuple[tuple[int, int], ...], ...]) -> str:
 
 
 def write(plan: UniformPlan) -> tuple[str, list[str]]:
-    """(text of the file, notes for the person). Raises CannotExportError."""
+    """(file text, notes to the user). Raises CannotExportError."""
     shape, job = plan.shape, plan.job
     require(MEGATRON, plan)
     words: dict[str, Any] = {
@@ -95,7 +98,7 @@ def _even(shape: Shape) -> bool:
 
 
 def read(text: str, ranks: tuple[int, ...]) -> Shape:
-    """The shape that the arguments and the launch order give. Raises BadInputError for malformed text."""
+    """The parallel shape given by the arguments and by `ranks`, the launch order. Raises BadInputError."""
     words = arguments(text)
     try:
         tp, pp, cp, ep, blocks = (
@@ -120,7 +123,7 @@ def read(text: str, ranks: tuple[int, ...]) -> Shape:
 
 
 def chunks_of(sizes: list[int], pp: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Chunks of every stage from the blocks of every place: all first chunks, then all second ones."""
+    """Chunks of every stage, from block counts listed as all first chunks, then all second ones, etc."""
     layers: list[list[tuple[int, int]]] = [[] for _ in range(pp)]
     start = 0
     for place, size in enumerate(sizes):
@@ -131,7 +134,7 @@ def chunks_of(sizes: list[int], pp: int) -> tuple[tuple[tuple[int, int], ...], .
 
 
 def arguments(text: str) -> dict[str, str]:
-    """Flags and their values ("" for switches)."""
+    """Command-line flags and their values ("" for switches)."""
     words: dict[str, str] = {}
     name = ""
     for word in shlex.split(text):

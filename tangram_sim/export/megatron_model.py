@@ -1,7 +1,7 @@
-"""A model in arguments of Megatron-LM (megatron/training/arguments.py), and what they have no words for.
+"""A model as arguments of Megatron-LM (megatron/training/arguments.py), with notes on what they cannot say.
 
-Its defaults are GPT's: layer norms with biases, learned positions, GELU, one matrix at both ends. Everything
-of a model that differs is written, so that what is trained has the parameters that were priced.
+Its defaults are GPT's: layer norms with biases, learned positions, GELU, one matrix for embedding and output.
+Every difference is written out, so that the trained model has the parameters that were planned for.
 """
 
 from itertools import groupby
@@ -16,7 +16,7 @@ _GELU_GATED = ("gemma2", "gemma3_text")
 
 
 def model_words(model: Model) -> tuple[dict[str, Any], list[str]]:
-    """(arguments, what they leave open): a value of None is a switch."""
+    """(arguments, notes on what they cannot say); an argument with value None is a switch."""
     words: dict[str, Any] = {"--num-layers": model.layers, "--hidden-size": model.hidden}
     notes = []
     attentions = dict.fromkeys(block.attention for block in model.blocks)
@@ -95,7 +95,7 @@ def _feed_forward(model: Model, parts: list[FeedForward | Experts], notes: list[
 
 
 def _layer_pattern(model: Model) -> str:
-    """Which layers are mixtures, as Megatron-LM evaluates it: `([0]*3+[1]*58)`."""
+    """Which layers are mixtures of experts, as Megatron-LM evaluates it: `([0]*3+[1]*58)`."""
     runs = groupby(int(isinstance(block.feed_forward, Experts)) for block in model.blocks)
     return f"({'+'.join(f'[{kind}]*{len(list(same))}' for kind, same in runs)})"
 

@@ -1,4 +1,4 @@
-"""The rank map: every decision of a plan, rank by rank, as JSON that a program of one's own reads."""
+"""The rank map: every decision of a plan, rank by rank, as JSON for the user's own program."""
 
 import json
 from collections.abc import Sequence
@@ -52,12 +52,12 @@ class RankMapDocument(Document):
 
 
 def gpus_in_order(plan: Plan) -> tuple[int, ...]:
-    """The cluster's GPU of every rank: pipelines, stages and parts in order, each as its layout counts."""
+    """The cluster's GPU index of every rank, in order of pipeline, stage, part and rank in the layout."""
     return tuple(rank for pipeline in plan.pipelines for stage in pipeline.stages for rank in stage.ranks)
 
 
 def places_of(cluster: Cluster) -> list[tuple[int, int, str]]:
-    """(node, GPU of that node, GPU kind) of every GPU of a cluster."""
+    """(node index, GPU index in that node, GPU kind) of every GPU of a cluster."""
     found = []
     for node, group in enumerate(cluster.node_group):
         kind = cluster.groups[group].node
@@ -107,17 +107,17 @@ def rank_map(plan: Plan) -> RankMapDocument:
 
 
 def _share(sequences: int, degree: int, index: int) -> int:
-    """The sequences of one data-parallel rank: as even as can be, the first ones more."""
+    """The sequences of data-parallel rank `index`: split evenly, the remainder to the first ranks."""
     return sequences // degree + (index < sequences % degree)
 
 
 def write(plan: Plan) -> str:
-    """The text of the file."""
+    """The JSON text of the rank map file."""
     return json.dumps(rank_map(plan).model_dump(mode="json"), indent=1) + "\n"
 
 
 def read(text: str) -> tuple[Pipeline, ...]:
-    """The decisions of a rank map. Raises BadInputError for text that is none."""
+    """The pipelines of a rank map. Raises BadInputError for any other text."""
     try:
         data: Any = json.loads(text)
         found = RankMapDocument.model_validate(data)
@@ -131,7 +131,7 @@ def read(text: str) -> tuple[Pipeline, ...]:
 
 
 def _pipeline(ranks: Sequence[RankDocument], number: int, document: PipelineDocument) -> Pipeline:
-    """A pipeline from what each rank says of itself; its layouts from the decisions."""
+    """One pipeline, from the entries of its ranks and the layouts in its document."""
     stages = []
     for place, stage in enumerate(document.stages):
         parts = []

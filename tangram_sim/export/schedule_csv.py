@@ -18,12 +18,12 @@ _CELL = re.compile(r"(\d+)([FBIW])(\d+)")
 
 
 def file_name(plan: Plan, number: int) -> str:
-    """The file of one pipeline."""
+    """The name of the file for pipeline `number`."""
     return "schedule.csv" if len(plan.pipelines) == 1 else f"schedule-{number}.csv"
 
 
 def write(plan: Plan) -> dict[str, str]:
-    """A file per pipeline: pipelines that run side by side have orders of their own."""
+    """File text by name: one file per pipeline, because pipelines may order their passes differently."""
     schedule = schedule_named(plan.job.schedule)
     return {
         file_name(plan, number): _text(pipeline, schedule) for number, pipeline in enumerate(plan.pipelines)
@@ -45,13 +45,13 @@ def _text(pipeline: Pipeline, schedule: Schedule) -> str:
 
 
 def _ranks(place: int, ranks: int) -> tuple[int, int]:
-    """Ranks that a place may be on: in rounds, or in a V, which turns round every other time."""
+    """The two ranks that may hold chunk number `place`: round-robin, or back and forth (V-shaped)."""
     chunk, within = divmod(place, ranks)
     return within, ranks - 1 - within if chunk % 2 else within
 
 
 def read(text: str) -> list[tuple[Pass, ...]]:
-    """The passes of every rank. Raises BadInputError for a cell that is none."""
+    """The passes of every rank, in order. Raises BadInputError for a cell that is not a pass."""
     rows = [row for row in csv.reader(text.splitlines()) if row]
     found = []
     for rank, row in enumerate(rows):

@@ -56,7 +56,7 @@ def sections(plan: UniformPlan) -> dict[str, dict[str, Any]]:
 
 
 def modules_of(shape: Shape) -> list[list[str]]:
-    """Module names of every place, all first chunks first; its models call them so."""
+    """Module names of every chunk, all first chunks first, as TorchTitan's models name them."""
     found = []
     for chunk in range(shape.vpp):
         for chunks in shape.layers:
@@ -68,7 +68,7 @@ def modules_of(shape: Shape) -> list[list[str]]:
 
 
 def write(plan: UniformPlan) -> tuple[str, list[str]]:
-    """(text of the file, notes for the person). Raises CannotExportError."""
+    """(file text, notes to the user). Raises CannotExportError."""
     lines = []
     for name, values in sections(plan).items():
         lines.append(f"[{name}]")
@@ -82,7 +82,7 @@ def write(plan: UniformPlan) -> tuple[str, list[str]]:
 
 
 def read(text: str, ranks: tuple[int, ...], blocks: int) -> Shape:
-    """The shape that the file and the launch order give; `blocks` is the depth of the model.
+    """The parallel shape given by the file and by `ranks`, the launch order; `blocks` is the model's depth.
 
     Raises BadInputError for malformed text.
     """

@@ -1,4 +1,4 @@
-"""Whether a framework can be told a plan: the uniform view of it, or every reason why not."""
+"""Whether a framework can run a plan: its one set of parallel degrees, or all reasons why it cannot."""
 
 from collections.abc import Sequence
 from math import prod
@@ -10,20 +10,21 @@ from tangram_sim.training.plan import Plan
 
 
 class CannotExportError(TangramError):
-    """A plan says something that a framework has no words for; the message lists all of it."""
+    """A framework cannot express the plan; the message lists every reason."""
 
 
 def refuse(title: str, reasons: Sequence[str]) -> None:
-    """Raise CannotExportError if there is any reason."""
+    """Raise CannotExportError if `reasons` is not empty."""
     if reasons:
         listed = "".join(f"\n  - {reason}" for reason in dict.fromkeys(reasons))
         raise CannotExportError(f"{title} cannot express this plan:{listed}")
 
 
 def uniform_of(plan: Plan, title: str) -> UniformPlan:
-    """The uniform view of a plan; equal pipelines side by side count as data parallelism.
+    """The plan with one set of parallel degrees; identical pipelines become data parallelism.
 
-    Raises CannotExportError with every reason why the framework, which knows no other shape, cannot run it.
+    Raises CannotExportError with every reason why the framework, which supports only such plans, cannot run
+    it.
     """
     reasons = unlike(plan)
     if plan.job.trainable < 1.0:
@@ -37,12 +38,12 @@ def uniform_of(plan: Plan, title: str) -> UniformPlan:
 
 
 def require(framework: Framework, plan: UniformPlan) -> None:
-    """Raise CannotExportError with every rule of a framework that a uniform plan breaks."""
+    """Raise CannotExportError listing every restriction of the framework that the plan violates."""
     refuse(framework.title, objections(framework, plan))
 
 
 def check_ranks(shape: Shape) -> None:
-    """Raise CannotExportError unless the ranks are as many as the degrees say."""
+    """Raise CannotExportError unless the number of ranks is the product of the parallel degrees."""
     degrees = (shape.tp, shape.cp, shape.dp, shape.pp)
     if prod(degrees) != len(shape.ranks) or len(set(shape.ranks)) != len(shape.ranks):
         raise CannotExportError(

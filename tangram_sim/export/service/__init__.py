@@ -1,1 +1,1 @@
-"""A service's plan as what starts it: launch lines of engines, Kubernetes manifests, router weights."""
+"""Files that start a planned service: engine commands, Kubernetes manifests, router weights."""

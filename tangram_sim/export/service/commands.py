@@ -19,7 +19,7 @@ _FP8_CACHE = {"vllm": "fp8", "sglang": "fp8_e4m3", "trtllm": "fp8"}
 
 @dataclass(frozen=True, slots=True)
 class EngineFlags:
-    """How an engine is started, and its names for what a plan decides; empty: it has no flag for it."""
+    """An engine's start command and the names of its flags; an empty name: the engine has no such flag."""
 
     start: tuple[str, ...]
     served_name: str
@@ -89,7 +89,7 @@ ENGINES: Mapping[str, EngineFlags] = {
 
 @dataclass(frozen=True, slots=True)
 class LaunchCommand:
-    """Environment and arguments of one replica; notes say what no flag can."""
+    """Environment variables and arguments of one replica; notes say what no flag can express."""
 
     environment: tuple[tuple[str, str], ...]
     arguments: tuple[str, ...]
@@ -97,7 +97,7 @@ class LaunchCommand:
 
 
 def command(group: ServedGroup, engine: str, weights: str) -> LaunchCommand:
-    """What starts a replica of the group with the weights at a path or hub name. Raises CannotExportError."""
+    """The command that starts one replica; `weights` is a path or hub name. Raises CannotExportError."""
     flags, depth = ENGINES[engine], len(group.stages)
     notes, environment = list[str](), list[tuple[str, str]]()
     arguments = [*flags.start, weights]
@@ -145,9 +145,9 @@ def parsed(
     stages: Sequence[tuple[str, int, int]],
     **known: object,
 ) -> ServedGroup:
-    """The group that a command starts; `stages` are the GPUs that the file names, held against it.
+    """The group of replicas that a command starts; `stages`, named in the file, must agree with its flags.
 
-    `known` are what no flag says: name, model, count, precision, kv_precision. Raises BadInputError.
+    `known` holds what no flag says: name, model, count, precision, kv_precision. Raises BadInputError.
     """
     flags = ENGINES[engine]
     if tuple(arguments[: len(flags.start)]) != flags.start:

@@ -13,9 +13,10 @@ FORMATS = (*ENGINES, KUBERNETES)
 
 
 def export_service(service: ServiceLaunch, to: str, weights: Mapping[str, str]) -> Exported:
-    """The files that start a service; `weights` by model: where its checkpoint is.
+    """The files that start a service; `weights` maps each model to the place of its checkpoint.
 
-    Raises UnknownNameError for another format or model, CannotExportError for what a format cannot say.
+    Raises UnknownNameError for an unknown format or model, CannotExportError for what the format cannot
+    express.
     """
     if to not in FORMATS:
         raise unknown_name("format", to, FORMATS)

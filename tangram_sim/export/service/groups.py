@@ -1,4 +1,4 @@
-"""Equal replicas of a plan as launch files need them, from a fleet file or a plan of `serve plan`."""
+"""Groups of identical replicas, as launch files need them, read from a fleet file or a serving plan."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +17,10 @@ from tangram_sim.serving.fleet_schema import FleetIn, ReplicaIn
 
 @dataclass(frozen=True, slots=True)
 class ServedGroup:
-    """`count` replicas alike: stages as (GPU kind, tensor-parallel degree, layers), the engine's limits."""
+    """`count` identical replicas with their engine's limits.
+
+    `stages` are (GPU kind, tensor-parallel degree, layers).
+    """
 
     name: str
     model: str
@@ -59,7 +62,10 @@ class ServedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLaunch:
-    """What is started, and how a router deals requests: shares by group and type of request."""
+    """The replicas to start, and the shares of requests that the router sends to each group.
+
+    `shares` is by group, then by request type.
+    """
 
     engine: str  # to be launched
     planned_for: str
@@ -69,7 +75,7 @@ class ServiceLaunch:
 
 
 def load_service(path: Path, hwdb: Hwdb, engine: str = "") -> ServiceLaunch:
-    """The service in a fleet file or a plan, under `engine` (empty: the one it was planned for).
+    """The service in a fleet file or plan, for `engine` (empty: the one that it was planned for).
 
     Raises BadInputError, CannotExportError.
     """
@@ -84,7 +90,7 @@ def load_service(path: Path, hwdb: Hwdb, engine: str = "") -> ServiceLaunch:
 
 
 def service_of(data: Any, hwdb: Hwdb, engine: str = "", source: str = "fleet") -> ServiceLaunch:
-    """The service in a mapping."""
+    """The service in a mapping with the keys of a fleet file. Raises BadInputError, CannotExportError."""
     try:
         given = FleetIn.model_validate(data)
     except ValidationError as error:

@@ -59,7 +59,7 @@ def write(service: ServiceLaunch, weights: Mapping[str, str]) -> tuple[str, list
 
 
 def _label(number: int, group: ServedGroup) -> str:
-    """A name that Kubernetes takes: lower case, dashes, 63 letters."""
+    """A name valid in Kubernetes: lower case and dashes, at most 63 characters."""
     return f"g{number}-" + re.sub(r"[^a-z0-9]+", "-", group.name.lower()).strip("-")[:50].strip("-")
 
 
@@ -118,7 +118,7 @@ def _service(number: int, group: ServedGroup) -> dict[str, Any]:
 
 
 def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
-    """The groups that the manifests deploy. Raises BadInputError for others."""
+    """The groups that the manifests deploy. Raises BadInputError for any other manifests."""
     groups = []
     for one in yaml.safe_load_all(text):
         if one["kind"] != "Deployment":

@@ -1,4 +1,4 @@
-"""A shell script with one command for every group of equal replicas, written and read."""
+"""A shell script with one command for every group of identical replicas, written and read."""
 
 import re
 import shlex
@@ -80,7 +80,7 @@ def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
 
 
 def stages_of(text: str) -> list[tuple[str, int, int]]:
-    """`KIND:TP:LAYERS ...` as stages."""
+    """Parse `KIND:TP:LAYERS ...` into (GPU kind, tensor-parallel degree, layers)."""
     found = []
     for part in text.split():
         kind, tp, layers = part.split(":")

@@ -1,4 +1,4 @@
-"""Weights for a router in front of the groups: which share of each type of request goes where."""
+"""Weights for a router in front of the groups: the share of each request type that goes to each group."""
 
 import json
 
@@ -9,7 +9,7 @@ FILE = "router.json"
 
 
 def write(service: ServiceLaunch) -> str:
-    """JSON: types of request, and every group's share of each, which smooth weighted round robin keeps."""
+    """JSON with the request types and every group's share of each, for smooth weighted round robin."""
     return (
         json.dumps(
             {
