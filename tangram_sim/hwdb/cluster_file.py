@@ -211,13 +211,13 @@ def _node(group: GroupIn, source: _Hardware, key: str) -> Node:
 
 
 def _usual(group: GroupIn, gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode | None:
-    """What a group leaves open that its GPU's usual board says; None where it leaves nothing open."""
+    """The machine this GPU usually sits in, to fill keys the group leaves out; None if it states them all."""
     stated = group.nic_gbps is not None and (group.intra_link is not None or gpus == 1)
     return None if stated else usual_node(gpu, gpus, hwdb)
 
 
 def _said(group: GroupIn, usual: UsualNode) -> tuple[str, ...]:
-    """The label that says aloud what was assumed of a node."""
+    """A label that tells the user which link and NIC rate were assumed for a node; empty if none were."""
     open_keys = []
     if group.intra_link is None and usual.intra_link != "none":
         open_keys.append(f"{usual.intra_link} inside")
@@ -227,7 +227,10 @@ def _said(group: GroupIn, usual: UsualNode) -> tuple[str, ...]:
 
 
 def _intra(group: GroupIn, base: Node, gpus: int, source: _Hardware, key: str) -> Link:
-    """The link between the GPUs of a node; a single GPU needs none."""
+    """The link between the GPUs of one node: the group's own if stated, else that of its database row.
+
+    Raises BadInputError for a link that joins nodes, and for several GPUs without a link.
+    """
     found = base.intra
     if group.intra_link is not None:
         found = source.link(group.intra_link, f"{key}.intra_link")
@@ -241,7 +244,11 @@ def _intra(group: GroupIn, base: Node, gpus: int, source: _Hardware, key: str) -
 
 
 def _pairs(group: GroupIn, row: Node | None, gpus: int, key: str) -> tuple[tuple[int, int], ...]:
-    """GPU pairs joined by bridges, each ordered; those of a row follow an overridden GPU count."""
+    """GPU pairs (a, b) of a node joined by bridges, a < b, GPUs numbered from 0.
+
+    Where the group lists none and its database row has bridges, neighbours are paired: (0, 1), (2, 3), and so
+    on, up to the GPU count in force. Raises BadInputError for a pair that cannot be.
+    """
     if group.links is None:
         return tuple((first, first + 1) for first in range(0, gpus - 1, 2)) if row and row.bridges else ()
     taken: set[int] = set()
@@ -340,7 +347,10 @@ def _microseconds(seconds: float) -> float:
 
 
 def _inverse(forward: Callable[[float], float], wanted: float, guess: float) -> float:
-    """The shortest number that `forward` takes to exactly `wanted`: a plan file must replay bit for bit."""
+    """The shortest number x with forward(x) == wanted, so that a plan file reads back bit for bit.
+
+    `guess` is a number near x; it is returned where no number close to it gives exactly `wanted`.
+    """
     for digits in range(1, 18):
         candidate = float(f"{guess:.{digits}g}")
         if forward(candidate) == wanted:

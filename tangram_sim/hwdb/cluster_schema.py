@@ -175,7 +175,7 @@ _WANTED = {
 
 
 def parse_cluster(data: Any, where: str) -> ClusterIn:
-    """Hold `data` to the format.
+    """Check `data` against the format of a cluster file.
 
     Raises BadInputError that names `where`, the key's path, what was given and what is allowed.
     """

@@ -59,13 +59,13 @@ class CollectiveParameters:
     fallback: bool = False  # from the kind of link, not from its generation
 
     def bytes_per_s_of(self, link: Link, ranks: int) -> float:
-        """Bus bandwidth of `ranks` ranks on `link`, one direction."""
+        """Bus bandwidth (as NCCL's tests define it) of `ranks` ranks on `link`, bytes/s, one direction."""
         bridged = ranks > 2 and self.bridged_share > 0.0
         return link.bytes_per_s * (self.bridged_share if bridged else self.rate_share)
 
 
 def check(row: Row, where: str) -> None:
-    """Hold a row to the known patterns, parameters and ranges (BadInputError otherwise)."""
+    """Raise BadInputError unless a row's pattern and parameter are known and its value is in range."""
     known = PARAMETERS.get(row["parameter"])
     if row["pattern"] not in PATTERNS or known is None or row["pattern"] not in known.patterns:
         options = ", ".join(
@@ -82,7 +82,10 @@ def check(row: Row, where: str) -> None:
 
 
 class CollectiveTable:
-    """Rows of collectives, indexed for lookup. Among equal ones an overlay wins, then the later row."""
+    """Rows of collectives, indexed for lookup.
+
+    Of several rows for the same pattern, parameter, link and GPU an overlay's wins, then the later one.
+    """
 
     __slots__ = ("_best",)
 
@@ -91,7 +94,7 @@ class CollectiveTable:
         self._best = {(row["pattern"], row["parameter"], row["link"], row["gpu"]): row for _, row in rows}
 
     def in_force(self) -> tuple[Row, ...]:
-        """The rows that lookups see."""
+        """The rows that lookups can return; those that a later row overrides are left out."""
         return tuple(self._best.values())
 
     def find(

@@ -78,7 +78,10 @@ class Hwdb:
 
     @property
     def edition(self) -> tuple[Tables, bool, float]:
-        """What databases with the same rows share: a key for what is computed from them and kept."""
+        """(tables, whether only rings are used, share of memory filled): equal where the rows are equal.
+
+        A key for caching what is computed from a database.
+        """
         return self._tables, self._rings_only, self._filled
 
     def with_rings_only(self) -> "Hwdb":
@@ -185,7 +188,10 @@ class Hwdb:
         return found
 
     def residuals(self, gpu: Gpu, dtype: str, stack: str = "generic") -> Residuals:
-        """What predictions for `gpu` at `dtype` (a peak column of gpus.csv) under `stack` are off by."""
+        """How far predictions for `gpu` at `dtype` under `stack` are off: standard deviations of log errors.
+
+        `dtype` is a peak column of gpus.csv, `stack` a software stack.
+        """
         key = ("residuals", gpu.name, gpu.architecture, dtype, stack, str(gpu.measured))
         found = self._cache.get(key)
         if not isinstance(found, Residuals):
@@ -196,7 +202,10 @@ class Hwdb:
         return found
 
     def rests_on(self, gpu: Gpu, dtype: str, stack: str = "generic") -> str:
-        """In words, what the times of one GPU kind (no mixed one) rest on at `dtype`."""
+        """A phrase on where the times of a GPU kind at `dtype` come from: measured, inherited or assumed.
+
+        `gpu` is one kind, no mixed one; `dtype` is a peak column of gpus.csv.
+        """
         architecture = self._tables.rows["gpus"].get(gpu.name)
         family = architecture["architecture"] if architecture is not None else gpu.architecture
         where = (gpu.name, f"arch:{family}", "*")
@@ -217,7 +226,10 @@ class Hwdb:
         return ("generic", *sorted(named))
 
     def efficiency_row(self, kernel: str, parameter: str, gpus: Sequence[str], dtype: str, stack: str) -> Row:
-        """The most specific efficiency row for entries of column gpu, most specific first; not a read."""
+        """The most specific efficiency row for GPUs given from the most to the least specific name.
+
+        It does not count as read.
+        """
         places = [entry for name in gpus for entry in self._places(name)]
         return self._tables.efficiency.find(kernel, parameter, tuple(dict.fromkeys(places)), dtype, stack)
 

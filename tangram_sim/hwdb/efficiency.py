@@ -30,7 +30,7 @@ class FittedValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """What predictions are off by beyond their parameters' errors: standard deviations of log errors."""
+    """Errors of predictions beyond those of their parameters: standard deviations of log errors."""
 
     step: float  # of a step, whole, of a dense model
     mixture: float  # what a mixture of experts adds to it
@@ -126,7 +126,7 @@ _GPU_PARAMETERS = {key: known for key, known in PARAMETERS.items() if key[0] != 
 
 
 def check(row: Row, where: str) -> None:
-    """Hold an efficiency row to the known kernels, parameters and ranges (BadInputError otherwise)."""
+    """Raise BadInputError unless a row's kernel and parameter are known and its value is in range."""
     every = {**PARAMETERS, **RESIDUALS}
     known = every.get((row["kernel"], row["parameter"]))
     if known is None:
@@ -194,12 +194,16 @@ class EfficiencyTable:
         return Efficiency(**figures), used
 
     def in_force(self) -> tuple[tuple[int, Row], ...]:
-        """(layer, row) of the rows that no other row of the same place hides, in file order."""
+        """(layer, row) of the rows that lookups can return, in file order; overridden rows are left out."""
         best = {id(row) for row in self._best.values()}
         return tuple((layer, row) for layer, row in self.rows if id(row) in best)
 
     def novelty(self, members: Sequence[tuple[str, ...]], dtype: str, stack: str) -> int:
-        """Entry of NOVELTY_STACKS of a stack on GPUs, each given by its entries of column gpu."""
+        """How well a stack is known on some GPUs, as an index into NOVELTY_STACKS; 0 is known best.
+
+        Each of `members` is a GPU as the entries of column gpu that stand for it, most specific first. The
+        GPU on which the stack is known least decides.
+        """
         if stack == "generic":
             return len(NOVELTY_STACKS) - 1
         found = 0
@@ -218,10 +222,10 @@ class EfficiencyTable:
     def of_residuals(
         self, gpu: Gpu, dtype: str, stack: str, architectures: Mapping[str, str]
     ) -> tuple[Residuals, list[Row]]:
-        """What is known of the errors of predictions for a GPU under a stack, and the rows it rests on.
+        """How far predictions for a GPU under a stack are off, and the rows that say so.
 
-        A row of the stack's own counts first, then what stacks as well known have in common, then `generic`:
-        what to expect of a stack never seen.
+        The stack's own row is used first, then the row shared by stacks known equally well (NOVELTY_STACKS),
+        then `generic`: what to expect of a stack never seen.
         """
         members = [
             (name, f"arch:{architectures.get(name, gpu.architecture)}", "*") for name in gpu.name.split("+")

@@ -51,7 +51,7 @@ def inside_of(gpu: str, matrix: LinkMatrix, slot: str, hwdb: Hwdb, where: str) -
 
 
 def _scale_up(gpu: str, own: Link, matrix: LinkMatrix, slot: str, hwdb: Hwdb) -> Inside:
-    """Links among the GPUs: the usual form that gives these, else edges of their own."""
+    """NVLinks among the GPUs: a standard topology that has exactly these, else one edge for each pair."""
     if matrix.gpus == 1:
         return Inside()
     counts = matrix.nvlinks
@@ -89,7 +89,10 @@ def _scale_up(gpu: str, own: Link, matrix: LinkMatrix, slot: str, hwdb: Hwdb) ->
 
 
 def _as_cube(counts: tuple[tuple[int, ...], ...], own: Link, lane: float) -> bool:
-    """Whether the links are those of the mesh that four or eight such GPUs get unasked."""
+    """Whether the links are those of the cube mesh that is the default for four or eight such GPUs.
+
+    `counts[a][b]` is the number of NVLinks between GPUs a and b, `lane` the bytes/s of one.
+    """
     mesh = cube_mesh(own, len(counts))
     return bool(mesh) and all(
         counts[a][b] == round(mesh.get((b, a), 0.0) / lane) for a in range(len(counts)) for b in range(a)
@@ -97,7 +100,7 @@ def _as_cube(counts: tuple[tuple[int, ...], ...], own: Link, lane: float) -> boo
 
 
 def _pcie(matrix: LinkMatrix) -> Inside:
-    """Sockets and PCIe switches, where GPUs hang on them evenly and in order, as the keys mean them."""
+    """Sockets and PCIe switches, where each has equally many GPUs, in the order of their numbers."""
     keys: list[tuple[str, Any]] = []
     said = []
     sockets, switches = matrix.sockets(), matrix.switches()

@@ -65,7 +65,7 @@ def own_gpu(name: str, given: Mapping[str, str], hwdb: Hwdb, today: date) -> Own
 
 
 def require_new(name: str, hwdb: Hwdb) -> None:
-    """Raise BadInputError for a name that cannot be one, or that a GPU of `hwdb` has."""
+    """Raise BadInputError for a string that is no valid name, or that a GPU of `hwdb` has."""
     if not name.strip() or not name.isprintable() or any(mark in name for mark in _RESERVED):
         raise BadInputError(
             f"{name!r}: no name for a GPU; letters, digits and dashes are wanted, e.g. X900-64GB"
@@ -101,7 +101,7 @@ def _link(name: str, cells: dict[str, str], hwdb: Hwdb) -> list[AssumedCell]:
 
 
 def _peaks(cells: Mapping[str, str]) -> list[AssumedCell]:
-    """fp16 at the rate of bf16 and a vector rate; everything else that was not given has no units."""
+    """Peaks that were not given: fp16 as bf16, fp32 a fixed share of the 16-bit peak, others none."""
     best = max(float(cells.get(column, "0")) for column in PEAKS)
     assumed = []
     if "fp16_tflops" not in cells:
@@ -117,7 +117,7 @@ def _peaks(cells: Mapping[str, str]) -> list[AssumedCell]:
 
 
 def _descriptions(name: str, cells: Mapping[str, str], today: date) -> list[AssumedCell]:
-    """What says how a GPU is sold."""
+    """Descriptive columns that were not given (vendor, architecture, form, year, source, power, PCIe)."""
     wanted = (
         ("vendor", "unknown", "not given"),
         ("architecture", name, "not given: a generation of its own, which borrows from no other"),

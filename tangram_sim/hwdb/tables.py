@@ -138,7 +138,7 @@ def read_schema(path: Path) -> dict[str, dict[str, Column]]:
 
 
 def check_cell(table: str, column: Column, cell: str, where: str) -> None:
-    """Hold one filled cell to its column's type and sign; `where` is "FILE, line N".
+    """Check one filled cell against its column's type and sign; `where` is "FILE, line N".
 
     Raises BadInputError naming file, line and column.
     """
@@ -197,7 +197,7 @@ def require(row: Row, columns: Iterable[Column], where: str) -> None:
 
 
 def fold(name: str) -> str:
-    """A name without regard to case and to the separators `-`, `_`, `/` and space."""
+    """A name in a spelling for comparisons: lower case, without the separators `-`, `_`, `/` and space."""
     return name.lower().translate(_SEPARATORS)
 
 

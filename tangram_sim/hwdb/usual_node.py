@@ -13,7 +13,7 @@ _OFFICE_GBPS = 10.0  # slower ports are one laboratory's, not what a training se
 
 @dataclass(frozen=True, slots=True)
 class UsualNode:
-    """What surrounds some GPUs of a kind on their usual board."""
+    """What surrounds the GPUs of a node in the machine they are usually sold in: links and NICs."""
 
     intra_link: str  # row of links.csv; none for a single GPU
     nic_bytes_per_s: float  # all NICs together
@@ -22,11 +22,11 @@ class UsualNode:
 
 
 def usual_node(gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode:
-    """The surroundings of `gpus` GPUs of a kind, from the rows of machines that hold it.
+    """The surroundings of `gpus` GPUs of a kind, taken from a row of nodes.csv with the same kind.
 
-    A machine with as many of them comes first, then one of one's own, then the largest. NICs go by the share
-    of its GPUs: a cloud sells bandwidth by the slice, but a port of one's own machine is there or is not.
-    `gpu` is a canonical name.
+    A machine with the same number of them is preferred, then one on premises, then the largest. Where it has
+    more GPUs, NICs are scaled by the share used: a cloud node gets that share of the bandwidth, a machine on
+    premises whole ports. `gpu` is a canonical name.
     """
     rows = [hwdb.row("nodes", name) for name in hwdb.node_names()]
     held = [row for row in rows if row["gpu"] == gpu and row.number("nic_gbps") >= _OFFICE_GBPS]

@@ -67,7 +67,7 @@ from tangram_sim.serving.fast_state import (
 
 @compiled
 def need(now: Now) -> int:
-    """Blocks that decoding requests take in the next iteration."""
+    """New KV blocks that the decoding requests need for the next iteration."""
     if now.counts[ADMISSION] == 2:
         return 0
     return int(now.residues[-now.counts[STEPS] % now.counts[BLOCK]])
@@ -75,7 +75,7 @@ def need(now: Now) -> int:
 
 @compiled
 def available(now: Now) -> int:
-    """Blocks that are free, or idle prefixes'."""
+    """KV blocks that can be given out: free ones, and those of cached prefixes that nobody uses."""
     return int(now.counts[FREE] + now.counts[IDLE])
 
 
@@ -83,9 +83,10 @@ def available(now: Now) -> int:
 def run_s(
     steps: int, batch: int, tokens: float, first_s: float, slope_s: float, window_s: float, bend: float
 ) -> float:
-    """Seconds of so many iterations of pure decode of contexts that sum to `tokens` at first.
+    """Seconds of `steps` iterations of pure decode by `batch` requests, contexts of `tokens` in all at first.
 
-    An iteration takes first_s + slope_s x contexts + window_s x contexts up to `bend`.
+    An iteration takes first_s + slope_s C + window_s min(C, bend), C being the sum of contexts then; `bend`
+    is the sum of contexts at which all sliding windows are full.
     """
     half = 0.5 * batch * steps * (steps - 1.0)
     seconds = steps * first_s + slope_s * (steps * tokens + half)
@@ -98,7 +99,10 @@ def run_s(
 
 @compiled
 def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> float:
-    """Seconds of an iteration with prompts in it."""
+    """Seconds of an iteration that works on prompts, from the step table (see StepTable).
+
+    `rows` prompt tokens, `scores` query-key pairs, `decodes` requests with `contexts` tokens in all.
+    """
     knots, values, x = now.rows[0], now.rows[1], float(rows + decodes)
     last = len(knots) - 1
     if x <= knots[0]:
@@ -115,14 +119,18 @@ def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> 
 
 @compiled
 def preempt(now: Now, book: Ints, one: int) -> None:
-    """A running request goes back to the queue; the caller puts it there."""
+    """A running request loses its KV blocks and its seat; the caller puts it back into the queue."""
     lose(now, book, one)
     book[one, PREEMPTIONS] += 1
 
 
 @compiled
 def retract(now: Now, book: Ints) -> None:
-    """SGLang's rule: those with the fewest outputs go to the end of the queue until there is room again."""
+    """Preempt as SGLang does when blocks run out, then set the ratio by which it reserves for outputs.
+
+    Requests with the fewest output tokens (of equals the longest prompt) go to the end of the queue until the
+    others have room for some more steps.
+    """
     counts = now.counts
     while True:
         room = available(now) * now.counts[BLOCK]
@@ -152,7 +160,7 @@ def retract(now: Now, book: Ints) -> None:
 
 @compiled
 def make_room(now: Now, book: Ints) -> bool:
-    """Give every decoding request the block of its next token; True if some request had to go for it."""
+    """Give every decoding request the KV block of its next token; True if a request was preempted for it."""
     preempted = need(now) > available(now)
     if preempted and now.counts[EXHAUSTION] == 1:
         retract(now, book)
@@ -185,7 +193,7 @@ def admit_imported(now: Now, book: Ints, clock: Floats) -> None:
 
 @compiled
 def seat(now: Now, book: Ints, clock: Floats, one: int, prompt: int, hit: int) -> None:
-    """Move the head of the queue to the running ones."""
+    """Move the request at the head of the queue to the running ones; `hit` prompt tokens were cached."""
     counts = now.counts
     unlink(counts, WAIT_HEAD, book, one)
     append(counts, RUN_HEAD, book, one)
@@ -200,7 +208,7 @@ def seat(now: Now, book: Ints, clock: Floats, one: int, prompt: int, hit: int) -
 
 @compiled
 def admitted(now: Now, book: Ints, clock: Floats) -> bool:
-    """Let the request at the head of the queue in; False while it must wait."""
+    """Admit the request at the head of the queue if its KV blocks fit; False while it must wait."""
     counts, one = now.counts, now.counts[WAIT_HEAD]
     if book[one, IMPORTED]:
         return False

@@ -24,7 +24,11 @@ RATIO_FALL = (FIRST_RATIO - LEAST_RATIO) / RATIO_STEPS
 
 @dataclass(frozen=True, slots=True)
 class BatchingRules:
-    """One replica's rules: token budget and seats of an iteration, KV blocks, and the three policies."""
+    """How one replica fills its iterations: limits on tokens and requests, KV blocks, and policies.
+
+    `seats` is the most requests that run at once. Raises BadInputError for limits below 1 and policies
+    unknown or in conflict.
+    """
 
     budget_tokens: int
     seats: int
@@ -53,14 +57,14 @@ class BatchingRules:
         return self.admission == "reserve_longest"
 
     def holds(self, tokens: int) -> int:
-        """Blocks of so many tokens."""
+        """KV blocks that hold so many tokens, rounded up."""
         return -(-tokens // self.block_tokens)
 
 
 def batching_rules(engine: EngineDefaults, capacity: KvCapacity) -> BatchingRules:
     """The rules of an engine on a replica with so much KV memory.
 
-    A request that decodes takes a token of the budget, so there are no more seats than that.
+    A decoding request takes one token of an iteration's token budget, so the budget also limits the seats.
     """
     return BatchingRules(
         budget_tokens=engine.max_batched_tokens,

@@ -101,7 +101,10 @@ class CalibrationTable:
     def fit(
         self, engine: str, version: str = "", model: str = "", precision: str = "", gpu: str = ""
     ) -> EngineFit:
-        """What is known of an engine as it serves a model; on a kind of GPU nobody ran it on, less surely."""
+        """The fitted parameters of an engine that serves a model in a precision on a kind of GPU.
+
+        Errors are wider on a kind of GPU for which no runs were fitted. Empty names: not known.
+        """
         values, assumed = {}, []
         known: set[str] = set()
         subjects = {("version",): f"version:{version}", ("model", "precision"): served(gpu, model, precision)}
@@ -127,7 +130,10 @@ class CalibrationTable:
         return EngineFit(values, residuals, tuple(assumed), frozenset(known))
 
     def fit_of(self, deployment: Deployment, version: str = "") -> EngineFit:
-        """What is known of a deployment; on unequal GPUs as little as of the kind that is known least."""
+        """The fitted parameters for a deployment.
+
+        On unequal GPUs those of a kind that no runs were fitted on, if there is one.
+        """
         kinds = list(dict.fromkeys(stage.island.gpu.name for stage in deployment.stages))
         unseen = [kind for kind in kinds if self._is_unseen(kind)]
         gpu = (unseen or kinds)[0] if unseen or len(kinds) == 1 else ""
@@ -140,7 +146,10 @@ class CalibrationTable:
         return bool(gpu and kinds) and f"gpu:{gpu}" not in kinds
 
     def _wider(self, engine: str, residual: str) -> float:
-        """How many times wider a spread is on an unseen kind; where nobody measured it, as that of tokens."""
+        """The factor by which a residual is larger on a kind of GPU that no runs were fitted on.
+
+        Where it was not measured for this residual, the factor of the time per output token is taken.
+        """
         name = residual.replace("residual", "unseen")
         if name not in UNSEEN:
             return 1.0
@@ -152,7 +161,7 @@ class CalibrationTable:
 
 
 def _check(row: Row) -> None:
-    """Hold a row to the known parameters and subjects (BadInputError otherwise)."""
+    """Raise BadInputError unless a row's parameter and subject are known."""
     where = row.origins["parameter"]
     known = (*PARAMETERS, *RESIDUALS, *UNSEEN, SEEN)
     if row["parameter"] not in known:

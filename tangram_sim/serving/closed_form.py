@@ -32,26 +32,27 @@ class Load:
 
     @property
     def rows(self) -> Floats:
-        """Prompt tokens to work on."""
+        """Prompt tokens to compute: those not found in the prefix cache."""
         return self.isl - self.cached
 
     @property
     def scores(self) -> Floats:
-        """Query-key pairs of a prompt."""
+        """Query-key pairs of one prompt: each token attends to the cached ones and to those before it."""
         return self.rows * (self.cached + self.rows / 2.0)
 
     @property
     def context(self) -> Floats:
-        """Tokens a running request has cached, on average over its decoding."""
+        """Tokens in the KV cache of a running request, averaged over its decoding."""
         return self.isl + self.osl / 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedClients:
-    """How a closed loop's clients behave, for first tokens.
+    """What the clients of a closed-loop benchmark add to the time to first token.
 
-    A benchmark starts all its clients at once and gives them outputs of like lengths: a share `wave` of them
-    goes on prefilling at once, and waits for half of the others' prompts.
+    A benchmark starts all its clients at once and asks for outputs of similar length, so that their prompts
+    keep coming together. A share `wave` of the clients stays in step in this way; each of them waits for half
+    of the others' prompts.
     """
 
     seconds: float | None = None  # outside the engine; None: what a request of an open loop takes
@@ -61,7 +62,7 @@ class ClosedClients:
 
     @classmethod
     def of(cls, fit: EngineFit) -> "ClosedClients":
-        """Clients as the benchmarks behaved that `fit` was fitted to."""
+        """Clients that behave like those of the benchmarks that `fit` was fitted to."""
         return cls(fit["client_s"], fit["first_token"], fit["wave"], fit["ttft_scale"])
 
 
@@ -70,7 +71,7 @@ CALM = ClosedClients()
 
 @dataclass(frozen=True)
 class Steady:
-    """What requests meet, on average. Arrays of N."""
+    """Averages of a replica in steady state: times in seconds, rates per second. Arrays of N loads."""
 
     running: Floats  # requests that decode at once
     step_s: Floats  # an iteration of pure decode
@@ -83,14 +84,15 @@ class Steady:
 
     @property
     def busy(self) -> Floats:
-        """Share of time that prompts take."""
+        """Share of time spent on prompts, 0 to 1."""
         return np.minimum(self.request_rate * self.prompt_s, 1.0)
 
 
 def seats(deployment: Deployment, capacity: KvCapacity | KvCapacities, load: Load) -> Floats:
-    """Requests that can run at once: the engine's seats, or as many as the KV cache holds.
+    """Requests that can run at once: the engine's limit, or as many as the KV cache holds.
 
-    An engine that reserves to the longest output holds isl + osl for each, others what is there on average.
+    An engine that reserves memory for the longest output holds isl + osl tokens for each request, others isl
+    + osl / 2, the average; less the prompt tokens that are shared in the prefix cache.
     """
     whole = deployment.engine.admission == "reserve_longest"
     held = load.isl + (load.osl if whole else load.osl / 2.0) - load.cached
@@ -101,7 +103,7 @@ def seats(deployment: Deployment, capacity: KvCapacity | KvCapacities, load: Loa
 def _decode(
     cost: StepCost, deployment: Deployment, load: Load, running: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """(step, what a prompt adds, seconds a token) with `running` requests in steady state."""
+    """(s of a pure decode step, s that a prompt adds, s per output token) with `running` requests."""
     b = np.maximum(running, 1.0)
     contexts = b * load.context
     step = cost.step_s(0.0, 0.0, b, contexts)
@@ -147,9 +149,10 @@ def open_loop(
     load: Load,
     rate: Number,
 ) -> Steady:
-    """`rate` requests per second arrive whatever happens: b = rate x time in the system, by bisection.
+    """Averages where `rate` requests per second arrive independently of how fast they are served.
 
-    Where even full seats cannot carry the rate, the loads are marked overloaded and shown at full seats.
+    The number in the system is rate x time in the system (Little's law), solved by bisection. Where even full
+    seats cannot carry the rate, the loads are marked overloaded and shown at full seats.
     """
     arriving = np.asarray(rate, dtype=np.float64) * np.ones_like(load.isl)
     room = np.maximum(seats(deployment, capacity, load), 1.0)
@@ -181,10 +184,11 @@ def greatest_throughput(
 
 
 def first_token_s(step: Floats, prompt: Floats, rate: Floats) -> Floats:
-    """Mean seconds to the first token inside the engine, when `rate` requests per second come apart.
+    """Mean seconds to the first token inside the engine, when `rate` requests per second come independently.
 
-    The iteration under way, the prompts before, the own one and its iteration. Prompts are served one after
-    another between decodes: an M/D/1 queue at the share of time they take.
+    The sum of what is left of the iteration under way, the prompts queued before, the request's own prompt
+    and its iteration. Prompts are served one after another between decodes: an M/D/1 queue whose utilisation
+    is the share of time they take.
     """
     busy = np.minimum(rate * prompt, 0.98)
     queue = busy / (2.0 * (1.0 - busy)) * prompt

@@ -20,13 +20,13 @@ ROWS = 1024.0  # prompt rows beside which it is said what decodes take
 
 
 def sent_s(size_bytes: Floats, bytes_per_s: Number, latency_s: Number) -> Floats:
-    """Seconds of point-to-point transfers; nothing is sent in no time."""
+    """Seconds of point-to-point transfers: size / bandwidth + latency; 0 where nothing is sent."""
     seconds = latency_s + size_bytes / np.maximum(bytes_per_s, 1.0)
     return np.where(size_bytes > 0, seconds, 0.0)
 
 
 def ranks_of(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb) -> Ranks:
-    """One rank of a stage and its groups."""
+    """What one rank of a stage works with: its GPU, the parallel degrees and its communication groups."""
     island = stage.island
     wide, split = np.array([stage.tp]), np.array([deployment.ep])
     stride = np.maximum(stage.tp * deployment.attention_dp // split, 1)
@@ -46,7 +46,7 @@ def ranks_of(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb) -> Ranks:
 
 @dataclass(frozen=True)
 class LayerStepCost(StepCost):
-    """Iterations of `deployment`, priced layer by layer."""
+    """Costs of a deployment's iterations, as sums over the layers of the model."""
 
     deployment: Deployment
     hwdb: Hwdb
@@ -63,7 +63,7 @@ class LayerStepCost(StepCost):
         return tuple(found)
 
     def passes(self, work: IterationWork) -> list[ForwardTimes]:
-        """One forward pass on each stage, by part."""
+        """Seconds of one forward pass of each stage, split into parts (see ForwardTimes)."""
         found = []
         for ranks, blocks, first, last in self._stages:
             total = end_times(ranks, work, first, last)
@@ -73,14 +73,14 @@ class LayerStepCost(StepCost):
         return found
 
     def device_s(self, times: ForwardTimes) -> Floats:
-        """Seconds of the GPU for one pass of one stage."""
+        """Seconds of GPU time of one pass of one stage: parts times fitted factors, and fixed costs."""
         seconds = self.fit["kernel_s"] * times.kernels + self.fit["handshake_s"] * times.reductions
         for part in PARTS:
             seconds = seconds + self.fit[part] * getattr(times, part)
         return np.asarray(seconds)
 
     def work(self, rows: Floats, scores: Floats, decodes: Floats, contexts: Floats) -> IterationWork:
-        """One rank's share of one microbatch, decodes as many as the captured graph runs."""
+        """One rank's share of one microbatch; pure decode is padded to the next batch with a CUDA graph."""
         engine, speculation = self.deployment.engine, self.deployment.speculation
         share = float(self.deployment.attention_dp * self.deployment.pp)
         mine = np.where(decodes > 0, np.maximum(decodes / share, 1.0), 0.0)
@@ -90,7 +90,11 @@ class LayerStepCost(StepCost):
         return IterationWork(rows / share, scores / share, padded, contexts / share, verified)
 
     def _replica_s(self, work: IterationWork) -> Floats:
-        """A pass over all stages for each microbatch in flight: their sum, or the slowest one's turns."""
+        """Seconds in which every microbatch in flight passes all stages.
+
+        With p stages there are p microbatches: the time is that of one pass through all stages, or p times
+        the slowest stage where that is longer.
+        """
         passes = self.passes(work)
         stages = [self.device_s(times) for times in passes]
         # Beyond the captured batches the host launches kernel by kernel, ahead of the GPU where it can.
@@ -108,7 +112,7 @@ class LayerStepCost(StepCost):
         return slowest
 
     def _hop_s(self, work: IterationWork, stage: int) -> Floats:
-        """Residuals from one stage to the next."""
+        """Seconds to send the activations of one microbatch from a stage to the next."""
         size = work.tokens * self.deployment.model.hidden * self.deployment.precision.activation_bytes
         return sent_s(size, *self.hop_of(self.deployment, stage))
 
@@ -124,7 +128,7 @@ class LayerStepCost(StepCost):
         return rate, max(here.nic_latency_s, there.nic_latency_s)
 
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
-        """Seconds of an iteration: what decodes take, what prompts add, and the host."""
+        """Seconds of an iteration: decoding, what prompts add to it, and host work that is not hidden."""
         n, pairs, b, context = np.broadcast_arrays(
             *(np.asarray(one, dtype=np.float64) for one in (rows, scores, decodes, contexts))
         )
@@ -146,11 +150,11 @@ class LayerStepCost(StepCost):
 
     @property
     def request_s(self) -> float:
-        """Seconds of the server outside iterations."""
+        """Seconds of the server per request outside iterations: HTTP, tokenizer, first byte."""
         return self.fit["server_s"]
 
     def table(self, most_decodes: int, most_rows: int) -> StepTable:
-        """Slopes from two contexts for each batch, prompts at knots a factor of 1.4 apart."""
+        """The step table: slopes from two contexts for each batch, prompt sizes a factor of 1.4 apart."""
         b = np.arange(1, most_decodes + 1, dtype=np.float64)
         window = min((block.attention.window for block in self._sliding), default=0)
         ends = (window + SHORT, window + LONG)
@@ -198,7 +202,7 @@ class LayerStepCost(StepCost):
 
 
 def _bucket(batches: Floats, largest: int) -> Floats:
-    """Captured batches that hold `batches`, as `EngineDefaults.graph_bucket` has them."""
+    """For each batch the smallest one with a CUDA graph that holds it (`EngineDefaults.graph_bucket`)."""
     small = np.where(batches <= 2, np.ceil(batches), np.where(batches <= 4, 4.0, np.ceil(batches / 8) * 8))
     large = np.where(batches > 256, np.ceil(batches / 16) * 16, small)
     return np.where(batches > largest, batches, np.minimum(large, np.maximum(largest, batches)))

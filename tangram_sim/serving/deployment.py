@@ -29,7 +29,10 @@ class ReplicaStage:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Drafts checked in one iteration; each is accepted with `acceptance` if all before it were."""
+    """Speculative decoding: `drafts` tokens are checked in one iteration.
+
+    A draft token is accepted with probability `acceptance` if all before it were.
+    """
 
     drafts: int
     acceptance: float

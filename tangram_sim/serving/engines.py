@@ -22,7 +22,7 @@ EXHAUSTION = ("recompute", "retract", "never")
 
 @dataclass(frozen=True, slots=True)
 class EngineDefaults:
-    """What an engine does unless told otherwise. Use `dataclasses.replace` for what a user sets."""
+    """Default settings of one engine, version and class of card; `dataclasses.replace` sets others."""
 
     engine: str  # vllm, sglang, trtllm
     version: str  # from this version on
@@ -40,9 +40,9 @@ class EngineDefaults:
     source: str = ""
 
     def graph_bucket(self, batch: int) -> int:
-        """The captured batch that `batch` decoding requests run in; `batch` itself beyond the largest.
+        """Batch size of the CUDA graph that `batch` requests decode in; `batch` itself beyond the largest.
 
-        Engines capture 1, 2, 4, then multiples of 8 (of 16 from 256 on).
+        Engines capture graphs for 1, 2, 4, then multiples of 8 (of 16 from 256 on).
         """
         if batch > self.graph_batch or batch < 1:
             return batch

@@ -10,7 +10,7 @@ from tangram_sim.serving.workload import Workload
 
 
 class FastRun:
-    """What all fast replicas of one run share: the book of its requests."""
+    """What all fast replicas of one run share: the table of its requests, as arrays for compiled code."""
 
     def __init__(self, workload: Workload, ledger: RequestLedger) -> None:
         from tangram_sim.serving import fast_books as books
@@ -31,7 +31,7 @@ class FastRun:
         )
 
     def _told(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """The ledger's counts, in the order of the book's columns."""
+        """The ledger's counts, in the order of the columns of the array `book`."""
         one = self._ledger
         return one.generated, one.imported.view(np.int8), one.preemptions, one.cached, one.wasted
 
@@ -40,12 +40,12 @@ class FastRun:
         return one.ready_s, one.start_s, one.first_s, one.finish_s
 
     def write(self) -> None:
-        """Enter into the ledger what became of the requests."""
+        """Write to the ledger what became of the requests."""
         self._books.close_book(self.book, self.clock, *self._told(), *self._times())
 
 
 class FastReplica(ReplicaPlayer):
-    """See ReplicaPlayer."""
+    """A replica played by compiled code that jumps from event to event; the methods are ReplicaPlayer's."""
 
     def __init__(
         self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: RequestLedger, run: FastRun

@@ -49,7 +49,10 @@ def open_book(
     first_s: Floats,
     finish_s: Floats,
 ) -> None:
-    """Write down what is asked, and what became of it so far; nobody waits or runs yet."""
+    """Fill the arrays `book` and `clock` from the columns of a workload and a ledger.
+
+    No request waits or runs yet. Columns have one entry for each request; times are in seconds.
+    """
     for k in range(len(book)):
         book[k, :] = 0
         book[k, FOLLOWING] = book[k, BEFORE] = book[k, JOINED] = -1
@@ -80,7 +83,7 @@ def close_book(
     first_s: Floats,
     finish_s: Floats,
 ) -> None:
-    """Enter into a ledger's columns what became of the requests."""
+    """Copy what became of the requests from `book` and `clock` into the columns of a ledger."""
     for k in range(len(book)):
         generated[k], imported[k], preemptions[k] = (
             book[k, GENERATED],

@@ -78,7 +78,7 @@ from tangram_sim.serving.fast_state import (
 
 @compiled
 def served(now: Now, book: Ints, clock: Floats, one: int) -> None:
-    """A request has all its tokens; if its client holds another one, that comes after a pause."""
+    """Note that a request finished; a closed-loop client's next request becomes ready after its pause."""
     counts = now.counts
     clock[one, FINISH] = now.times[NOW]
     counts[LEFT_LAST] += longest(book, one) + 1
@@ -104,7 +104,7 @@ def finish_due(now: Now, book: Ints, clock: Floats) -> None:
 
 @compiled
 def deliver_first(now: Now, book: Ints, clock: Floats, one: int) -> None:
-    """A prompt is through: its output token is ready, and the request decodes or leaves."""
+    """A prompt is computed: its output token is delivered, and the request decodes or, if done, leaves."""
     share(now, book, one, book[one, PREFIX_TOKENS])
     book[one, GENERATED] += 1
     if book[one, GENERATED] == 1:
@@ -120,10 +120,11 @@ def deliver_first(now: Now, book: Ints, clock: Floats, one: int) -> None:
 
 @compiled
 def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: bool) -> tuple[int, float]:
-    """Iterations of pure decode, and their seconds, until there is an event; none: the replica is halted.
+    """(iterations of pure decode until the next event, their seconds); 0 iterations: the replica stops first.
 
-    Events: a request finishes, one arrives, blocks or time run out.
-    The blocks of the first of them are taken already. What was preempted for them may let others in next.
+    Events: a request finishes or arrives, KV blocks run out, `until_s` is reached. The blocks for the first
+    of these iterations have been taken already. `preempted`: requests were preempted for them, and those that
+    wait may now be admitted.
     """
     counts, times = now.counts, now.times
     batch = counts[DECODING]
@@ -176,7 +177,7 @@ def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
 
 @compiled
 def decode_run(now: Now, book: Ints, clock: Floats, until_s: float, preempted: bool) -> bool:
-    """As many iterations of pure decode as pass without an event; False if the replica vanishes instead."""
+    """Run pure decode up to the next event; False if the replica stops before one iteration is over."""
     counts, times, size = now.counts, now.times, now.counts[BLOCK]
     steps, seconds = run_length(now, book, clock, until_s, preempted)
     times[RATIO] = max(LEAST_RATIO, times[RATIO] - max(1, steps) * RATIO_FALL)
@@ -203,7 +204,7 @@ def decode_run(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
 
 @compiled
 def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
-    """One iteration with prompts, or a run of pure decode; False if the replica vanishes before its end."""
+    """One iteration with prompts, or a run of pure decode; False if the replica stops before its end."""
     counts, times = now.counts, now.times
     counts[EVENTS] += 1
     counts[LEFT] += counts[LEFT_LAST]
@@ -260,7 +261,7 @@ def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
 
 @compiled
 def worked_on(now: Now, book: Ints, clock: Floats, one: int) -> None:
-    """A chunk of a prompt is through."""
+    """Count a finished chunk of a prompt; after the last chunk the first output token is delivered."""
     book[one, DONE] += book[one, CHUNK]
     if book[one, DONE] == book[one, PROMPT]:
         deliver_first(now, book, clock, one)
@@ -289,7 +290,7 @@ def advance(now: Now, book: Ints, clock: Floats, until_s: float) -> None:
 
 @compiled
 def push_all(now: Now, book: Ints, clock: Floats, requests: Ints, ready_s: Floats) -> None:
-    """Requests that may be scheduled from these times on."""
+    """Queue requests that may be scheduled from `ready_s` on, in the order of these times."""
     for k in range(len(requests)):
         clock[requests[k], READY] = ready_s[k]
         append(now.counts, PEND_HEAD, book, requests[k])
@@ -297,6 +298,6 @@ def push_all(now: Now, book: Ints, clock: Floats, requests: Ints, ready_s: Float
 
 @compiled
 def hold(now: Now, book: Ints, requests: Ints) -> None:
-    """Requests that come one by one, as others have been served."""
+    """Set requests aside for closed-loop clients: one becomes ready after each request that finishes."""
     for k in range(len(requests)):
         append(now.counts, HELD_HEAD, book, requests[k])
