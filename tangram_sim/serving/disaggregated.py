@@ -14,7 +14,7 @@ from tangram_sim.serving.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class KvLink:
-    """What lies between prefill and decode: all transfers share `bytes_per_s`; KV bytes of a prompt token."""
+    """The link from prefill to decode replicas, shared by all transfers; KV bytes per prompt token."""
 
     bytes_per_s: float
     latency_s: float

@@ -46,11 +46,12 @@ CLOCK = 4
 
 
 class Now(NamedTuple):
-    """One replica. Few arrays, since each costs time in every call of compiled code.
+    """The state of one replica; few arrays, since each costs time in every call of compiled code.
 
-    `steps` counts iterations in which requests decoded: a request that joined at step D with `done` tokens
-    has done + steps - D now. `residues[(done - D) mod block]` requests need a block when they and the
-    steps meet at a multiple of the block size. `heap` holds decoding requests by their last step.
+    `counts[STEPS]` counts iterations in which requests decoded: a request that joined at step D with `done`
+    tokens in memory has done + steps - D now. The request needs a new block at every step that is -(done - D)
+    modulo the block size; `residues[(done - D) mod block]` counts the requests of each such class. `heap`
+    orders decoding requests by the step of their last token.
     """
 
     counts: Ints
@@ -64,7 +65,7 @@ class Now(NamedTuple):
 
 @compiled
 def append(counts: Ints, head: int, links: Ints, item: int) -> None:
-    """Put `item` at the end of the queue whose head and tail stand at `head` and `head + 1`."""
+    """Put `item` at the end of the linked list from counts[head] (first) to counts[head + 1] (last)."""
     tail = counts[head + 1]
     links[item, FOLLOWING], links[item, BEFORE] = -1, tail
     if tail < 0:
@@ -76,7 +77,7 @@ def append(counts: Ints, head: int, links: Ints, item: int) -> None:
 
 @compiled
 def prepend(counts: Ints, head: int, links: Ints, item: int) -> None:
-    """Put `item` at the front."""
+    """Put `item` at the front of the linked list whose first item is counts[head]."""
     first = counts[head]
     links[item, FOLLOWING], links[item, BEFORE] = first, -1
     if first < 0:
@@ -88,7 +89,7 @@ def prepend(counts: Ints, head: int, links: Ints, item: int) -> None:
 
 @compiled
 def unlink(counts: Ints, head: int, links: Ints, item: int) -> None:
-    """Take `item` out."""
+    """Take `item` out of the linked list whose first item is counts[head]."""
     ahead, behind = links[item, BEFORE], links[item, FOLLOWING]
     if ahead < 0:
         counts[head] = behind
@@ -102,7 +103,7 @@ def unlink(counts: Ints, head: int, links: Ints, item: int) -> None:
 
 @compiled
 def sooner(book: Ints, one: int, other: int) -> bool:
-    """Whether `one` leaves before `other`: by step, then by admission."""
+    """Whether request `one` finishes before `other`: at an earlier step, or admitted earlier."""
     if book[one, LAST_STEP] != book[other, LAST_STEP]:
         return bool(book[one, LAST_STEP] < book[other, LAST_STEP])
     return bool(book[one, ORDER] < book[other, ORDER])
@@ -110,7 +111,7 @@ def sooner(book: Ints, one: int, other: int) -> bool:
 
 @compiled
 def sift(heap: Ints, size: int, book: Ints, place: int) -> None:
-    """Move the request at `place` up or down to where it belongs."""
+    """Restore the order of the heap after the request at `place` changed: move it up or down."""
     item = heap[place]
     while place > 0 and sooner(book, item, heap[(place - 1) // 2]):
         above = (place - 1) // 2
@@ -134,7 +135,7 @@ def sift(heap: Ints, size: int, book: Ints, place: int) -> None:
 
 @compiled
 def holds(now: Now, tokens: int) -> int:
-    """Blocks of so many tokens."""
+    """KV blocks that hold so many tokens, rounded up."""
     return int(-(-tokens // now.counts[BLOCK]))
 
 
@@ -148,13 +149,13 @@ def tokens_of(now: Now, book: Ints, one: int) -> int:
 
 @compiled
 def longest(book: Ints, one: int) -> int:
-    """Tokens of a request at its end: all but its last output token."""
+    """Tokens in the KV cache when a request finishes: prompt and outputs, all but the last output token."""
     return int(book[one, INPUT] + book[one, OUTPUT] - 1)
 
 
 @compiled
 def own_blocks(now: Now, book: Ints, one: int) -> int:
-    """Blocks of a running request that are not the prefix cache's."""
+    """KV blocks of a running request, without those that belong to the prefix cache."""
     if now.counts[ADMISSION] == 2:
         tokens = longest(book, one)
     elif book[one, JOINED] >= 0:
@@ -166,7 +167,7 @@ def own_blocks(now: Now, book: Ints, one: int) -> int:
 
 @compiled
 def take(now: Now, blocks: int) -> None:
-    """Use so many blocks; idle prefixes go, least recently used first, as far as they must."""
+    """Allocate KV blocks; where too few are free, unused prefixes are dropped, least recently used first."""
     counts = now.counts
     counts[FREE] -= blocks
     while counts[FREE] < 0 and counts[LRU_HEAD] >= 0:
@@ -179,7 +180,7 @@ def take(now: Now, blocks: int) -> None:
 
 @compiled
 def pin(now: Now, prefix: int) -> None:
-    """One more request uses a cached prefix."""
+    """Count one more running request that uses a cached prefix, so that it is not dropped."""
     if now.entries[prefix, ENTRY_USERS] == 0 and now.entries[prefix, ENTRY_BLOCKS] > 0:
         unlink(now.counts, LRU_HEAD, now.entries, prefix)
         now.counts[IDLE] -= now.entries[prefix, ENTRY_BLOCKS]
@@ -188,7 +189,7 @@ def pin(now: Now, prefix: int) -> None:
 
 @compiled
 def share(now: Now, book: Ints, one: int, tokens: int) -> None:
-    """The first `tokens` of a request, in whole blocks, become the cache's, as far as it lacks them."""
+    """Hand the whole blocks of a request's first `tokens` to the prefix cache, those it does not have yet."""
     prefix, blocks = book[one, PREFIX], tokens // now.counts[BLOCK]
     if now.counts[CACHING] == 0 or prefix < 0 or blocks == 0:
         return
@@ -217,7 +218,7 @@ def join(now: Now, book: Ints, one: int) -> None:
 
 @compiled
 def settle(now: Now, book: Ints, one: int) -> None:
-    """A decoding request stops: what the steps since it joined have made of it is written down."""
+    """A request stops decoding: update its token counts by the steps it took part in."""
     counts, heap = now.counts, now.heap
     if book[one, JOINED] < 0:
         return
@@ -239,7 +240,7 @@ def settle(now: Now, book: Ints, one: int) -> None:
 
 @compiled
 def leave(now: Now, book: Ints, one: int, blocks: int) -> None:
-    """A request that has settled gives its `blocks` back, and its place."""
+    """Remove a request that no longer decodes from the running ones; its `blocks` become free."""
     counts = now.counts
     unlink(counts, RUN_HEAD, book, one)
     counts[RUNNING] -= 1
@@ -259,7 +260,7 @@ def leave(now: Now, book: Ints, one: int, blocks: int) -> None:
 
 @compiled
 def lose(now: Now, book: Ints, one: int) -> None:
-    """A running request loses its blocks and what was worked on for it."""
+    """Take a running request's KV blocks away; the tokens computed for it count as wasted."""
     blocks = own_blocks(now, book, one)
     settle(now, book, one)
     book[one, WASTED] += book[one, DONE] - book[one, HIT]

@@ -25,7 +25,7 @@ TOO_LONG, NO_REPLICA, LOST = "longer than any replica's KV memory", "no replica 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A replica is there from `up_s` until `down_s`; requests go to it from `boot_s` after it came up."""
+    """A replica is up from `up_s` to `down_s` (seconds), and takes requests from up_s + boot_s on."""
 
     up_s: float = 0.0
     down_s: float = inf
@@ -37,7 +37,7 @@ ALWAYS = (Presence(),)
 
 @dataclass(frozen=True)
 class FleetReplica:
-    """A replica of a fleet: its rules and step table, its price, and when it is there."""
+    """A replica of a fleet: its batching rules, step table and price, and the times at which it is up."""
 
     name: str
     rules: BatchingRules
@@ -50,7 +50,7 @@ class FleetReplica:
 
 @dataclass
 class Instance:
-    """One presence of one replica of the fleet."""
+    """A replica during one of the periods in which it is up, and the player of its requests."""
 
     given: FleetReplica
     presence: Presence
@@ -59,18 +59,22 @@ class Instance:
     sent_tokens: int = 0  # known to the router
 
     def takes(self, time_s: float) -> bool:
-        """Whether the router may send it a request."""
+        """Whether the router may send it a request at this time: it is up and not about to go."""
         begins = self.presence.up_s + self.presence.boot_s
         return begins <= time_s + SAME_S and time_s < self.presence.down_s - self.given.notice_s
 
     def holds(self, tokens: int) -> bool:
-        """Whether a request of so many tokens at its end fits its KV memory."""
+        """Whether the KV memory can hold a request of so many tokens when it finishes."""
         return self.given.rules.holds(tokens) <= self.given.rules.blocks
 
 
 @dataclass(frozen=True)
 class PlayedService:
-    """A run: the ledger, where each request ended (-1: nowhere), why some failed, the last finish."""
+    """The result of a run: what became of every request, and when the last one finished (`end_s`).
+
+    `instance` is the number of the instance where each request ended (-1: none), `failed` the reason by
+    request for those that were not served. Times are in seconds.
+    """
 
     workload: Workload
     ledger: RequestLedger
@@ -110,7 +114,10 @@ def play(
 def players_of(
     engine: str, workload: Workload, ledger: RequestLedger
 ) -> tuple[Callable[[FleetReplica], ReplicaPlayer], Callable[[], None]]:
-    """What makes the player of a replica, and what completes the ledger at the end."""
+    """(a function that makes the player of a replica, one to call at the end to complete the ledger).
+
+    `engine` is the name of the player: `fast` or `reference`. Raises UnknownNameError.
+    """
     if engine == REFERENCE:
         from tangram_sim.serving.reference import ReferenceReplica
 
@@ -124,7 +131,7 @@ def players_of(
 
 
 class _FleetRun:
-    """One run while it lasts."""
+    """The state of one run: events in order of time, and which instance each request went to."""
 
     def __init__(
         self,
@@ -146,7 +153,7 @@ class _FleetRun:
         self.progress, self.routed = progress, 0
 
     def play(self) -> None:
-        """Requests and departures in the order of time, then every instance to its end."""
+        """Route requests and handle departures in order of time, then let every instance finish."""
         steady = all(one.presence == Presence() and not one.given.model for one in self.instances)
         longest = int(self.tokens.max(initial=1)) - 1
         if steady and not self.router.sees_load and all(one.holds(longest) for one in self.instances):
@@ -159,7 +166,7 @@ class _FleetRun:
                 self.progress(place + 1, len(self.instances), "replicas played to their end")
 
     def _route_beforehand(self) -> None:
-        """Nothing comes or goes and the router asks for no loads: each instance plays on its own."""
+        """Route all requests at once, where no instance goes and the router does not look at loads."""
         self.instance[:] = self.router.choose_all(len(self.workload), range(len(self.instances)))
         for place, one in enumerate(self.instances):
             mine = np.flatnonzero(self.instance == place)
@@ -183,7 +190,7 @@ class _FleetRun:
                 self._depart(self.instances[which])
 
     def _depart(self, one: Instance) -> None:
-        """An instance goes: what is still there is sent on, or has failed."""
+        """An instance goes: its unfinished requests are routed again, or fail if `on_loss` says so."""
         one.player.advance(self.now_s)
         for request in one.player.unfinished():
             self.instance[request] = -1
@@ -193,7 +200,7 @@ class _FleetRun:
                 self.failed[request] = LOST
 
     def _route(self, request: int) -> None:
-        """Send a request to an instance, or keep it until one is there, or give it up."""
+        """Send a request to an instance, or try again once one is up, or let it fail where none will be."""
         tokens = int(self.tokens[request])
         asked = self.workload.model_of(request)
         fitting = [

@@ -36,7 +36,7 @@ _LINK_LATENCY_S = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class ServedType:
-    """Requests alike: prompt and output tokens, and the model asked for (empty: the only one)."""
+    """Requests treated as one type: mean prompt and output tokens, and the model (empty: the only one)."""
 
     input_tokens: float
     output_tokens: float
@@ -68,7 +68,7 @@ class ServiceFleet:
         return (*self.replicas, *self.prefill, *self.decode)
 
     def under(self, available: Mapping[str, Steps]) -> "ServiceFleet":
-        """This fleet with instances that exist only while there are GPUs for them."""
+        """This fleet with replicas up only while enough GPUs of their kinds are available."""
         return replace(
             self,
             replicas=tuple(under_availability(self.replicas, self.gpus, available)),
@@ -155,7 +155,7 @@ def _label(one: ReplicaIn) -> str:
 
 
 class _FleetBuilder:
-    """Rules and step tables of replicas; equal ones are priced once."""
+    """Builds replicas from the entries of a file; the costs of equal entries are computed once."""
 
     def __init__(self, given: FleetIn, hwdb: Hwdb, source: str) -> None:
         self.given, self.hwdb, self.source = given, hwdb, source

@@ -43,7 +43,7 @@ class IterationWork:
 
     @property
     def tokens(self) -> Floats:
-        """Rows of every product."""
+        """Tokens that pass through the layers: rows of every matrix product."""
         return self.rows + self.decodes * self.verified
 
     @property
@@ -81,7 +81,7 @@ class ForwardTimes:
 
 @dataclass(frozen=True)
 class Ranks:
-    """One rank's surroundings: model, degrees, groups and what its GPU delivers in each type."""
+    """What the cost of one rank depends on: model, precision, GPU, parallel degrees, communication groups."""
 
     model: Model
     precision: Precision
@@ -105,16 +105,16 @@ class Ranks:
         return self.tp * self.attention_dp / self.ep
 
     def rates(self, compute: str) -> Rates:
-        """Rates of products in `compute`, or in the vector type where the GPU has no units for it.
+        """Rates of matrix products in `compute`, or in the vector type where the GPU has no units for it.
 
-        Launches are counted, not priced here.
+        Kernel launches are not in these rates: they are counted in `ForwardTimes.kernels`.
         """
         return kernel_rates(self.gpu, compute, self.precision.vector, self.hwdb)
 
 
 @dataclass(frozen=True)
 class _Products:
-    """What shapes of products depend on (`products.Sharded`)."""
+    """What the shapes of a block's matrix products depend on; see the protocol `products.Sharded`."""
 
     model: Model
     tokens: Number
@@ -132,7 +132,7 @@ def compute_type(gpu: Gpu, compute: str, vector: str) -> str:
 
 
 def emulated(gpu: Gpu, precision: Precision) -> str:
-    """What of a precision software does in another type, as `gpu` has no units for it; empty: nothing.
+    """Words on what runs in another type, as `gpu` has no units for this precision; empty: nothing.
 
     vLLM unpacks fp8 and 4-bit weights inside its kernels there (Marlin), and bf16 checkpoints run in fp16.
     """
@@ -206,7 +206,10 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
 
 
 def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) -> ForwardTimes:
-    """The embedding of all tokens; the head for one token of each request that yields one."""
+    """Times of the embedding (of all tokens) and the output head (one row for each token to be sampled).
+
+    `embedding` and `head` say whether the stage holds them.
+    """
     zero = np.zeros_like(work.tokens)
     model, precision = ranks.model, ranks.precision
     width = precision.activation_bytes
@@ -225,10 +228,12 @@ def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) ->
 
 
 def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
-    """Decoding requests over their caches: every cached byte is read once, every head meets every key.
+    """Seconds of attention for decoding requests: the larger of memory time and compute time.
 
-    MLA runs absorbed: all heads share one latent, against which queries and values are folded
-    (arXiv:2405.04434, section 2.1.2). Indexed attention reads its index keys whole and `window` tokens.
+    Every cached byte is read once, every head attends to every key. Multi-head latent attention runs
+    absorbed: all heads share one latent, and query and value projections are folded into the products with it
+    (arXiv:2405.04434, section 2.1.2). Indexed attention reads all of its index keys, and keys and values of
+    `window` tokens. Linear attention reads and writes its state.
     """
     precision, rates = ranks.precision, ranks.rates(ranks.precision.vector)
     if attention.linear:
@@ -252,7 +257,7 @@ def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) 
 
 
 def prompt_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
-    """Chunks of prompts over what is cached and themselves."""
+    """Seconds of attention for prompt chunks, which attend to cached tokens and to the chunk itself."""
     rates, width = ranks.rates(ranks.precision.vector), ranks.precision.activation_bytes
     heads = ranks.sharding.width(attention.heads)
     keys = work.prompt_keys
@@ -268,10 +273,10 @@ def prompt_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) 
 
 
 def reduce_s(ranks: Ranks, size_bytes: Number) -> Floats:
-    """An all-reduce of `size_bytes` over the tensor-parallel ranks, handshake apart on NVLink and alike.
+    """Seconds of an all-reduce of `size_bytes` over the tensor-parallel ranks.
 
-    Small ones are read by every rank from every other in one shot where links join all of them; NCCL
-    elsewhere and for large ones.
+    Where links join all ranks, small ones go in one step (each rank reads from every other one) if that is
+    faster than NCCL; the handshake is not in this time but counted in `ForwardTimes.reductions`.
     """
     size = np.asarray(size_bytes, dtype=np.float64)
     if ranks.tp == 1:
@@ -283,9 +288,11 @@ def reduce_s(ranks: Ranks, size_bytes: Number) -> Floats:
 
 
 def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Floats, Floats]:
-    """(seconds of the grouped products, of dispatch and combine, bytes permuted) for `tokens` of all ranks.
+    """(s of the experts' products, s of dispatch and combine, bytes permuted) for `tokens` of all ranks.
 
-    A uniform gate: each token meets `active` of `experts`, so 1 - (1 - k/E)^B of them are touched.
+    Routing is taken as uniform: each of B tokens goes to k = `active` of E experts, so that on average the
+    share 1 - (1 - k/E)^B of the experts is used. With expert parallelism the busiest rank has IMBALANCE times
+    the mean.
     """
     precision, hidden = ranks.precision, ranks.model.hidden
     touched = 1.0 - (1.0 - part.active / part.experts) ** np.maximum(tokens, 1.0)

@@ -20,7 +20,7 @@ from tangram_sim.units import show_bytes
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Bytes of one rank of a stage."""
+    """How the memory of one rank of a stage is used, in bytes."""
 
     given: float  # what the engine may take of the card
     weights: float
@@ -35,7 +35,10 @@ class StageMemory:
 
 
 def attention_bytes(attention: Attention, hidden: int, tp: int, precision: Precision) -> float:
-    """Weights of one attention on one rank; what latent attention projects down is on every rank."""
+    """Bytes of one attention layer's weights on one rank.
+
+    The down-projections of latent attention are held whole on every rank, other matrices are split.
+    """
     whole = attention.parameters(hidden)
     if attention.kv_rank:
         down = hidden * ((attention.query_rank or 0) + attention.kv_rank + attention.rope_dim)
@@ -47,7 +50,7 @@ def attention_bytes(attention: Attention, hidden: int, tp: int, precision: Preci
 
 
 def block_bytes(block: Block, deployment: Deployment, tp: int) -> float:
-    """Weights of one block on one rank."""
+    """Bytes of the weights of one transformer block on one rank."""
     hidden, precision, part = deployment.model.hidden, deployment.precision, block.feed_forward
     norms = block.norms * block.norm_width(hidden) * STORED_BYTES[precision.vector]
     total = attention_bytes(block.attention, hidden, tp, precision) + norms
@@ -61,7 +64,10 @@ def block_bytes(block: Block, deployment: Deployment, tp: int) -> float:
 
 
 def end_bytes(model: Model, precision: Precision, tp: int, first: bool, last: bool) -> float:
-    """Embedding and head, split over the vocabulary; a tied matrix is held once where both ends meet."""
+    """Bytes of embedding and output head on one rank, split over the vocabulary.
+
+    A tied matrix counts once on a stage that holds both.
+    """
     elements = 0.0
     if first:
         elements += model.embedding_parameters
@@ -72,7 +78,7 @@ def end_bytes(model: Model, precision: Precision, tp: int, first: bool, last: bo
 
 
 def stage_memory(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb, fit: EngineFit) -> StageMemory:
-    """Where the memory of one rank goes."""
+    """How the memory of one rank of a stage is used: weights, what the engine keeps, KV bytes per token."""
     model, precision, engine = deployment.model, deployment.precision, deployment.engine
     gpu = stage.island.gpu
     usable, _ = capacities(gpu, hwdb.efficiency(gpu, "bf16"))
@@ -95,16 +101,18 @@ def stage_memory(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb, fit: E
 
 
 def kv_capacity(deployment: Deployment, hwdb: Hwdb, fit: EngineFit, longest: int = 0) -> KvCapacity:
-    """Blocks of the replica. Raises InfeasibleError, with the numbers, where weights or one block do not fit.
+    """KV blocks of the replica. Raises InfeasibleError, with numbers, if weights or one block do not fit.
 
-    `longest` is the longest request, of which recurrent states are held for as many as fit; 0: none.
+    `longest` is the length of the longest request in tokens. Recurrent layers keep a state for each request;
+    its bytes are spread over that many tokens, so that as many such requests fit as have states. 0: no
+    states.
     """
     memories = [stage_memory(deployment, stage, hwdb, fit) for stage in deployment.stages]
     return capacity_of(deployment, memories, longest)
 
 
 def capacity_of(deployment: Deployment, memories: Sequence[StageMemory], longest: int = 0) -> KvCapacity:
-    """The same with the memory of every stage known."""
+    """KV blocks of the replica, given the memory of every stage; see `kv_capacity`."""
     engine = deployment.engine
     blocks = []
     for index, (stage, memory) in enumerate(zip(deployment.stages, memories, strict=True)):

@@ -12,7 +12,7 @@ from tangram_sim.units import HOUR_S
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What a good request keeps: seconds to the first token, seconds for each further one; inf: no limit."""
+    """Latency objective: most seconds to the first token, and per further token (mean); inf: no limit."""
 
     ttft_s: float = inf
     tpot_s: float = inf
@@ -20,7 +20,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean and percentiles of seconds over the requests that were served; 0 where there are none."""
+    """Mean and percentiles, in seconds, over the requests that were served; 0 where there are none."""
 
     mean: float
     p50: float
@@ -58,12 +58,12 @@ class ServiceOutcome:
 
     @property
     def begin_s(self) -> float:
-        """The first arrival."""
+        """When the first request arrives, in seconds."""
         return float(self.played.workload.arrival_s[0])
 
     @property
     def duration_s(self) -> float:
-        """From the first arrival to the last finish."""
+        """Seconds from the first arrival to the last finish."""
         return max(0.0, self.played.end_s - self.begin_s)
 
     def rate(self, count: float) -> float:
@@ -71,12 +71,16 @@ class ServiceOutcome:
         return count / self.duration_s if self.duration_s > 0 else 0.0
 
     def good(self, slo: Slo) -> int:
-        """Requests served within the objective."""
+        """How many requests were served within the latency objective."""
         late = (self.ttft_s > slo.ttft_s) | (self.several & (self.tpot_s > slo.tpot_s))
         return int((~late).sum())
 
     def little(self) -> tuple[float, float]:
-        """(integral of the number in the system, sum of sojourns) of the served, in request-seconds."""
+        """Both sides of Little's law, in request-seconds, over the requests served.
+
+        The integral over time of the number of requests in the system, and the sum of their times in the
+        system.
+        """
         arrival = self.played.workload.arrival_s[self.served]
         finish = np.sort(self.played.ledger.finish_s[self.served])
         times = np.concatenate([arrival, finish])
@@ -94,7 +98,7 @@ class ServiceOutcome:
 
     @property
     def cost_usd(self) -> float:
-        """All instances, for as long as they were up."""
+        """Price of all instances for the time they were up, in USD."""
         return sum(
             self.up_s(place) * one.given.usd_per_hour / HOUR_S
             for place, one in enumerate(self.played.instances)

@@ -19,7 +19,7 @@ from tangram_sim.errors import BadInputError
 
 @dataclass(frozen=True)
 class NodeLayerTimes:
-    """Seconds of one layer by tokens in the batch, of prompts and of decoding requests, `least_s` or more."""
+    """Seconds of one layer by batch size in tokens, for prompts and for decoding; at least `least_s`."""
 
     prompt_tokens: Floats
     prompt_s: Floats
@@ -49,7 +49,7 @@ class LayerNode:
 
 @dataclass(frozen=True, slots=True)
 class HopLink:
-    """What moves activations from node to node."""
+    """The link over which activations go from one node to the next."""
 
     latency_s: float
     bytes_per_s: float
@@ -62,7 +62,7 @@ class HopLink:
 
 @dataclass(frozen=True, slots=True)
 class PlacedRequest:
-    """A request: when it comes (of no meaning in a closed loop), prompt and output tokens."""
+    """A request: arrival in seconds (ignored in a closed loop), prompt and output tokens."""
 
     arrival_s: float
     prompt: int
@@ -71,7 +71,7 @@ class PlacedRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlacedOutcome:
-    """What was seen after the warm-up: decoded tokens a second, mean seconds a token and of prompts."""
+    """Measured after the warm-up: decoded tokens/s, mean seconds per token and of prompts."""
 
     tokens_per_s: float
     token_s: float
@@ -90,7 +90,7 @@ class _Journey:
 
 @dataclass
 class _Run:
-    """One play while it lasts."""
+    """The state of one run: what waits at every node, and the events to come."""
 
     nodes: Sequence[LayerNode]
     layers: int
@@ -121,7 +121,7 @@ class _Run:
         self.push(time_s + self.link.seconds(request.prompt), "reach", one)
 
     def work(self, node: LayerNode, time_s: float) -> None:
-        """A free node takes all that waits."""
+        """A node that is free starts a batch of everything that waits for it."""
         batch = self.waiting.pop(node, [])
         if not batch:
             self.busy.discard(node)

@@ -17,7 +17,11 @@ def linear_table(
     score_s: float = 0.0,
     request_s: float = 0.0,
 ) -> StepTable:
-    """A step table with the same slopes everywhere: `W + H n` of simple simulators, and prompts."""
+    """A step table with constant slopes: decoding takes step_s + decode_s b + context_s C seconds.
+
+    b requests decode, with C tokens of context in all. Prompts add `prompt_s` per token and `score_s` per
+    query-key pair; `request_s` is spent per request outside iterations.
+    """
     batch = np.arange(seats + 1.0)
     some = batch > 0
     most = 1e9  # prompt rows and decoding requests of an iteration

@@ -24,7 +24,7 @@ from tangram_sim.serving.workload import Workload
 
 @dataclass(slots=True, eq=False)
 class _Admitted:
-    """A request that runs."""
+    """A running request: how far it is, and the KV blocks it holds."""
 
     number: int
     prompt: int  # tokens to work on before the next output token: the prompt, and outputs whose KV is lost
@@ -38,7 +38,7 @@ class _Admitted:
 
 
 class ReferenceReplica(ReplicaPlayer):
-    """See ReplicaPlayer."""
+    """A replica played in plain Python, one iteration after the other; the methods are ReplicaPlayer's."""
 
     def __init__(
         self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: RequestLedger
@@ -177,7 +177,7 @@ class ReferenceReplica(ReplicaPlayer):
         return chunks
 
     def _admitted(self, number: int) -> _Admitted | None:
-        """The request at the head of the queue with its blocks, or None while it must wait."""
+        """Give the request at the head of the queue its KV blocks; None while they do not fit."""
         if self.ledger.imported[number]:
             return None
         work, rules = self.workload, self.rules
@@ -204,7 +204,12 @@ class ReferenceReplica(ReplicaPlayer):
         return _Admitted(number, prompt, hit, hit, blocks, shared, pinned=shared > 0, decoding=False)
 
     def _ratio_allows(self, number: int, prompt: int, shared: int, claimed: int) -> bool:
-        """SGLang's rule: room for the prompt, its outputs, and a share of what runs may still put out."""
+        """Whether SGLang would admit a request: room for its prompt, its outputs and part of others' outputs.
+
+        `prompt` is in tokens, `shared` and `claimed` are blocks of a cached prefix: those reused, and those
+        that stop being free for others. The part of the running requests' outputs that must fit is
+        `self.ratio`.
+        """
         if self.rules.admission != "reserve_ratio" or not self.running:
             return True
         outputs = self.workload.output_tokens - self.ledger.generated
@@ -220,7 +225,7 @@ class ReferenceReplica(ReplicaPlayer):
     # Blocks
 
     def _longest(self, number: int) -> int:
-        """Tokens of a request at its end: all but its last output token."""
+        """Tokens in the KV cache when a request finishes: prompt and outputs, less the last output token."""
         return int(self.workload.input_tokens[number] + self.workload.output_tokens[number]) - 1
 
     def _used(self) -> int:
@@ -228,7 +233,7 @@ class ReferenceReplica(ReplicaPlayer):
         return sum(one.blocks for one in self.running) + self.cache.used_blocks
 
     def _available(self) -> int:
-        """Blocks that are free, or idle prefixes'."""
+        """KV blocks that can be given out: free ones, and those of cached prefixes that nobody uses."""
         return self.rules.blocks - self._used()
 
     def _evict(self, blocks: int) -> None:
@@ -237,14 +242,14 @@ class ReferenceReplica(ReplicaPlayer):
             self.cache.evict()
 
     def _need(self) -> int:
-        """Blocks that decoding requests take in this iteration."""
+        """New KV blocks that the decoding requests need for this iteration."""
         return 0 if self.rules.reserves else sum(self._grows(one) for one in self.running)
 
     def _grows(self, one: _Admitted) -> bool:
         return one.decoding and one.done % self.rules.block_tokens == 0
 
     def _make_room(self) -> bool:
-        """Give every decoding request the block of its next token; True if some request had to go for it."""
+        """Give each decoding request the KV block of its next token; True if any was preempted for it."""
         need = self._need()
         preempted = need > self._available()
         if preempted and self.rules.exhaustion == "retract":
@@ -260,7 +265,11 @@ class ReferenceReplica(ReplicaPlayer):
         return preempted
 
     def _retract(self) -> None:
-        """SGLang's rule: those with the fewest outputs go to the queue's end until there is room again."""
+        """Preempt as SGLang does when blocks run out, then set the ratio by which it reserves for outputs.
+
+        Requests with the fewest output tokens go to the end of the queue until the others have room for some
+        steps.
+        """
         outputs, prompts = self.ledger.generated, self.workload.input_tokens
         while True:
             decoding = self._decoding()
@@ -277,13 +286,13 @@ class ReferenceReplica(ReplicaPlayer):
         self.ratio = min(1.0, (given + RETRACT_STEPS * len(decoding)) / (longest + 1))
 
     def _preempt(self, one: _Admitted) -> None:
-        """A running request loses its blocks and will begin again."""
+        """A running request loses its KV blocks and its seat, and must be admitted again."""
         self._lose(one)
         self.ledger.preemptions[one.number] += 1
         self._leave(one)
 
     def _lose(self, one: _Admitted) -> None:
-        """What was worked on for it is lost."""
+        """Count the tokens computed for a request as wasted."""
         self.ledger.wasted[one.number] += one.done - one.hit
         self.ledger.imported[one.number] = False
 
@@ -293,7 +302,7 @@ class ReferenceReplica(ReplicaPlayer):
             self.cache.unpin(int(self.workload.prefix[one.number]))
 
     def _share(self, one: _Admitted, tokens: int) -> None:
-        """The first `tokens` of a request, in whole blocks, become the cache's, as far as it lacks them."""
+        """Hand whole blocks of a request's first `tokens` to the prefix cache, those it does not have."""
         prefix = int(self.workload.prefix[one.number])
         blocks = tokens // self.rules.block_tokens
         if not self.rules.prefix_cache or prefix < 0 or not blocks:

@@ -60,7 +60,7 @@ class ReplicaPlayer(ABC):
 
     @abstractmethod
     def push(self, request: int, ready_s: float) -> None:
-        """A request that may be scheduled from `ready_s` on; pushes come in the order of their times."""
+        """Queue a request that may be scheduled from `ready_s` on; calls come in the order of these times."""
 
     def push_all(self, requests: Ints, ready_s: Floats) -> None:
         """Push many requests, in the order of their times."""
@@ -69,9 +69,9 @@ class ReplicaPlayer(ABC):
 
     @abstractmethod
     def hold(self, requests: Ints, pause_s: float) -> None:
-        """Requests of clients who wait: one comes `pause_s` after each request that has been served.
+        """Set requests aside for closed-loop clients: one comes `pause_s` after each request that finishes.
 
-        Whatever else is pushed comes before the first of them, as when all clients begin together.
+        Requests that were pushed come before the first of these, as when all clients begin together.
         """
 
     @abstractmethod
@@ -80,18 +80,18 @@ class ReplicaPlayer(ABC):
 
     @abstractmethod
     def halt_at(self, time_s: float) -> None:
-        """The replica vanishes then: an iteration that would end later is lost."""
+        """Set the time at which the replica stops: an iteration that would end later is lost."""
 
     @abstractmethod
     def unfinished(self) -> list[int]:
-        """Requests that are still here, in the order in which they should go on elsewhere.
+        """Requests that have not finished here, in the order in which they should go on elsewhere.
 
-        What was worked on for them is entered as wasted; the replica is done with them.
+        The tokens computed for them count as wasted; the replica forgets them.
         """
 
     @abstractmethod
     def finished_tokens(self, time_s: float) -> int:
-        """Prompt and output tokens of the requests that have left by then, at most what was played."""
+        """Prompt and output tokens of the requests finished by `time_s`, as far as was played."""
 
     @property
     @abstractmethod
@@ -111,4 +111,4 @@ class ReplicaPlayer(ABC):
     @property
     @abstractmethod
     def events(self) -> int:
-        """Moments at which the player looked at the state."""
+        """How many events the player handled: a measure of its work."""

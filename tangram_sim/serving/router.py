@@ -20,10 +20,13 @@ class Router(ABC):
 
     @abstractmethod
     def choose(self, request: int, able: Sequence[int], outstanding: Outstanding) -> int:
-        """One of `able` (never empty, ascending) for the request."""
+        """The number of the replica for the request, one of `able` (never empty, ascending).
+
+        `outstanding` gives the tokens that a replica was sent and has not finished.
+        """
 
     def choose_all(self, count: int, able: Sequence[int]) -> Ints:
-        """Replicas of requests 0 to `count` when none comes or goes; for routers that see no loads."""
+        """Replicas of requests 0 to count - 1 if no replica comes or goes; for routers that ignore loads."""
         return np.array([self.choose(request, able, _unseen) for request in range(count)], dtype=np.int64)
 
 

@@ -8,10 +8,11 @@ from tangram_sim.serving.workload import Floats
 
 
 def arrivals_over(ready_s: Floats, size_bytes: Floats, bytes_per_s: float, latency_s: float) -> Floats:
-    """When transfers that are ready at `ready_s` have arrived.
+    """Arrival times, in seconds, of transfers that are ready at `ready_s` and share a link.
 
-    k at a time get 1/k of the rate each. Virtual time advances by 1/k of what the link carries, so that a
-    transfer of s bytes that begins at virtual time v ends at v + s, whoever else comes and goes.
+    While k transfers are under way each gets 1/k of the bandwidth. Virtual time counts the bytes each of them
+    has been given: a transfer of s bytes that begins at virtual time v ends at v + s, whoever else comes and
+    goes.
     """
     done = np.empty(len(ready_s))
     order = np.argsort(ready_s, kind="stable")

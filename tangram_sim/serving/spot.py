@@ -41,9 +41,10 @@ def read_availability(path: Path, gpus: Sequence[str]) -> dict[str, Steps]:
 def under_availability(
     fleet: Sequence[FleetReplica], gpus: Mapping[str, Mapping[str, int]], available: Mapping[str, Steps]
 ) -> list[FleetReplica]:
-    """Replicas present only while there are GPUs for them and for those of their kind before them.
+    """The fleet with replicas up only while enough GPUs are available; replicas listed first come first.
 
-    Kinds that `available` does not speak of stay as they are. Before a kind's first row there is none of it.
+    `gpus` are the GPUs of each replica by kind. Kinds that `available` does not name are not limited; before
+    the first row of a kind that it names there are none.
     """
     taken: dict[str, int] = {}
     placed = []

@@ -15,7 +15,7 @@ from tangram_sim.cost.kernels import Floats, Number
 
 @dataclass(frozen=True, slots=True)
 class KvCapacity:
-    """KV memory of one replica, all its attention-data ranks together."""
+    """KV memory of one replica in blocks, over all its attention data-parallel groups."""
 
     blocks: int
     block_tokens: int
@@ -28,7 +28,7 @@ class KvCapacity:
 
 @dataclass(frozen=True, slots=True)
 class KvCapacities:
-    """The same of many replicas side by side."""
+    """KV memory of many replicas, as arrays."""
 
     blocks: NDArray[np.int64]
     block_tokens: int

@@ -59,7 +59,7 @@ def _in_order(
     failed: dict[int, str],
     instances: list[Instance],
 ) -> PlayedService:
-    """The run with its requests by arrival; those that failed are told to have come at the beginning."""
+    """The run with its requests in order of arrival; failed ones count as having arrived at the start."""
     server_s = np.array([one.given.table.request_s for one in instances])
     arrival_s = np.maximum(np.nan_to_num(ledger.ready_s - server_s[place]), 0.0)
     order = np.argsort(arrival_s, kind="stable")

@@ -37,12 +37,12 @@ class Workload:
 
     @property
     def prefixes(self) -> int:
-        """Different shared texts."""
+        """How many different shared texts there are."""
         return int(self.prefix.max(initial=-1)) + 1
 
     @property
     def span_s(self) -> float:
-        """From the first arrival to the last."""
+        """Seconds from the first arrival to the last."""
         return float(self.arrival_s[-1] - self.arrival_s[0]) if len(self) else 0.0
 
     @property
@@ -71,14 +71,14 @@ class Workload:
         )
 
     def of_models(self, models: Sequence[str], model: Ints) -> "Workload":
-        """These requests, request i for `models[model[i]]`."""
+        """These requests with models assigned: request i asks for `models[model[i]]`."""
         return replace(self, models=tuple(models), model=np.asarray(model, dtype=np.int64))
 
 
 def plain(
     arrival_s: Floats, input_tokens: Ints, output_tokens: Ints, notes: tuple[str, ...] = ()
 ) -> Workload:
-    """Requests that share nothing."""
+    """Requests without shared prefixes."""
     count = len(arrival_s)
     none = np.zeros(count, dtype=np.int64)
     return Workload(
