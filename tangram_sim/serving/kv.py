@@ -104,8 +104,8 @@ def kv_capacity(deployment: Deployment, hwdb: Hwdb, fit: EngineFit, longest: int
     """KV blocks of the replica. Raises InfeasibleError, with numbers, if weights or one block do not fit.
 
     `longest` is the length of the longest request in tokens. Recurrent layers keep a state for each request;
-    its bytes are spread over that many tokens, so that as many such requests fit as have states. 0: no
-    states.
+    its bytes are counted as spread over `longest` tokens, so that there is a state for every such request
+    that fits. 0: no memory is set aside for states.
     """
     memories = [stage_memory(deployment, stage, hwdb, fit) for stage in deployment.stages]
     return capacity_of(deployment, memories, longest)

@@ -9,9 +9,10 @@ Shares = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Rental:
-    """An answer: `counts[c]` replicas, share `shares[c][w]` of type w, the objective and its bound.
+    """A plan: `counts[c]` replicas of configuration c, which get the share `shares[c][w]` of type w.
 
-    `value` is seconds (makespan) or dollars an hour (cost); no plan of the problem is below `bound`.
+    `value` is the objective: seconds (makespan) or dollars an hour (cost). No plan of the problem can have a
+    lower one than `bound`.
     """
 
     counts: Counts
@@ -21,17 +22,17 @@ class Rental:
 
     @property
     def gap(self) -> float:
-        """How much less the best plan could be at most, as a share of the value."""
+        """How far below `value` the best plan could be at most, as a share of `value`."""
         return max(0.0, 1.0 - self.bound / self.value)
 
     @property
     def optimal(self) -> bool:
-        """Whether it is proven that nothing is better."""
+        """Whether the plan is proven best, to the tolerance PROVEN."""
         return self.gap <= PROVEN
 
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """No plan: proven to be none, or none found in time."""
+    """No plan was found; `proven`: there is none, otherwise time ran out."""
 
     proven: bool

@@ -98,7 +98,7 @@ def _pace(value: float, batch: bool) -> float:
 def _on(
     problem: RentalProblem, chosen: frozenset[int], solver: Solver, time_limit_s: float
 ) -> Rental | Unanswered:
-    """The plan with some of the configurations only, by the numbers of all."""
+    """The plan with the `chosen` configurations only; counts and shares are numbered as in the problem."""
     found = solver(problem.keeping(chosen), time_limit_s)
     if isinstance(found, Unanswered):
         return found
@@ -159,7 +159,7 @@ def price_out(problem: RentalProblem) -> PricedOut | None:
 
 
 def _first_columns(gains: Array, uses: Array, usd: Array, possible: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each type the most by itself, for a dollar, and for what is used of each cap."""
+    """Configurations to begin with: for each type the fastest, also per dollar and per unit of each limit."""
     found: set[int] = set()
     weights = [np.ones(len(usd)), usd, *(np.maximum(column, 1e-9) for column in uses.T)]
     for weight in weights:

@@ -18,7 +18,7 @@ _DOWN = (1.0, 0.25, 0.5, 0.75)  # how far below the bound an enumeration begins;
 
 @dataclass(frozen=True, slots=True)
 class PlacedFlow:
-    """An answer: the layers of every node, tokens/s, the bound, and the paths requests take.
+    """A placement: layers of each node, its tokens/s, the bound on tokens/s, and the paths of requests.
 
     `links` are tokens/s by (node, node); the host is numbered after the last node.
     """
@@ -31,12 +31,12 @@ class PlacedFlow:
 
     @property
     def gap(self) -> float:
-        """How much more the best placement could pass at most, as a share of the tokens/s."""
+        """How much more than this the best placement could carry at most, as a share of the tokens/s."""
         return max(0.0, self.bound / self.tokens_per_s - 1.0)
 
     @property
     def optimal(self) -> bool:
-        """Whether it is proven that nothing is better."""
+        """Whether the placement is proven best, to the tolerance PROVEN."""
         return self.gap <= PROVEN
 
 
@@ -50,9 +50,9 @@ class SingleKindFlow:
 
 
 def place(problem: FlowProblem, time_limit_s: float, seed: int = _SEED) -> PlacedFlow | None:
-    """The placement of the largest flow; None where no placement passes anything.
+    """The placement that carries the most tokens/s; None where no placement carries any.
 
-    Where proof takes too long, the answer is the best placement found, with its gap.
+    Where proof takes longer than `time_limit_s`, the answer is the best placement found, with its gap.
     """
     ceiling = relaxed_bound(problem)
     if sum(len(node.tokens_per_s) for node in problem.nodes) < problem.layers or ceiling <= 0:
@@ -77,7 +77,7 @@ def place(problem: FlowProblem, time_limit_s: float, seed: int = _SEED) -> Place
 def _proven(
     problem: FlowProblem, placement: Placement, rate: float, ceiling: float, until: float
 ) -> tuple[Placement, float, float]:
-    """(placement, tokens/s, bound): enumerate what may be better, from as far below the ceiling as goes."""
+    """(placement, tokens/s, bound) after an exhaustive search among placements that could be better."""
     bound = ceiling
     for share in _DOWN:
         above = bound - share * (bound - rate)

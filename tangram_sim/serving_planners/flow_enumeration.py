@@ -25,7 +25,7 @@ Options = tuple[
 
 @dataclass(frozen=True, slots=True)
 class Enumerated:
-    """The best placement above some tokens/s (None: none found), and whether nothing was left out."""
+    """The best placement found above some tokens/s (None: none), and whether all were looked at."""
 
     placement: Placement | None
     tokens_per_s: float
@@ -33,7 +33,7 @@ class Enumerated:
 
 
 def placements_above(problem: FlowProblem, above: float, most_states: int, most_flows: int) -> Enumerated:
-    """The best placement that passes more than `above` tokens/s.
+    """The best placement that carries more than `above` tokens/s.
 
     Not complete where more than `most_states` partial placements, or `most_flows` whole ones, would be kept.
     """
@@ -59,7 +59,10 @@ def placements_above(problem: FlowProblem, above: float, most_states: int, most_
 def _whole_placements(
     problem: FlowProblem, options: Sequence[Options], above: float, most_states: int
 ) -> tuple[Ints, Floats] | tuple[None, None]:
-    """(option of every node, tokens/s that cover every layer) of the placements that may be worth a flow."""
+    """(option of every node, tokens/s that its nodes process at every layer) of the placements worth a flow.
+
+    Arrays of placements x nodes and placements x layers; (None, None) where there are too many.
+    """
     work = [max((k + 1) * rate for k, rate in enumerate(node.tokens_per_s)) for node in problem.nodes]
     order = sorted(range(problem.host), key=lambda i: (-work[i], i))
     twin = {j: i for i, j in alike(problem)}
@@ -92,7 +95,7 @@ def _whole_placements(
 
 
 def _options(problem: FlowProblem, node: int) -> Options:
-    """Ranges [first, end) a node may hold, and the tokens/s that can pass it there."""
+    """Layer ranges [first, end) that a node may hold, and the most tokens/s through it with each."""
     links, host = problem.link_tokens_per_s, problem.host
     into = sum(links[j][node] for j in range(host) if j != node)
     out = sum(links[node][j] for j in range(host) if j != node)
@@ -109,7 +112,7 @@ def _options(problem: FlowProblem, node: int) -> Options:
 
 
 def _crossing(problem: FlowProblem, chosen: Ints, options: Sequence[Options]) -> Floats:
-    """The tokens/s that can enter, leave and pass each boundary between layers, the least of them."""
+    """For each placement a bound on tokens/s: the least that can enter, leave or pass a layer boundary."""
     links, host, layers = problem.link_tokens_per_s, problem.host, problem.layers
     first, end = np.full(chosen.shape, -1), np.full(chosen.shape, -1)
     rate = np.zeros(chosen.shape)

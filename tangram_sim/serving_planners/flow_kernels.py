@@ -11,10 +11,10 @@ _CRUMB = 1e-9  # of the largest capacity: less is no way through
 
 @njit(cache=True)
 def placed_flow(first, end, rates, links, layers, left):  # type: ignore[no-untyped-def]
-    """Tokens/s of a placement; `left` is room for a square matrix of 2 (nodes + 1) vertices.
+    """Tokens/s that a placement carries, as a maximum flow; `left` is a work matrix of 2 (nodes + 1) rows.
 
-    Vertices: 2i the entrance of node i, 2i + 1 its exit; those of the host are sink and source.
-    Blocking flows in level graphs (Dinic, 1970).
+    Vertices: 2i the entrance of node i, 2i + 1 its exit; those of the host are sink and source. Blocking
+    flows in level graphs (Dinic, 1970).
     """
     nodes = len(first)
     size, source, sink = 2 * nodes + 2, 2 * nodes + 1, 2 * nodes
@@ -85,11 +85,12 @@ def placed_flow(first, end, rates, links, layers, left):  # type: ignore[no-unty
 
 @njit(cache=True)
 def anneal(first, end, rates, most, links, layers, ceiling, steps, hot, cold, seed):  # type: ignore[no-untyped-def]
-    """The best placement met, in `first` and `end`; its tokens/s.
+    """Simulated annealing over placements: leaves the best one in `first` and `end`, returns its tokens/s.
 
-    A move gives one node another range, beginning or ending where another one does, or exchanges two nodes'
-    ranges. What is climbed is the flow and, a little, how well every layer is covered: many moves leave the
-    flow as it is. The temperature falls geometrically from `hot` to `cold`, as shares of the ceiling.
+    A move gives one node another range of layers, which begins or ends where another node's does, or
+    exchanges the ranges of two nodes. What is maximised is the flow and, with a small weight, how well every
+    layer is covered, since many moves leave the flow as it is. The temperature falls geometrically from `hot`
+    to `cold`, as shares of the ceiling.
     """
     np.random.seed(seed)
     nodes = len(first)

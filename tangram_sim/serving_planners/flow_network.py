@@ -22,7 +22,7 @@ class TokenPath:
 
 
 def open_links(problem: FlowProblem, placement: Placement) -> dict[tuple[int, int], float]:
-    """Links over which tokens may pass, with their tokens/s; the host is both ends."""
+    """Links that tokens may take under a placement, with their tokens/s; paths begin and end at the host."""
     host, arcs = problem.host, {}
     for i, held in enumerate(placement):
         if held is None:
@@ -38,7 +38,7 @@ def open_links(problem: FlowProblem, placement: Placement) -> dict[tuple[int, in
 
 
 def node_rate(problem: FlowProblem, placement: Placement, node: int) -> float:
-    """Tokens/s that a node can process under its layers."""
+    """Tokens/s that a node can process with as many layers as it holds."""
     held = placement[node]
     return 0.0 if held is None else problem.nodes[node].tokens_per_s[held[1] - held[0] - 1]
 
@@ -58,7 +58,7 @@ def throughput(problem: FlowProblem, placement: Placement) -> float:
 
 
 def largest_flow(problem: FlowProblem, placement: Placement) -> tuple[float, dict[tuple[int, int], float]]:
-    """The greatest flow and what crosses every link, from a linear program."""
+    """(greatest flow in tokens/s, tokens/s over each link), from a linear program."""
     program, host = LinearProgram(), problem.host
     flow = {link: program.variable(rate) for link, rate in open_links(problem, placement).items()}
     if not flow:
@@ -76,7 +76,10 @@ def largest_flow(problem: FlowProblem, placement: Placement) -> tuple[float, dic
 
 
 def paths(problem: FlowProblem, flow: dict[tuple[int, int], float]) -> list[TokenPath]:
-    """The flow as paths with shares that add up to 1, the largest first: each takes the widest way left."""
+    """The flow split into paths whose shares add up to 1, the largest first.
+
+    From every node a path follows the link that has the most of the flow left.
+    """
     host, left = problem.host, dict(flow)
     total = sum(rate for (tail, _), rate in flow.items() if tail == host)
     found: dict[tuple[int, ...], float] = {}

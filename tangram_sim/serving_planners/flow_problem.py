@@ -13,7 +13,10 @@ class FlowNode:
 
 @dataclass(frozen=True, slots=True)
 class FlowProblem:
-    """`link_tokens_per_s[i][j]` from node i to j; the last row and column are the host, source and sink."""
+    """Nodes to hold `layers` layers; `link_tokens_per_s[i][j]` is the capacity from node i to node j.
+
+    The last row and column are the host, where requests come from and answers go to.
+    """
 
     layers: int
     nodes: tuple[FlowNode, ...]
@@ -37,7 +40,11 @@ Placement = tuple[Held, ...]
 
 
 def relaxed_bound(problem: FlowProblem) -> float:
-    """Tokens/s that no placement exceeds: the nodes' layer-tokens/s over the layers; the host's links."""
+    """A bound that no placement exceeds, in tokens/s.
+
+    The least of what the nodes can process (tokens/s times layers, over all layers) and the host's links
+    carry.
+    """
     work = sum(
         max((k + 1) * rate for k, rate in enumerate(node.tokens_per_s[: problem.layers]))
         for node in problem.nodes
@@ -49,7 +56,7 @@ def relaxed_bound(problem: FlowProblem) -> float:
 
 
 def alike(problem: FlowProblem) -> list[tuple[int, int]]:
-    """Pairs of nodes whose exchange changes nothing, neighbours in their class."""
+    """Pairs of nodes that can be exchanged without any change; each is paired with the next one like it."""
     links, found = problem.link_tokens_per_s, []
     last: dict[int, int] = {}
     for j in range(problem.host):

@@ -28,7 +28,7 @@ _POPULATION, _PARENTS = 32, 8
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """The best partition found, what it is worth, and how many were looked at."""
+    """The best partition found, its requests/s, and how many partitions were looked at."""
 
     groups: Partition
     worth: float
@@ -36,10 +36,10 @@ class Partitioned:
 
 
 def partition(pool: Group, worth: Worth, seed: int, generations: int) -> Partitioned:
-    """A partition of `pool` of the greatest summed worth, by genetic search; never below the symmetric ones.
+    """The partition of `pool` with the most requests/s in all that a genetic search finds.
 
-    The first individuals are the symmetric partitions: groups of one kind and one size. The same seed gives
-    the same answer.
+    The search begins with the symmetric partitions (groups of one kind and one size) and is never worse than
+    these. `worth` gives the requests/s of a group. The same seed gives the same answer.
     """
     random = Random(seed)
     known: dict[Partition, float] = {}
@@ -111,7 +111,7 @@ def _changed(groups: Partition, random: Random) -> Partition:
 
 @dataclass
 class GroupPricer:
-    """The best pipeline of a group, remembered by its GPUs; requests/s of the mix of types."""
+    """Finds the best pipeline for a group of GPUs and keeps it; rates are requests/s of the mix of types."""
 
     pricer: OfferPricer
     offers: Sequence[GpuOffer]
@@ -123,7 +123,7 @@ class GroupPricer:
         self._speed = {one.name: hwdb.gpu(one.name).memory_bytes_per_s for one in self.offers}
 
     def worth(self, group: Group) -> float:
-        """Requests/s of the mix."""
+        """Requests/s of the mix with the group's best pipeline; 0 where none fits."""
         best = self.best(group)
         return 0.0 if best is None else self.rate(best)
 

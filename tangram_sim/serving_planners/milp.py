@@ -37,7 +37,7 @@ _PLAN = LossScenario("the plan itself")
 
 @dataclass(frozen=True, slots=True)
 class _Mix:
-    """A variable: the part of `types` on a configuration, and the load that a unit of it brings."""
+    """A variable of the program: the share of `types` that one configuration gets, and the load of a unit."""
 
     configuration: int
     types: tuple[int, ...]
@@ -85,7 +85,11 @@ def solve(
 def _solve(
     problem: RentalProblem, common_shares: bool, relative_gap: float, time_limit_s: float
 ) -> Rental | Unanswered:
-    """The integer program with all configurations, scaled by the makespan of fractions of replicas."""
+    """Solve the integer program with all configurations.
+
+    Times are scaled by the makespan of the program with fractions of replicas, so that its numbers are near
+    1.
+    """
     scale_s = 1.0
     if problem.objective == MAKESPAN:
         relaxed = _Program(problem, common_shares, 1.0, whole_replicas=False)
@@ -97,7 +101,7 @@ def _solve(
 
 
 def _alike_groups(problem: RentalProblem) -> list[tuple[int, ...]]:
-    """Types that a router which looks at the model alone cannot tell apart, as far as there are requests."""
+    """Types with requests, grouped by model: a router that looks at the model alone sees no more."""
     groups: dict[str, list[int]] = {}
     for w, one in enumerate(problem.types):
         if one.amount > 0:
@@ -110,10 +114,11 @@ def _serves_some_group(problem: RentalProblem, rps: tuple[float, ...]) -> bool:
 
 
 class _Program:
-    """Rows and variables of one problem.
+    """The rows and variables of the program of one problem.
 
-    Requests are counted in units of what `scale_s` seconds do, so that the pace u is near 1 and HiGHS's
-    absolute tolerances mean something. `fixed` are numbers of replicas that are not to be chosen any more.
+    Requests are counted in units of what is done in `scale_s` seconds, so that the pace u is near 1, where
+    the absolute tolerances of HiGHS are meaningful. `fixed` are numbers of replicas that are given, not
+    chosen.
     """
 
     def __init__(
@@ -175,7 +180,7 @@ class _Program:
             self.lp.row(terms, high=given.budget_usd_per_hour)
 
     def _scenario(self, scenario: LossScenario, fixed: Counts | None) -> tuple[list[_Mix], list[int]]:
-        """Rows of one scenario: everything it must cover is spread, and no replica has too much to do."""
+        """Add the rows of one scenario: its share of the requests is served, and no replica is overloaded."""
         given, asked = self.problem, scenario.coverage * scenario.rate_factor
         live = [w for w, one in enumerate(given.types) if one.amount > 0]
         groups = _alike_groups(given) if self.common else [(w,) for w in live]
@@ -217,7 +222,7 @@ class _Program:
     def _of_roles(
         self, mixes: list[_Mix], shares: list[int], group: tuple[int, ...], roles: tuple[str, ...]
     ) -> list[int]:
-        """Shares of a group of types on configurations of some roles."""
+        """Variables for the shares of a group of types on the configurations of these roles."""
         return [
             v
             for v, mix in zip(shares, mixes, strict=True)
@@ -225,7 +230,7 @@ class _Program:
         ]
 
     def best(self, relative_gap: float, time_limit_s: float) -> Rental | Unanswered:
-        """Whole replicas first, then the shares once more for exactly these."""
+        """Solve for whole replicas; for a makespan solve again for the shares with these replicas given."""
         given = self.problem
         if given.objective == COST:
             usd = [one.usd_per_hour for one in given.configurations]
@@ -246,7 +251,7 @@ class _Program:
         return Rental(counts, again.shares_of(exact.values), value, min(value, self.scale_s / found.bound))
 
     def _evenly(self, counts: Counts, values: NDArray[np.float64]) -> Shares:
-        """Shares that leave the busiest replica the most room; slices stay where the search put them."""
+        """Shares under which the busiest replica is loaded least; with slices, those the search found."""
         if not self.problem.slices:
             even = _Program(replace(self.problem, objective=MAKESPAN), self.common, 1.0, fixed=counts)
             found = even.lp.maximise([(even.pace, 1.0)])
@@ -255,7 +260,7 @@ class _Program:
         return self.shares_of(np.rint(values) if self.problem.slices else values)
 
     def shares_of(self, values: NDArray[np.float64]) -> Shares:
-        """Shares by configuration and type, each type's adding up to 1 (without those that decode)."""
+        """Shares by configuration and type; those of a type add up to 1, over replicas that take prompts."""
         table = np.zeros((len(self.problem.configurations), len(self.problem.types)))
         for variable, mix in zip(self.shares, self.mixes, strict=True):
             table[mix.configuration, list(mix.types)] = max(0.0, float(values[variable]))

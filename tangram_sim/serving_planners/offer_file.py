@@ -31,7 +31,7 @@ class _OffersIn(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What may be rented; engine and precision are empty where the file does not say."""
+    """GPUs that may be rented, with engine and precision; these are empty where the file is silent."""
 
     gpus: tuple[GpuOffer, ...]
     engine: str = ""

@@ -38,7 +38,7 @@ _CUTS = (0.0, 0.5, 1.0)  # between layers by memory and layers by bandwidth
 
 @dataclass(frozen=True, slots=True)
 class GpuOffer:
-    """A kind of GPU to rent, in nodes of so many."""
+    """A kind of GPU to rent: its price, how many there are, and how many a node holds."""
 
     name: str
     usd_per_hour: float
@@ -75,7 +75,7 @@ class OfferPricer:
         self._calibration = CalibrationTable.load(self.hwdb)
 
     def deployment(self, stages: Stages) -> Deployment:
-        """The replica of these stages; rules are those of the engine on the first one's GPU."""
+        """The deployment with these stages; engine defaults are those for the first stage's GPU."""
         cut, first = [], 0
         for kind, tp, layers in stages:
             cut.append(ReplicaStage(gpu_island(kind, tp, self.hwdb), first, first + layers, tp))
@@ -84,7 +84,7 @@ class OfferPricer:
         return Deployment(self.model, tuple(cut), precision_of(self.precision, self.model), engine)
 
     def priced(self, stages: Stages) -> PricedConfiguration | None:
-        """A configuration with its throughputs; None where it does not fit, which is noted."""
+        """A configuration with its throughputs; None where it does not fit memory (the reason is kept)."""
         try:
             rps = self.throughput(self.deployment(stages))
         except InfeasibleError as error:
@@ -93,14 +93,14 @@ class OfferPricer:
         return configuration_of(stages, tuple(rps.tolist()))
 
     def throughput(self, deployment: Deployment) -> Floats:
-        """Requests/s of each type alone: all seats taken, or as many as keep the objective; 0: none does."""
+        """Requests/s of each type alone, at the most concurrency that keeps the objective; 0: none does."""
         fit = self._calibration.fit_of(deployment)
         capacity = kv_capacity(deployment, self.hwdb, fit)
         cost = LayerStepCost(deployment, self.hwdb, fit)
         return kept_throughput(cost, deployment, capacity, self.loads, self.slo, self.stay_s)
 
     def priced_together(self, pipelines: Sequence[Stages]) -> list[PricedConfiguration]:
-        """Those of many replicas that fit, each with its throughputs; what does not fit is noted."""
+        """Configurations with throughputs of the pipelines that fit; why others do not is kept."""
         found, refused = batches([self.deployment(one) for one in pipelines], self.hwdb, self._calibration)
         self.refused |= {name_of(pipelines[number]): reason for number, reason in refused.items()}
         rates: dict[int, tuple[float, ...]] = {}
@@ -125,9 +125,9 @@ def kept_throughput(
     slo: Slo,
     stay_s: float = inf,
 ) -> Floats:
-    """Requests/s of each load alone: all seats taken, or as many as keep the objective; 0: none does.
+    """Requests/s of each load alone, at the most concurrency that keeps the objective; 0: none does.
 
-    No more run at once than decode within `stay_s`, one of them at least.
+    Concurrency is also limited so that a request is decoded within `stay_s` seconds, but is one at least.
     """
     room = seats(deployment, capacity, loads)
     full = greatest_throughput(cost, deployment, capacity, loads)
@@ -156,10 +156,11 @@ def kept_throughput(
 
 
 def packed_s(cost: LayerStepCost, deployment: Deployment, loads: Load, running: Floats) -> Floats:
-    """Seconds of an iteration that carries its part of the prompts; 0 for engines that run them apart.
+    """Seconds of an iteration that decodes and works on new prompts; 0 for engines that do not mix them.
 
-    Each iteration `running` requests yield a token, so that one in so many as the output is long is replaced
-    and brings its prompt. One prompt beside decodes that wait for weights adds little; many fill the GPU.
+    In each iteration `running` requests yield a token each and running / osl of them finish, to be replaced
+    by requests whose prompts come along. One prompt adds little to decodes that wait for weights to be read
+    from memory, many keep the GPU computing.
     """
     if deployment.engine.prefill != "mixed":
         return np.zeros_like(running)

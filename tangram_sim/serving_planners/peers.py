@@ -30,9 +30,9 @@ def candidates(
     shares: Floats,
     budget_usd_per_hour: float | None,
 ) -> list[PricedConfiguration]:
-    """The configurations that a planner lets the plan consist of.
+    """The configurations that a planner may use in its plan.
 
-    `shares`: of each type among the requests. Raises UnknownNameError.
+    `shares` is the share of each type among the requests. Raises UnknownNameError.
     """
     if planner == "hexgen":
         return _hexgen(pricer, offers, shares, budget_usd_per_hour)
@@ -53,9 +53,10 @@ def candidates(
 def _hexgen(
     pricer: OfferPricer, offers: Sequence[GpuOffer], shares: Floats, budget_usd_per_hour: float | None
 ) -> list[PricedConfiguration]:
-    """Groups of a pool: what is available, or of every kind what an even part of the budget rents.
+    """The configurations of HexGen's groups in a pool of GPUs.
 
-    HexGen is given its GPUs; how to spend a budget on kinds it does not say.
+    The pool is what is available or, of a kind without limit, what an equal part of the budget rents: HexGen
+    starts from given GPUs and does not say how to spend a budget.
     """
     pool = []
     for offer in offers:

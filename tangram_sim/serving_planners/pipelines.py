@@ -27,7 +27,7 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _AlikeStages:
-    """Stages of one position on one kind at one degree: which pipelines, and their blocks by sort."""
+    """Stages at one position of several pipelines, of the same GPU kind and degree: priced in one call."""
 
     ranks: Ranks
     pipelines: Places
@@ -38,16 +38,17 @@ class _AlikeStages:
 
 @dataclass(frozen=True)
 class PipelineBatch(LayerStepCost):
-    """Step costs of pipelines of one depth, engine and fit; arrays are pipelines x loads, flattened.
+    """Step costs of many pipelines with the same depth, engine and fit, in one call.
 
-    `deployment` is one of them: what is read of it (engine, depth, no attention data parallelism) is common.
+    Arrays are pipelines x loads, flattened. `deployment` is one of the pipelines; only what all have in
+    common is read from it (engine, depth, no attention data parallelism).
     """
 
     pipelines: tuple[Deployment, ...] = ()
 
     @cached_property
     def _alike(self) -> tuple[tuple[_AlikeStages, ...], ...]:
-        """By position in the pipeline."""
+        """Groups of equal stages for each position in the pipeline."""
         found = []
         for place in range(self.deployment.pp):
             groups: dict[tuple[str, int], list[int]] = {}
@@ -70,14 +71,14 @@ class PipelineBatch(LayerStepCost):
         )
 
     def _held(self, block: Block, stages: Sequence[ReplicaStage]) -> Floats:
-        """Blocks of a sort in each stage."""
+        """How many blocks equal to `block` each stage holds."""
         alike = np.array([one == block for one in self.deployment.model.blocks], dtype=np.float64)
         before = np.concatenate([[0.0], np.cumsum(alike)])
         ends, firsts = [stage.end for stage in stages], [stage.first for stage in stages]
         return np.asarray(before[ends] - before[firsts])
 
     def passes(self, work: IterationWork) -> list[ForwardTimes]:
-        """One forward pass on each position's stages, by part."""
+        """Seconds by part of one forward pass, for each position in the pipeline; arrays as for the class."""
         size = len(self.pipelines)
         found = []
         for position in self._alike:
@@ -99,7 +100,7 @@ class PipelineBatch(LayerStepCost):
         return found
 
     def _hop_s(self, work: IterationWork, stage: int) -> Floats:
-        """Residuals from each pipeline's stage to its next."""
+        """Seconds to send activations from each pipeline's stage to its next one."""
         size = work.tokens * self.deployment.model.hidden * self.deployment.precision.activation_bytes
         links = [self.hop_of(one, stage) for one in self.pipelines]
         loads = len(size) // len(self.pipelines)
@@ -116,14 +117,14 @@ class PricedBatch:
     blocks: Places  # of KV cache
 
     def capacity(self, loads: int) -> KvCapacities:
-        """Of every pipeline, so many times."""
+        """KV memory of every pipeline, repeated for so many loads."""
         return KvCapacities(np.repeat(self.blocks, loads), self.cost.deployment.engine.block_tokens)
 
 
 def batches(
     deployments: Sequence[Deployment], hwdb: Hwdb, calibration: CalibrationTable
 ) -> tuple[list[PricedBatch], dict[int, str]]:
-    """Deployments by depth, engine and fit; and by number those that do not fit, and why."""
+    """(deployments that fit, grouped by depth, engine and fit; by number, why others do not fit)."""
     memories: dict[tuple[object, ...], StageMemory] = {}
     groups: dict[tuple[object, ...], list[tuple[Deployment, int, EngineFit, int]]] = {}
     refused: dict[int, str] = {}

@@ -79,7 +79,7 @@ def read_problem(data: Any, source: str = "problem") -> tuple[RentalProblem | Fl
 
 
 def _words(error: ValidationError) -> str:
-    """What is wrong, key by key, the first few."""
+    """The first few errors in words, each with its key."""
     told = []
     for one in error.errors()[:_SHOWN]:
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in one["loc"]).lstrip(
@@ -94,7 +94,7 @@ def _words(error: ValidationError) -> str:
 
 
 def _strange(given: BaseModel, source: str, path: str = "") -> set[str]:
-    """Keys nobody asked for; one that is nearly a known key is an error, since it was surely meant."""
+    """Unknown keys of the file. Raises BadInputError for one that looks like a misspelled known key."""
     known = type(given).model_fields
     found = set()
     for key in given.model_extra or {}:
@@ -171,7 +171,7 @@ def _rental(given: RentalIn, source: str) -> RentalProblem:
 
 
 def _types(given: RentalIn, source: str) -> tuple[tuple[RequestType, ...], str]:
-    """The request types and the objective that their amounts speak of."""
+    """(request types, objective); the objective follows from whether amounts are requests or rates."""
     rated = [one.rate is not None for one in given.workload]
     counted = [one.requests is not None for one in given.workload]
     for place, (rate, count) in enumerate(zip(rated, counted, strict=True)):

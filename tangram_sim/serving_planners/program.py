@@ -16,7 +16,7 @@ _TIMED_OUT, _INFEASIBLE = 1, 2  # scipy's status
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keep HiGHS off standard output: some of its messages ask nobody, and would stand among the JSON."""
+    """Keep HiGHS's messages off standard output, where they would mix with JSON."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -30,9 +30,9 @@ def _silent() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The best values found (none where there is no answer), and what no solution can beat.
+    """The best values found (None: no solution), and a bound on the objective of all solutions.
 
-    `infeasible` is proven; an answer with no values that is not infeasible ran out of time.
+    `infeasible`: it is proven that there is no solution; where there are no values otherwise, time ran out.
     """
 
     values: NDArray[np.float64] | None

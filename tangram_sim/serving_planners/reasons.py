@@ -12,7 +12,7 @@ _LIMIT_S = 1.0
 
 
 def why_infeasible(problem: RentalProblem) -> str:
-    """One sentence or two that name what stands in the way."""
+    """Why a problem has no plan, in a sentence or two: what stands in the way, and what would help."""
     for w, one in enumerate(problem.types):
         able = {c.role for c in problem.configurations if c.rps[w] > 0}
         if one.amount > 0 and not able:

@@ -16,7 +16,7 @@ _RIVAL_SHARE = 0.05  # of that time, for each program of a rival
 
 @dataclass(frozen=True, slots=True)
 class RentalAnswer:
-    """`plan` is None where there is none; `reason` then says why."""
+    """The answer to a rental problem: plan (None: there is none, for this `reason`) and comparisons."""
 
     plan: Rental | None
     rivals: list[SingleKind]
@@ -26,18 +26,19 @@ class RentalAnswer:
 
 
 def time_limit_of(problem: RentalProblem) -> float:
-    """CPU seconds for the main program unless somebody asks for others."""
+    """Default limit for the main program, in seconds of CPU time."""
     size = len(problem.configurations) * len(problem.types)
     return _SMALL_S if size <= _SMALL else _LARGE_S
 
 
 def rent(problem: RentalProblem, time_limit_s: float | None = None, *, beside: bool = True) -> RentalAnswer:
-    """The best plan within the time limit, never worse than that of a single kind or without a lever.
+    """The best plan within the time limit, never worse than the plans that it is compared with.
 
-    Not `beside`: these are not asked for, the plan alone is.
+    These are the best plans of single kinds and without single levers (see `rivals`); unless `beside`, they
+    are not computed.
 
-    `time_limit_s` is for the main program, in seconds by the clock. Unless it is given, the limit is one of
-    CPU seconds: the solver only knows the clock, so a busy machine is given as much longer as it needs.
+    `time_limit_s` is for the main program, in seconds of clock time. Without it the limit is in CPU seconds:
+    the solver only knows the clock, so that on a busy machine it is given as much more time as it needs.
     """
     limit_s = time_limit_of(problem) if time_limit_s is None else time_limit_s
     clock, cpu = time.perf_counter(), time.process_time()

@@ -21,7 +21,7 @@ _GAP = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class MarketPeriod:
-    """From `begin_s` for `seconds`: prices and availability by kind of GPU, how much of the rate comes."""
+    """One period of the market: prices and available GPUs by kind, and the factor on the request rate."""
 
     begin_s: float
     seconds: float
@@ -32,7 +32,7 @@ class MarketPeriod:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """Seconds for which a replica is paid without serving, and what a request that is not served costs."""
+    """What switching costs: seconds of paid time to load and drain a replica, USD per request not served."""
 
     load_s: float = 120.0
     drain_s: float = 30.0
@@ -49,10 +49,10 @@ class PeriodPlan:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A policy over the whole trace.
+    """What a policy does over the whole trace, and what it costs in USD.
 
-    `usd` is rent and switches; `cost` adds what lost requests cost; no policy is below `bound` in cost (0
-    where none is known).
+    `usd` is rent and switches; `cost` also counts requests that were not served. No policy can cost less than
+    `bound` (0 where no bound is known).
     """
 
     name: str
@@ -98,7 +98,7 @@ def myopic(
 def unmoved(
     problem: RentalProblem, market: Sequence[MarketPeriod], switching: Switching, time_limit_s: float = inf
 ) -> Followed:
-    """The first period's plan kept, as far as its GPUs stay available and the budget pays for it."""
+    """The policy that keeps the first period's plan, less the replicas that availability or budget forbid."""
     first = myopic(problem, market[:1], switching, sees_switches=False, time_limit_s=time_limit_s).plans[0]
     plans = []
     for period in market:
@@ -110,7 +110,7 @@ def unmoved(
 
 
 def _short(problem: RentalProblem, period: MarketPeriod, counts: Sequence[int]) -> int:
-    """A configuration that must give up a replica, the dearest first; -1: none."""
+    """The configuration to take a replica from, the most expensive of those over a limit; -1: none is."""
     for n, available in enumerate(period.available):
         used = [c for c, one in enumerate(problem.configurations) if counts[c] and one.gpus[n]]
         if sum(counts[c] * problem.configurations[c].gpus[n] for c in used) > available:
@@ -123,7 +123,7 @@ def _short(problem: RentalProblem, period: MarketPeriod, counts: Sequence[int]) 
 
 
 def _usd_per_hour(problem: RentalProblem, period: MarketPeriod, c: int) -> float:
-    """A replica's price: its GPUs at the period's, times what it cost beside its GPUs to begin with."""
+    """USD an hour of a replica: its price in the problem, scaled as the prices of its GPUs have changed."""
     one = problem.configurations[c]
     bare = sum(k * gpu.usd_per_hour for k, gpu in zip(one.gpus, problem.gpus, strict=True))
     now = sum(k * usd for k, usd in zip(one.gpus, period.usd_per_hour, strict=True))
@@ -131,7 +131,7 @@ def _usd_per_hour(problem: RentalProblem, period: MarketPeriod, c: int) -> float
 
 
 class _Period:
-    """Variables of one period: replicas, starts and stops, shares of the requests, the part that is lost."""
+    """Variables of one period: replicas running, started, stopped, shares of requests, share not served."""
 
     def __init__(self, lp: LinearProgram, problem: RentalProblem, period: MarketPeriod) -> None:
         self.problem, self.period = problem, period
@@ -170,7 +170,7 @@ class _Period:
         return min([*limits, one.most])
 
     def cost(self, switching: Switching, *, switches: bool) -> list[tuple[int, float]]:
-        """Cost of each variable of the integer program, USD."""
+        """(variable, USD per unit of it) of one period: rent, requests not served and, if asked, switches."""
         terms = []
         for c in range(len(self.counts)):
             usd_per_s = _usd_per_hour(self.problem, self.period, c) / HOUR_S
@@ -193,10 +193,10 @@ def _best(
     before: tuple[int, ...] | None,
     time_limit_s: float,
 ) -> tuple[list[PeriodPlan], float]:
-    """(plans, a bound on the cost) of the least cost over these periods, all known.
+    """(plans, lower bound on the cost in USD) of the cheapest way through these periods, all known.
 
-    `before`: replicas that are there already; without it the first period's starts cost nothing, as every
-    policy pays them.
+    `before` are replicas that run already; without it starts in the first period cost nothing, as every
+    policy has to pay for them.
     """
     lp = LinearProgram()
     periods = [_Period(lp, problem, period) for period in market]
@@ -222,7 +222,7 @@ def _best(
 
 
 def _served(problem: RentalProblem, period: MarketPeriod, counts: tuple[int, ...]) -> float:
-    """The share of the requests that these replicas carry."""
+    """The greatest share of the period's requests that these replicas can serve."""
     lp = LinearProgram()
     fixed = replace(
         problem,
@@ -243,7 +243,7 @@ def _followed(
     switching: Switching,
     plans: Sequence[PeriodPlan],
 ) -> Followed:
-    """What plans cost, switches between them included."""
+    """The cost of a sequence of plans, with the switches between them."""
     rent = moved = lost = 0.0
     starts = 0
     for t, (period, plan) in enumerate(zip(market, plans, strict=True)):

@@ -32,7 +32,7 @@ class SingleKind:
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """A choice taken away: the best plan without it, or none."""
+    """The best plan without one of the three levers."""
 
     name: str
     answer: Rental | Unanswered
@@ -68,5 +68,5 @@ def without_levers(problem: RentalProblem, rivals: list[SingleKind], time_limit_
 
 
 def value_of(answer: Rental | Unanswered) -> float:
-    """The objective; inf where there is no plan."""
+    """The objective of a plan, in seconds or USD an hour; inf where there is none."""
     return answer.value if isinstance(answer, Rental) else inf

@@ -24,7 +24,7 @@ class ServicePlannerDocument(Document):
 
 
 class ServiceComparisonDocument(Document):
-    """`serve compare --json`."""
+    """Output of `tangram serve compare --json`: the plan of each planner for one question."""
 
     schema_version: str = SCHEMA_VERSION
     objective: str

@@ -44,7 +44,7 @@ LIMITS = {
 
 
 class ServeEstimateDocument(Document):
-    """`serve estimate --json`; times in seconds, of one replica."""
+    """Output of `tangram serve estimate --json`: one replica under a steady load; times in seconds."""
 
     schema_version: str = SCHEMA_VERSION
     tpot_s: float = Field(description="seconds a token, after the first")
@@ -95,7 +95,7 @@ class ReplicaQuestion:
 
 
 def service_cost(question: ReplicaQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, KvCapacity]:
-    """(iterations' cost, KV memory) of the replica a question is about. Raises TangramError."""
+    """(cost of iterations, KV memory) of the replica that a question is about. Raises TangramError."""
     model = load_model(question.model)
     engine = engine_defaults(hwdb, question.engine, hwdb.gpu(question.gpu), question.version)
     precision = precision_of(question.precision, model, question.kv_dtype)
@@ -148,7 +148,7 @@ def estimate_service(question: ReplicaQuestion, hwdb: Hwdb) -> ServeEstimateDocu
 
 
 def check_load(isl: float, osl: float, cached: float, concurrency: float, rate: float) -> None:
-    """Raise BadInputError unless the load can be."""
+    """Raise BadInputError for lengths (tokens), concurrency or rate (requests/s) that are not possible."""
     for name, value, least, largest in (
         ("isl", isl, 1, MOST_TOKENS),
         ("osl", osl, 1, MOST_TOKENS),
@@ -252,7 +252,10 @@ def _interval(value: float, spread: float) -> tuple[float, float]:
 
 
 def _parts(cost: LayerStepCost, load: Load, steady: Steady) -> dict[str, float]:
-    """Seconds between two tokens by part, of one microbatch on all stages; prompts apart."""
+    """Where the time between two output tokens goes: seconds by part, summed over the stages.
+
+    The part `prompts` is the time spent on other requests' prompts, `host` what no other part explains.
+    """
     fit, running = cost.fit, np.maximum(steady.running, 1.0)
     zero = np.zeros_like(running)
     passes = cost.passes(cost.work(zero, zero, running, running * load.context))
@@ -271,7 +274,7 @@ def _parts(cost: LayerStepCost, load: Load, steady: Steady) -> dict[str, float]:
 
 
 def _price(question: ReplicaQuestion, hwdb: Hwdb) -> tuple[float, str]:
-    """(USD per GPU and hour, where it is from): as given, or the least of dated prices of its nodes."""
+    """(USD per GPU and hour, its source): as given, or the lowest dated price of nodes with this GPU."""
     if question.usd_per_gpu_hour:
         return question.usd_per_gpu_hour, "given"
     kind = hwdb.gpu(question.gpu).name
@@ -350,7 +353,7 @@ def _notes(question: ReplicaQuestion, steady: Steady, most: Steady, room: float)
 
 
 def summary(found: ServeEstimateDocument) -> list[tuple[str, str, str]]:
-    """(what, value, 90 % interval) for people."""
+    """Rows of a table to print: (what, value, 90 % interval)."""
     low_high = found.intervals
     lines = [
         (title, show_seconds(getattr(found, name)), " to ".join(map(show_seconds, low_high[name])))

@@ -126,7 +126,10 @@ def _best_played(
     hwdb: Hwdb,
     time_limit_s: float | None,
 ) -> ServePlanDocument:
-    """The plan played best of those begun from any of these throughputs, with its rivals and levers."""
+    """Of the plans that each start leads to, the one that does best in the simulator, with comparisons.
+
+    A start is a list of configurations with throughputs to plan with.
+    """
     best: ServePlanDocument | None = None
     best_rates = starts[0]
     for start, attempts in zip(starts, _ATTEMPTS[len(starts)], strict=True):
@@ -152,7 +155,7 @@ def _best_played(
 def _shares_again(
     best: ServePlanDocument, question: ServiceQuestion, rates: Sequence[PricedConfiguration], hwdb: Hwdb
 ) -> ServePlanDocument:
-    """The same replicas of a batch, with shares and promise by the throughputs that their replay showed."""
+    """The same replicas of a batch, shares and makespan planned again with throughputs of the replay."""
     known = {one.name: one for one in rates}
     counts = {one.configuration: one.count for one in best.replicas}
     mine = [replace(known[name], most=count) for name, count in counts.items()]
@@ -234,7 +237,7 @@ def _keeps(replay: PlayedPlanDocument, slo: Slo) -> bool:
 
 
 def _preferred(one: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> bool:
-    """Whether a plan is played better than one from another start; of least cost, whether it is cheaper."""
+    """Whether one plan is better than another: cheaper for objective `cost`, else better when simulated."""
     if one.replay is None or other.replay is None:
         return one.replay is not None
     if goal.objective == COST and _keeps(one.replay, goal.slo) and _keeps(other.replay, goal.slo):
@@ -260,7 +263,7 @@ def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, slo: Slo 
 
 
 def _add_interval(found: ServePlanDocument, factor: float) -> None:
-    """90 % of the makespan, as wide as the throughputs are uncertain together."""
+    """Set the 90 % interval of the makespan; its ends are a `factor` below and above the makespan."""
     if found.makespan_s is not None:
         found.interval = (found.makespan_s / factor, found.makespan_s * factor)
 
@@ -268,7 +271,7 @@ def _add_interval(found: ServePlanDocument, factor: float) -> None:
 def fleet_document(
     found: ServePlanDocument, priced: Sequence[PricedConfiguration], question: ServiceQuestion
 ) -> dict[str, Any]:
-    """The plan as a fleet file."""
+    """The plan in the format of a fleet file, for `tangram serve simulate`."""
     known = {one.name: one for one in priced}
     only = {} if question.several else {"model": next(iter(question.models))}
     return {
@@ -299,10 +302,11 @@ def fleet_document(
 def _replayed(
     found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb
 ) -> tuple[PlayedPlanDocument, dict[str, float]]:
-    """(the plan under the simulator, when the last replica of each configuration was through).
+    """(the plan as simulated, the seconds at which the last replica of each configuration finished).
 
-    A batch comes all at once, other workloads arrive at the promised rate: what the simulator finishes of it
-    a second while requests go on arriving, which they do for several times as long as one stays.
+    The requests of a batch come all at once; other workloads arrive at the rate that the plan promises, for
+    several times as long as one request takes, and what counts is the rate at which requests finish
+    meanwhile.
     """
     fleet, workload = read_fleet(found.fleet, hwdb), question.workload
     objective = question.goal.objective
@@ -349,10 +353,11 @@ def _replayed(
 
 
 def carried_share(after: PlayedService, duration_s: float) -> float:
-    """Which part of the rate that arrives is finished, but for what the last requests take when none follow.
+    """The share of the arriving requests that the replicas keep up with, 0 to 1.
 
-    Where replicas keep up, the run ends one service after the last arrival at most; where they do not, the
-    queue is still there and the run is so much longer.
+    Arrivals take a span S, the whole run `duration_s`. Replicas that keep up finish within one service time
+    of the last arrival; the longer the run lasts beyond that, the smaller the share S / (duration_s - service
+    time).
     """
     arrival = after.workload.arrival_s
     span = float(arrival[-1] - arrival[0])
@@ -362,7 +367,7 @@ def carried_share(after: PlayedService, duration_s: float) -> float:
 
 
 def _as_goodput(found: ServePlanDocument, rate_rps: float, utilisation: float) -> None:
-    """Makespans of one second's requests as requests a second."""
+    """Turn the makespans for the requests of one second into rates, requests/s, in place."""
     found.objective = "goodput"
     found.assumptions |= {
         "utilisation": utilisation,

@@ -20,7 +20,7 @@ _MANY_NODES = 9  # that take the longer
 
 
 class ReplicaCountDocument(Document):
-    """One configuration of the plan, and how many replicas of it run."""
+    """A configuration that the plan uses, and how many replicas of it run."""
 
     configuration: str
     count: int = Field(ge=0)
@@ -38,7 +38,7 @@ class RivalDocument(Document):
 
 
 class LeverDocument(Document):
-    """The best plan without one of the choices."""
+    """The best plan without one of three levers: mix of GPU kinds, parallelism, or shares by request type."""
 
     value: float | None = Field(description="the objective; null where it cannot be done")
     worth: float | None = Field(description="how much worse, as a share of the plan's objective")
@@ -61,7 +61,7 @@ class PlannedTypeDocument(Document):
 
 
 class PlayedPlanDocument(Document):
-    """The plan played by the simulator."""
+    """The plan as the simulator plays it: times in seconds, rates in requests a second."""
 
     promised: float = Field(description="the plan's own makespan in seconds, or requests a second")
     played: float = Field(description="what the simulator makes of it")
@@ -73,7 +73,7 @@ class PlayedPlanDocument(Document):
 
 
 class ServePlanDocument(Document):
-    """`serve plan --json`; figures that do not belong to the objective are null."""
+    """Output of `tangram serve plan --json`; figures that do not belong to the objective are null."""
 
     schema_version: str = SCHEMA_VERSION
     status: Literal["optimal", "feasible", "infeasible"]
@@ -187,7 +187,7 @@ def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanD
 
 
 def _assumptions(problem: RentalProblem) -> dict[str, Any]:
-    """What the words of the problem were taken to mean."""
+    """How the terms of the problem were understood, by name."""
     said: dict[str, Any] = {
         "throughputs": "given; a replica that serves several types divides its time between them",
         "rivals": "one kind alone under the same budget; capped: also under what is available",

@@ -25,7 +25,7 @@ class BudgetDocument(ServiceCandidateDocument):
 
 
 class ServePurchaseDocument(Document):
-    """`serve purchase --json`: budgets from the least to the greatest."""
+    """Output of `tangram serve purchase --json`: a plan for each budget, from the least to the greatest."""
 
     schema_version: str = SCHEMA_VERSION
     front: list[BudgetDocument]

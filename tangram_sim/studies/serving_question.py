@@ -28,8 +28,10 @@ MAKESPAN, COST, GOODPUT = OBJECTIVES = ("makespan", "cost", "goodput")
 
 @dataclass(frozen=True, slots=True)
 class PlanScenario:
-    """What a plan must also bear: `coverage` of `rate_factor` times its requests without the kinds that are
-    `lost`, and at `price_factors` (kind, times its price) the budget.
+    """What a plan must also cope with: some GPU kinds `lost`, more requests, other prices.
+
+    Without what is `lost` it must serve the part `coverage` of `rate_factor` times the requests, and stay
+    within the budget at `price_factors` (kind, factor on its price).
     """
 
     name: str
@@ -47,7 +49,7 @@ class PlanScenario:
         )
 
     def document(self) -> dict[str, Any]:
-        """As an entry of `scenarios` of a problem."""
+        """This scenario as an entry of `scenarios` in a problem file."""
         return {
             "name": self.name,
             "lost": list(self.lost),
@@ -59,11 +61,12 @@ class PlanScenario:
 
 @dataclass(frozen=True)
 class ServiceGoal:
-    """What the plan is for.
+    """The objective of a plan and its limits.
 
-    `makespan`: all requests at once, as soon as possible. `cost`: the workload's rate, as cheaply as can be.
-    `goodput`: as many requests a second of the workload's mix as the budget carries. In the last two replicas
-    are busy at most `utilisation` of the time. Every plan also bears each of the `scenarios`.
+    `makespan`: all requests at once, finished as soon as possible. `cost`: the workload's rate, as cheaply as
+    possible. `goodput`: as many requests a second of the workload's mix as the budget allows. For the last
+    two, replicas are busy at most the part `utilisation` of the time. The plan also holds in each of the
+    `scenarios`.
     """
 
     objective: str = MAKESPAN
@@ -81,7 +84,7 @@ class ServiceGoal:
 
 @dataclass(frozen=True, slots=True)
 class AskedType:
-    """Requests alike: mean tokens, the model, how many of them (or how many a second)."""
+    """A type of requests: mean tokens, the model, and how many there are (or how many a second)."""
 
     input_tokens: float
     output_tokens: float
@@ -170,13 +173,13 @@ class ServiceQuestion:
         return found, refused
 
     def shortest_s(self, priced: Sequence[PricedConfiguration]) -> float:
-        """What no plan of a batch is through before, by fractions of replicas; 0 where that is not known."""
+        """A lower bound on the makespan of a batch in seconds, from fractions of replicas; 0: not known."""
         problem, _ = read_problem(self.problem(priced), "the offers")
         relaxed = price_out(problem) if isinstance(problem, RentalProblem) else None
         return 1.0 / relaxed.bound if relaxed is not None and relaxed.bound > 0 else 0.0
 
     def problem(self, priced: Sequence[PricedConfiguration]) -> dict[str, Any]:
-        """The question as a problem with given throughputs."""
+        """The question in the format of PROBLEM.json, with the throughputs of these configurations."""
         goal = self.goal
         # Of goodput the replicas stay below their throughput, too: so much less each.
         share = goal.utilisation if goal.objective == GOODPUT else 1.0
@@ -212,7 +215,7 @@ class ServiceQuestion:
 
 
 def _owned(workload: Workload, models: tuple[str, ...]) -> Workload:
-    """The workload in these models: all of it for a single one, dealt in turn where it names none."""
+    """The workload with models assigned: the only one, or in turn where its requests name none."""
     if len(models) == 1:
         return replace(workload, models=())
     if not workload.models:

@@ -43,7 +43,7 @@ class ReplanPolicyDocument(Document):
 
 
 class ServeReplanDocument(Document):
-    """`serve replan --json`."""
+    """Output of `tangram serve replan --json`: every policy over one trace of prices and availability."""
 
     schema_version: str = SCHEMA_VERSION
     periods: int

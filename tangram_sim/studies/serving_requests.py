@@ -37,7 +37,7 @@ def asking(workload: Workload, fleet: ServiceFleet) -> Workload:
 
 
 def beyond_context(workload: Workload, fleet: ServiceFleet) -> list[str]:
-    """Requests that an engine would refuse, in words."""
+    """Warnings on requests longer than their model's context, which an engine would refuse."""
     tokens, found = workload.input_tokens + workload.output_tokens, []
     for name, context in fleet.contexts.items():
         mine = workload.model == workload.models.index(name) if name in workload.models else True
@@ -51,7 +51,10 @@ def beyond_context(workload: Workload, fleet: ServiceFleet) -> list[str]:
 
 
 def nearest_types(workload: Workload, types: Sequence[ServedType]) -> Ints:
-    """The type of every request: of its model the nearest in the logarithms of tokens; 0 without types."""
+    """The nearest type for every request, by the logarithms of its tokens, among those of its model.
+
+    Numbers of types, one for each request; 0 where there are no types.
+    """
     if not types:
         return np.zeros(len(workload), dtype=np.int64)
     centres = np.log(np.array([(one.input_tokens, one.output_tokens) for one in types]))

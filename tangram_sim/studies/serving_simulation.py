@@ -22,7 +22,7 @@ _OVERLOADED = 0.1  # of all requests still there when the last one arrives, and 
 
 
 class SpreadDocument(Document):
-    """Seconds over the requests that were served."""
+    """Mean and percentiles, in seconds, over the requests that were served."""
 
     mean: float
     p50: float
@@ -42,7 +42,7 @@ class RequestCountsDocument(Document):
 
 
 class TokenCountsDocument(Document):
-    """Tokens of the completed requests; what was worked on twice or found in a cache."""
+    """Tokens of the completed requests, and how many were computed again or found in a cache."""
 
     prompt: int
     output: int
@@ -52,7 +52,7 @@ class TokenCountsDocument(Document):
 
 
 class KvDocument(Document):
-    """KV blocks of all instances; the peak is the fullest instance's share of its own."""
+    """KV blocks of all instances; `peak_share` is the greatest share that an instance had in use."""
 
     capacity_blocks: int
     peak_blocks: int
@@ -60,14 +60,14 @@ class KvDocument(Document):
 
 
 class LittleDocument(Document):
-    """Little's law: both are request-seconds."""
+    """Both sides of Little's law, in request-seconds; they must be equal."""
 
     area: float
     sojourn: float
 
 
 class InstanceDocument(Document):
-    """One presence of one replica."""
+    """A replica during one of the periods in which it was up."""
 
     name: str
     up_s: float
@@ -80,7 +80,7 @@ class InstanceDocument(Document):
 
 
 class ServeSimulationDocument(Document):
-    """`serve simulate --json`."""
+    """Output of `tangram serve simulate --json`: times in seconds, rates per second."""
 
     schema_version: str = SCHEMA_VERSION
     engine: str
@@ -172,7 +172,7 @@ def simulate_service(
 
 
 def describe_run(played: PlayedService, engine: str, router: str, slo: Slo) -> ServeSimulationDocument:
-    """The figures of a run."""
+    """The document of a run: counts, latencies, rates, memory and cost."""
     outcome, work, ledger = ServiceOutcome(played), played.workload, played.ledger
     served, arrived = outcome.served, len(work)
     output = int(work.output_tokens[served].sum())
@@ -248,7 +248,7 @@ def _instance(outcome: ServiceOutcome, place: int, capacity: int, peak: int) -> 
 
 
 def _overload(outcome: ServiceOutcome) -> tuple[list[str], bool]:
-    """Whether requests came faster than they were finished, in words with numbers."""
+    """(notes in words, whether requests came faster than they were finished)."""
     work = outcome.played.workload
     if work.span_s <= 0 or len(outcome.served) < 20:
         return [], False

@@ -31,7 +31,7 @@ class GpuPurchase:
 
 
 class ServiceCandidateDocument(Document):
-    """A fleet with one purchase, or what a budget rents, planned for the most requests and replayed."""
+    """What a fleet achieves with a purchase, or with what a budget rents, planned and then simulated."""
 
     name: str
     status: str
@@ -52,7 +52,7 @@ class ServiceCandidateDocument(Document):
 
 
 class ServeWhatIfDocument(Document):
-    """`serve what-if --json`; the first candidate is the fleet as it is."""
+    """Output of `tangram serve what-if --json`; the first candidate is the fleet as it is."""
 
     schema_version: str = SCHEMA_VERSION
     candidates: list[ServiceCandidateDocument]
@@ -97,7 +97,7 @@ def what_if_serving(
 
 
 def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:
-    """The fleet with GPUs more. Raises BadInputError for a kind without a price."""
+    """The offers with more GPUs of some kinds. Raises BadInputError for a kind without a price."""
     gpus = {gpu.name: gpu for gpu in offers.gpus}
     for one in bought:
         there = gpus.get(one.gpu, GpuOffer(one.gpu, one.usd_per_hour, 0))
@@ -121,7 +121,7 @@ def good_rps(plan: ServePlanDocument) -> float:
 def candidate(
     name: str, plan: ServePlanDocument, usd: float | None, now: ServiceCandidateDocument | None
 ) -> ServiceCandidateDocument:
-    """What a plan comes to at `usd` an hour (None: not known), and beyond `now` for each dollar more."""
+    """The figures of a plan at `usd` an hour (None: not known), and its gain over `now` per dollar."""
     replay = plan.replay
     if replay is None:
         return ServiceCandidateDocument(name=name, status=plan.status, reason=plan.reason, usd_per_hour=usd)

@@ -29,7 +29,7 @@ class RequestTypeDocument(Document):
 
 
 class WorkloadDocument(Document):
-    """`serve workload describe --json`."""
+    """Output of `tangram serve workload describe --json`: rate, burstiness, lengths and request types."""
 
     schema_version: str = SCHEMA_VERSION
     requests: int
@@ -47,7 +47,7 @@ class WorkloadDocument(Document):
 
 
 def describe_workload(workload: Workload) -> WorkloadDocument:
-    """The figures of a workload."""
+    """The figures of a workload, for `tangram serve workload describe`."""
     gaps = np.diff(workload.arrival_s)
     mean = float(gaps.mean()) if len(gaps) else 0.0
     # Counted by the minutes that have arrivals: most of a long trace may have none.
@@ -116,7 +116,10 @@ def request_types(
 
 
 def _cut(tokens: Ints, parts: int) -> Ints:
-    """Which of `parts` classes of about equal sums each value is in; equal values share one."""
+    """A class from 0 to parts - 1 for each value, so that classes have about equal sums of tokens.
+
+    Equal values are in the same class.
+    """
     values, counts = np.unique(tokens, return_counts=True)
     below = np.cumsum(values * counts) - 0.5 * values * counts
     classes = np.minimum((parts * below / (values * counts).sum()).astype(np.int64), parts - 1)
