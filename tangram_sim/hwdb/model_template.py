@@ -1,4 +1,4 @@
-"""A model.yaml filled in as far as a config.json goes, for families that are not read by themselves."""
+"""Writes a model.yaml from what a config.json says, for model families that cannot be read directly."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A GPU of one's own as rows of an overlay: from the few figures that matter, the rest assumed and said."""
+"""A user's own GPU as rows of an overlay: from a few figures; the rest is assumed, and listed as such."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ _RESERVED = ("*", "+", ":", ",")  # what rows and joined GPUs are written with
 
 @dataclass(frozen=True, slots=True)
 class AssumedCell:
-    """A cell that nobody gave."""
+    """A cell of gpus.csv that was not given, with the value assumed and why."""
 
     column: str
     value: str  # "" = left empty

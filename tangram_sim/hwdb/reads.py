@@ -28,7 +28,8 @@ class ReadSet:
     def digest(self) -> str:
         """Fingerprint of the rows: 16 hex digits of a SHA-256.
 
-        It depends on their figures, not on prose (source, note, dates), order of reading or hash seed.
+        It changes with their figures, not with texts (source, note, dates), the order of reading or Python's
+        hash seed.
         """
         facts = [[row.table, row.name, row.facts()] for row in self.rows()]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""`StepCost` from layers: what a replica's forward passes take on its GPUs, under an engine as calibrated."""
+"""`StepCost` computed from a model's layers: forward passes of a replica on its GPUs, with fitted factors."""
 
 from collections import Counter
 from dataclasses import dataclass

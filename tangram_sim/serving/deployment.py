@@ -1,4 +1,4 @@
-"""Nouns of a serving replica: a model cut into stages on GPUs, its degrees, precision and engine. No I/O."""
+"""Types that describe a serving replica: stages on GPUs, parallel degrees, precision, engine. No I/O."""
 
 from dataclasses import dataclass
 from functools import cached_property

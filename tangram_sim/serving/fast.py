@@ -1,4 +1,4 @@
-"""The fast player: one replica whose events are arrivals, finishes and exhaustion, not iterations."""
+"""The fast player: one replica, simulated from event to event (arrivals, finishes, full memory)."""
 
 import numpy as np
 

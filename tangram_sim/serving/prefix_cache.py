@@ -1,4 +1,4 @@
-"""Cached prefixes of one replica, readable: who uses them, and which idle one goes first."""
+"""The prefix cache of one replica in plain Python: how many use a text, and which one is dropped first."""
 
 from collections import OrderedDict
 

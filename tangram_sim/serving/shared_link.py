@@ -1,4 +1,4 @@
-"""A link that transfers share fairly: when each is through (processor sharing, by virtual time)."""
+"""When transfers over one link arrive, if they share its bandwidth equally (processor sharing)."""
 
 from heapq import heappop, heappush
 

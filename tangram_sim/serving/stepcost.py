@@ -1,7 +1,7 @@
-"""What one iteration of an engine costs, and how much its memory holds: the interface that players ask.
+"""What an iteration of an engine costs and how much its KV memory holds: the interface for simulators.
 
-`StepCost` is exact and vectorised; `StepTable` is the few coefficients by which an event-driven engine
-jumps over many iterations at once.
+`StepCost` gives exact times for arrays of iterations; `StepTable` approximates them by few coefficients, so
+that a simulator can jump over many iterations at once.
 """
 
 from abc import ABC, abstractmethod

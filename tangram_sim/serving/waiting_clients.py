@@ -1,4 +1,4 @@
-"""A closed loop: clients who send their next request when the last one has been answered."""
+"""Closed-loop load: each client sends its next request when its last one has been answered."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What comes in: requests as columns, in the order of arrival. No I/O."""
+"""The requests that a service receives, as columns in the order of arrival. No I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

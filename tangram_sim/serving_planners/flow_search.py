@@ -62,7 +62,7 @@ def annealed(problem: FlowProblem, seed: int, runs: int, time_limit_s: float) ->
 
 
 def _filled(problem: FlowProblem) -> Placement:
-    """Every node holds as much as it can, one after the other, over and over."""
+    """Nodes, in order, take as many layers as they can hold; after the last layer comes the first one."""
     placement: list[Held] = []
     at = 0
     for node in problem.nodes:
@@ -91,7 +91,10 @@ def _start(problem: FlowProblem, random: Random, number: int) -> Placement:
 def _climb(
     problem: FlowProblem, placement: Placement, random: Random, until: float
 ) -> tuple[Placement, float]:
-    """Change one node's layers while that helps; equal throughput is taken too, for a while."""
+    """Local search: change one node's layers at random, and keep what does not lower the tokens/s.
+
+    It ends at the time `until`, or after 40 changes for each node in a row that raised nothing.
+    """
     rate, idle = throughput(problem, placement), 0
     patience = 40 * len(problem.nodes)
     while idle < patience and time.monotonic() < until:

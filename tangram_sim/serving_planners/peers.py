@@ -1,8 +1,8 @@
-"""Planners by name: each is a choice of configurations that the shares of requests are then planned over.
+"""Planners by name: which configurations a plan may use; shares of requests are planned the same way.
 
-`milp` may take any; `hexgen` the groups of its search, as many as it made; `melange` for each kind the least
-number of GPUs in a node that holds the model (it assigns requests to whole GPUs of a kind); a kind's name:
-that kind alone.
+`milp` may use any; `hexgen` the groups that its search found, as many as it made of each; `melange` for each
+kind the least number of GPUs in a node that holds the model (it assigns requests to whole GPUs of a kind);
+the name of a kind: that kind alone.
 """
 
 from collections.abc import Sequence

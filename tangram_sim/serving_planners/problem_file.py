@@ -1,4 +1,4 @@
-"""Reading PROBLEM.json: the door of `tangram serve plan`; errors name the key and what was given."""
+"""Reading PROBLEM.json, the input of `tangram serve plan`; errors name the key and what was given."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -234,7 +234,10 @@ def _scenario(
     configurations: Sequence[ReplicaConfiguration],
     source: str,
 ) -> LossScenario:
-    """`lost` names kinds, configurations or `spot`; of a kind with spot configurations, only these go."""
+    """One scenario; `lost` names GPU kinds, configurations, or `spot` for all spot configurations.
+
+    Of a GPU kind that some configurations rent as spot instances, only these configurations are lost.
+    """
     kinds, names = [gpu.name for gpu in gpus], [one.name for one in configurations]
     lost: set[int] = set()
     words = [given.lost] if isinstance(given.lost, str) else given.lost

@@ -50,7 +50,7 @@ class RequestTypeIn(ProblemPart):
 
 
 class ScenarioIn(ProblemPart):
-    """What the plan must also bear."""
+    """What the plan must also cope with: GPUs lost, more requests, other prices."""
 
     name: str | None = None
     lost: Name | list[Name] = []
@@ -60,7 +60,7 @@ class ScenarioIn(ProblemPart):
 
 
 class RentalIn(ProblemPart):
-    """A problem of makespan, cost or robust."""
+    """A problem of kind makespan, cost or robust: which GPUs to rent for which requests."""
 
     kind: Literal["makespan", "cost", "robust"]
     gpus: Annotated[dict[Name, OfferedGpuIn], Field(min_length=1, max_length=1000)]
@@ -74,14 +74,14 @@ class RentalIn(ProblemPart):
 
 
 class FlowNodeIn(ProblemPart):
-    """A node; entry k - 1 of its tokens/s while k layers are held."""
+    """A node; entry k - 1 of `tokens_per_s` is what it processes while it holds k layers."""
 
     name: Name
     tokens_per_s: Annotated[list[Rate], Field(min_length=1, max_length=10_000)]
 
 
 class FlowIn(ProblemPart):
-    """A problem of layer placement."""
+    """A problem of kind flow: which layers of a model each node holds."""
 
     kind: Literal["flow"]
     layers: Annotated[int, Field(ge=1, le=10_000)]

@@ -1,4 +1,4 @@
-"""The whole answer to a rental problem: the plan, its bound, its rivals, and what every lever is worth."""
+"""The whole answer to a rental problem: the plan, its bound, and the plans it is compared with (`rivals`)."""
 
 import time
 from dataclasses import dataclass, replace

@@ -1,9 +1,9 @@
-"""Plans that follow prices and availability over time, switches paid for, held against hindsight.
+"""Plans that follow prices and availability over time, with the cost of switching between them.
 
 The market stands still for a period and then changes. In every period whole replicas are chosen, and as much
 of the requests' rate as they can carry is served. A replica that starts is paid for while it loads, one that
-stops while it drains; neither serves meanwhile. Policies that see no further than the present are held
-against the best plan for the whole trace, one mixed-integer program with its bound.
+stops while it drains; neither serves meanwhile. Policies that know the present period only are compared with
+the best plan for the whole trace, known in hindsight: one mixed-integer program with its bound.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a plan is held against: the best plan of every single kind, and plans without one of three levers.
+"""Comparisons for a plan: the best plan of every single kind, and plans without one of three levers.
 
 The levers are those of arXiv 2502.00722: the composition of kinds (without it: one kind), the parallelism of
 every replica (without it: replicas all of one number of GPUs), the share of each type of request that a

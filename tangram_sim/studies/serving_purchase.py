@@ -1,4 +1,4 @@
-"""What budgets buy for a service: the front of good tokens a second against dollars an hour."""
+"""What budgets buy for a service: good tokens a second against dollars an hour (a Pareto front)."""
 
 import time
 from collections.abc import Mapping, Sequence

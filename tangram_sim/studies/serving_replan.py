@@ -1,4 +1,4 @@
-"""A service that follows prices and availability: policies side by side, hindsight below them."""
+"""A service that follows prices and availability: policies compared with the best plan in hindsight."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a workload asks of a service: rate, burstiness, lengths, and its requests sorted into types."""
+"""Statistics of a workload: rate, burstiness, lengths, and its requests sorted into types."""
 
 import numpy as np
 from pydantic import Field
