@@ -1,8 +1,8 @@
 """Fits the efficiency of the attention core of one GPU kind to measured causal forward attention.
 
-One number per (GPU, kernel): that of `cost.kernels.fused_attention_s`. What an exponential costs beside the
-products is the device's (`exponent_columns`, from datasheets); with it one number serves all head
-dimensions. Backward runs from the same number.
+One number per (GPU, kernel): the efficiency of `cost.kernels.fused_attention_s`. What an exponential costs
+in comparison with the products depends on the device (`exponent_columns`, from datasheets); with that
+counted, one efficiency serves all head dimensions, and the backward pass as well.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ CACHE_BYTES = 8.0  # per key-value element pair: a key and a value are read and 
 
 @dataclass(frozen=True, slots=True)
 class AttentionFit:
-    """The efficiency over all head dimensions, and what parts of the table alone would give."""
+    """The efficiency fitted to all head dimensions, and those fitted to one length or dimension alone."""
 
     efficiency: float
     sigma: float

@@ -1,4 +1,4 @@
-"""Two predictors that know no mechanism, to hold ours against: one MFU per GPU kind, and a log-linear ridge.
+"""Two statistical baselines to compare ours with: one MFU per GPU kind, and a log-linear ridge regression.
 
 Both are fitted on the same rows as the software stacks and scored on the same rows left out. They predict
 log(step / ideal step), where the ideal step is the model's FLOPs at the datasheet's peak.
@@ -29,7 +29,7 @@ def ideal_s(run: Run, hwdb: Hwdb) -> float:
 
 
 def features(run: Run) -> list[float]:
-    """What a regression sees of a run: logarithms of sizes and degrees, and what is on or off."""
+    """The regression's inputs for a run: logarithms of sizes and parallel degrees, 0 or 1 for switches."""
     layout, node = run.layout, run.cluster.groups[0].node
     passes = max(run.job.global_batch // max(layout.micro_batch * layout.dp, 1), 1)
     tokens = layout.micro_batch * run.job.seq / layout.cp
@@ -94,7 +94,7 @@ def ridge(ratio: FloatArray, columns: FloatArray, source: NDArray[np.str_], use:
 
 
 def _weights(source: NDArray[np.str_]) -> FloatArray:
-    """Every source counts for `ROWS` rows."""
+    """Weights of N rows by which every source counts as much as `ROWS` rows, [N]."""
     _, place, counts = np.unique(source, return_inverse=True, return_counts=True)
     answer: FloatArray = ROWS / counts[place]
     return answer

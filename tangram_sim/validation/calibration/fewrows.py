@@ -41,7 +41,7 @@ class OwnRowErrors:
 def worth(
     cases: MeasuredRuns, known: Facts, left: LeftOutPredictions, errors: Errors
 ) -> dict[str, OwnRowErrors]:
-    """What a few rows of one's own gain, by source: those with more than twice as many rows as are used."""
+    """Errors by source once a few of its rows were calibrated to; sources with over twice as many rows."""
     found = {}
     for source in np.unique(cases.source).tolist():
         rows = np.flatnonzero(cases.source == source)
@@ -115,7 +115,7 @@ def _shifted(
 
 
 def _doubt(fit: Fit, widths: Widths, left: LeftOutPredictions, known: Facts, own: NDArray[np.int64]) -> Doubt:
-    """What the database would doubt of the rows `own` of one key."""
+    """Prior standard deviations for the rows `own`, which share a stack, a GPU kind and a dtype."""
     common = widths.source[int(left.novelty[own[0]])]
     added = (
         widths.unmeasured * (not known.measured[own[0]]),

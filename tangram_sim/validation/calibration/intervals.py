@@ -36,7 +36,7 @@ HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """One source under the intervals of all others."""
+    """How often one source's steps lie inside 90 % intervals that were made from all other sources."""
 
     rows: int
     inside: float  # share
@@ -84,7 +84,7 @@ def peaks_exceeded(errors: FloatArray, source: NDArray[np.str_]) -> dict[str, fl
 
 
 def report_text(errors: Errors, scored: NDArray[np.bool_] | None = None) -> str:
-    """Residuals in force if these errors are all there is, and each source left out: its rows `scored`."""
+    """Text: residuals fitted to all errors, then the coverage of each left-out source's rows `scored`."""
     widths, covered = calibrate(errors), left_out(errors, scored)
     lines = [
         f"{name:22s} residual {value:.3f}, share {share:.2f}  ({int((errors.novelty == number).sum())} rows)"
@@ -115,7 +115,7 @@ def report_text(errors: Errors, scored: NDArray[np.bool_] | None = None) -> str:
 
 
 def rows_text(errors: Errors) -> str:
-    """The file hwdb/efficiency/intervals.csv."""
+    """Text of hwdb/efficiency/intervals.csv: the residuals that these errors give, with counts and notes."""
     widths = calibrate(errors)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""The judge: how right predictions are on runs that nothing was fitted to, beside two that know no mechanism.
+"""Accuracy of predictions on runs left out of every fit, beside that of the two statistical `baselines`.
 
 Every split leaves rows out of the fit of stacks and of both baselines alike. A source left out whole meets
 every stack as unseen unless another source runs it.
@@ -32,7 +32,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the judge must know of N runs beside what the fit knows."""
+    """Properties of N runs that scoring needs in addition to `MeasuredRuns`."""
 
     name: tuple[str, ...]
     gpu: NDArray[np.str_]
@@ -93,7 +93,7 @@ class LeftOutPredictions:
     fits: Mapping[str, Mapping[str, stackfit.Fit]]  # by the group left out
 
     def methods(self) -> dict[str, FloatArray]:
-        """The predictions by who made them."""
+        """Predicted seconds [N] by the name of the method, as tables show it."""
         return {"ours": self.ours, "one MFU": self.null, "regression": self.ridge}
 
 

@@ -1,4 +1,4 @@
-"""Surfaces kept on disk: where neither runs, hardware rows nor physics change, a fit need not play again.
+"""A disk cache of simulated steps, reused while runs, hardware rows and the code that predicts are unchanged.
 
 The key is a fingerprint of the table, of the hardware database but for what the fit itself writes, and of
 every module of the package that predicting loads.
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def fingerprint(table: Path, overlays: Sequence[Path], *options: object) -> str:
-    """A key for what is played from a table of runs under some overlays."""
+    """The cache key (hexadecimal) of the steps simulated for a table of runs under some hwdb overlays."""
     digest = hashlib.sha256(repr(options).encode())
     digest.update(table.read_bytes())
     for folder in (shipped("hwdb"), *overlays):
@@ -50,9 +50,9 @@ def fingerprint(table: Path, overlays: Sequence[Path], *options: object) -> str:
 
 
 def kept(folder: Path | None, key: str, make: Callable[[], T]) -> T:
-    """What `make` answers, from `folder` where it lies there under `key`; no folder: made anew.
+    """The result of `make`, read from `folder` if it was stored there under `key`; None: no cache.
 
-    The folder must be one's own: what lies there is believed.
+    Files are unpickled, which can run code: use only a folder that nobody else can write to.
     """
     if folder is None:
         return make()

@@ -1,7 +1,7 @@
 """Fits memory.csv to published runs: `python -m tangram_sim.validation.calibration.memory RUNS.csv OUT.csv`.
 
 Two figures per software stack say what measured peaks hold beside the accounted tensors: workspaces, and what
-the allocator caches beyond activations. Stacks of one runtime vouch for each other where one has no runs.
+the allocator caches beyond activations. A stack without runs borrows those of stacks with the same runtime.
 Prints errors in-sample, on configurations left out and on sources left out, and the ten worst rows.
 """
 
@@ -100,7 +100,7 @@ def cases(rows: Sequence[Mapping[str, str]], overlays: Sequence[Path] = ()) -> M
 
 
 def _separating(overlays: Sequence[Path]) -> Hwdb:
-    """The database with no workspace and a fragmentation of 1: allocated + activations = reserved."""
+    """The database with no workspace and fragmentation 1: reserved - allocated = activation bytes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
@@ -153,7 +153,7 @@ def deviations(cases: MeasuredPeaks, use: Mask, at: Overhead) -> Overhead:
 
 
 def runs_behind(cases: MeasuredPeaks, stack: str, use: Mask) -> Mask:
-    """The rows that speak for a stack: its own, else those of its runtime, else none."""
+    """Which rows [N] a stack is fitted to: its own, else those of stacks with its runtime, else none."""
     own: Mask = use & (cases.stack == stack)
     if own.any():
         return own

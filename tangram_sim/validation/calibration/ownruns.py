@@ -56,7 +56,7 @@ def key_of(run: Run) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What the rows of one key say."""
+    """The two log factors estimated from the measured rows of one key, with their standard deviations."""
 
     key: Key
     n: int
@@ -69,7 +69,7 @@ class Shift:
 
     @property
     def prior_share(self) -> float:
-        """The share of the doubt before that is left after the measured rows, 1.0 at most."""
+        """`sigma` over `prior_sigma`, at most 1.0: the share of the prior's width that is left."""
         return min(self.sigma / self.prior_sigma, 1.0)
 
     @property
@@ -142,7 +142,7 @@ def _by_key(measured: Sequence[Prediction]) -> dict[Key, list[Prediction]]:
 
 
 def doubt_of(group: Sequence[Prediction], hwdb: Hwdb) -> Doubt:
-    """What the database doubts of one key before its rows are seen."""
+    """Prior log standard deviations of one key, from the database; `group` are the key's predictions."""
     key, gpu = key_of(group[0].run), group[0].run.cluster.groups[0].node.gpu
     known = hwdb.residuals(gpu, key.dtype, key.stack)
     mixtures = all(has_experts(one.run.model) for one in group)
@@ -172,7 +172,7 @@ def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:
 
 
 def moved(hwdb: Hwdb, keys: Sequence[Key], log_scale: float, log_host: float = 0.0) -> Hwdb:
-    """The database with what a scale moves of every key scaled, and in no doubt."""
+    """The database with every key's times multiplied by exp(`log_scale`), and their errors set to zero."""
     lines = [line for key in keys for line in _own_rows(key, log_scale, log_host, hwdb, 0.0, 0)]
     return hwdb.with_efficiency(_rows(lines))
 
@@ -188,7 +188,7 @@ def _own_rows(
 ) -> list[tuple[str, ...]]:
     """Rows of the parameters of one key, scaled.
 
-    `sigma` is the log standard deviation they get; None: as doubtful as before.
+    `sigma` is the log standard deviation they get; None: the one they had.
     """
     return [
         _scaled(hwdb, (key.gpu, "*"), (key.gpu, key.dtype), key, name, log_scale, log_host, sigma, n)
@@ -197,7 +197,7 @@ def _own_rows(
 
 
 def _carried_rows(key: Key, log_scale: float, log_host: float, hwdb: Hwdb, n: int) -> list[tuple[str, ...]]:
-    """Rows of the same stack on other dtypes, GPU kinds and generations: the nearer the more of the shift."""
+    """Rows of the stack on other dtypes, GPU kinds and generations; the nearer, the larger their share."""
     row = hwdb.gpu_row(key.gpu)
     here = f"arch:{row['architecture']}"
     named = [row for _, row in hwdb.efficiency_rows() if row["stack"] in (key.stack, "generic")]
@@ -227,7 +227,7 @@ def _scaled(
     sigma: float | None,
     n: int,
 ) -> tuple[str, ...]:
-    """One row at `place` (gpu, dtype): what entries `gpus` have, scaled."""
+    """One row at `place` (gpu, dtype): the value of the first of `gpus` that has the parameter, scaled."""
     kernel, name = parameter
     row = hwdb.efficiency_row(kernel, name, gpus, place[1], key.stack)
     now = row.number("value")

@@ -46,7 +46,7 @@ def _offsets(group: Sequence[Prediction], doubt: Doubt) -> list[bool]:
 
 
 def far_outside(logs: FloatArray, sigmas: Sequence[float], doubt: Doubt) -> list[bool]:
-    """Whether each log of measured over predicted seconds [N], of rows that share `doubt`, is odd."""
+    """Whether each log(measured / predicted) [N], of rows with a common prior `doubt`, is implausible."""
     found = most_probable(lambda at: np.full(len(logs), at[0]), logs, replace(doubt, host=0.0), 0.0)
     reach = np.maximum(SIGMAS * np.array(sigmas), LEAST)
     odd = (np.abs(logs) > LIMIT) | (np.abs(logs - found.log_scale) > reach)
@@ -59,7 +59,7 @@ def _reason(one: Prediction) -> str:
 
 
 def implausible_words(measured_s: float, predicted_s: float) -> str:
-    """Why a measured step is not believed."""
+    """The reason given to the user for leaving out a row, with both times in seconds and their ratio."""
     times = max(measured_s / predicted_s, predicted_s / measured_s)
     return (
         f"implausible: measured {show_seconds(measured_s)}, {times:.3g} times "

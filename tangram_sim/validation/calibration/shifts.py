@@ -1,4 +1,4 @@
-"""How far a few measured steps move a stack: a factor on its costs and one on its host, robust to bad rows.
+"""Estimates two factors of a stack from a few measured steps, robust to bad rows: costs, and host time.
 
 Both logarithms have a normal prior around 0, as wide as sources differ from one another; rows differ from
 their source by a spread with long tails (Student's t), so that a row far off the others and off the
@@ -29,7 +29,7 @@ Logs = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Log standard deviations before any row is seen."""
+    """Prior log standard deviations, before any row is seen."""
 
     common: float  # of what a source's rows share
     host: float  # of its host's time beyond that
@@ -38,7 +38,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class ShiftEstimate:
-    """The most probable shift, and what is left of the doubt."""
+    """The most probable log factors, and their standard deviations given the measured rows."""
 
     log_scale: float
     log_host: float
@@ -98,7 +98,7 @@ def _loss(error: FloatArray, spread: float, at: FloatArray, width: FloatArray) -
 
 
 def _pull(error: FloatArray | float, spread: float) -> FloatArray:
-    """Weights under which squares have the slope of Student's t."""
+    """Weights that give squared errors the gradient of Student's t (iteratively reweighted least squares)."""
     answer: FloatArray = np.asarray((FREEDOM + 1) / (FREEDOM + (error / spread) ** 2) / spread**2)
     return answer
 

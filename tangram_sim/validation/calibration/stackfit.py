@@ -55,7 +55,7 @@ class MeasuredRuns:
     surface: Mixtures
 
     def take(self, mask: Mask | NDArray[np.int64]) -> "MeasuredRuns":
-        """The runs at `index`, an array of places or a mask."""
+        """The runs that `mask` selects: booleans [N] or indices."""
         return MeasuredRuns(
             self.measured[mask],
             self.source[mask],
@@ -84,7 +84,7 @@ class Fit:
         return np.array([self.generations.get(one, 1.0) for one in cases.generation.tolist()])
 
     def moved(self, log_scale: float, log_host: float) -> "Fit":
-        """This fit with its time scales times exp(`log_scale`), the host's times exp(`log_host`) besides."""
+        """A copy with costs multiplied by exp(`log_scale`) and host time by exp(`log_scale + log_host`)."""
         scale, attention, dispatch, tensor, data = self.parameters
         factor, host = math.exp(log_scale), math.exp(log_scale + log_host)
         moved = StackParameters(scale * factor, attention, dispatch * host, tensor * factor, data * factor)
@@ -95,7 +95,7 @@ class Fit:
         return self.scale_sigma.get(generation, math.hypot(self.sigma.time_scale, GENERATION))
 
     def doubt(self, cases: MeasuredRuns) -> FloatArray:
-        """Log standard deviation of each step that the errors of these parameters make, [N]."""
+        """Log standard deviation of each predicted step due to the parameters' standard errors, [N]."""
         slopes = slopes_of(cases.surface, self.parameters, self._factors(cases))
         scale = np.array([self.error_of(one) for one in cases.generation.tolist()])
         sigma = np.broadcast_to(np.asarray(self.sigma), slopes.shape).copy()

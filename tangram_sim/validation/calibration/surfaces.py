@@ -36,7 +36,7 @@ FLAT = 1e-3  # of a step: less than this between the slowest host and a fast one
 
 
 class StackParameters(NamedTuple):
-    """What distinguishes one software stack from another: only these are fitted."""
+    """The five fitted numbers by which one software stack differs from another."""
 
     time_scale: float = 1.0  # factor on kernel times
     attention_scale: float = 1.0  # factor on those of the attention core alone
@@ -77,7 +77,7 @@ def with_stacks(overlays: Sequence[Path], stacks: Iterable[str], parameters: Sta
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """Predicted seconds of N runs as a function of Parameters."""
+    """Predicted seconds of N runs as a function of `StackParameters`, tabulated."""
 
     base: FloatArray  # [N, dispatch]: factors 1
     attention: FloatArray  # [N, knot, factor]: seconds more or less than at factor 1
@@ -136,7 +136,7 @@ class Mixtures:
 
     @classmethod
     def single(cls, surface: Surface) -> "Mixtures":
-        """Every run its only variant."""
+        """One variant per run, with weight 1: for runs that leave nothing open."""
         n = len(surface.base)
         return cls(surface, np.arange(n), np.ones(n))
 
@@ -155,7 +155,7 @@ class Mixtures:
         )
 
     def replaced(self, rows: NDArray[np.int64], others: "Mixtures") -> "Mixtures":
-        """These with the runs `rows`, ascending, played as in `others`, which holds the same variants."""
+        """A copy in which runs `rows` (ascending) take their tables from `others`, of the same variants."""
         at = np.flatnonzero(np.isin(self.owner, rows))
         tables = []
         for field in ("base", "attention", "tensor", "data", "other"):

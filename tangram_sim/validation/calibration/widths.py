@@ -40,7 +40,7 @@ class Errors:
     )
 
     def take(self, mask: NDArray[np.bool_], memory: NDArray[np.bool_]) -> "Errors":
-        """The entries at `index`, an array of places or a mask."""
+        """The steps that `mask` selects, [N], and the peaks that `memory` selects, which count apart."""
         return Errors(
             self.log_error[mask],
             self.factors_sigma[mask],
@@ -104,7 +104,7 @@ def conformal_residual(log_error: FloatArray, factors_sigma: FloatArray, source:
 def conformal_share(
     log_error: FloatArray, factors_sigma: FloatArray, residual: float, source: NDArray[np.str_]
 ) -> float:
-    """The least share of what factors err by that holds as many rows inside, 1 at most.
+    """The least multiple, at most 1, of the factors' standard deviations that holds 90 % of the rows inside.
 
     Errors of the parameters of stacks are priors' as much as fits': a class of runs may show that they are
     too wide.

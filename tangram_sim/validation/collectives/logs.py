@@ -35,7 +35,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Everything a log says; "" where it does not."""
+    """A parsed log: its timings and the library, version and GPU it names ("" where it does not)."""
 
     measurements: tuple[Measurement, ...]
     library: str

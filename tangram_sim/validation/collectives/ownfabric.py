@@ -180,9 +180,10 @@ def fit_own(points: Sequence[Point], hwdb: Hwdb, source: Path) -> list[rows.Set]
 def _switched(
     points: Sequence[Point], scope: rows.ParameterScope, ring: Values, hwdb: Hwdb, bounded: bool
 ) -> list[list[rows.Set]]:
-    """Ways to read all-reduces that a switch may have added up: beside a ring as it is known, or all of them.
+    """Alternative fits of all-reduces that a switch may have summed, one list of sets for each reading.
 
-    In the second case, with `bounded`, the ring is slowed where it would win against what was measured.
+    Either each all-reduce ran on the faster of switch and known ring, or the switch did all of them. With
+    `bounded` both come again with the ring slowed until it no longer beats what was measured.
     """
     prior = _prior("in_switch", points[0], hwdb)
     beside = rows.named(scope, "in_switch", fit_in_switch(points, prior, ring), points)

@@ -105,7 +105,7 @@ def usable_for_ring(point: Point) -> bool:
 
 
 def clean(point: Point) -> bool:
-    """Points that describe their links: oneCCL counts the shard as an all-gather's size, so those are out."""
+    """Whether a point can be fitted: timed, not held apart, no all-gather of oneCCL (sized by its shard)."""
     return (
         not point.apart and point.seconds > 0 and not (point.library == "oneCCL" and point.op == "all_gather")
     )

@@ -51,7 +51,7 @@ UPDATES = {"sailor": 11.7}
 
 
 def habits_of(software: Software) -> FrameworkTraits:
-    """The habits of a framework: all lines of Megatron-DeepSpeed train through DeepSpeed's engine."""
+    """Departures from the step template by framework name: Megatron-DeepSpeed runs on DeepSpeed's engine."""
     engine = PIPELINE_ENGINE if "deepspeed" in software.name.lower() else FrameworkTraits()
     return replace(engine, updates=UPDATES.get(stack_of(software), 1.0))
 

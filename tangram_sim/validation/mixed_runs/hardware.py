@@ -128,7 +128,7 @@ def _of_size(node: Node, gpus: int) -> Node:
 
 
 def _without_peer_access(node: Node, cells: Cells, hwdb: Hwdb) -> Node:
-    """The node with its PCIe link as NCCL uses it: cards of these kinds copy through host memory."""
+    """The node with PCIe as NCCL uses it where cards lack peer access: copies go through host memory."""
     link = through_host(node.intra, node.gpu, hwdb)
     if node.gpus == 1 or link == node.intra:
         return node

@@ -1,4 +1,4 @@
-"""Attention of shipped models, found by shape: widths that a row leaves out are those of its only bearer.
+"""Attention of shipped models, found by shape: a row's missing widths are those of the one model that has it.
 
 A row states hidden size, heads, experts and their width. Heads need not be cuts of the hidden size (Qwen3's
 have 128 columns where the cut has 64, gpt-oss's 64 where it has 45), and latent attention does not show in
@@ -52,5 +52,5 @@ def _windows(model: Model) -> int:
 
 
 def block_at(model: Model, number: int) -> Block:
-    """The block whose attention number `number` of a copy with fewer or more layers has."""
+    """The block that layer `number` copies in a model cut or stretched to another number of layers."""
     return model.blocks[number % len(model.blocks)]

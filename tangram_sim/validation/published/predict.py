@@ -72,8 +72,8 @@ class Prediction:
 def predict_rows(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> list[Prediction | Problem]:
     """A prediction, or a problem with its reason, for every row; order kept.
 
-    Rows of one sweep speak for each other: where the others need no recomputation, a silent one hardly has
-    any.
+    Where the other rows of a sweep fit without recomputation, a row that does not state its own most
+    probably does without, too.
     """
     predictor = Predictor(hwdb)
     found = [predictor.predict_row(row, number) for number, row in enumerate(rows, 1)]
@@ -106,7 +106,7 @@ class Predictor:
             return Problem(run.id, run.source_id, str(error))
 
     def beside_each_other(self, found: Sequence[Prediction | Problem]) -> list[Prediction | Problem]:
-        """Predictions of runs; where a run is silent on recomputation, what runs around it need decides."""
+        """The results, silent runs predicted again with what other runs of their sweep need to recompute."""
         sweeps: dict[tuple[str, ...], list[Prediction]] = {}
         for one in found:
             if isinstance(one, Prediction) and not one.run.recompute:

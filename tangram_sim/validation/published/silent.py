@@ -32,14 +32,14 @@ class Variant:
 
 
 def over(step: LoweredStep) -> float:
-    """Log of the fullest stage's peak over its capacity; above 0 where it does not fit."""
+    """log(peak bytes / capacity bytes) of the fullest stage; above 0 where it does not fit."""
     return max(
         math.log(step.peak_bytes(stage) / step.capacity_bytes(stage)) for stage in range(len(step.prices))
     )
 
 
 def plain_share(beside: float) -> float:
-    """Share of users who recompute nothing, where a share `beside` of the runs around needs nothing."""
+    """Probability that a silent run recomputes nothing; `beside`: share of its sweep that fits without."""
     return PLAIN + (PLAIN_BESIDE - PLAIN) * beside
 
 
@@ -113,7 +113,7 @@ def _normal(z: float) -> float:
 
 
 def _beyond(least: float, share: float) -> float:
-    """The standard normal value below which `share` of what lies above `least` lies, by bisection."""
+    """The quantile `share` of a standard normal variable known to exceed `least`, by bisection."""
     below = _normal(least)
     aim, low, high = below + share * (1 - below), least, max(least, 0.0) + 8.0
     for _ in range(40):

@@ -158,7 +158,7 @@ def _tpot(values: Mapping[str, float], seen: Observations, here: NDArray[np.intp
 def _rows(
     names: list[str], engines: list[str], at: Floats, sigma: Floats, counts: Mapping[str, int]
 ) -> list[FittedRow]:
-    """Parameters of all engines and of each."""
+    """Calibration rows of each parameter: one for all engines (`*`), then one for each engine."""
     width = len(names)
     found = []
     for column, name in enumerate(names):

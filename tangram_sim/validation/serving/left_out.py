@@ -23,9 +23,9 @@ Fold = tuple[list[ServedRun], list[ServedRun], list[FittedRow]]
 
 
 def left_out(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> Iterator[Fold]:
-    """Of every fold: its runs, the others, and the rows fitted to the others.
+    """For each GPU, model or source (`leave_out`): its runs, the others, and the rows fitted to the others.
 
-    Raises UnknownNameError for a fold nobody knows, BadInputError where too few runs are left.
+    Raises UnknownNameError for another word in `leave_out`, BadInputError where too few runs are left.
     """
     if leave_out not in FOLDS:
         raise unknown_name("`leave_out=`", leave_out, FOLDS)
@@ -44,8 +44,8 @@ def left_out(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> Iterator[
 def unseen(runs: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
     """How many times wider intervals must be to hold nine of ten values on kinds of GPU never run on.
 
-    Each kind is left out in turn. By engine, as the widths
-    themselves; a run counts as one whatever its kind. At least 1: what a fit has seen it predicts no worse.
+    Each kind is left out in turn. One factor for each engine and metric, and one for all engines together;
+    every run weighs the same. At least 1: what a fit has seen it predicts no worse.
     """
     outside = defaultdict[tuple[str, str], list[float]](list)  # log errors in widths of the fold's interval
     for own, _, rows in left_out(runs, hwdb, "gpu"):

@@ -57,7 +57,7 @@ def calibrate_to(runs: Sequence[ServedRun], hwdb: Hwdb, progress: Progress | Non
 
 
 def _with(hwdb: Hwdb, rows: Sequence[FittedRow]) -> CalibrationTable:
-    """The rows in force with `rows` over them."""
+    """The shipped calibration with `rows` replacing entries of the same name."""
     from tangram_sim.validation.serving.tables import as_row
 
     shipped = [(0, row) for row in CalibrationTable.load(hwdb).rows()]
@@ -75,7 +75,7 @@ def _spread_of(one: PredictedRun) -> float:
 def _shift(
     found: Sequence[PredictedRun], engine: str, metric: str, parameter: str, known: float
 ) -> list[FittedRow]:
-    """A parameter `known` so far, times the mean log error, drawn to none where runs are few or scatter."""
+    """`known` times exp(weighted mean log error); the weight nears 0 where runs are few or scatter."""
     own = _own(found, engine, metric)
     if not own:
         return []
@@ -92,7 +92,7 @@ def _shift(
 
 
 def _server(found: Sequence[PredictedRun], engine: str, table: CalibrationTable) -> list[FittedRow]:
-    """Seconds outside iterations of open loops: the median of what is missing."""
+    """`server_s`, seconds outside iterations in open loops: the value so far plus the median shortfall."""
     own = [one for one in found if one.run.engine == engine]
     if not own:
         return []

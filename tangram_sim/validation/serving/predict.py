@@ -147,7 +147,7 @@ def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]
 
 
 def _that_held(runs: Sequence[ServedRun], counted: KvCapacity) -> KvCapacity:
-    """KV memory that held all clients, where the row does not say how much of the card the engine took.
+    """KV memory, raised to what all clients need where rows leave out the engine's share of the card.
 
     Benchmarks of closed loops are laid out so that nobody waits for memory.
     """

@@ -117,7 +117,7 @@ def _short(text: str) -> str:
 
 
 class _RowError(TangramError):
-    """Why a row is none of ours."""
+    """A row cannot be read as a measured run; the message is the reason given to the user."""
 
 
 class _Reader:

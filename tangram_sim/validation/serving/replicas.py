@@ -35,11 +35,11 @@ class DeploymentRuns:
 
     @property
     def fit(self) -> EngineFit:
-        """The engine as calibrated for them."""
+        """The calibrated parameters of the engine for this model, GPU and version."""
         return self.cost.fit
 
     def capacity(self, hwdb: Hwdb) -> KvCapacity:
-        """KV memory; whatever is wanted where by our count not even the weights fit, since it did run."""
+        """KV memory in blocks; unlimited where by our count the weights alone do not fit, yet they ran."""
         try:
             return kv_capacity(self.deployment, hwdb, self.fit)
         except InfeasibleError:

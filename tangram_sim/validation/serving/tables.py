@@ -45,7 +45,7 @@ def calibrate(runs: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
 
 
 def seen(runs: Sequence[ServedRun]) -> list[FittedRow]:
-    """The kinds of GPU that were run on, and how often."""
+    """One row for each kind of GPU with enough runs, its value the number of runs."""
     counts = Counter(run.gpu for run in runs)
     return [
         FittedRow("*", f"gpu:{gpu}", SEEN, float(count), 0.0, count)
@@ -140,7 +140,7 @@ def _by_version(runs: Sequence[ServedRun], left: Floats) -> list[FittedRow]:
 def _first_tokens(
     runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow], wave: float
 ) -> list[PredictedRun]:
-    """First tokens inside the engine, for one share of clients that start together."""
+    """Predicted times to first token without server and client time; `wave`: share that starts together."""
     fixed = ((SERVER, 0.0), (CLIENT, 0.0), (FIRST_TOKEN, 1.0), (WAVE, wave))
     table = table_of([*rows, *(FittedRow("*", "*", name, value, 0.0, 0) for name, value in fixed)])
     return [one for one in predict(runs, hwdb, table)[0] if one.metric == "ttft"]
