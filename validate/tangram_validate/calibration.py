@@ -1,4 +1,4 @@
-"""Microbenchmarks on the testbed itself, and the hwdb overlay they give: the road any GPU takes.
+"""Microbenchmarks on the testbed itself, and the hwdb overlay they give, as for any new kind of GPU.
 
 Compute: passes of a block at two batch sizes, timed. Links: round trips of several sizes between two ranks,
 and an all-reduce inside an island. Nothing is fitted to training steps.
@@ -33,7 +33,7 @@ _EFFICIENCY_HEADER = "gpu,dtype,kernel,stack,version,parameter,value,sigma,n,sou
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Seconds = latency + bytes / rate."""
+    """A fitted transfer time: seconds = latency_s + bytes / bytes_per_s."""
 
     latency_s: float
     bytes_per_s: float
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass
 class Calibration:
-    """What the microbenchmarks found."""
+    """Rates and latencies that the microbenchmarks measured, by kind of rank and of link."""
 
     rates: dict[str, dict[str, float]]  # per kind: efficiency parameters and rates
     links: dict[float, Line]  # per link rate in Mbit/s: round trips inside an island
@@ -192,7 +192,7 @@ def calibrate(ranks: Ranks, scenario: Scenario) -> Calibration:
 
 
 def _over_ideal(ranks: Ranks, groups: Sequence[tuple[Sequence[int], float]], size: int) -> float:
-    """Seconds of all-reduces over those of a ring at the rate of its slowest link, mean over groups."""
+    """Measured over ideal seconds of all-reduces, mean over groups; ideal: a ring at its slowest link."""
     found = []
     for members, rate in groups:
         n = len(members)

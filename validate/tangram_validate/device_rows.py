@@ -51,7 +51,7 @@ def overlay(
     folder: Path,
     gpu: str = "",
 ) -> Hwdb:
-    """Rows of this very device from timings by dtype; peaks are those of a known `gpu` where one is named."""
+    """The database with rows for this device from timings by dtype; peaks as measured, or those of `gpu`."""
     dtypes = tuple(timings)
     if gpu:
         peaks = peaks_of(gpu, dtypes)

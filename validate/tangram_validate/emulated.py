@@ -106,7 +106,7 @@ def _meta_atom(model: Model, atom: int) -> nn.Module:
 
 
 class _Passage(torch.autograd.Function):
-    """Waits forward and backward, with the all-reduces of tensor parallelism where they belong."""
+    """Autograd function of an emulated atom: timed waits for both passes and tensor-parallel all-reduces."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, atom: "EmulatedAtom") -> Tensor:

@@ -45,7 +45,7 @@ class FailingRun:
 
 @dataclass(frozen=True, slots=True)
 class FailureConstants:
-    """Measured without failures. Seconds."""
+    """Seconds of steps, checkpoints and starts, measured in runs without failures."""
 
     step_s: float
     fewer_step_s: float  # with one rank less
@@ -289,7 +289,7 @@ def _accounts(events: list[Event], run: FailingRun) -> dict[str, float]:
 
 
 def _ready_once(events: list[Event], killed: float) -> float:
-    """When every rank was ready the first time."""
+    """Time at which the last rank was first ready; events from `killed` on are left out."""
     return max(time_s for time_s, event, _ in events if event == "ready" and time_s < killed)
 
 

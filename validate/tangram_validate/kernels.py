@@ -23,7 +23,7 @@ TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.flo
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """What is timed."""
+    """Sizes at which kernels are timed."""
 
     gemms: tuple[tuple[int, int, int], ...]  # (m, n, k): tokens x outputs x inputs of projections
     attentions: tuple[tuple[int, int, int, int], ...]  # (sequences, heads, tokens, head width)
@@ -53,7 +53,7 @@ LAUNCHES = 200
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One benchmark of a trace."""
+    """Timings of one kernel at one shape: floating-point operations, bytes moved, seconds of each run."""
 
     kernel: str  # gemm, attention, elementwise, optimizer, dispatch, copy
     direction: str  # forward or backward
@@ -65,7 +65,7 @@ class Timing:
 
     @property
     def median_s(self) -> float:
-        """The middle repetition."""
+        """Median seconds over the repetitions."""
         return statistics.median(self.seconds)
 
 

@@ -21,7 +21,7 @@ LEAST_SCALE, MOST_SCALE = 0.2, 10.0  # beyond, the two sizes were not measured u
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """What a block takes beyond its kernels alone."""
+    """Two numbers that turn kernel times into pass times: a factor, and seconds per kernel launch."""
 
     time_scale: float
     launch_s: float

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Errors are fractions of what was measured."""
+    """How good the predictions of n plans were; errors are fractions of what was measured."""
 
     n: int
     median_ape: float
@@ -64,7 +64,7 @@ def regret(predicted: Sequence[float], measured: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One plan: the group it competes in, seconds predicted and measured, null, waiting share."""
+    """One plan to score: its group of rivals; seconds predicted, measured and null; share spent waiting."""
 
     group: str
     predicted_s: float
@@ -100,5 +100,5 @@ def score(points: Iterable[Point]) -> Score:
 
 
 def score_document(found: Score) -> dict[str, Any]:
-    """As JSON."""
+    """A score as a JSON object."""
     return asdict(found)

@@ -121,12 +121,12 @@ class RankStage:
 
     @property
     def stage(self) -> Stage:
-        """The plan's own words for it."""
+        """This rank's stage in the plan."""
         return self.plan.pipelines[0].stages[self.number]
 
 
 def meshes(plan: Plan, device: str) -> list[DeviceMesh]:
-    """A (dp, tp) mesh per stage; every rank makes all of them, in order, as process groups want."""
+    """A (dp, tp) mesh per stage; all ranks make all of them in the same order, as torch requires."""
     made = []
     for stage in plan.pipelines[0].stages:
         layout = stage.layout

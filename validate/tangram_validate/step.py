@@ -196,7 +196,7 @@ class Executor:
     # messages
 
     def _incoming(self, direction: int) -> tuple[int, tuple[Transfer, ...], bool]:
-        """(boundary, messages, whether they run backwards) for what passes of a direction receive."""
+        """(boundary, messages, whether they are gradients) that a forward or backward pass receives."""
         boundary = (self.here.number - 1) % self.depth if direction == FORWARD else self.here.number
         return boundary, self.messages[boundary], direction == BACKWARD
 

@@ -45,7 +45,7 @@ CALIBRATIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way of running the work: predicted before anything runs."""
+    """One way of running the work under a slow rank, and its step as predicted before anything runs."""
 
     group: str
     name: str
@@ -99,8 +99,9 @@ def run_stragglers(
 
 
 def order_is_right(held: Sequence[Held], within: float = 0.03) -> bool:
-    """Whether ways of one group under one slow rank are ranked as measured; differences within so much
-    are ties.
+    """Whether predictions rank the ways of each group and slowdown as measured.
+
+    Measured times that differ by no more than the share `within` count as ties.
     """
     for one in held:
         for other in held:
@@ -117,7 +118,7 @@ def on_its_own_request(requests: Sequence[RunRequest]) -> RankReport | None:
 
 
 def _reduction_s(found: Calibration) -> float:
-    """Seconds in which a calibration's links reduce a megabyte, about."""
+    """Rough seconds to all-reduce 1 MB once over a link of every rate, from the calibration."""
     return found.data_exposed * sum(line.latency_s + 1e6 / line.bytes_per_s for line in found.links.values())
 
 
@@ -172,8 +173,9 @@ def _pipelines(scenario: Scenario, model: Model, cluster: Cluster, job: Job, hwd
 
 
 def _replicas(scenario: Scenario, model: Model, cluster: Cluster, job: Job, hwdb: Hwdb) -> Iterator[Case]:
-    """Shares of microbatches, predicted as `tangram stragglers` prices them: what surrounds the passes
-    stays.
+    """Cases with different shares of microbatches per replica, priced as in `tangram stragglers`.
+
+    Only the passes get slower; the rest of the step takes as long as in the healthy run.
     """
     ranks = tuple(range(cluster.gpus))
     even = (job.global_batch // len(ranks),) * len(ranks)
@@ -181,7 +183,7 @@ def _replicas(scenario: Scenario, model: Model, cluster: Cluster, job: Job, hwdb
 
     @cache
     def healthy(replicas: int) -> MeasuredPipeline:
-        """So many replicas with the even share: their passes, and what surrounds these."""
+        """The healthy pipeline of that many replicas with even shares: seconds of passes and of the step."""
         some = replace(job, global_batch=even[0] * replicas)
         priced = api.estimate(model, cluster, some, Uniform(dp=replicas), hwdb=hwdb).document
         passes = priced.stages[0].forward_s * one, priced.stages[0].backward_s * one

@@ -76,7 +76,7 @@ class Outcome:
 
     @property
     def point(self) -> Point:
-        """For scoring."""
+        """This outcome as `score` takes it."""
         null = self.report.slowest_work_s or max(
             self.report.of_stage(stage, "compute_s")
             for stage in range(len(self.report.plan.pipelines[0].stages))
@@ -161,7 +161,7 @@ def _run_scenario(
 
 
 def settle(say: Callable[[str], None], patience: float) -> float:
-    """Look whether the machine is quiet and wait until it is, `patience` seconds at most; the load then.
+    """Wait until other processes leave the machine idle, at most `patience` seconds; returns the load.
 
     Counts processes running right now: averages remember our own last run for minutes.
     """
