@@ -234,7 +234,7 @@ class LayerWise(Parallelizer):
         return tuple(runs)
 
     def _program(self, menu: Menu, start: int, stop: int, held: int, microbatches: int) -> MixingProblem:
-        """The program over the blocks of atoms [start, stop), whose ends go with their neighbours.
+        """The mixing problem over blocks of [start, stop); embedding and head count with their neighbours.
 
         A run of n layers costs what its first layer adds to nothing and n - 1 times what a further layer
         adds: the difference of the two is paid for at every switch.
@@ -301,7 +301,7 @@ def sharded_layouts(
 
 
 def _cost(menu: Menu, runs: Sequence[Run], held: int, microbatches: int) -> float:
-    """Seconds of one microbatch and its share of what follows the last one; inf where it does not fit."""
+    """Seconds of a microbatch plus its share of gradient sync and optimizer; inf where it does not fit."""
     stage = menu.stage(runs)
     if stage.in_flight_limit() < held:
         return float("inf")

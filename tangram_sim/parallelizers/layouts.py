@@ -45,7 +45,7 @@ def expert_degrees(model: Model, replicas: int) -> tuple[int, ...]:
 
 
 def choices(layout_replicas: int, tp: int) -> Iterator[tuple[int, str, bool]]:
-    """(ZeRO stage, recompute, sequence parallel) worth distinguishing for given degrees."""
+    """Every (ZeRO stage, recompute, sequence parallel); one replica has ZeRO 0 only, tp 1 no sharding."""
     for zero in range(4) if layout_replicas > 1 else (0,):
         for recompute in RECOMPUTE:
             for sequence_parallel in (False, True) if tp > 1 else (False,):

@@ -1,4 +1,4 @@
-"""What a set of layouts offers one stage on one part of an island: prices of runs, and their sum in a stage.
+"""Seconds and bytes of runs of layers under each of a set of layouts, on one part of an island; their sums.
 
 A stage may hold several runs of layers, each under a layout of its own. Its price here is the sum of the
 runs' prices (each run's chain is played) and of the re-sharding between them; the finalists of a search are
@@ -72,7 +72,7 @@ class Menu:
 
     @property
     def _held(self) -> float:
-        """Bytes that the allocator holds for one of activations."""
+        """Bytes that the allocator reserves for each byte of activations: 1 + fragmentation."""
         return 1.0 + self.setting.rates.fragmentation
 
     @cached_property

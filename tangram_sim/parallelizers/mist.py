@@ -1,4 +1,4 @@
-"""The `mist` parallelizer: memory savers chosen per stage, with closing work that hides behind other stages.
+"""The `mist` parallelizer: recomputation and ZeRO chosen per stage, knowing that syncs overlap other stages.
 
 Zhu et al., "Mist: Efficient Distributed Training of Large Language Models via Memory-Parallelism
 Co-Optimization", EuroSys 2025, arXiv:2503.19050: how many layers recompute, ZeRO, degrees. Offloading has no
@@ -30,7 +30,7 @@ _ANSWERS = 2048
 
 
 class Policies(NamedTuple):
-    """Ways to run one inner stage, columns of equal length; no other is better in t, d and limit."""
+    """Pareto-optimal ways to run one inner stage by t, d and limit; columns of equal length."""
 
     seconds: Floats  # t: forward and backward of a microbatch
     extra: Floats  # d: gradient synchronisation and optimizer, once per step
@@ -40,7 +40,7 @@ class Policies(NamedTuple):
     blocks: NDArray[np.int64]  # blocks in front
 
     def at(self, rows: NDArray[np.int64]) -> "Policies":
-        """The entries at `index`, an array of places or a mask."""
+        """The policies at the indices `rows`."""
         return Policies(
             self.seconds[rows],
             self.extra[rows],
@@ -145,7 +145,7 @@ def _runs(policies: Policies, index: int, start: int, stop: int) -> tuple[Run, .
 
 
 def _holding(policies: Policies, held: int) -> Policies:
-    """Those that fit with `held` microbatches in flight, without the ones that others then beat."""
+    """Pareto points, by t and d alone, of the policies that fit with `held` microbatches in flight."""
     able = np.flatnonzero(policies.limit >= held)
     return policies.at(able[_undominated(policies.seconds[able], policies.extra[able])])
 
@@ -205,7 +205,7 @@ def _policies(menu: Menu, start: int, stop: int, most: int) -> Policies:
 
 
 def _spread(table: Floats) -> NDArray[np.int64]:
-    """Of too many points: the fastest for every limit, evenly over limits where these are too many."""
+    """Indices of at most `MOST_POLICIES` points: the fastest of each limit first, spread over limits."""
     order = np.lexsort((table[:, 0], table[:, 2]))
     fastest = order[np.concatenate([[True], np.diff(table[order, 2]) > 0])]
     if len(fastest) > MOST_POLICIES:

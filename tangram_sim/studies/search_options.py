@@ -116,7 +116,7 @@ def _suits(island: Island, degrees: dict[str, int]) -> bool:
 
 
 def left_out(constraints: Constraints, islands: Sequence[Island], used: Collection[str]) -> list[str]:
-    """A note for every island, none of those `used`, that the fixed degrees keep from holding a stage."""
+    """Notes on the islands outside `used` on which no stage with the fixed degrees fits."""
     degrees = _degrees(dict(constraints.fixed))
     words = " ".join(f"{name}={value}" for name, value in degrees.items())
     wants = "" if len(degrees) == len(_OF_A_STAGE) else "a multiple of "

@@ -69,7 +69,7 @@ def _longer(plan: Plan, pipeline: int, attention: float, sequences: Sequence[Seq
 
 
 class StepShares(NamedTuple):
-    """What a step with sequences of given lengths has of one with full sequences: shares of its figures."""
+    """Figures of a step with sequences of given lengths, as shares of those of a step with full ones."""
 
     tokens: float
     flop: float  # that the model needs, the numerator of MFU

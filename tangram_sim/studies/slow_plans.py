@@ -39,7 +39,7 @@ def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result
 
 
 def _count_lengths(document: PlanDocument, shares: StepShares) -> None:
-    """Rates and bounds of a step whose sequences are not as long as the job says."""
+    """Scale the document's rates and bounds, in place, to sequences that are shorter than the job's."""
     document.tokens_per_s *= shares.tokens
     document.tokens_per_s_per_gpu *= shares.tokens
     document.mfu *= shares.flop

@@ -263,7 +263,7 @@ def _client(address: str) -> Iterator[Any]:
 def _one(
     work: Callable[[Item, Deadline], Answer], key: str, item: Item, deadline: Deadline
 ) -> tuple[str, Answer]:
-    """One answer with its key: answers come back in any order."""
+    """Do one item: (its key, the answer). Raises TangramError where `work` returns no dict."""
     answer = work(item, deadline)
     if not isinstance(answer, dict):
         raise TangramError(f"{work.__name__} answered {type(answer).__name__}; a sweep wants a dict")

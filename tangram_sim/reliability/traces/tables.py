@@ -53,7 +53,7 @@ def read_table(path: Path) -> StepTrace:
 
 
 def _number(text: str, name: str) -> float:
-    """A figure of a cell. ValueError for one that no trace counts to."""
+    """A cell as a number: microseconds or a count. ValueError for text and for counts above `_MOST`."""
     if name.endswith("_us"):
         return float(text)
     if abs(number := int(text)) > _MOST:

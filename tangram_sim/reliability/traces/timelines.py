@@ -73,7 +73,7 @@ def _duration_s(event: Event) -> float:
 
 
 def _waited(rows: list[Row]) -> list[Row]:
-    """The rows with syncs that last until their optimizer starts: replicas end their syncs together."""
+    """The rows with gradient syncs lengthened to their optimizer's start: replicas end them together."""
     optimizer = {(dp, stage): start for dp, stage, kind, _, start, _ in rows if kind == CODES["OP"]}
     tied = {(dp, stage) for dp, stage, kind, *_ in rows if kind == CODES["EM"]}
     replicas = len({row[0] for row in rows})
