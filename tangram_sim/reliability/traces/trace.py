@@ -157,7 +157,7 @@ def _ranks(rows: TraceRows, name: str) -> tuple[int, int]:
 
 
 def _drop(rows: TraceRows, bad: npt.NDArray[np.bool_], reason: str, omissions: list[Omission]) -> TraceRows:
-    """The rows of steps without a bad one; the others are noted."""
+    """The rows of all steps without a `bad` row; the other steps are added to `omissions`."""
     steps = np.unique(rows.step[bad])
     if not len(steps):
         return rows

@@ -52,7 +52,7 @@ SIBLINGS: tuple[Sibling, ...] = (
 
 
 class Sustained(NamedTuple):
-    """What another public table found of a measured kind's products, as long as training's are."""
+    """A second public table's GEMM efficiency for a measured GPU kind, for comparison."""
 
     efficiency: float  # of the peak, median over its large shapes
     source: str

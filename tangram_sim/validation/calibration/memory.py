@@ -115,7 +115,7 @@ def _separating(overlays: Sequence[Path]) -> Hwdb:
 
 
 def _loss(cases: MeasuredPeaks, use: Mask, at: Overhead) -> float:
-    """Minus the log of the probability: Cauchy's of log errors, sources of equal weight, and the prior."""
+    """Negative log posterior: Cauchy's loss of log errors, every source the same weight, plus the prior's."""
     _, place, counts = np.unique(cases.source[use], return_inverse=True, return_counts=True)
     error = np.log(cases.peaks(at)[use] / cases.measured[use]) / WIDTH
     away = [(one - prior) / sigma for one, prior, sigma in zip(at, ASSUMED, SIGMA, strict=True)]
@@ -143,7 +143,7 @@ def fit(cases: MeasuredPeaks, use: Mask) -> Overhead:
 
 
 def deviations(cases: MeasuredPeaks, use: Mask, at: Overhead) -> Overhead:
-    """Standard deviations of a fit: how fast the loss rises beside it."""
+    """Standard deviations of a fit, from the curvature of the loss (finite differences)."""
     found = []
     for axis, (step, widest) in enumerate(zip(STEPS, SIGMA, strict=True)):
         aside = [Overhead(*(x + sign * step * (n == axis) for n, x in enumerate(at))) for sign in (1, -1)]

@@ -148,7 +148,7 @@ def _instance(name: str, gpu: Gpu, per_node: int, hwdb: Hwdb) -> Node | None:
 
 
 def _own_words(text: str, name: str, kinds: list[str]) -> str:
-    """What a cell says about one GPU kind: "V100: NVLink; T4: PCIe" by kind, else the whole cell."""
+    """The part for one GPU kind of "V100: NVLink; T4: PCIe" ("" if it has none); other cells whole."""
 
     def plain(word: str) -> str:
         return re.sub(r"[^a-z0-9]", "", word.lower())

@@ -24,7 +24,7 @@ ALLOCATED, RESERVED, DEVICE = MEMORY_KINDS = ("allocated", "reserved", "device")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a row reports; 0.0 where it does not."""
+    """What a row reports, in seconds and bytes; 0.0 where it does not."""
 
     step_s: float = 0.0
     peak_bytes: float = 0.0

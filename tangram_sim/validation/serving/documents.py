@@ -51,7 +51,7 @@ class FarthestRowDocument(Document):
 
 
 class PlacementWayDocument(Document):
-    """Tokens a second of one way of placing layers, all its parts together."""
+    """Tokens a second, measured and predicted, of one way of placing layers; its parts added up."""
 
     method: str
     measured: float
@@ -89,13 +89,13 @@ class RefusedRowDocument(Document):
 
 
 class OwnErrorDocument(GroupScoreDocument):
-    """Errors of a metric on one's own runs."""
+    """Errors of one metric on the user's own runs, before or after calibrating to them."""
 
     interval: float = Field(description="how far the 90 % interval reaches above the prediction, as a share")
 
 
 class CalibratedRowDocument(Document):
-    """One row of the overlay."""
+    """One calibrated parameter of an engine, a row of the overlay file that was written."""
 
     engine: str
     parameter: str

@@ -86,7 +86,7 @@ def _observe(replica: DeploymentRuns, hwdb: Hwdb) -> Observations:
 
 
 def features(cost: LayerStepCost, work: IterationWork) -> Floats:
-    """FEATURES of one pass of a deployment of one stage. N x FEATURES."""
+    """FEATURES of passes of a one-stage deployment: seconds by part, two counts. [N, FEATURES]."""
     (times,) = cost.passes(work)
     return np.stack([_column(times, name, work.tokens) for name in FEATURES], axis=1)
 
