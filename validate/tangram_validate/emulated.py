@@ -45,7 +45,7 @@ class Device:
         self.busy_s = 0.0
 
     def arrived(self, since: float) -> None:
-        """An input came from another rank by a call begun at `since`; if it blocked, work starts now."""
+        """Note an input received by a call begun at `since` (monotonic); if it blocked, work starts now."""
         now = time.monotonic()
         if now - since > BLOCKED_S:
             self.free_at = max(self.free_at, now)

@@ -31,7 +31,7 @@ Event = tuple[float, str, int]  # time of day, what, step
 
 @dataclass(frozen=True, slots=True)
 class FailingRun:
-    """What is run: ranks, steps in all and between checkpoints, who is killed in which step."""
+    """Settings of a run: ranks, steps in all and between checkpoints, which rank is killed in which step."""
 
     ranks: int = 3
     steps: int = 60

@@ -22,7 +22,7 @@ START_AHEAD_S = 0.03  # ranks agree on when a step starts, this far ahead
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What every rank is asked to do."""
+    """A plan to execute and how a rank is to do it: steps, device, emulated speeds or repeats, seed."""
 
     plan: Plan
     steps: int
@@ -50,7 +50,7 @@ class RankReport:
 
 @dataclass(frozen=True)
 class RunReport:
-    """A plan, run."""
+    """Measurements of one executed plan: the reports of all ranks."""
 
     plan: Plan
     ranks: tuple[RankReport, ...]
@@ -64,12 +64,12 @@ class RunReport:
 
     @property
     def step_s(self) -> float:
-        """The median of the first three runs."""
+        """Median seconds of the first three measured steps."""
         return statistics.median(self.steps_s[:3])
 
     @property
     def spread(self) -> float:
-        """(largest - smallest) / median of the first three runs."""
+        """(largest - smallest) / median of the first three measured steps."""
         first = self.steps_s[:3]
         return (max(first) - min(first)) / statistics.median(first)
 

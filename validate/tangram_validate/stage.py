@@ -103,7 +103,7 @@ class Sequence_(nn.Module):  # noqa: N801 - nn.Sequential hides a sequence-paral
 
 @dataclass
 class RankStage:
-    """What this rank does in a step."""
+    """One rank's part of its stage: modules, process groups and optimizer."""
 
     plan: Plan
     number: int

@@ -88,7 +88,7 @@ class Outcome:
 
 @dataclass
 class SuiteRun:
-    """Everything a suite found."""
+    """The outcomes of all plans of a suite, and notes for the report."""
 
     suite: str
     outcomes: list[Outcome] = field(default_factory=list)
