@@ -51,7 +51,9 @@ def model_to_dict(model: Model) -> dict[str, Any]:
     fields = {name: getattr(model, name) for name in Model.__dataclass_fields__ if name != "blocks"}
     if not model.rotary_base:
         del fields["rotary_base"]
-    if not model.defaults:
+    if model.defaults:
+        fields["defaults"] = list(model.defaults)  # as JSON gives it back
+    else:
         del fields["defaults"]
     runs = [(block, len(list(same))) for block, same in groupby(model.blocks)]
     return {
@@ -85,6 +87,7 @@ def model_from_dict(data: dict[str, Any], where: str) -> Model:
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInputError(f"{where}: model: malformed: {error}") from None
     known = {name: getattr(model, name) for name in Model.__dataclass_fields__}
+    known["defaults"] = list(model.defaults)
     _require_agreement(
         {key: value for key, value in data.items() if key != "blocks"}, known, f"{where}: model"
     )

@@ -13,6 +13,7 @@ from tangram_sim.export.uniform import CannotExportError
 from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.fleet_schema import FleetIn, ReplicaIn
+from tangram_sim.serving.forward import vector_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +130,14 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
         layers = load_model(model).layers
         cuts = [round(layers * stage / one.pp) for stage in range(one.pp + 1)]
         stages = tuple((hwdb.gpu(kind).name, one.tp, end - first) for first, end in pairwise(cuts))
+    # Engines refuse bf16 on GPUs without it; fp16 is what the plan priced there.
+    types = {vector_type(hwdb.gpu(gpu), given.precision) for gpu, _, _ in stages}
     return ServedGroup(
         name=name,
         model=model,
         count=one.count,
         stages=stages,
-        precision=given.precision,
+        precision="fp16" if "fp16" in types else given.precision,
         kv_precision=given.kv_precision,
         seats=one.max_sequences or engine.max_sequences,
         budget_tokens=one.max_batched_tokens or engine.max_batched_tokens,

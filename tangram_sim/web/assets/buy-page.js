@@ -76,6 +76,7 @@ export function buyPage(offered, setup, state) {
   });
   const show = (answer, asked) => {
     const found = answer.document, verb = asked.verb;
+    detail.replaceChildren();
     const points = verb === "what-if" ? found.candidates.map((row) => ({ row, name: row.name }))
       : found.front.flatMap((point) => point.rows.map((row) => ({ row, name: row.name, cost: point.cost })));
     // The plan of a row stands in a file named after it, as the verb names it.

@@ -48,7 +48,10 @@ export function drop(label, accept, took) {
     took(file.name, await file.text());
     said.textContent = ` ${file.name}`;
   };
-  const input = h("input", { type: "file", accept, onchange: () => read(input.files[0]) });
+  // Emptied at every click, so that the same file, edited meanwhile, is read again.
+  const input = h("input", { type: "file", accept, onchange: () => read(input.files[0]), onclick: () => {
+    input.value = "";
+  } });
   const element = h("label", { class: "drop wide",
     ondragover: (event) => {
       event.preventDefault();

@@ -41,6 +41,8 @@ async function start() {
   };
   tabs.replaceChildren(...PAGES.map(([key, title]) => h("a", { href: `#${key}` }, title)));
   window.addEventListener("hashchange", show);
+  // A file let go beside its field would otherwise be opened in place of the page.
+  for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) => event.preventDefault());
   show();
 }
 

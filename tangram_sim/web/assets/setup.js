@@ -90,14 +90,14 @@ function groupFields(offered, chosen, remove) {
   const kind = named("Node type or GPU", names, chosen, { name: "kind" });
   const many = figure("Nodes", 2, { min: 1, step: 1, name: "nodes" });
   const per = figure("GPUs a node", 8, { min: 1, step: 1, name: "gpus" });
-  const link = choice("Link inside", offered.links, "");
+  const link = choice("Link inside", [["", "as usual for the GPU"], ...offered.links], "", { name: "link" });
   const nic = figure("NICs of a node, Gbit/s", 400, { min: 0.001, name: "nic" });
   const more = h("div", { class: "more fields" });
   const settle = () => {
     const node = nodes.get(kind.value()), gpu = gpus.get(kind.value());
     if (node) more.replaceChildren(...(node.nic_gbps ? [] : [nic.element]));
     else if (gpu) {
-      if (gpu.link) link.input.value = gpu.link;
+      link.input.value = "";
       more.replaceChildren(per.element, link.element, nic.element);
     }
   };
@@ -110,7 +110,7 @@ function groupFields(offered, chosen, remove) {
       const node = nodes.get(kind.value()), count = Number(many.value());
       if (node) return { count, node: node.name, ...(node.nic_gbps ? {} : { nic_gbps: Number(nic.value()) }) };
       return { count, gpu: kind.value(), gpus: Number(per.value()), nic_gbps: Number(nic.value()),
-        ...(Number(per.value()) > 1 ? { intra_link: link.value() } : {}) };
+        ...(Number(per.value()) > 1 && link.value() ? { intra_link: link.value() } : {}) };
     },
   };
 }

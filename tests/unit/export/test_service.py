@@ -54,6 +54,15 @@ def test_files_read_back_as_the_plan(to: str) -> None:
     assert router_weights.read(found.files["router.json"]) == (given.shares, given.types)
 
 
+def test_gpus_without_bf16_are_started_in_fp16() -> None:
+    """Engines end at once where bf16 is asked of a V100."""
+    replicas = [{"gpu": gpu, "tp": 4} for gpu in ("V100-SXM2-32GB", "A100-SXM4-80GB")]
+    given = service({"precision": "bf16", "replicas": replicas, "types": []})
+    assert [group.precision for group in given.groups] == ["fp16", "bf16"]
+    files = export_service(given, "vllm", {"llama3-70b": "org/Llama 70B"}).files
+    assert files["launch.sh"].count("--dtype float16") == files["launch.sh"].count("--dtype bfloat16") == 1
+
+
 @pytest.mark.parametrize(
     ("to", "flag"),
     [("vllm", "--enable-expert-parallel "), ("sglang", "--ep-size 4 "), ("trtllm", "--ep_size 4 ")],

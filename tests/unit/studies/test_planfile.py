@@ -270,3 +270,14 @@ def test_the_python_form_takes_documents_and_files(plan_file: Path, inputs: tupl
     assert api.simulate(plan_file).document.step_s == made.document.step_s
     with pytest.raises(TangramError, match="unknown engine 'slow'"):
         api.simulate(plan_file, engine="slow")
+
+
+def test_what_a_config_leaves_out_survives_the_way_through_a_file(tmp_path: Path) -> None:
+    """A plan of a config.json that names no key-value heads is read back as it was written."""
+    given = {"model_type": "qwen2", "hidden_size": 512, "intermediate_size": 1024}
+    given |= {"num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 1000, "num_key_value_heads": 8}
+    (tmp_path / "config.json").write_text(json.dumps(given))
+    model = load_model(str(tmp_path / "config.json"))
+    assert model.defaults
+    again = model_from_dict(json.loads(json.dumps(model_to_dict(model))), "plan")
+    assert (again, again.defaults) == (model, model.defaults)
