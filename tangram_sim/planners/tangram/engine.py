@@ -5,6 +5,7 @@ Tao et al., "Tangram: Hiding GPU Heterogeneity for Efficient LLM Parallelization
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -155,10 +156,11 @@ def _unsearched(task: _Task) -> Found:
     return Found(simple, task.bound.step_s(), task.counts, task.notes, task.candidates)
 
 
-def _simple(task: _Task, at_least: int | None = None) -> list[Scored]:
+def _simple(task: _Task, at_least: int | None = None, beside: Scored | None = None) -> list[Scored]:
     """The fastest uniform layout that can be found while a search that is out of time is waited for.
 
-    `at_least` ops are played whatever the clock says; by default none on large clusters.
+    `at_least` ops are played whatever the clock says; by default none on large clusters. Where a plan is
+    found already, layouts that may be faster are played `beside` it: as many ops on every machine.
     """
     if at_least is None:
         at_least = task.budget.grace_ops if task.cluster.gpus <= task.budget.grace_gpus else 0
@@ -174,8 +176,10 @@ def _simple(task: _Task, at_least: int | None = None) -> list[Scored]:
         task.wishes.constraints,
         task.counts,
         some,
-        Deadline(task.budget.grace_s),
+        task.deadline if beside else Deadline(task.budget.grace_s),
         at_least,
+        task.budget.grace_ops if beside else inf,
+        beside.step_s if beside else inf,
     )
     return [found] if found else []
 
@@ -201,7 +205,10 @@ def _copies_of_patterns(task: _Task) -> Found | None:
         task.notes.append(
             "`every_candidate=True`: partial plans of patterns are not recorded; the file is empty"
         )
-    ready = [fleet] if fleet else _simple(task) if task.deadline.over() else []
+    if fleet:  # copies of patterns leave no GPU of a kind idle, uniform layouts may
+        ready = [fleet, *_simple(task, 0, fleet)]
+    else:
+        ready = _simple(task) if task.deadline.over() else []
     if not (ready or task.standing):
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))

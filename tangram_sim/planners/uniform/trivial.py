@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
-from math import gcd
+from math import gcd, inf
 
 from tangram_sim.clusters import Cluster, Gpu, Island
 from tangram_sim.errors import TangramError
@@ -40,8 +40,12 @@ def trivial(
     some: bool = False,
     deadline: Deadline | None = None,
     at_least: int = 0,
+    at_most: float = inf,
+    limit_s: float = inf,
 ) -> Scored | None:
     """The fastest uniform layout over all `islands`, or over one of them; None where none fits.
+
+    `at_least`, `at_most` and `limit_s` are those of `fastest_uniform`.
 
     `islands` come in the order in which stages take them. Pieces of a node group cannot be told apart: where
     only `some` of the cluster may be used, or in another order than the file's, they are left out.
@@ -52,7 +56,9 @@ def trivial(
     every = tuple(name for one in names for name in one) if len(whole) == len(names) else ()
     orders = [every] if every else [] if some else [()]
     orders += [one for one in whole if one != every]
-    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts, deadline, at_least)
+    return fastest_uniform(
+        model, cluster, job, lowering, orders, constraints, counts, deadline, at_least, at_most, limit_s
+    )
 
 
 def fastest_uniform(
@@ -65,11 +71,14 @@ def fastest_uniform(
     counts: Counts,
     deadline: Deadline | None = None,
     at_least: int = 0,
+    at_most: float = inf,
+    limit_s: float = inf,
 ) -> Scored | None:
     """The fastest of all layouts over the groups of one of `orders` (empty: the cluster in file order).
 
     Played exactly, in the order of a bound on their steps, until no other can win, or time is over and
-    `at_least` so many ops have been played: on small clusters all that matter, in no time.
+    `at_least` so many ops have been played: on small clusters all that matter, in no time. No more are
+    played than `at_most` ops, nor layouts that cannot be faster than `limit_s`.
     """
     deadline = deadline or Deadline()
     best: Scored | None = None
@@ -82,13 +91,14 @@ def fastest_uniform(
             candidates.append((bound_s, len(candidates), wanted))
     for bound_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
         late = at_least <= 0 and deadline.over()
-        if (best is not None and bound_s >= best.step_s) or late:
+        if bound_s >= (limit_s if best is None else min(best.step_s, limit_s)) or late or at_most <= 0:
             break
-        at_least -= OPS_WITHOUT_PLAY
+        at_least, at_most = at_least - OPS_WITHOUT_PLAY, at_most - OPS_WITHOUT_PLAY
         found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts)
         if found is not None:
             seconds = _played_s(found[1])
-            at_least -= len(found[1].template.graph)
+            ops = len(found[1].template.graph)
+            at_least, at_most = at_least - ops, at_most - ops
             if best is None or seconds < best.step_s:
                 best = Scored(*found, seconds)
     return best

@@ -119,7 +119,7 @@ def test_however_little_work_is_allowed_bounds_hold_and_steps_are_played_ones(
     ways = ways_of(workshop, table, workshop.hops(2), list(workshop.islands))
     usual = budget("normal")
     hasty = replace(usual, first_work=1)
-    for tight in (usual, hasty, replace(hasty, proof_work=1, few_labels=1)):
+    for tight in (usual, hasty, replace(hasty, proof_work=(1,) * len(usual.proof_work), few_labels=1)):
         proof = find(
             table, workshop.counts, ways, instance.model, instance.job, float("inf"), float("inf"),
             budget=tight,
