@@ -205,10 +205,9 @@ def _copies_of_patterns(task: _Task) -> Found | None:
         task.notes.append(
             "`every_candidate=True`: partial plans of patterns are not recorded; the file is empty"
         )
-    if fleet:  # copies of patterns leave no GPU of a kind idle, uniform layouts may
-        ready = [fleet, *_simple(task, 0, fleet)]
-    else:
-        ready = _simple(task) if task.deadline.over() else []
+    ready = [fleet] if fleet else _simple(task) if task.deadline.over() else []
+    if fleet:  # copies of patterns use every kind, uniform layouts may leave one idle
+        ready += _simple(task, 0, fleet)
     if not (ready or task.standing):
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))
