@@ -148,6 +148,11 @@ class Block:
     parallel: bool = False  # attention and feed-forward read the same input (GPT-NeoX, Falcon)
     norm_affine: bool = True  # norms carry learned weights
 
+    @property
+    def usually_drops(self) -> bool:
+        """Whether such blocks train with dropout: GPT's and BERT's, of LayerNorm and plain feed-forwards."""
+        return self.norm_bias and not self.feed_forward.gated
+
     def norm_width(self, hidden: int) -> int:
         """Elements of one norm layer of this block."""
         return hidden * (1 + self.norm_bias) if self.norm_affine else 0

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tangram_sim.studies.results import Result
 
 
+_NEVER_WRITTEN = (".pdf", ".png", ".svg", ".jpg", ".docx", ".xlsx", ".pptx")
+
+
 def require_writable(**files: Path | None) -> None:
     """Check, before any work is done, that output files can be written; keys are the options that name them.
 
@@ -34,6 +37,11 @@ def require_writable(**files: Path | None) -> None:
         option = f"--{name} {path}"
         if path.is_dir():
             raise BadInputError(f"{option}: is a folder; name a file in it, e.g. {path / (name + '.json')}")
+        if name == "output" and path.suffix.lower() in _NEVER_WRITTEN:
+            raise BadInputError(
+                f"{option}: nothing is written as {path.suffix}; --help says what the file holds (answers "
+                "are .json, reports to read or to print .html)"
+            )
         place = next(folder for folder in path.absolute().parents if folder.exists())
         if not place.is_dir():
             raise BadInputError(f"{option}: {place} is a file, not a folder; name another place")

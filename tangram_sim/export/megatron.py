@@ -57,6 +57,8 @@ def write(plan: UniformPlan) -> tuple[str, list[str]]:
         words["--pipeline-model-parallel-layout"] = layout_text(shape.layers)
     shape_words, notes = model_words(plan.model)
     words |= shape_words
+    if not (job.dropout and all(block.usually_drops for block in plan.model.blocks)):
+        words |= {"--attention-dropout": 0.0, "--hidden-dropout": 0.0}  # 0.1 by Megatron-LM's default
     words |= {
         "--seq-length": job.seq,
         "--max-position-embeddings": max(job.seq, plan.model.max_seq),

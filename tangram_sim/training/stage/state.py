@@ -223,8 +223,8 @@ def _ring_bytes(setting: Setting, block: Block) -> Floats:
 
 
 def drops(setting: Setting, block: Block) -> bool:
-    """Whether a block trains with dropout: GPT's and BERT's, of LayerNorm and plain feed-forwards."""
-    return setting.job.dropout and block.norm_bias and not block.feed_forward.gated
+    """Whether a block trains with dropout."""
+    return setting.job.dropout and block.usually_drops
 
 
 def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:

@@ -88,6 +88,7 @@ BAD_PLANS = {
     "--microbatch-per-rank 3 --fix dp=1": ("divisor of the global batch of 128", "exactly 3", "2 and 4"),
     "--recompute selective --exclude g0": ("fused attention",),
     "--candidates out.json": ("one file",),
+    "-o r.pdf": (".pdf", ".html"),
 }
 
 

@@ -46,6 +46,9 @@ class TestRoundTrips:
         found = export(plan, "megatron").files
         ranks = launch.read(found["launch.sh"], plan.cluster)
         holds(megatron.read(found["megatron.args"], ranks), plan)
+        # Megatron-LM drops a tenth unless told otherwise; blocks that do not are told so.
+        none = not (plan.job.dropout and plan.model.blocks[0].usually_drops)
+        assert ("--hidden-dropout 0.0" in found["megatron.args"]) == none
 
     @settings(max_examples=60, deadline=None)
     @given(uniform_plans())
