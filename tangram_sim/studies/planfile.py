@@ -51,9 +51,7 @@ def model_to_dict(model: Model) -> dict[str, Any]:
     fields = {name: getattr(model, name) for name in Model.__dataclass_fields__ if name != "blocks"}
     if not model.rotary_base:
         del fields["rotary_base"]
-    if model.defaults:
-        fields["defaults"] = list(model.defaults)  # as JSON gives it back
-    else:
+    if not model.defaults:
         del fields["defaults"]
     runs = [(block, len(list(same))) for block, same in groupby(model.blocks)]
     return {
@@ -87,7 +85,6 @@ def model_from_dict(data: dict[str, Any], where: str) -> Model:
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInputError(f"{where}: model: malformed: {error}") from None
     known = {name: getattr(model, name) for name in Model.__dataclass_fields__}
-    known["defaults"] = list(model.defaults)
     _require_agreement(
         {key: value for key, value in data.items() if key != "blocks"}, known, f"{where}: model"
     )
@@ -113,7 +110,10 @@ def _block(given: dict[str, Any], where: str) -> Block:
 def _require_agreement(given: Any, known: Any, where: str) -> None:
     """Raise BadInputError for keys nobody knows, and for values that are not what they seem ("8" for 8)."""
     if not isinstance(given, dict) or not isinstance(known, dict):
-        if given != known:
+        # JSON gives tuples back as lists.
+        if (list(given) if isinstance(given, tuple) else given) != (
+            list(known) if isinstance(known, tuple) else known
+        ):
             raise BadInputError(f"{where}: {given!r} is not understood")
         return
     for key, value in given.items():

@@ -3,18 +3,15 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import ceil, exp
+from math import exp, isclose
 from typing import Any
-
-import numpy as np
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.serving.calibration import CalibrationTable
-from tangram_sim.serving.fleet import PlayedService
-from tangram_sim.serving.fleet_file import read_fleet
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.workload import Workload
+from tangram_sim.serving_planners.answer import PROVEN
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import MOST_STAGES, PricedConfiguration
 from tangram_sim.serving_planners.problem_file import read_problem
@@ -24,6 +21,7 @@ from tangram_sim.studies.serving_plan import (
     ServePlanDocument,
     plan_problem,
 )
+from tangram_sim.studies.serving_plan_replay import replayed
 from tangram_sim.studies.serving_question import (
     COST,
     GOODPUT,
@@ -32,18 +30,14 @@ from tangram_sim.studies.serving_question import (
     ServiceGoal,
     ServiceQuestion,
 )
-from tangram_sim.studies.serving_simulation import simulate_service
 
 _Z90 = 1.6449  # of a 90 % interval
 _STAY = 0.25  # of the shortest makespan that a request of a batch may decode
 # Plans tried from each of one or two starts, each after a replay of the last.
 _ATTEMPTS = {1: (4,), 2: (3, 3)}
 _AGAIN = 2  # times that shares over the replicas of a batch are planned again
-_ROUNDED = 1e-9  # makespans of one plan differ by so much at most
 _NEARER = 0.02  # error of a replay that needs no other plan
 _FAR = 0.1  # error of a replay that is said aloud
-_STAYS = 5.0  # a rate is played for so many times as long as a request stays; requests come again if need be
-_MOST_PLAYED = 30_000  # requests
 _DERATED = 0.88  # of their throughput replicas are planned with after a replay that broke the objective
 
 
@@ -128,28 +122,69 @@ def _best_played(
 ) -> ServePlanDocument:
     """Of the plans that each start leads to, the one that does best in the simulator, with comparisons.
 
-    A start is a list of configurations with throughputs to plan with.
+    A start is a list of configurations with throughputs to plan with; the last has them all, in steady state
+    where it is of a batch.
     """
     best: ServePlanDocument | None = None
+    batch = question.goal.objective == MAKESPAN
     best_rates = starts[0]
     for start, attempts in zip(starts, _ATTEMPTS[len(starts)], strict=True):
         told, rates = _replayed_until_kept(question, start, attempts, hwdb, time_limit_s)
         if told is not None and (best is None or _preferred(told, best, question.goal)):
             best, best_rates = told, rates
-    whole = _planned(question, best_rates, time_limit_s, beside=True)
+    # Replays choose the plan of a batch; what it promises, and others do, are steady throughputs as priced.
+    priced = starts[-1]
+    whole = _planned(question, priced if batch else best_rates, time_limit_s, beside=True)
     if best is None:
         return whole
-    if question.goal.objective == MAKESPAN:
-        best = _shares_again(best, question, best_rates, hwdb)
-    if question.goal.objective == MAKESPAN and best.replay is not None and best.replay.error > _FAR:
-        best.notes.append(
-            f"the batch is short: replicas fill and empty for most of it, so that it is played "
-            f"{best.replay.error:.0%} longer than steady throughputs promise; plan with the played time"
-        )
+    if batch:
+        best = _as_priced(_shares_again(best, question, best_rates, hwdb), whole, priced)
+        if best.replay is not None and best.replay.error > _FAR:
+            best.notes.append(
+                f"the batch is short: replicas fill and empty for most of it, so that it is played "
+                f"{best.replay.error:.0%} longer than steady throughputs promise; plan with the played time"
+            )
     best.rivals, best.levers = whole.rivals, whole.levers
-    if best.makespan_s and whole.makespan_s and abs(best.makespan_s / whole.makespan_s - 1.0) < _ROUNDED:
-        best.makespan_s, best.bound, best.gap = whole.makespan_s, whole.bound, whole.gap
     return best
+
+
+def _as_priced(
+    found: ServePlanDocument, whole: ServePlanDocument, priced: Sequence[PricedConfiguration]
+) -> ServePlanDocument:
+    """A batch's plan with makespan, bound and gap under the throughputs as priced, as `whole` has them.
+
+    A replay held against throughputs that it corrected itself could only agree.
+    """
+    rps = {one.name: one.rps for one in priced}
+    requests = [one.amount for one in found.types]
+    makespan_s = max(
+        sum(
+            amount * share / rate
+            for amount, share, rate in zip(
+                requests, found.shares[used.configuration], rps[used.configuration], strict=True
+            )
+            if share > 0
+        )
+        / used.count
+        for used in found.replicas
+        if used.count
+    )
+    if whole.makespan_s and isclose(makespan_s, whole.makespan_s, rel_tol=1e-9):
+        makespan_s = whole.makespan_s  # the same plan, but for the order of summing
+    bound_s = min(whole.bound or 0.0, makespan_s)
+    gap = 1.0 - bound_s / makespan_s
+    replay = found.replay
+    return found.model_copy(
+        update={
+            "makespan_s": makespan_s,
+            "throughput_rps": sum(requests) / makespan_s,
+            "bound": bound_s,
+            "gap": gap,
+            "status": "optimal" if gap <= PROVEN else "feasible",
+            "replay": replay
+            and replay.model_copy(update={"promised": makespan_s, "error": replay.played / makespan_s - 1.0}),
+        }
+    )
 
 
 def _shares_again(
@@ -163,14 +198,14 @@ def _shares_again(
     for _ in range(_AGAIN):
         if found.replay is None or abs(found.replay.error) < _NEARER:
             break
-        _, ends = _replayed(found, question, hwdb)
+        _, ends = replayed(found, question, hwdb)
         factor = {name: found.replay.promised / end for name, end in ends.items() if end > 0}
         mine = [replace(one, rps=tuple(rps * factor.get(one.name, 1.0) for rps in one.rps)) for one in mine]
         told = _planned(question, mine, None)
         if {one.configuration: one.count for one in told.replicas} != counts:
             break
         told.fleet = fleet_document(told, mine, question)
-        told.replay, _ = _replayed(told, question, hwdb)
+        told.replay, _ = replayed(told, question, hwdb)
         told.assumptions["corrected"] = "throughputs as the replay of these replicas showed them"
         if best.replay is not None and _better(told.replay, best.replay, None):
             best = told
@@ -201,7 +236,7 @@ def _replayed_until_kept(
         if found.status == "infeasible":
             break
         found.fleet = fleet_document(found, rates, question)
-        found.replay, ends = _replayed(found, question, hwdb)
+        found.replay, ends = replayed(found, question, hwdb)
         if attempt and batch:
             found.assumptions["corrected"] = f"throughputs scaled by {attempt} replays of the batch"
         elif attempt:
@@ -248,7 +283,7 @@ def _preferred(one: ServePlanDocument, other: ServePlanDocument, goal: ServiceGo
 def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, slo: Slo | None) -> bool:
     """Whether a plan is played better; without `slo` it is of a batch.
 
-    A batch clearly sooner, or as soon and nearer to its promise; a rate whose tail keeps the objective before
+    A batch that is through sooner; a rate whose tail keeps the objective before
     one whose tail does not, then with more good requests a second.
     """
     if other is None:
@@ -257,9 +292,7 @@ def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, slo: Slo 
         kept, before = _keeps(one, slo), _keeps(other, slo)
         more = one.played * one.good_share > other.played * other.good_share
         return kept if kept != before else more
-    if one.played < other.played * (1 - _NEARER):
-        return True
-    return one.played <= other.played * (1 + _NEARER) and abs(one.error) < abs(other.error)
+    return one.played < other.played
 
 
 def _add_interval(found: ServePlanDocument, factor: float) -> None:
@@ -297,73 +330,6 @@ def fleet_document(
             for used in found.replicas
         ],
     }
-
-
-def _replayed(
-    found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb
-) -> tuple[PlayedPlanDocument, dict[str, float]]:
-    """(the plan as simulated, the seconds at which the last replica of each configuration finished).
-
-    The requests of a batch come all at once; other workloads arrive at the rate that the plan promises, for
-    several times as long as one request takes, and what counts is the rate at which requests finish
-    meanwhile.
-    """
-    fleet, workload = read_fleet(found.fleet, hwdb), question.workload
-    objective = question.goal.objective
-    if objective == MAKESPAN:
-        played = replace(workload, arrival_s=np.zeros(len(workload)))
-        promised = float(found.makespan_s or 0.0)
-    elif objective == COST:
-        played, promised = workload, workload.rate_rps
-    else:
-        promised = float(found.throughput_rps or 0.0)
-        played = replace(workload, arrival_s=workload.arrival_s * (workload.rate_rps / promised))
-    run, after = simulate_service(
-        fleet, played, router="weighted", slo=question.goal.slo, types=question.place
-    )
-    if objective != MAKESPAN and played.span_s > 0:
-        # Before replicas have filled, latencies are those of an empty service.
-        times = min(ceil(_STAYS * run.e2e_s.p90 / played.span_s), _MOST_PLAYED // len(played))
-        if times > 1:
-            run, after = simulate_service(
-                fleet,
-                played.repeated(times),
-                router="weighted",
-                slo=question.goal.slo,
-                types=np.tile(question.place, times),
-            )
-    value = run.duration_s if objective == MAKESPAN else promised * carried_share(after, run.duration_s)
-    if run.overloaded:
-        found.notes.append(f"replayed: {run.notes[-1]}")
-    ends: dict[str, float] = {}
-    for place, one in enumerate(after.instances):
-        name = one.given.name.partition(": ")[2]
-        finish = after.ledger.finish_s[after.instance == place]
-        ends[name] = max(ends.get(name, 0.0), float(np.nanmax(finish)) if len(finish) else 0.0)
-    told = PlayedPlanDocument(
-        promised=promised,
-        played=value,
-        error=value / promised - 1.0,
-        good_share=run.good_share,
-        ttft_p99_s=run.ttft_s.p99,
-        tpot_p99_s=run.tpot_s.p99,
-        simulate_cpu_s=run.simulate_cpu_s,
-    )
-    return told, ends
-
-
-def carried_share(after: PlayedService, duration_s: float) -> float:
-    """The share of the arriving requests that the replicas keep up with, 0 to 1.
-
-    Arrivals take a span S, the whole run `duration_s`. Replicas that keep up finish within one service time
-    of the last arrival; the longer the run lasts beyond that, the smaller the share S / (duration_s - service
-    time).
-    """
-    arrival = after.workload.arrival_s
-    span = float(arrival[-1] - arrival[0])
-    served = after.ledger.finish_s - after.ledger.start_s
-    last = float(np.nanmax(served)) if np.isfinite(served).any() else 0.0
-    return span / max(span, duration_s - last) if span > 0 else 1.0
 
 
 def _as_goodput(found: ServePlanDocument, rate_rps: float, utilisation: float) -> None:

@@ -8,7 +8,7 @@ from tangram_sim.serving.fleet import FleetReplica, play
 from tangram_sim.serving.plain_tables import linear_table
 from tangram_sim.serving.router import RoundRobin
 from tangram_sim.serving.workload import Workload, plain
-from tangram_sim.studies.serving_model_plan import carried_share
+from tangram_sim.studies.serving_plan_replay import carried_share
 
 
 def requests(count: int, rate: float) -> Workload:
