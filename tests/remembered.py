@@ -16,7 +16,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Found, SearchOptions
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.studies import api
+from tangram_sim.studies import format_choice
 from tangram_sim.training.job import Job
 
 SHIPPED = (shipped("hwdb"),)
@@ -25,7 +25,7 @@ SHIPPED = (shipped("hwdb"),)
 @contextmanager
 def searched_once() -> Iterator[None]:
     """Within it, `plan` on the shipped hardware data, without a time limit, asks only what is new."""
-    search, kept = api.tangram, dict[object, Found]()
+    search, kept = format_choice.tangram, dict[object, Found]()
 
     def remembered(
         model: Model,
@@ -51,5 +51,5 @@ def searched_once() -> Iterator[None]:
             candidates=[*found.candidates],
         )
 
-    with patch.object(api, "tangram", remembered):
+    with patch.object(format_choice, "tangram", remembered):
         yield

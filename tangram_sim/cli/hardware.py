@@ -204,8 +204,8 @@ def islands(
     from tangram_sim.hwdb import load_cluster
     from tangram_sim.hwdb.usual_node import ASSUMED
     from tangram_sim.placement.islands import Tolerances, find_islands
-    from tangram_sim.studies.api import resolve
     from tangram_sim.studies.documents import IslandDocument, IslandsDocument
+    from tangram_sim.studies.number_formats import resolve
     from tangram_sim.training.job import Job
 
     database = shared.load_hwdb(hwdb)

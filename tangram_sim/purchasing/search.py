@@ -29,8 +29,8 @@ from tangram_sim.purchasing.fleets import Fleet
 from tangram_sim.purchasing.known import known_on
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.whatif import planned_goodput, throughput_of
-from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.number_formats import formats
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -92,7 +92,11 @@ def rate_of(rates: Sequence[float], weights: Sequence[float]) -> float:
 
 def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb) -> float:
     """An upper limit on tokens/s of any plan on a cluster; 0 if no GPU supports the job's number format."""
-    job = api.resolve(work.job, cluster)
+    return max(_bound_of(work.model, job, cluster, hwdb) for job in formats(work.job, cluster))
+
+
+def _bound_of(model: Model, job: Job, cluster: Cluster, hwdb: Hwdb) -> float:
+    """As `work_bound`, of a job whose number format is settled."""
     kinds: list[Island] = []
     for group in cluster.groups:
         node = group.node
@@ -102,7 +106,7 @@ def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb) -> float:
             )
     if not kinds:
         return 0.0
-    bound = WorkBound(work.model, job, kinds, hwdb)
+    bound = WorkBound(model, job, kinds, hwdb)
     return job.tokens / min(bound.microbatch_s(size) for size in microbatch_sizes(job))
 
 

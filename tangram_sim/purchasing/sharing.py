@@ -29,8 +29,8 @@ from tangram_sim.purchasing.served_day import DayTerms, ServedDay
 from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand, has_all, taken_nodes
 from tangram_sim.purchasing.whatif import planned_goodput, ranks_of, throughput_of
 from tangram_sim.reliability.state import atom_bytes
-from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.training.job import Job
@@ -192,9 +192,7 @@ class DayPlanner:
 
     def _change(self, fleet: Fleet, service: ServePlanDocument | None) -> ChangeOver:
         economics, nodes = self.prices.economics, sum(member.nodes for member in fleet.members)
-        state = sum(
-            sum(sizes) for sizes in atom_bytes(self.model, api.resolve(self.job, fleet.cluster)).values()
-        )
+        state = sum(sum(sizes) for sizes in atom_bytes(self.model, resolve(self.job, fleet.cluster)).values())
         moved_s = state / nodes / _SAVED_BYTES_PER_S
         drain_s = 0.0
         if service is not None and service.replay is not None:

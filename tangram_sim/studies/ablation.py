@@ -9,7 +9,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import POLICIES, SearchOptions
 from tangram_sim.planners.tangram.engine import tangram
-from tangram_sim.studies.api import resolve
+from tangram_sim.studies.number_formats import resolve
 from tangram_sim.training.job import Job
 
 WINDOWS = (4.0, 2.0)  # fixed imbalance windows beside the automatic one

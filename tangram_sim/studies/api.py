@@ -6,7 +6,6 @@ Models and clusters may be given by name, or as the path of a file.
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster
@@ -15,12 +14,9 @@ from tangram_sim.hwdb import Hwdb, ReadSet, load_cluster, load_model
 from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.domains import idle_in_domains
-from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
-from tangram_sim.planners.api import Found, Progress, SearchOptions
+from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.chunked import chunked
-from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.uniform.frameworks import launching
 from tangram_sim.planners.uniform.layouts import Uniform, settle_chunks, uniform_plan
 from tangram_sim.planners.usable import usable_islands
@@ -35,40 +31,21 @@ from tangram_sim.studies.documents import (
     PlanDocument,
 )
 from tangram_sim.studies.forecast import Forecast, document, forecast
+from tangram_sim.studies.format_choice import search_formats
 from tangram_sim.studies.launch_choice import choose, require_simple_within
-from tangram_sim.studies.margin import kept, require_margin
+from tangram_sim.studies.margin import require_margin
+from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.results import Result
-from tangram_sim.studies.search_options import left_out, named_islands, require_possible
-from tangram_sim.training.job import MOST_SEQUENCES, RECIPES, Job, require_whole
+from tangram_sim.studies.search_options import left_out
+from tangram_sim.training.job import RECIPES, Job
 from tangram_sim.training.plan import Plan
-from tangram_sim.training.schedules import chunked as has_chunks
-from tangram_sim.training.schedules import schedule_named
 from tangram_sim.training.stacks import STACKS
 from tangram_sim.training.step.intervals import compare
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.units import show_seconds
 
 SAME = 1e-9  # relative; the engines agree to this
-
-
-def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> Job:
-    """Settle a job's dtype `auto`: bf16 if every island that could be used has it, else fp16.
-
-    Raises UnknownNameError for a schedule that is not installed, BadInputError for a batch beyond any run's.
-    """
-    schedule_named(job.schedule)
-    require_whole("global_batch", job.global_batch, MOST_SEQUENCES)
-    if job.dtype == "auto":
-        usable = [
-            group.node.gpu
-            for group in cluster.groups
-            if _could_be_used(group.name, wishes or SearchOptions())
-        ]
-        usable = usable or [group.node.gpu for group in cluster.groups]
-        every = all(gpu.peak_flop_per_s("bf16") for gpu in usable)
-        return replace(job, dtype="bf16" if every else "fp16")
-    return job
 
 
 def require_stack(job: Job, hwdb: Hwdb) -> None:
@@ -85,13 +62,6 @@ def lora_share(model: Model, rank: int, trainable: float = 1.0) -> float:
     if trainable != 1.0:
         raise BadInputError("`lora_rank=` sets the trainable share; drop `trainable=`, or give it alone")
     return min(lora_parameters(model, rank) / model.parameters, 1.0)
-
-
-def _could_be_used(group: str, wishes: SearchOptions) -> bool:
-    """Whether --order and --exclude leave (a piece of) a node group in; names of islands join group names."""
-    named = [name.split("+") for name in wishes.order]
-    ordered = not named or any(part.split(".")[0] == group for parts in named for part in parts)
-    return ordered and not any(group in name.split("+") for name in wishes.exclude)
 
 
 def _named(model: Model | str, cluster: Cluster | str, hwdb: Hwdb) -> tuple[Model, Cluster]:
@@ -122,23 +92,16 @@ def plan(
     """
     hwdb, wishes = hwdb or Hwdb.load(), wishes or SearchOptions()
     model, cluster = _named(model, cluster, hwdb)
-    job = resolve(job or Job(), cluster, wishes)
-    require_stack(job, hwdb)
+    require_stack(job or Job(), hwdb)
     require_margin(wishes.memory_margin)
     require_simple_within(wishes.simple_within)
-    tolerances = wishes.tolerances or DEFAULT_TOLERANCES
-    cut = find_islands(cluster, job.precision.compute, tolerances, hwdb, job.stack)
-    wishes = named_islands(wishes, cut)
-    islands, _ = usable_islands(cluster, job, hwdb, wishes)
-    require_possible(model, job, wishes, islands, hwdb)
     wall, cpu = time.perf_counter(), time.process_time()
     timed = deadline or Deadline(wishes.time_limit_s)
-    run = chunked if has_chunks(job.schedule) else partial(tangram, known=known)
-
-    def search(within: Hwdb) -> Found:
-        return run(model, cluster, job, within, wishes, progress, parallelizer, timed)
-
-    found, margin = kept(search, cluster, job, hwdb, wishes.memory_margin)
+    searched = search_formats(
+        model, cluster, job or Job(), hwdb, wishes, progress, parallelizer, timed, known
+    )
+    job, wishes, islands = searched.job, searched.wishes, searched.islands
+    found, margin = searched.found, searched.margin
     # The file names the rows that its own plan rests on, not those of all that were tried.
     reads = ReadSet()
     own = hwdb.read_into(reads)
@@ -160,7 +123,9 @@ def plan(
     bound = lower_bound(best.plan, hwdb)
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
     idle += idle_in_domains(cluster, best.plan.ranks)
-    written = document(best, hwdb, reads, bound, [*cautions(best), *idle, *choice.notes, *found.notes])
+    written = document(
+        best, hwdb, reads, bound, [*cautions(best, searched.note), *idle, *choice.notes, *found.notes]
+    )
     written.memory_margin, written.nearest_launchable = margin, choice.beside
     counts = found.counts
     written.partial_plans = PartialPlanCounts(

@@ -12,15 +12,18 @@ _WAITING = 0.25  # share of the step that is bubble, from which it is worth a wo
 _OPEN = 3.0  # upper over lower end of the step's interval from which a ranking by it is open
 
 
-def cautions(played: Forecast) -> list[str]:
-    """Notes on a played plan, ordered by how much harm comes of not knowing."""
+def cautions(played: Forecast, formats: str = "") -> list[str]:
+    """Notes on a played plan, ordered by how much harm comes of not knowing.
+
+    `formats`: what other number formats came to, where they were planned with too.
+    """
     return [
         *_too_full(played),
         *_two_vendors(played),
         *_beyond(played),
         *_nearly_full(played),
         *_across_nodes(played),
-        *_old_format(played),
+        *([formats] if formats else _old_format(played)),
         *_few_microbatches(played),
         *_open_ranking(played),
         *_left_open(played),

@@ -13,10 +13,11 @@ from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
-from tangram_sim.studies.api import lower_bound, require_stack, resolve
+from tangram_sim.studies.api import lower_bound, require_stack
 from tangram_sim.studies.documents import Document, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.margin import auto_margin, require_margin
+from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan

@@ -15,6 +15,7 @@ from tangram_sim.reliability.survivors import liveput_share, replicas_on_nodes
 from tangram_sim.studies import api
 from tangram_sim.studies.batch_estimates import Estimate
 from tangram_sim.studies.documents import LiveputDocument
+from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -78,7 +79,7 @@ def share_left(plan: Plan, losses_per_hour: float, hwdb: Hwdb) -> float:
 
 def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, margin: float) -> Iterator[Result]:
     """The fastest uniform layouts that leave a share of memory free, of every number of replicas, played."""
-    job = api.resolve(job, cluster)
+    job = resolve(job, cluster)
     within = hwdb.filled_to(1.0 - margin)
     found = api.estimate_many(model, cluster, job, list(_layouts(cluster)), hwdb=within)
     fitting = [one for one in found if isinstance(one, Estimate) and one.feasible]

@@ -18,6 +18,7 @@ from tangram_sim.reliability.spot.transitions import Stall, Stalls
 from tangram_sim.reliability.state import StateMap, atom_bytes, copies, state_of
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.planstate import replicas_of
 from tangram_sim.studies.replaying import ReplayQuestion
 from tangram_sim.training.job import Job
@@ -364,7 +365,7 @@ def planned_question(
     A checkpoint blocks for one copy of the state, shared by the largest fleet's nodes at `load_bytes_per_s`,
     every 50 steps, unless stated. Raises BadInputError and UnknownNameError for kinds that do not match.
     """
-    job = api.resolve(job, cluster)
+    job = resolve(job, cluster)
     whole = max(count for _, count in history.counts()) if scale_batch else 0
     speeds = PlannedSpeeds(model, cluster, job, hwdb, search, kinds, whole)
     speeds.require_kinds(history)

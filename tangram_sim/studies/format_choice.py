@@ -1,0 +1,160 @@
+"""The search under every number format that `dtype=auto` stands for, and which of them the plan has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tangram_sim.clusters import Cluster, Island
+from tangram_sim.errors import TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.api import Parallelizer
+from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
+from tangram_sim.planners.api import Found, Progress, SearchOptions
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.chunked import chunked
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.usable import usable_islands
+from tangram_sim.studies.margin import kept
+from tangram_sim.studies.number_formats import formats
+from tangram_sim.studies.search_options import named_islands, require_possible
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.schedules import chunked as has_chunks
+from tangram_sim.units import show_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FormatQuestion:
+    """A job in one number format: the options with islands by name, the islands, a bound on every step."""
+
+    job: Job
+    wishes: SearchOptions
+    islands: tuple[Island, ...]
+    bound_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search found: of which job, on which islands, in what margin; `note`: what was tried beside."""
+
+    job: Job
+    wishes: SearchOptions
+    islands: tuple[Island, ...]
+    found: Found
+    margin: float
+    note: str = ""
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of the fastest step."""
+        return self.found.ranked[0].step_s
+
+
+def search_formats(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    hwdb: Hwdb,
+    wishes: SearchOptions,
+    progress: Progress | None,
+    parallelizer: Parallelizer | None,
+    deadline: Deadline,
+    known: Sequence[Plan],
+) -> Searched:
+    """The fastest plan over the number formats of a job; arguments as of `tangram`.
+
+    A format is not searched whose bound lies above a plan of another one. Raises what the search of the first
+    format raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
+    """
+    asked = formats(job, cluster, wishes)
+    errors: dict[Job, TangramError] = {}
+    questions = [one for each in asked if (one := _question(model, cluster, each, hwdb, wishes, errors))]
+    done: dict[Job, Searched] = {}
+    for number, one in enumerate(sorted(questions, key=lambda one: one.bound_s)):
+        best = min(done.values(), key=lambda each: each.step_s, default=None)
+        if best and (one.bound_s >= best.step_s or deadline.over()):
+            continue
+        left = len(questions) - number
+        share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
+        at_hand = [*known, *([replace(best.found.ranked[0].plan, job=one.job)] if best else [])]
+        search = partial(_search, model, cluster, one, progress, parallelizer, share, at_hand)
+        try:
+            found, margin = kept(search, cluster, one.job, hwdb, wishes.memory_margin)
+        except TangramError as error:
+            errors[one.job] = error
+            continue
+        done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin)
+    if not done:
+        raise errors[asked[0]]
+    best = min(done.values(), key=lambda each: each.step_s)
+    return replace(best, note=_note(best, asked, questions, done)) if len(asked) > 1 else best
+
+
+def _question(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    hwdb: Hwdb,
+    wishes: SearchOptions,
+    errors: dict[Job, TangramError],
+) -> FormatQuestion | None:
+    """The question of a job whose number format is settled; None, with its error kept, where it has none."""
+    try:
+        cut = find_islands(
+            cluster, job.precision.compute, wishes.tolerances or DEFAULT_TOLERANCES, hwdb, job.stack
+        )
+        named = named_islands(wishes, cut)
+        islands, _ = usable_islands(cluster, job, hwdb, named)
+        require_possible(model, job, named, islands, hwdb)
+    except TangramError as error:
+        errors[job] = error
+        return None
+    return FormatQuestion(job, named, islands, WorkBound(model, job, islands, hwdb, cluster).step_s())
+
+
+def _search(
+    model: Model,
+    cluster: Cluster,
+    one: FormatQuestion,
+    progress: Progress | None,
+    parallelizer: Parallelizer | None,
+    deadline: Deadline,
+    known: Sequence[Plan],
+    within: Hwdb,
+) -> Found:
+    """The search of one question in the memory that `within` lets be filled."""
+    if has_chunks(one.job.schedule):
+        return chunked(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline)
+    able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
+    return tangram(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
+
+
+def _has_units(plan: Plan) -> bool:
+    """Whether all GPUs that a plan uses have units for its job's number format."""
+    cluster, compute = plan.cluster, plan.job.precision.compute
+    able = [
+        bool(group.node.gpu.peak_flop_per_s(compute))
+        for group in cluster.groups
+        for _ in range(group.count * group.node.gpus)
+    ]
+    return all(able[rank] for one in plan.pipelines for stage in one.stages for rank in stage.ranks)
+
+
+def _note(
+    best: Searched, asked: Sequence[Job], questions: Sequence[FormatQuestion], done: dict[Job, Searched]
+) -> str:
+    """What the other number format came to, and on which GPUs."""
+    other = next(job for job in asked if job != best.job)
+    gpus = {island.gpu.name: island.gpu for one in questions for island in one.islands}
+    old = ", ".join(name for name, gpu in gpus.items() if not gpu.peak_flop_per_s("bf16"))
+    if other in done:
+        longer = done[other].step_s / best.step_s - 1.0
+        came = f"takes {show_seconds(done[other].step_s)}, {100 * longer:.1f} % longer"
+    else:
+        bound_s = next((one.bound_s for one in questions if one.job == other), 0.0)
+        came = f"takes {show_seconds(bound_s)} or more" if bound_s >= best.step_s else "was found no plan for"
+    if best.job.dtype == "fp16":
+        return f"fp16 with loss scaling, as {old} have no bf16; bf16 without them {came}"
+    return f"bf16, which leaves out {old}; fp16 with loss scaling on all {came}"
