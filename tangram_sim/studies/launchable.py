@@ -66,11 +66,9 @@ def nearest(
         tried.update(able)
         return min((step_s / one.least_s for step_s, one in fit), default=float("inf"))
 
-    def hopeful(one: LaunchCandidate, over: float) -> bool:
-        """Whether a layout would be the fastest if it exceeded its bound by half as much as its like have
-        done.
-        """
-        return one.least_s * (1.0 + (min(over, spend.unfit) - 1.0) / 2) < best_s
+    def hopeful_s(over: float) -> float:
+        """The bound below which a layout is the fastest if it exceeds that half as much as its like did."""
+        return best_s / (1.0 + (min(over, spend.unfit) - 1.0) / 2)
 
     # Bounds know no network between replicas and stages. So a few layouts of a batch say first by how much
     # those like them exceed their bounds; layouts of one batch stay in the order of their bounds.
@@ -78,27 +76,28 @@ def nearest(
     over_of: dict[object, float] = {}
     best_s, asked, left = float("inf"), 0, most // spend.passed_over
     for number, batch in enumerate(batches):
-        if asked >= most or batch[0].least_s >= best_s or (asked and deadline.over()):
+        least_s = batch.least_s[0]
+        if asked >= most or least_s >= best_s or (asked and deadline.over()):
             break
-        if not hopeful(batch[0], over_of.get(batch[0].kind, 1.0)):
+        if least_s >= hopeful_s(over_of.get(batch.kind, 1.0)):
             continue
         some = [list(layouts.savers(one)) for one in (batch[0], batch[len(batch) // 2])]
         able = list(dict.fromkeys(saved for few in some for saved in (few[:1] + few[-1:])))
         ahead[number] = over_bounds(able)
-        over_of[batch[0].kind] = min(over_of.get(batch[0].kind, float("inf")), ahead[number])
+        over_of[batch.kind] = min(over_of.get(batch.kind, float("inf")), ahead[number])
         asked, best_s = asked + len(able), min((step_s for step_s, _ in found), default=best_s)
-    for number in sorted(ahead, key=lambda number: ahead[number] * batches[number][0].least_s):
+    for number in sorted(ahead, key=lambda number: ahead[number] * batches[number].least_s[0]):
         if asked >= most or deadline.over():
             break
-        likely = [one for one in batches[number] if hopeful(one, ahead[number])]
+        likely = batches[number].below(hopeful_s(ahead[number]))
         able = [saved for one in likely for saved in layouts.savers(one)]
         over_bounds(able)
         asked, best_s = asked + len(able), min((step_s for step_s, _ in found), default=best_s)
     # What hope passed over, by bounds that promise nothing: all of it on small clusters.
     for batch in batches:
-        if left <= 0 or batch[0].least_s >= best_s or deadline.over():
+        if left <= 0 or batch.least_s[0] >= best_s or deadline.over():
             break
-        likely = [saved for one in batch if one.least_s < best_s for saved in layouts.savers(one)]
+        likely = [saved for one in batch.below(best_s) for saved in layouts.savers(one)]
         able = [one for one in likely if one not in tried][:left]
         over_bounds(able)
         left -= len(able)

@@ -11,6 +11,7 @@ from math import gcd
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.cost.kernels import Floats
@@ -33,20 +34,30 @@ CONTEXT = (1, 2, 4, 8)  # context-parallel degrees
 SURE = 0.98
 
 
+class Degrees(NamedTuple):
+    """What layouts of one depth, cut, order of groups and number of GPUs per stage differ in."""
+
+    tp: int
+    cp: int
+    dp: int
+    size: int  # sequences per rank and microbatch
+    recompute: str
+
+
 class StepBound(NamedTuple):
-    """Of one layout: seconds that its step takes at least, and what state of the whole model may take.
+    """Of some layouts: seconds that steps take at least, and what state of the whole model may take.
 
     A layout does not fit where that state, held by one GPU as if there were one stage, takes more.
     """
 
-    least_s: float
-    state_bytes: float
+    least_s: Floats
+    state_bytes: Floats
 
 
 class _Blocks(NamedTuple):
-    """What the blocks in front of each boundary take and keep for a microbatch under tp and cp degrees.
+    """What the blocks in front of each boundary take and keep for a microbatch, by degrees.
 
-    Arrays [rows, blocks + 1], a row for every recomputation and size.
+    Arrays [rows, blocks + 1], a row for tensor- and context-parallel degrees, recomputation and size.
     """
 
     seconds: Floats
@@ -60,7 +71,8 @@ class _Blocks(NamedTuple):
 class _Group:
     """A node group: its blocks by degrees, and what of a GPU's memory there is for them."""
 
-    blocks: dict[tuple[int, int], _Blocks]
+    blocks: _Blocks
+    first_row: dict[tuple[int, int], int]  # by tensor- and context-parallel degree
     usable_bytes: float
     fragmentation: float
 
@@ -83,65 +95,61 @@ class StepBounds:
         parameters = [block.parameters(self.model.hidden) for block in blocks]
         self._share = np.concatenate([[0.0], np.cumsum(parameters)]) / self.model.parameters
 
-    def of(self, job: Job, wanted: Uniform, sizes: Sequence[int]) -> Iterator[tuple[int, str, StepBound]]:
-        """(size, recomputation, bound) of a layout with each of these microbatches; `job` has the schedule.
+    def of(self, job: Job, alike: Uniform, degrees: Sequence[Degrees]) -> StepBound:
+        """Bounds of layouts that are `alike` but for these degrees, which come to the same GPUs per stage.
 
-        Stage i works M t_i in all, and its first microbatch passes all stages in front twice, unless a
-        schedule puts weight gradients off or stages hold several chunks; t_i is what its blocks take on its
-        slowest GPUs.
+        `job` has the schedule. Stage i works M t_i in all, and its first microbatch passes all stages in
+        front twice, unless a schedule puts weight gradients off or stages hold several chunks; t_i is what
+        its blocks take on its slowest GPUs.
         """
-        told = [(size, recompute) for recompute in self.recompute for size in sizes]
-        rows = [
-            number * len(self.sizes) + self.sizes.index(size)
-            for number in range(len(self.recompute))
-            for size in sizes
-        ]
-        members = [group for group in self.cluster.groups if group.name in wanted.order]
-        members.sort(key=lambda group: wanted.order.index(group.name))
+        members = [group for group in self.cluster.groups if group.name in alike.order]
+        members.sort(key=lambda group: alike.order.index(group.name))
         ends = list(accumulate(group.count * group.node.gpus for group in members))
-        wide = wanted.tp * wanted.cp * wanted.dp
-        counts = wanted.layers or [stop - start for start, stop in chunk_bounds(self.model, wanted)]
+        wide = degrees[0].tp * degrees[0].cp * degrees[0].dp
+        counts = alike.layers or [stop - start for start, stop in chunk_bounds(self.model, alike)]
         bounds = np.concatenate([[0], np.cumsum(counts)])
-        microbatches = [job.global_batch // (size * wanted.dp) for size, _ in told]
-        work = np.zeros((len(rows), wanted.pp))
-        room = np.full(len(rows), np.inf)
+        passes = np.array([job.global_batch // (one.size * one.dp) for one in degrees])
+        work = np.zeros((len(degrees), alike.pp))
+        room = np.full(len(degrees), np.inf)
         for kind, group in enumerate(members):
             # Stages that hold any of its GPUs.
-            first, last = (ends[kind - 1] if kind else 0) // wide, min(-(-ends[kind] // wide), wanted.pp)
+            first, last = (ends[kind - 1] if kind else 0) // wide, min(-(-ends[kind] // wide), alike.pp)
             if first >= last:
                 continue
-            known, blocks = self._blocks(group, wanted.tp, wanted.cp)
-            seconds = blocks.seconds[rows][:, bounds[first : last + 1]]
-            taken = np.diff(seconds, axis=1)
+            known, rows, share = self._rows(group, degrees)
+            blocks, near = known.blocks, bounds[first : last + 1]
+            taken = np.diff(share[:, None] * blocks.seconds[rows[:, None], near], axis=1)
             if first == 0:
-                taken[:, 0] += blocks.embedding_s[rows]
-            if last == wanted.pp and wanted.vpp == 1:
-                taken[:, -1] += blocks.head_s[rows]
+                taken[:, 0] += share * blocks.embedding_s[rows]
+            if last == alike.pp and alike.vpp == 1:
+                taken[:, -1] += share * blocks.head_s[rows]
             # Over all ranks of a wider stage experts may spread further, by that share at most.
-            share = min(group.count * group.node.gpus / wide, 1.0) if has_experts(self.model) else 1.0
-            work[:, first:last] = np.maximum(work[:, first:last], share * taken)
+            spread = min(group.count * group.node.gpus / wide, 1.0) if has_experts(self.model) else 1.0
+            work[:, first:last] = np.maximum(work[:, first:last], spread * taken)
             # The first of them has most microbatches in flight.
-            near = bounds[first : first + 2]
-            kept = np.diff(blocks.kept_bytes[rows][:, near], axis=1)[:, 0] / wanted.vpp
-            behind, part = wanted.pp - 1 - first, float(np.diff(self._share[near])[0])
-            held = [in_flight(job.schedule, behind, wanted.pp, wanted.vpp, some) for some in microbatches]
-            busy = np.array(held) * kept + blocks.beside_bytes[rows]
+            kept = np.diff(share[:, None] * blocks.kept_bytes[rows[:, None], near[:2]], axis=1)[:, 0]
+            behind, part = alike.pp - 1 - first, float(np.diff(self._share[near[:2]])[0])
+            held = _held(job, behind, alike, passes)
+            busy = held * (kept / alike.vpp) + share * blocks.beside_bytes[rows]
             room = np.minimum(room, (known.usable_bytes - (1.0 + known.fragmentation) * busy) / part)
         passed = np.cumsum(work, axis=1) - work
-        if wanted.vpp > 1 or holds_whole_depth(job.schedule):
+        if alike.vpp > 1 or holds_whole_depth(job.schedule):
             passed[:] = 0.0
-        least_s = SURE * (np.array(microbatches)[:, None] * work + passed).max(axis=1)
-        for one, seconds, most in zip(told, least_s.tolist(), room.tolist(), strict=True):
-            yield *one, StepBound(seconds, most)
+        return StepBound(SURE * (passes[:, None] * work + passed).max(axis=1), room)
 
-    def _blocks(self, group: NodeGroup, tp: int, cp: int) -> tuple[_Group, _Blocks]:
+    def _rows(self, group: NodeGroup, degrees: Sequence[Degrees]) -> tuple[_Group, NDArray[np.int64], Floats]:
+        """The blocks of a group, the row of each layout, and by what to multiply it."""
         if group.name not in self._groups:
             self._groups[group.name] = self._priced(group)
-        known, fewer = self._groups[group.name], cp
-        while (tp, fewer) not in known.blocks:  # more ranks than the group has
-            fewer //= 2
-        found = known.blocks[tp, fewer]
-        return known, found if fewer == cp else _Blocks(*(column * (fewer / cp) for column in found))
+        known, rows, share = self._groups[group.name], [], []
+        for one in degrees:
+            fewer = one.cp
+            while (one.tp, fewer) not in known.first_row:  # more ranks than the group has
+                fewer //= 2
+            share.append(fewer / one.cp)
+            told = self.recompute.index(one.recompute) * len(self.sizes) + self.sizes.index(one.size)
+            rows.append(known.first_row[one.tp, fewer] + told)
+        return known, np.array(rows), np.array(share)
 
     def _priced(self, group: NodeGroup) -> _Group:
         """All degrees that a group has GPUs for, mixtures under the best of their expert degrees."""
@@ -178,7 +186,16 @@ class StepBounds:
             some = _Blocks(seconds[rows], kept[rows], least[rows], ends_s[0][rows], ends_s[1][rows])
             best = found.get(key, some)
             found[key] = _Blocks(*(np.minimum(one, other) for one, other in zip(some, best, strict=True)))
-        return _Group(found, setting.rates.usable_memory_bytes, setting.rates.fragmentation)
+        first_row = {key: number * count for number, key in enumerate(found)}
+        every = _Blocks(*(np.concatenate(columns) for columns in zip(*found.values(), strict=True)))
+        return _Group(every, first_row, setting.rates.usable_memory_bytes, setting.rates.fragmentation)
+
+
+def _held(job: Job, behind: int, alike: Uniform, passes: NDArray[np.int64]) -> Floats:
+    """Microbatches in flight on a stage with so many behind it, for each number of microbatches."""
+    some, where = np.unique(passes, return_inverse=True)
+    held = [in_flight(job.schedule, behind, alike.pp, alike.vpp, number) for number in some.tolist()]
+    return np.array(held, dtype=np.float64)[where]
 
 
 def _expert_shares(model: Model, most: int, cp: int) -> Iterator[tuple[int, int]]:

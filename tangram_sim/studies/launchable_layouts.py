@@ -1,12 +1,17 @@
 """Uniform layouts that training frameworks can be told: over which groups, degrees, layers of every stage."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from itertools import accumulate
-from math import gcd
+from math import gcd, prod
+from typing import overload
+
+import numpy as np
 
 from tangram_sim.clusters import Cluster, NodeGroup
+from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
@@ -17,7 +22,7 @@ from tangram_sim.planners.uniform.frameworks import Framework, objections
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_places
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 from tangram_sim.planners.uniform.trivial import least_bytes
-from tangram_sim.studies.launchable_bounds import CONTEXT, StepBounds
+from tangram_sim.studies.launchable_bounds import CONTEXT, Degrees, StepBounds
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import chunked
 from tangram_sim.training.schedules.named import schedule_named
@@ -26,7 +31,7 @@ from tangram_sim.training.step.ideal import ideal_seconds
 
 @dataclass(frozen=True, slots=True)
 class LaunchCandidate:
-    """A uniform layout, the job it runs (its schedule), and bounds on its step (`StepBound`)."""
+    """A uniform layout, the job it runs (its schedule), and its bounds (`StepBound`)."""
 
     least_s: float
     state_bytes: float
@@ -39,11 +44,48 @@ class LaunchCandidate:
         one = self.layout
         return self.job.schedule, one.order, one.pp, one.vpp, one.tp * one.cp * one.dp, one.layers
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchBatch(Sequence[LaunchCandidate]):
+    """Candidates of one schedule, cut, order of groups and number of GPUs per stage, least bounds first."""
+
+    job: Job
+    alike: Uniform
+    width: int  # GPUs of a stage
+    degrees: tuple[Degrees, ...]
+    least_s: Floats
+    state_bytes: Floats
+
     @property
     def kind(self) -> object:
         """What layouts share that exceed their bounds by about as much: groups, stages' GPUs, chunks."""
-        one = self.layout
-        return frozenset(one.order), one.tp * one.cp * one.dp, one.vpp
+        return frozenset(self.alike.order), self.width, self.alike.vpp
+
+    def __len__(self) -> int:
+        return len(self.degrees)
+
+    @overload
+    def __getitem__(self, place: int) -> LaunchCandidate: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[LaunchCandidate]: ...
+    def __getitem__(self, place: int | slice) -> LaunchCandidate | list[LaunchCandidate]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        tp, cp, dp, size, recompute = self.degrees[place]
+        layout = replace(
+            self.alike,
+            tp=tp,
+            dp=dp,
+            cp=cp,
+            micro_batch=size,
+            recompute=recompute,
+            sequence_parallel=tp > 1,
+        )
+        return LaunchCandidate(float(self.least_s[place]), float(self.state_bytes[place]), self.job, layout)
+
+    def below(self, least_s: float) -> list[LaunchCandidate]:
+        """Those with lesser bounds than this."""
+        return self[: int(np.searchsorted(self.least_s, least_s))]
 
 
 @dataclass(frozen=True)
@@ -61,43 +103,74 @@ class LaunchLayouts:
     def _budget(self) -> LaunchBudget:
         return budget(self.options.effort).launchable
 
-    def batches(self) -> list[list[LaunchCandidate]]:
+    def batches(self) -> list[LaunchBatch]:
         """All candidates, those estimated together side by side, the least bounds first."""
-        batches: dict[object, list[LaunchCandidate]] = {}
-        sizes = [one for one in divisors(self.job.global_batch) if one <= self._budget.microbatch]
-        recompute = self.options.constraints.recompute
-        bounds = StepBounds(self.model, self.cluster, self.job, self.hwdb, tuple(sizes), recompute)
-        for order in orders(self.cluster, self.job, self.options):
-            for candidate in self._degrees(order, bounds):
-                batches.setdefault(candidate.batch, []).append(candidate)
-        ordered = [sorted(batch, key=lambda one: one.least_s) for batch in batches.values()]
-        return sorted(ordered, key=lambda batch: batch[0].least_s)
+        bounds = StepBounds(
+            self.model,
+            self.cluster,
+            self.job,
+            self.hwdb,
+            tuple(one for one in divisors(self.job.global_batch) if one <= self._budget.microbatch),
+            self.options.constraints.recompute,
+        )
+        found = [
+            batch
+            for order in orders(self.cluster, self.job, self.options)
+            for (pp, _), degrees in self._degrees(order).items()
+            for batch in self._batches(order, pp, degrees, bounds)
+        ]
+        return sorted(found, key=lambda batch: batch.least_s[0])
 
-    def _degrees(self, order: tuple[str, ...], bounds: StepBounds) -> Iterator[LaunchCandidate]:
-        """Degrees that use most of the GPUs of an order, with every microbatch."""
+    def _degrees(self, order: tuple[str, ...]) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
+        """(tp, cp, dp) that use most of the GPUs of an order, by (stages, GPUs of each)."""
         model, job = self.model, self.job
-        groups = {group.name: group for group in self.cluster.groups}
-        members = [groups[name] for name in order]
+        members = self._members(order)
         gpus = sum(group.count * group.node.gpus for group in members)
         inside = gcd(*(group.node.gpus for group in members))
         heads = gcd(*head_counts(model))
         any_context = any(framework.context for framework in self.frameworks)
         context = [cp for cp in CONTEXT if job.seq % cp == 0 and (cp == 1 or any_context)]
+        replicas, found = divisors(job.global_batch), dict[tuple[int, int], list[tuple[int, int, int]]]()
         for tp in divisors(gcd(inside, heads)):
             for cp in context:
                 for pp in range(1, min(model.layers, gpus // (tp * cp), self._budget.stages) + 1):
-                    room = gpus // (tp * cp * pp)
-                    dp = max(one for one in divisors(job.global_batch) if one <= room)
-                    if tp * cp * pp * dp < self._budget.used * gpus or not self._allowed(tp, dp, cp):
-                        continue
-                    layers = layers_by_speed(model, members, job, self.hwdb, pp, tp * cp * dp)
-                    for staged, vpp, cut in self._schedules(pp, layers):
-                        wanted = Uniform(tp, pp, dp, cp, vpp=vpp, layers=cut, order=order)
-                        yield from self._sized(staged, wanted, bounds)
+                    dp = replicas[bisect_right(replicas, gpus // (tp * cp * pp)) - 1]
+                    width = tp * cp * dp
+                    if width * pp >= self._budget.used * gpus and self._allowed(tp, dp, cp):
+                        found.setdefault((pp, width), []).append((tp, cp, dp))
+        return found
+
+    def _members(self, order: tuple[str, ...]) -> list[NodeGroup]:
+        groups = {group.name: group for group in self.cluster.groups}
+        return [groups[name] for name in order]
 
     def _allowed(self, tp: int, dp: int, cp: int) -> bool:
         fixed = dict(self.options.constraints.fixed)
         return all(fixed.get(name, value) == value for name, value in (("tp", tp), ("dp", dp), ("cp", cp)))
+
+    def _batches(
+        self, order: tuple[str, ...], pp: int, degrees: Sequence[tuple[int, int, int]], bounds: StepBounds
+    ) -> Iterator[LaunchBatch]:
+        """Every schedule and cut, with every microbatch and recomputation, but for what cannot fit."""
+        width = prod(degrees[0])
+        layers = layers_by_speed(self.model, self._members(order), self.job, self.hwdb, pp, width)
+        for job, vpp, cut in self._schedules(pp, layers):
+            rows = [
+                Degrees(*some, size, recompute)
+                for some in degrees
+                for recompute in bounds.recompute
+                for size in self._sizes(some[-1], pp, vpp, bounds.sizes)
+            ]
+            if not rows:
+                continue
+            alike = Uniform(pp=pp, vpp=vpp, layers=cut, order=order)
+            least_s, state_bytes = bounds.of(job, alike, rows)
+            needed = {some: self._state_bytes(job, *some) for some in degrees}
+            fits = np.flatnonzero(state_bytes >= [needed[row[:3]] for row in rows])
+            if len(fits):
+                best = fits[np.argsort(least_s[fits], kind="stable")]
+                ordered = tuple(rows[place] for place in best.tolist())
+                yield LaunchBatch(job, alike, width, ordered, least_s[best], state_bytes[best])
 
     def _schedules(self, pp: int, layers: tuple[int, ...]) -> Iterator[tuple[Job, int, tuple[int, ...]]]:
         """(job, chunks per stage, blocks per stage): as asked, even where that differs, and interleaved."""
@@ -113,22 +186,16 @@ class LaunchLayouts:
                 if all(blocks % vpp == 0 for blocks in cut):
                     yield replace(job, schedule="interleaved"), vpp, cut
 
-    def _sized(self, job: Job, wanted: Uniform, bounds: StepBounds) -> Iterator[LaunchCandidate]:
-        """Microbatches and recomputation for given degrees, but for what cannot fit."""
-        sizes = [
-            size
-            for size in divisors(job.global_batch // wanted.dp)
-            if size <= self._budget.microbatch
-            and not (wanted.vpp > 1 and job.global_batch // (wanted.dp * size) % wanted.pp)
-        ]
-        replicas, shards = wanted.dp * wanted.cp, wanted.tp > 1
+    def _sizes(self, dp: int, pp: int, vpp: int, sizes: Sequence[int]) -> list[int]:
+        """Sequences per rank and microbatch that `dp` replicas can share out."""
+        each = self.job.global_batch // dp
+        return [size for size in sizes if each % size == 0 and not (vpp > 1 and each // size % pp)]
+
+    def _state_bytes(self, job: Job, tp: int, cp: int, dp: int) -> float:
+        """What state of the whole model takes at least, spread as far as these degrees allow."""
+        replicas = dp * cp
         ep, zero = expert_degrees(self.model, replicas)[-1], 3 if replicas > 1 else 0
-        spread = Layout(wanted.tp, wanted.dp, wanted.cp, ep, zero_stage=zero)
-        state_bytes = least_bytes(self.model, job, spread, 1)
-        for size, recompute, bound in bounds.of(job, wanted, sizes) if sizes else ():
-            if bound.state_bytes >= state_bytes:
-                sized = replace(wanted, micro_batch=size, sequence_parallel=shards, recompute=recompute)
-                yield LaunchCandidate(bound.least_s, bound.state_bytes, job, sized)
+        return least_bytes(self.model, job, Layout(tp, dp, cp, ep, zero_stage=zero), 1)
 
     def savers(self, one: LaunchCandidate) -> Iterator[LaunchCandidate]:
         """Expert degrees and ZeRO stages for given degrees, as far as a framework has them and state fits."""

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tangram_sim.clusters import NodeGroup
@@ -21,7 +22,7 @@ from tangram_sim.studies import api
 from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.launch_choice import frameworks_named
 from tangram_sim.studies.launchable import nearest
-from tangram_sim.studies.launchable_bounds import StepBounds
+from tangram_sim.studies.launchable_bounds import Degrees, StepBounds
 from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts, layers_by_speed, orders
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage import state
@@ -159,12 +160,18 @@ def test_no_layout_ends_below_its_bound_or_fits_where_the_bound_says_it_does_not
     bounds = StepBounds(MODEL, CLUSTER, JOB, HWDB, (1, 2, 4), ("none", "selective", "full"))
     for pp, tp in ((4, 2), (8, 1), (2, 1)):
         wanted = Uniform(tp, pp, 16 // (tp * pp), order=("g0", "g1"), sequence_parallel=tp > 1)
-        for size, recompute, bound in bounds.of(JOB, wanted, [1, 2]):
+        rows = [
+            Degrees(tp, 1, wanted.dp, size, recompute) for recompute in bounds.recompute for size in (1, 2)
+        ]
+        found = bounds.of(JOB, wanted, rows)
+        for (*_, size, recompute), least_s, room in zip(
+            rows, found.least_s.tolist(), found.state_bytes.tolist(), strict=True
+        ):
             sized = replace(wanted, micro_batch=size, recompute=recompute, zero_stage=min(3, wanted.dp - 1))
             (step_s,) = Estimator(MODEL, CLUSTER, HWDB).steps([JOB], [sized])
             state = least_bytes(MODEL, JOB, Layout(tp, wanted.dp, zero_stage=sized.zero_stage), 1)
-            assert step_s >= bound.least_s
-            assert step_s == float("inf") or state <= bound.state_bytes
+            assert step_s >= least_s
+            assert step_s == float("inf") or state <= room
 
 
 @pytest.mark.parametrize("stack", ["generic", "deepspeed"])
@@ -185,7 +192,7 @@ def test_the_bounds_hold_for_experts_over_context_ranks_and_for_gradients_that_a
     monkeypatch.setattr(
         StepBounds,
         "of",
-        lambda *of: ((*one, bound._replace(state_bytes=1e30)) for *one, bound in bounds(*of)),
+        lambda *of: bounds(*of)._replace(state_bytes=np.full(len(of[-1]), 1e30)),
     )
     some = found(20)
     steps = Estimator(model, cluster, HWDB).steps([one.job for one in some], [one.layout for one in some])
