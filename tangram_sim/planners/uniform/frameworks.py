@@ -24,6 +24,7 @@ class Framework:
     optimizers: tuple[str, ...]
     zero: tuple[int, ...]  # ZeRO stages
     zero_with_stages: tuple[int, ...]  # of them, those that go with pipeline stages
+    zero_with_context: tuple[int, ...]  # and with context parallelism; () where there is none
     recompute: tuple[str, ...]
     context: bool  # ring or all-gather context parallelism
     experts: bool  # expert parallelism by configuration
@@ -45,6 +46,7 @@ MEGATRON = Framework(
     optimizers=("adamw", "adam", "sgd", "momentum"),
     zero=(0, 1, 2, 3),
     zero_with_stages=(0, 1, 2, 3),
+    zero_with_context=(0, 1, 2, 3),
     recompute=("none", "selective", "full"),
     context=True,
     experts=True,
@@ -63,6 +65,8 @@ TORCHTITAN = Framework(
     optimizers=("adamw", "adam"),
     zero=(0, 2, 3),
     zero_with_stages=(0, 2, 3),
+    # `ParallelDims.fsdp_enabled`: it shards over dp_shard x cp wherever one of them is above 1.
+    zero_with_context=(2, 3),
     recompute=("none", "selective", "full"),
     context=True,
     experts=True,
@@ -74,6 +78,7 @@ TORCHTITAN = Framework(
         "dtypes": "bf16 and fp32 are what its configuration has",
         "optimizers": "its recipes take AdamW",
         "zero": "it shards as FSDP does (stage 2 or 3) or replicates",
+        "zero_with_context": "it shards over cp ranks, too (stage 2 or 3)",
     },
 )
 DEEPSPEED = Framework(
@@ -84,6 +89,7 @@ DEEPSPEED = Framework(
     optimizers=("adamw", "adam", "lamb", "sgd", "lion"),
     zero=(0, 1, 2, 3),
     zero_with_stages=(0, 1),
+    zero_with_context=(),
     recompute=("none", "full"),
     context=False,
     experts=False,
@@ -117,6 +123,9 @@ def objections(framework: Framework, plan: UniformPlan) -> list[str]:
         found.append(f"ZeRO stage {plan.zero_stage}: {has('zero', framework.zero)}")
     elif staged and plan.zero_stage not in framework.zero_with_stages:
         found.append(f"ZeRO {plan.zero_stage} together with pipeline stages")
+    elif shape.cp > 1 and framework.context and plan.zero_stage not in framework.zero_with_context:
+        how = has("zero_with_context", framework.zero_with_context)
+        found.append(f"ZeRO {plan.zero_stage} together with context parallelism: {how}")
     if shape.cp > 1 and not framework.context:
         found.append(f"context parallelism (cp {shape.cp}): {words.get('context', 'it has none')}")
     if shape.ep > 1 and not framework.experts:

@@ -53,6 +53,11 @@ class TestRoundTrips:
     @settings(max_examples=60, deadline=None)
     @given(uniform_plans())
     def test_torchtitan(self, plan):
+        layout = plan.pipelines[0].stages[0].layout
+        if layout.cp > 1 and not layout.zero_stage:
+            with pytest.raises(CannotExportError, match="it shards over cp ranks, too"):
+                export(plan, "torchtitan")
+            return
         found = export(plan, "torchtitan").files
         ranks = launch.read(found["launch.sh"], plan.cluster)
         holds(torchtitan.read(found["torchtitan.toml"], ranks, plan.model.layers), plan)
@@ -122,6 +127,7 @@ class TestRefusals:
                 "ZeRO stage 1",
             ),
             ("torchtitan", two_stages(Layout(), Layout(), dtype="fp16"), "precision fp16"),
+            ("torchtitan", two_stages(Layout(cp=2), Layout(cp=2)), "ZeRO 0 together with context"),
             ("megatron", two_stages(Layout(), Layout(), schedule="zb-h1"), "schedule zb-h1"),
             ("megatron", two_stages(Layout(dp=3), Layout(dp=3)), "share 4 sequences unevenly"),
             ("megatron", two_stages(Layout(), Layout(), optimizer="lion"), "optimizer lion"),
@@ -135,6 +141,13 @@ class TestRefusals:
     def test_what_a_framework_lacks_is_named(self, to, plan, words):
         with pytest.raises(CannotExportError, match=words):
             export(plan, to)
+
+    def test_torchtitan_shards_over_context_parallel_ranks(self):
+        """`ParallelDims.fsdp_enabled`: over dp_shard x cp where one is above 1, as plans do under ZeRO."""
+        layout = Layout(cp=2, zero_stage=2)
+        parts = tomllib.loads(export(two_stages(layout, layout), "torchtitan").files["torchtitan.toml"])
+        assert parts["parallelism"]["context_parallel_degree"] == 2
+        assert parts["parallelism"]["data_parallel_shard_degree"] == 1
 
     def test_an_unknown_format_names_the_known_ones(self):
         with pytest.raises(UnknownNameError, match="megatron"):
