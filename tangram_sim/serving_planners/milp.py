@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tangram_sim.serving_planners.answer import PROVEN, Counts, Rental, Shares, Unanswered
-from tangram_sim.serving_planners.columns import generates, solve_by_columns
+from tangram_sim.serving_planners.batch_length import solve_batch
+from tangram_sim.serving_planners.columns import generates, price_out, solve_by_columns
 from tangram_sim.serving_planners.dominance import undominated
 from tangram_sim.serving_planners.problem import (
     COST,
@@ -64,12 +65,21 @@ def solve(
         chosen = frozenset(c for c in chosen if _serves_some_group(problem, problem.configurations[c].rps))
     first = sorted(chosen)
     kept = problem.keeping(chosen, capped=capped)
-    if first and not common_shares:
+    if first and not common_shares and not kept.depends_on_length:
         worth = undominated(kept)
         first, kept = [first[place] for place in sorted(worth)], kept.keeping(worth)
     if not first:
         return Unanswered(proven=True)
-    if generates(kept) and not common_shares:
+    if kept.depends_on_length:
+        answer = solve_batch(
+            kept,
+            lambda some, seconds: solve(
+                some, common_shares=common_shares, relative_gap=relative_gap, time_limit_s=seconds
+            ),
+            _relaxed_s,
+            time_limit_s,
+        )
+    elif generates(kept) and not common_shares:
         answer = solve_by_columns(kept, time_limit_s, lambda some, s: _solve(some, False, relative_gap, s))
     else:
         answer = _solve(kept, common_shares, relative_gap, time_limit_s)
@@ -98,6 +108,20 @@ def _solve(
             return Unanswered(proven=found.infeasible or found.values is not None)
         scale_s = 1.0 / float(found.values[relaxed.pace])
     return _Program(problem, common_shares, scale_s).best(relative_gap, time_limit_s)
+
+
+def _relaxed_s(problem: RentalProblem) -> float:
+    """The makespan of the program with fractions of replicas; inf where nothing is served."""
+    if not problem.configurations:
+        return inf
+    if all(one.role == WHOLE for one in problem.configurations) and not problem.scenarios:
+        priced = price_out(problem)
+        if priced is not None and priced.bound > 0:
+            return 1.0 / priced.bound
+    relaxed = _Program(problem, False, 1.0, whole_replicas=False)
+    found = relaxed.lp.maximise([(relaxed.pace, 1.0)])
+    pace = 0.0 if found.values is None else float(found.values[relaxed.pace])
+    return 1.0 / pace if pace > 0 else inf
 
 
 def _alike_groups(problem: RentalProblem) -> list[tuple[int, ...]]:

@@ -5,7 +5,7 @@ one degree, with layers cut by what each can do. What does not fit memory is no 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heapreplace
 from itertools import combinations_with_replacement
 from math import inf
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
+from tangram_sim.serving.batch_times import batch_curve, steady_shares
 from tangram_sim.serving.build import gpu_island, precision_of
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import Load, closed_loop, greatest_throughput, seats
@@ -27,7 +28,7 @@ from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.stepcost import KvCapacities, KvCapacity
 from tangram_sim.serving.workload import Floats
-from tangram_sim.serving_planners.pipelines import batches
+from tangram_sim.serving_planners.pipelines import PricedBatch, batches
 
 Stages = Sequence[tuple[str, int, int]]  # kind, tensor-parallel degree, layers
 _ROUNDS = 12  # of the bisection for the most requests at once under an objective: to 1 in 4,000
@@ -56,11 +57,16 @@ class PricedConfiguration:
     rps: tuple[float, ...]
     most: int | None = None  # replicas of it; None: any number
     model: str = ""  # which it serves, by the name it was asked for
+    of_batch: tuple[float, ...] = ()  # share of `rps` in a batch of BATCH_SECONDS each; (): no batch
 
 
 @dataclass
 class OfferPricer:
-    """Prices configurations of one model under one engine and objective."""
+    """Prices configurations of one model under one engine and objective.
+
+    With `mix`, the shares of the types among the requests of a batch, configurations that are priced together
+    also say what share of their throughput they reach in a batch.
+    """
 
     model: Model
     hwdb: Hwdb
@@ -68,7 +74,7 @@ class OfferPricer:
     precision: str
     loads: Load
     slo: Slo
-    stay_s: float = inf  # that a request decodes at most: of a batch that is through soon after
+    mix: Floats | None = None
     refused: dict[str, str] = field(default_factory=dict)  # configurations that do not fit, and why
 
     def __post_init__(self) -> None:
@@ -97,24 +103,41 @@ class OfferPricer:
         fit = self._calibration.fit_of(deployment)
         capacity = kv_capacity(deployment, self.hwdb, fit)
         cost = LayerStepCost(deployment, self.hwdb, fit)
-        return kept_throughput(cost, deployment, capacity, self.loads, self.slo, self.stay_s)
+        return kept_throughput(cost, deployment, capacity, self.loads, self.slo)
 
     def priced_together(self, pipelines: Sequence[Stages]) -> list[PricedConfiguration]:
         """Configurations with throughputs of the pipelines that fit; why others do not is kept."""
-        found, refused = batches([self.deployment(one) for one in pipelines], self.hwdb, self._calibration)
+        priced, refused = batches([self.deployment(one) for one in pipelines], self.hwdb, self._calibration)
         self.refused |= {name_of(pipelines[number]): reason for number, reason in refused.items()}
-        rates: dict[int, tuple[float, ...]] = {}
+        found: dict[int, PricedConfiguration] = {}
         types = len(self.loads.isl)
-        for batch in found:
+        for batch in priced:
             size = len(batch.numbers)
             loads = Load(*(np.tile(one, size) for one in (self.loads.isl, self.loads.osl, self.loads.cached)))
             rps = kept_throughput(
-                batch.cost, batch.cost.deployment, batch.capacity(types), loads, self.slo, self.stay_s
+                batch.cost, batch.cost.deployment, batch.capacity(types), loads, self.slo
             ).reshape(size, types)
-            rates |= {
-                int(number): tuple(row) for number, row in zip(batch.numbers, rps.tolist(), strict=True)
-            }
-        return [configuration_of(pipelines[number], rates[number]) for number in sorted(rates)]
+            shares = self._of_batch(batch, rps)
+            for number, row, share in zip(batch.numbers.tolist(), rps.tolist(), shares, strict=True):
+                found[number] = replace(
+                    configuration_of(pipelines[number], tuple(row)), of_batch=tuple(share)
+                )
+        return [found[number] for number in sorted(found)]
+
+    def _of_batch(self, batch: PricedBatch, rps: Floats) -> list[list[float]]:
+        """For each pipeline the shares of steady throughput in batches of BATCH_SECONDS; none without mix."""
+        shares: list[list[float]] = [[] for _ in rps]
+        if self.mix is None:
+            return shares
+        mixes = np.where(rps > 0, self.mix, 0.0)
+        able = np.flatnonzero(mixes.any(axis=1))
+        if not len(able):
+            return shares
+        mixes[mixes.sum(axis=1) == 0] = self.mix
+        mixes = mixes / mixes.sum(axis=1, keepdims=True)
+        curve = batch_curve(batch.cost, batch.cost.deployment, batch.capacity(1), self.loads, mixes)
+        found = steady_shares(curve, mixes, rps).tolist()
+        return [found[row] if row in able else [] for row in range(len(shares))]
 
 
 def kept_throughput(
@@ -123,33 +146,25 @@ def kept_throughput(
     capacity: KvCapacity | KvCapacities,
     loads: Load,
     slo: Slo,
-    stay_s: float = inf,
 ) -> Floats:
-    """Requests/s of each load alone, at the most concurrency that keeps the objective; 0: none does.
-
-    Concurrency is also limited so that a request is decoded within `stay_s` seconds, but is one at least.
-    """
+    """Requests/s of each load alone, at the most concurrency that keeps the objective; 0: none does."""
     room = seats(deployment, capacity, loads)
     full = greatest_throughput(cost, deployment, capacity, loads)
-    if slo == Slo() and stay_s == inf:
+    if slo == Slo():
         stays = loads.osl * np.maximum(full.tpot_s, packed_s(cost, deployment, loads, full.running))
         return np.where(room >= 1, full.running / stays, 0.0)
 
-    def kept(clients: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Floats]:
+    def kept(clients: Floats) -> tuple[NDArray[np.bool_], Floats]:
+        # Under an objective few run at once, and bring few prompts together.
         steady = closed_loop(cost, deployment, capacity, loads, clients)
-        tpot_s = steady.tpot_s
-        if slo == Slo():  # under an objective few run at once, and bring few prompts together
-            tpot_s = np.maximum(tpot_s, packed_s(cost, deployment, loads, steady.running))
-        keeps = (tpot_s <= slo.tpot_s) & (steady.ttft_s <= slo.ttft_s)
-        stays = loads.osl * tpot_s
-        return keeps, stays <= stay_s, steady.running / stays
+        keeps = (steady.tpot_s <= slo.tpot_s) & (steady.ttft_s <= slo.ttft_s)
+        return keeps, steady.running / (loads.osl * steady.tpot_s)
 
     low, high = np.ones_like(room), np.maximum(room, 1.0)
-    possible, _, rate = kept(low)
+    possible, rate = kept(low)
     for _ in range(_ROUNDS):
         middle = 0.5 * (low + high)
-        keeps, short, found = kept(middle)
-        good = keeps & short
+        good, found = kept(middle)
         low, high = np.where(good, middle, low), np.where(good, high, middle)
         rate = np.where(good, found, rate)
     return np.where(possible & (room >= 1), rate, 0.0)

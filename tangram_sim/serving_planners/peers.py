@@ -73,4 +73,5 @@ def _hexgen(
         return []
     groups = GroupPricer(pricer, offers, shares.tolist())
     found = partition(tuple(pool), groups.worth, _SEED, _GENERATIONS)
-    return [replace(one, most=count) for one, count in replicas_of(found, groups)]
+    counts = {one.stages: count for one, count in replicas_of(found, groups)}
+    return [replace(one, most=counts[one.stages]) for one in pricer.priced_together(list(counts))]

@@ -6,6 +6,10 @@ Kinds, configurations and request types are counted from 0 in the order given; a
 from dataclasses import dataclass, replace
 from math import inf
 
+import numpy as np
+
+from tangram_sim.serving.batch_times import BATCH_SECONDS
+
 MAKESPAN, COST = "makespan", "cost"
 # What a replica does: whole requests, their prompts alone, or their outputs alone.
 WHOLE, PREFILL, DECODE = ROLES = ("both", "prefill", "decode")
@@ -36,11 +40,21 @@ class ReplicaConfiguration:
     spot: bool = False
     most: float = inf
     role: str = WHOLE
+    of_batch: tuple[float, ...] = ()  # share of rps in a batch of BATCH_SECONDS each; (): always all of it
 
     @property
     def gpu_count(self) -> int:
         """GPUs of one replica."""
         return sum(self.gpus)
+
+    def share_in(self, seconds: float) -> float:
+        """What share of its throughput it reaches in a batch that takes so many seconds."""
+        return float(np.interp(seconds, BATCH_SECONDS, self.of_batch)) if self.of_batch else 1.0
+
+    def lasting(self, seconds: float) -> "ReplicaConfiguration":
+        """The configuration with the throughputs of such a batch."""
+        share = self.share_in(seconds)
+        return replace(self, rps=tuple(share * rps for rps in self.rps), of_batch=())
 
     def kinds(self) -> frozenset[int]:
         """The kinds that it holds."""
@@ -92,6 +106,15 @@ class RentalProblem:
     def total(self) -> float:
         """Requests in all, or requests a second."""
         return sum(one.amount for one in self.types)
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether throughputs are those of a batch, which depend on how long it lasts."""
+        return self.objective == MAKESPAN and any(one.of_batch for one in self.configurations)
+
+    def lasting(self, seconds: float) -> "RentalProblem":
+        """The problem with the throughputs of a batch that takes so many seconds."""
+        return replace(self, configurations=tuple(one.lasting(seconds) for one in self.configurations))
 
     def keeping(self, chosen: frozenset[int], *, capped: bool = True) -> "RentalProblem":
         """The problem with only the `chosen` configurations; no limits on availability unless `capped`."""

@@ -1,4 +1,4 @@
-"""A service plan in the simulator: what it makes of the promise, and when each configuration ends."""
+"""A service plan in the simulator: what it makes of the promise."""
 
 from dataclasses import replace
 from math import ceil
@@ -16,10 +16,8 @@ _STAYS = 5.0  # a rate is played for so many times as long as a request stays; r
 _MOST_PLAYED = 30_000  # requests
 
 
-def replayed(
-    found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb
-) -> tuple[PlayedPlanDocument, dict[str, float]]:
-    """(the plan as simulated, the seconds at which the last replica of each configuration finished).
+def replayed(found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb) -> PlayedPlanDocument:
+    """The plan as simulated.
 
     The requests of a batch come all at once; other workloads arrive at the rate that the plan promises, for
     several times as long as one request takes, and what counts is the rate at which requests finish
@@ -52,12 +50,7 @@ def replayed(
     value = run.duration_s if objective == MAKESPAN else promised * carried_share(after, run.duration_s)
     if run.overloaded:
         found.notes.append(f"replayed: {run.notes[-1]}")
-    ends: dict[str, float] = {}
-    for place, one in enumerate(after.instances):
-        name = one.given.name.partition(": ")[2]
-        finish = after.ledger.finish_s[after.instance == place]
-        ends[name] = max(ends.get(name, 0.0), float(np.nanmax(finish)) if len(finish) else 0.0)
-    told = PlayedPlanDocument(
+    return PlayedPlanDocument(
         promised=promised,
         played=value,
         error=value / promised - 1.0,
@@ -66,7 +59,6 @@ def replayed(
         tpot_p99_s=run.tpot_s.p99,
         simulate_cpu_s=run.simulate_cpu_s,
     )
-    return told, ends
 
 
 def carried_share(after: PlayedService, duration_s: float) -> float:

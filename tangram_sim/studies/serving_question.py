@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from tangram_sim.models import Model
 from tangram_sim.serving.closed_form import Load
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.workload import Floats, Ints, Workload
-from tangram_sim.serving_planners.columns import price_out
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import OfferPricer, PricedConfiguration, offer_document
 from tangram_sim.serving_planners.peers import candidates
@@ -138,11 +136,8 @@ class ServiceQuestion:
         """Requests, or requests a second, of every type."""
         return np.array([one.amount for one in self.types])
 
-    def priced(self, planner: str, hwdb: Hwdb, stay_s: float = inf) -> PricedOffers:
-        """The configurations that a planner may use. Raises InfeasibleError for none.
-
-        No more requests run at once than decode within `stay_s`.
-        """
+    def priced(self, planner: str, hwdb: Hwdb) -> PricedOffers:
+        """The configurations that a planner may use. Raises InfeasibleError for none."""
         found: list[PricedConfiguration] = []
         refused: dict[str, str] = {}
         if self.several and planner == "hexgen":
@@ -156,8 +151,9 @@ class ServiceQuestion:
                 np.array([self.types[w].output_tokens for w in mine]),
             )
             goal = self.goal
-            pricer = OfferPricer(model, hwdb, goal.engine, goal.precision, loads, goal.slo, stay_s)
             shares = self.amounts[mine] / self.amounts[mine].sum()
+            mix = shares if goal.objective == MAKESPAN else None
+            pricer = OfferPricer(model, hwdb, goal.engine, goal.precision, loads, goal.slo, mix)
             own = candidates(planner, pricer, self.offers.gpus, shares, goal.budget_usd_per_hour)
             head = f"{name} on " if self.several else ""
             refused |= {head + one: reason for one, reason in pricer.refused.items()}
@@ -172,11 +168,17 @@ class ServiceQuestion:
                 found.append(replace(one, name=head + one.name, rps=tuple(rps.tolist()), model=name))
         return found, refused
 
-    def shortest_s(self, priced: Sequence[PricedConfiguration]) -> float:
-        """A lower bound on the makespan of a batch in seconds, from fractions of replicas; 0: not known."""
-        problem, _ = read_problem(self.problem(priced), "the offers")
-        relaxed = price_out(problem) if isinstance(problem, RentalProblem) else None
-        return 1.0 / relaxed.bound if relaxed is not None and relaxed.bound > 0 else 0.0
+    def rental(self, priced: Sequence[PricedConfiguration]) -> RentalProblem:
+        """The question as a problem with the throughputs of these configurations."""
+        found, _ = read_problem(self.problem(priced), "the offers")
+        assert isinstance(found, RentalProblem)
+        return replace(
+            found,
+            configurations=tuple(
+                replace(one, of_batch=known.of_batch)
+                for one, known in zip(found.configurations, priced, strict=True)
+            ),
+        )
 
     def problem(self, priced: Sequence[PricedConfiguration]) -> dict[str, Any]:
         """The question in the format of PROBLEM.json, with the throughputs of these configurations."""

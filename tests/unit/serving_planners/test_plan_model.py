@@ -126,14 +126,15 @@ def test_a_draw_is_held_against_what_was_asked() -> None:
     assert f"b 800:200 25.0%; drawn and planned for: {mine:.1%}, {1 - mine:.1%}" in named.notes[0]
 
 
-def test_a_batch_too_short_for_steady_throughput_is_said_to_be(offers: Path) -> None:
-    asked = ("serve", "plan", "llama3-8b", "--fleet", offers, "--workload", MIX, "--requests", 60)
+@pytest.mark.parametrize("requests", [60, 300])
+def test_a_short_batch_takes_as_long_as_promised(requests: int, offers: Path) -> None:
+    """Replicas fill and empty for most of it: what that costs is in the promise, the bound and the rivals."""
+    asked = ("serve", "plan", "llama3-8b", "--fleet", offers, "--workload", MIX, "--requests", requests)
     told = tangram(*asked, "--budget", 4, "--json").json
-    assert told["replay"]["error"] > 0.1
-    assert any("the batch is short" in note for note in told["notes"])
+    assert abs(told["replay"]["error"]) < 0.05
     assert told["bound"] <= told["makespan_s"] * (1 + 1e-9)
     alone = min(one["value"] for one in told["rivals"] if one["capped"] and one["value"])
-    assert told["bound"] <= alone * (1 + 1e-9), "bound, promise and rivals are of the same throughputs"
+    assert told["bound"] <= told["makespan_s"] <= alone * (1 + 1e-9)
 
 
 def test_the_tail_of_latencies_keeps_the_objective(offers: Path) -> None:

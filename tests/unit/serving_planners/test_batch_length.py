@@ -1,0 +1,100 @@
+"""Throughputs that depend on how long a batch lasts: the plan against every plan, and its bound."""
+
+from itertools import product
+from math import inf
+
+import numpy as np
+import pytest
+
+from tangram_sim.serving.batch_times import BATCH_SECONDS
+from tangram_sim.serving_planners.answer import Rental
+from tangram_sim.serving_planners.milp import solve
+from tangram_sim.serving_planners.problem import (
+    MAKESPAN,
+    OfferedGpu,
+    RentalProblem,
+    ReplicaConfiguration,
+    RequestType,
+)
+from tangram_sim.serving_planners.rental import rent
+
+
+def random_batch(seed: int, types: int = 1) -> RentalProblem:
+    """Two kinds and four configurations, each with seconds of its own in which it does nothing."""
+    random = np.random.default_rng(seed)
+    gpus = tuple(OfferedGpu(f"k{n}", float(random.uniform(1, 4)), int(random.integers(2, 5))) for n in (0, 1))
+    found = []
+    for c in range(4):
+        held = (0, int(c // 2) + 1) if c % 2 else (int(c // 2) + 1, 0)
+        usd = sum(count * gpu.usd_per_hour for count, gpu in zip(held, gpus, strict=True))
+        lost_s = random.uniform(0.5, 20)
+        share = np.maximum(1.0 - lost_s / BATCH_SECONDS, 0.0)
+        rps = tuple(random.uniform(0.5, 3.0, types).tolist())
+        found.append(ReplicaConfiguration(f"c{c}", held, rps, usd, of_batch=tuple(share.tolist())))
+    amounts = random.uniform(5, 60, types)
+    kinds = tuple(RequestType(f"t{w}", float(amount)) for w, amount in enumerate(amounts))
+    budget = float(random.uniform(5, 14))
+    return RentalProblem(MAKESPAN, gpus, tuple(found), kinds, budget)
+
+
+def length_s(problem: RentalProblem, counts: tuple[int, ...]) -> float:
+    """How long these replicas take for one type of request, by halving."""
+    low, high = 0.1, 1e5
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        done = sum(
+            count * one.rps[0] * one.share_in(middle) * middle
+            for one, count in zip(problem.configurations, counts, strict=True)
+        )
+        low, high = (low, middle) if done >= problem.types[0].amount else (middle, high)
+    return high
+
+
+def shortest_s(problem: RentalProblem) -> float:
+    """The shortest batch over all numbers of replicas within caps and budget."""
+    best = inf
+    for counts in product(range(5), repeat=4):
+        if not any(counts):
+            continue
+        used = np.array([one.gpus for one in problem.configurations]).T @ np.array(counts)
+        usd = sum(n * one.usd_per_hour for n, one in zip(counts, problem.configurations, strict=True))
+        within = all(n <= gpu.available for n, gpu in zip(used, problem.gpus, strict=True))
+        if within and usd <= problem.budget_usd_per_hour:
+            best = min(best, length_s(problem, counts))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_shortest_batch_is_that_of_all_plans(seed: int) -> None:
+    problem = random_batch(seed)
+    found, best = solve(problem), shortest_s(problem)
+    assert isinstance(found, Rental)
+    assert found.value == pytest.approx(best, rel=1e-4)
+    assert found.bound <= best * (1 + 1e-6)
+    assert found.gap < 1e-3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_plan_and_rivals_agree_with_their_own_lengths(seed: int) -> None:
+    """A batch of several types; no rival, each with the throughputs of its own length, is below the bound."""
+    problem = random_batch(seed, types=3)
+    answer = rent(problem)
+    assert answer.plan is not None
+    plan = answer.plan
+    again = solve(problem.lasting(plan.value))
+    assert isinstance(again, Rental)
+    assert again.value == pytest.approx(plan.value, rel=2e-2)
+    assert plan.bound <= plan.value
+    for rival in answer.rivals:
+        if rival.capped and isinstance(rival.answer, Rental):
+            assert plan.value <= rival.answer.value * (1 + 1e-6)
+
+
+def test_a_batch_longer_than_any_length_known_has_the_throughputs_of_the_longest() -> None:
+    problem = random_batch(1)
+    huge = RentalProblem(
+        MAKESPAN, problem.gpus, problem.configurations, (RequestType("t", 1e9),), problem.budget_usd_per_hour
+    )
+    found = solve(huge)
+    assert isinstance(found, Rental)
+    assert found.value > BATCH_SECONDS[-1]
