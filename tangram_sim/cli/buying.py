@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tangram_sim.studies.sweep import Sweep
 
 FOR_SENSITIVITY = 0.25  # of a time limit
+# Planned as `plan` does, after all were compared with whole islands: candidates of a what-if beside the fleet
+# (the best and its rival), and mixes of a front. A fleet of three kinds takes 5 to 10 CPU seconds each.
+BEST_CANDIDATES, BEST_MIXES = 2, 8
 
 
 def _tokens(given: str | float) -> float:
@@ -51,7 +54,11 @@ FleetHeld: TypeAlias = Annotated[
     str, typer.Option("--fleet", help="The fleet you have is owned (power alone counts), rented, or auto.")
 ]
 SubIslands: TypeAlias = Annotated[
-    bool, typer.Option("--sub-islands/--whole-islands", help="Plans may split islands: finer, and slower.")
+    bool | None,
+    typer.Option(
+        "--sub-islands/--whole-islands",
+        help="Plans may split islands: finer, and slower.  [default: whole to compare, then the best split]",
+    ),
 ]
 CacheFolder: TypeAlias = Annotated[
     Path | None,
@@ -109,7 +116,7 @@ class MoneyOptions:
 class LookOptions:
     """Options on the search: its effort, time limit, number of processes, and the cache of answers."""
 
-    sub_islands: SubIslands = False
+    sub_islands: SubIslands = None
     effort: shared.Effort = "normal"
     time_limit: TimeLimit = None
     cache: CacheFolder = None
@@ -122,7 +129,16 @@ class LookOptions:
         """The search options handed to the planner. Raises UnknownNameError for an unknown effort."""
         from tangram_sim.planners.api import SearchOptions
 
-        return SearchOptions(sub_islands=self.sub_islands, effort=shared.effort(self.effort))
+        return SearchOptions(sub_islands=self.sub_islands is not False, effort=shared.effort(self.effort))
+
+    @property
+    def wishes_of_many(self) -> "SearchOptions":
+        """As `wishes`, for questions of many plans that are only compared: whole islands by default."""
+        return replace(self.wishes, sub_islands=self.sub_islands is True)
+
+    def fine(self, most: int) -> int:
+        """How many of the best, `most` by default, are planned finely after all were with whole islands."""
+        return most if self.sub_islands is None else 0
 
     def deadline(self) -> "Deadline":
         """The deadline of --time-limit, counted from this call. Raises BadInputError for a negative limit."""

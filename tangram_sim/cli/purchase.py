@@ -210,6 +210,7 @@ def command(
             by_outlay=cost == "outlay",
             deadline=buying.before_sensitivity(time_left) if asked else time_left,
             tell=tell,
+            fine=look.fine(buying.BEST_MIXES),
         )
         hangs_on = None
         if asked:

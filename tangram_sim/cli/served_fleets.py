@@ -101,7 +101,7 @@ def served_question(
         served.days(),
         prices,
         money.terms,
-        look.wishes,
+        look.wishes_of_many,
         deadline,
         hwdb,
         notes,

@@ -116,6 +116,7 @@ def command(
             hwdb=database,
             sweep=sweep,
             deadline=buying.before_sensitivity(deadline) if asked else deadline,
+            fine=look.fine(buying.BEST_CANDIDATES),
         )
         hangs_on = find_sensitivity(study, database, deadline) if asked else None
     document = what_if_document(study, hangs_on, unused)
@@ -131,7 +132,7 @@ def command(
         ),
         [
             (
-                row.name,
+                row.name + (" *" if row.coarse else ""),
                 rate(row),
                 f"{row.document.mfu:.1%}",
                 days(row.days_to_train),
@@ -150,11 +151,13 @@ def command(
         leaves=(4, 2, 5, 7, 6, 3),
     )
     print_line(tokens_per_s_means(study.failures))
+    if any(row.coarse for row in study.rows):
+        print_line("*: planned with whole islands only, and compared with the fleet planned so")
     if hangs_on is not None and billing.sensitivity:
         buying.print_sensitivity(hangs_on)
     islands = (
         ()
-        if look.sub_islands
+        if look.sub_islands is not False
         else ("islands were planned whole; `--sub-islands` searches finer and takes longer",)
     )
     buying.print_search((*islands, *unused, *study.notes), sweep)

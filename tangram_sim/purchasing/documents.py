@@ -9,8 +9,9 @@ from pydantic import Field
 from tangram_sim.purchasing.notes import break_evens, price_file
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.purchase import PurchaseStudy
+from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
-from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow
+from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.studies.documents import Document
 
 
@@ -42,6 +43,7 @@ class CandidateDocument(Document):
     feasible: bool
     reason: str | None = None
     cut_short: bool = Field(False, description="time was over before the search was")
+    coarse: bool = Field(False, description="planned with whole islands; the best are planned as `plan` does")
     tokens_per_s: float | None = Field(None, description="as simulated, times goodput where that is known")
     tokens_per_s_low: float | None = Field(None, description="90 % interval")
     tokens_per_s_high: float | None = None
@@ -175,6 +177,7 @@ def candidate_document(row: WhatIfRow) -> CandidateDocument:
         name=row.name,
         feasible=True,
         cut_short=row.cut_short,
+        coarse=row.coarse,
         tokens_per_s=row.throughput.tokens_per_s,
         tokens_per_s_low=row.throughput.low,
         tokens_per_s_high=row.throughput.high,

@@ -12,7 +12,7 @@ from tangram_sim.purchasing.billing import break_even_of, failure_lacks
 from tangram_sim.purchasing.pricefile import Prices
 
 if TYPE_CHECKING:
-    from tangram_sim.purchasing.whatif import WhatIfRow
+    from tangram_sim.purchasing.rows import WhatIfRow
 
 OLD = timedelta(days=365)  # prices of accelerators move by half in such a time
 HARDLY = 0.1  # busy less than that: not worth its power, which its row says in watts

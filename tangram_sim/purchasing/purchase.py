@@ -15,8 +15,9 @@ from tangram_sim.purchasing.catalogue import Limits, Offer
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.rows import WhatIfRow, row_of
 from tangram_sim.purchasing.search import Front, MixSearch, ModelToTrain, Simulated
-from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow, assumed, plan_path, row_of
+from tangram_sim.purchasing.whatif import WhatIf, assumed, plan_path
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.sweep import Sweep
 
@@ -73,11 +74,13 @@ def purchase(
     by_outlay: bool = False,
     deadline: Deadline | None = None,
     tell: Callable[[PurchaseStudy], None] | None = None,
+    fine: int = 0,
 ) -> PurchaseStudy:
     """The Pareto front of throughput against cost over all mixes of a catalogue within the limits.
 
     `ordered` is the day deliveries count from. Cost is USD per hour of training of what is bought, or its
-    outlay. When the `deadline` is over the front so far is the answer; `tell` hears of every front as it
+    outlay. With `fine` mixes are planned with whole islands, and so many of the front then as `wishes` say.
+    When the `deadline` is over the front so far is the answer; `tell` hears of every front as it
     comes. Raises BadInputError for missing figures, InfeasibleError when nothing fits.
     """
     deadline = deadline or Deadline()
@@ -93,6 +96,7 @@ def purchase(
     if len(mixes) == 1:
         raise InfeasibleError(_nothing_fits(offers, limits))
     wishes = wishes or SearchOptions(sub_islands=False)
+    coarse = fine > 0
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
     failures = not failure_lacks(everything, prices)
 
@@ -106,7 +110,8 @@ def purchase(
             *_unfinished(front, deadline),
             *notes,
             *notes_of(rows, prices),
-            *_assuming(front, wishes, growth),
+            *_planned_how(front, wishes, coarse=coarse),
+            *_assuming(front, growth),
         ]
         return PurchaseStudy(
             tuple(works),
@@ -135,6 +140,7 @@ def purchase(
         by_outlay=by_outlay,
         deadline=deadline,
         tell=None if tell is None else lambda front: tell(study(front)),
+        fine=fine,
     )
     return study(search.run())
 
@@ -155,11 +161,19 @@ def _unfinished(front: Front, deadline: Deadline) -> list[str]:
     return [found + f"; {front.waiting} were not looked at, each of which may reach the front"]
 
 
-def _assuming(front: Front, wishes: SearchOptions, growth: bool) -> list[str]:
+def _planned_how(front: Front, wishes: SearchOptions, *, coarse: bool) -> list[str]:
+    """A note on mixes that were planned with whole islands only."""
+    finer = "`sub_islands=True` searches finer and takes longer"
+    if not coarse:
+        return [] if wishes.sub_islands else [f"islands were planned whole; {finer}"]
+    rest = [one.name for one in front.points if not one.fine]
+    told = f"; of the front only so: {', '.join(rest)}" if rest else ""
+    return [f"mixes were compared with whole islands, then the front planned as `plan` does{told}; {finer}"]
+
+
+def _assuming(front: Front, growth: bool) -> list[str]:
     """Notes on assumptions behind the answer."""
     notes = []
-    if not wishes.sub_islands:
-        notes.append("islands were planned whole; `sub_islands=True` searches finer and takes longer")
     if growth:
         notes.append(
             "assumed: a fleet is worth no more than one that contains it"

@@ -28,7 +28,7 @@ from tangram_sim.purchasing.catalogue import Offer, bought, mix_name
 from tangram_sim.purchasing.fleets import Fleet
 from tangram_sim.purchasing.known import known_on
 from tangram_sim.purchasing.pricefile import Prices
-from tangram_sim.purchasing.whatif import planned_goodput, throughput_of
+from tangram_sim.purchasing.rows import planned_goodput, throughput_of
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.number_formats import formats
 from tangram_sim.studies.sweep import Sweep
@@ -60,6 +60,7 @@ class Simulated:
     documents: tuple[PlanDocument, ...]  # one per model
     reason: str = ""
     cut_short: bool = False  # time was over before a search was: more may find a faster plan
+    fine: bool = True  # planned as `plan` does, not only with whole islands
 
     @property
     def gap(self) -> float:
@@ -129,8 +130,14 @@ class MixSearch:
         by_outlay: bool = False,
         deadline: Deadline | None = None,
         tell: Callable[[Front], None] | None = None,
+        fine: int = 0,
     ) -> None:
-        """`failures`: multiply throughput by goodput. `tell` is called with each new set of best mixes."""
+        """`failures`: multiply throughput by goodput. `tell` is called with each new set of best mixes.
+
+        With `fine` mixes are planned with whole islands, and so many of the front then as `wishes` say.
+        """
+        self._wishes_of_fine, self._fine, self._most_fine = wishes, set[int](), fine
+        wishes = replace(wishes, sub_islands=False) if fine else wishes
         self.works, self.fleet, self.offers = works, fleet, offers
         self.mixes, self.hwdb, self.sweep, self.wishes, self.growth = list(mixes), hwdb, sweep, wishes, growth
         self.prices, self.failures = prices, failures
@@ -166,11 +173,30 @@ class MixSearch:
             if told != [point.mix for point in front.points]:
                 told = [point.mix for point in front.points]
                 self.tell(front)
+        self._plan_front_finely(len(waiting))
         front = self._front(len(waiting))
         if not front.points:
             reasons = [one.reason for one in front.simulated]
             raise InfeasibleError("no mix has a plan: " + (reasons or [self.deadline.why()])[0])
         return front
+
+    def _plan_front_finely(self, waiting: int) -> None:
+        """Plan the mixes of the front, the cheapest and the fastest first, then those that come to be on it.
+
+        All of the first front before it is drawn again: mixes planned alike are compared.
+        """
+        place = {mix: index for index, mix in enumerate(self.mixes)}
+        coarse: list[int] = []
+        while len(self._fine) < self._most_fine and not self.deadline.over():
+            coarse = [index for index in coarse if index not in self._fine]
+            if not coarse:
+                front = [place[one.mix] for one in self._front(waiting).points]
+                coarse = [index for index in [*front[:1], *front[:0:-1]] if index not in self._fine]
+            if not coarse:
+                break
+            chosen = coarse[: min(max(self.sweep.jobs, 1), self._most_fine - len(self._fine))]
+            self._fine |= set(chosen)
+            self._simulate(np.array(chosen), len(coarse), self._wishes_of_fine)
 
     def _share(self, mixes: int) -> Deadline:
         """A deadline for `mixes` more: a part of the time left, but no less than as many took on average."""
@@ -212,7 +238,7 @@ class MixSearch:
         """Indices of simulated mixes whose searches were not ended by the deadline."""
         return [index for index, found in self.answers.items() if not any(one.cut_short for one in found)]
 
-    def _simulate(self, chosen: NDArray[np.int64], waiting: int) -> None:
+    def _simulate(self, chosen: NDArray[np.int64], waiting: int, wishes: SearchOptions | None = None) -> None:
         """Plan the mixes `chosen`; `waiting` is how many are still to be looked at, these included."""
         pairs = [(int(index), number) for index in chosen for number in range(len(self.works))]
         cases = [
@@ -220,7 +246,7 @@ class MixSearch:
                 work.model,
                 bought(self.fleet, self.offers, self.mixes[index]).cluster,
                 work.job,
-                self.wishes,
+                wishes or self.wishes,
                 overlays_of(self.hwdb),
                 self._known(index, number),
             )
@@ -237,9 +263,11 @@ class MixSearch:
                 found.setdefault(index, []).append(outcome(answer))
         found = {index: outcomes for index, outcomes in found.items() if len(outcomes) == len(self.works)}
         for index, outcomes in found.items():
-            self.answers[index] = tuple(outcomes)
             rates = [self._tokens_per_s(self.mixes[index], one.document) for one in outcomes]
-            self.rate[index] = rate_of(rates, [work.weight for work in self.works])
+            rate = rate_of(rates, [work.weight for work in self.works])
+            if rate < self.rate[index]:  # a finer search that was cut short
+                continue
+            self.answers[index], self.rate[index] = tuple(outcomes), rate
             if self.rate[index] > self.bound[index] * (1 + 1e-9):
                 raise TangramError(
                     f"the plan for {mix_name(self.offers, self.mixes[index])} beats the bound that the "
@@ -278,6 +306,8 @@ class MixSearch:
         known = self._whole()
         for index in set(new) & set(known):
             for other in known:
+                if (index in self._fine) != (other in self._fine):
+                    continue
                 for small, large in ((index, other), (other, index)):
                     inside = bool((self.counts[small] <= self.counts[large]).all())
                     if inside and self.rate[small] > self.rate[large] > 0:
@@ -300,6 +330,7 @@ class MixSearch:
             float(self.bound[index]),
             documents,
             cut_short=any(one.cut_short for one in outcomes),
+            fine=not self._most_fine or index in self._fine,
         )
         reasons = [one.reason for one in outcomes if one.document is None]
         return replace(whole, reason=reasons[0]) if reasons else whole

@@ -16,7 +16,8 @@ from tangram_sim.hwdb.prices import Figure
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import power_w_of, rent_of, way_of
 from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Prices
-from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow, row_of
+from tangram_sim.purchasing.rows import WhatIfRow, row_of
+from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document

@@ -24,10 +24,10 @@ from tangram_sim.purchasing.days import (
 from tangram_sim.purchasing.fleets import Fleet, Member
 from tangram_sim.purchasing.known import known_on
 from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.rows import planned_goodput, ranks_of, throughput_of
 from tangram_sim.purchasing.search import ModelToTrain
 from tangram_sim.purchasing.served_day import DayTerms, ServedDay
 from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand, has_all, taken_nodes
-from tangram_sim.purchasing.whatif import planned_goodput, ranks_of, throughput_of
 from tangram_sim.reliability.state import atom_bytes
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.number_formats import resolve

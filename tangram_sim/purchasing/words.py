@@ -3,7 +3,7 @@
 import math
 
 from tangram_sim.purchasing import costs
-from tangram_sim.purchasing.whatif import WhatIfRow
+from tangram_sim.purchasing.rows import WhatIfRow
 
 
 def money(usd: float | None) -> str:

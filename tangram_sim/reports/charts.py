@@ -10,8 +10,8 @@ from tangram_sim.training.schedules.step import OP_WORDS
 from tangram_sim.units import GIB, HOUR_S
 
 if TYPE_CHECKING:
+    from tangram_sim.purchasing.rows import WhatIfRow
     from tangram_sim.purchasing.sensitivity import Sensitivity
-    from tangram_sim.purchasing.whatif import WhatIfRow
     from tangram_sim.reliability.spot.engine import Outcome
     from tangram_sim.sim.timeline import Timeline
     from tangram_sim.studies.documents import StageForecast

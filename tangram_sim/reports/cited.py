@@ -1,6 +1,6 @@
 """The sources of each figure of a purchase: what it was simulated, stated, assumed or computed from."""
 
-from tangram_sim.purchasing.whatif import WhatIfRow
+from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.reports.ledger import Ledger
 from tangram_sim.reports.plan_sections import given_job, simulated
 from tangram_sim.reports.question import PurchaseFigures

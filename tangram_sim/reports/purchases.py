@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.purchasing.purchase import PurchaseStudy
+from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
-from tangram_sim.purchasing.whatif import WhatIf, WhatIfRow
+from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.purchasing.words import count_of, days, hourly, money, outlay, per_million, uses
 from tangram_sim.reports import charts, page, rounding
 from tangram_sim.reports.cited import CitedFigures

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from tangram_sim.purchasing.billing import Terms
 from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
-from tangram_sim.purchasing.whatif import WhatIfRow
 
 
 @dataclass(frozen=True)

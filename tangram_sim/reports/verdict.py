@@ -2,8 +2,8 @@
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.purchasing.notes import break_evens
+from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Flip
-from tangram_sim.purchasing.whatif import WhatIfRow
 from tangram_sim.reports import page
 from tangram_sim.reports.cited import CitedFigures
 from tangram_sim.reports.question import CHEAPEST, MOST_FOR_A_DOLLAR, NOTHING_GAINED, PurchaseFigures

@@ -107,7 +107,7 @@ def front_under(shop: Path, deadline: Deadline | None = None, cache: Cache | Non
 
 def test_a_row_that_time_did_not_suffice_for_says_so(shop, kept, monkeypatch):
     """The first two are planned as ever; the third has the fleet's plan, and no other is claimed for it."""
-    whole, some = rows_of(shop, cache=kept), rows_of(shop, stopping(monkeypatch, "whatif", 2))
+    whole, some = rows_of(shop, cache=kept), rows_of(shop, stopping(monkeypatch, "candidate_plans", 2))
     assert not any(row.cut_short for row in whole.rows)
     assert [row.cut_short for row in some.rows] == [False, False, True]
     for planned, again in zip(whole.rows[:2], some.rows[:2], strict=True):
@@ -217,7 +217,7 @@ def interrupting(case, deadline):
 
 def test_ctrl_c_shows_what_there_is(shop, monkeypatch):
     """One press: the rows so far, and 0; two would end the program."""
-    monkeypatch.setattr("tangram_sim.purchasing.whatif.simulate_case", interrupting)
+    monkeypatch.setattr("tangram_sim.purchasing.candidate_plans.simulate_case", interrupting)
     found = tangram(
         *("what-if", shop / "tiny.yaml", shop / "lab.yaml", "--add", f"{shop}/T4x4.yaml:1"),
         *("--global-batch", 8, "--seq", 1024, "--no-cache", "--jobs", 1),

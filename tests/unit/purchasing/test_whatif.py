@@ -10,8 +10,8 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.purchasing.billing import Bill, Lack, Terms
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import load_prices
+from tangram_sim.purchasing.rows import row_of
 from tangram_sim.purchasing.sensitivity import sensitivity, with_figure
-from tangram_sim.purchasing.whatif import row_of
 from tangram_sim.purchasing.words import hourly, outlay
 from tangram_sim.studies.planfile import read_plan
 from tests.commands import tangram

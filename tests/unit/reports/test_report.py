@@ -11,8 +11,9 @@ from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.purchasing.fleets import Fleet, parse_purchases
 from tangram_sim.purchasing.pricefile import load_prices
+from tangram_sim.purchasing.rows import throughput_of
 from tangram_sim.purchasing.sensitivity import sensitivity
-from tangram_sim.purchasing.whatif import throughput_of, what_if
+from tangram_sim.purchasing.whatif import what_if
 from tangram_sim.reports.rounding import with_interval
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job

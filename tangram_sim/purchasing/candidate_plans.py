@@ -1,0 +1,78 @@
+"""Plans of all candidates of a what-if: the fleet first, whose plan is one of every candidate's."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
+from tangram_sim.purchasing.fleets import Fleet
+from tangram_sim.purchasing.known import known_on
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.sweep import Sweep
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+
+
+@dataclass
+class CandidatePlans:
+    """Fleets by name, of which the first `standing` buy nothing; the last of these is in every candidate.
+
+    `most` is how many plans are to be made in all, for the progress; `made` counts those that were.
+    """
+
+    model: Model
+    job: Job
+    candidates: Sequence[tuple[str, Fleet]]
+    standing: int
+    hwdb: Hwdb
+    sweep: Sweep
+    most: int
+    made: int = field(default=0, init=False)
+
+    def planned(
+        self,
+        chosen: Sequence[int],
+        wishes: SearchOptions,
+        deadline: Deadline,
+        before: Mapping[int, PlanDocument],
+    ) -> dict[int, PlanOutcome]:
+        """Outcomes of the candidates `chosen`, each with an even share of the time that is left.
+
+        Searches start from the candidate's plan in `before`, and from that of the fleet that all contain.
+        A candidate whose turn did not come before the `deadline` has none.
+        """
+        found: dict[int, PlanOutcome] = {}
+        bare = [number for number in chosen if number < self.standing]
+        bought = [number for number in chosen if number >= self.standing]
+        for some, left in ((bare, len(chosen)), (bought, len(bought))):
+            if not some:
+                continue
+            share = deadline.share(deadline.left_s() * len(some) / left)
+            own = found.get(self.standing - 1)
+            standing = own.document if own else before.get(self.standing - 1)
+            cases = [self._case(number, wishes, before.get(number), standing) for number in some]
+            keys = [case.key(self.hwdb) for case in cases]
+            answers = self.sweep.run(
+                simulate_case, cases, keys, "candidate", before=self.made, of=self.most, deadline=share
+            )
+            self.made += len(some)
+            found |= {
+                number: outcome(answer)
+                for number, answer in zip(some, answers, strict=True)
+                if answer is not None
+            }
+        return found
+
+    def _case(
+        self, number: int, wishes: SearchOptions, own: PlanDocument | None, standing: PlanDocument | None
+    ) -> Case:
+        cluster = self.candidates[number][1].cluster
+        told = [own] if own else []
+        if standing and number >= self.standing:
+            told.append(standing)
+        groups = {group: group for group in range(len(cluster.groups))}
+        known: tuple[Plan, ...] = tuple(known_on(one, cluster, groups, self.hwdb) for one in told)
+        return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), known)

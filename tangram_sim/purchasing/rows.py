@@ -1,0 +1,158 @@
+"""One row of a study of purchases: the plan of a candidate, what it achieves, uses and costs."""
+
+from dataclasses import dataclass
+
+from tangram_sim.purchasing import costs
+from tangram_sim.purchasing.billing import Bill, Terms, bill, goodput_of, power_w_of
+from tangram_sim.purchasing.fleets import Fleet
+from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.units import HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Tokens per second as simulated, with its 90 % interval (both ends equal to it if not known)."""
+
+    tokens_per_s: float
+    low: float
+    high: float
+
+
+def throughput_of(document: PlanDocument, good: costs.Goodput | None = None) -> Throughput:
+    """Tokens per second of a plan with their 90 % interval, times goodput. Used for all such figures."""
+    tokens = document.job.global_batch * document.job.seq * (good.fraction if good else 1.0)
+    rate = tokens / document.step_s
+    if not document.step_s_high or not document.step_s_low:
+        return Throughput(rate, rate, rate)
+    return Throughput(rate, tokens / document.step_s_high, tokens / document.step_s_low)
+
+
+def planned_goodput(fleet: Fleet, document: PlanDocument, prices: Prices) -> costs.Goodput | None:
+    """Goodput of a plan under failures of the nodes that it uses; None if figures are missing."""
+    running = [nodes for _, nodes in fleet.used(ranks_of(document))]
+    return goodput_of(fleet.members, running, prices, replicas_told(document))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How many GPUs of one member of the fleet a plan uses, and how busy they are."""
+
+    label: str
+    gpu: str
+    gpus: int
+    gpus_used: int
+    nodes_used: int
+    bought: bool
+    busy: float  # share of the time of all its GPUs in which they compute
+
+
+NO_BILL = Bill((), None, ())
+
+
+@dataclass(frozen=True)
+class WhatIfRow:
+    """One candidate. If it has no plan, `document` is None and `reason` says why.
+
+    `cut_short`: its search ran out of time; more time may find a faster plan. Differences of a `coarse` row
+    are to the fleet planned as coarsely.
+    """
+
+    name: str
+    fleet: Fleet
+    document: PlanDocument | None
+    reason: str = ""
+    throughput: Throughput = Throughput(0.0, 0.0, 0.0)  # as simulated, times goodput where that is known
+    goodput: costs.Goodput | None = None  # None: failures are not counted
+    uses: tuple[Use, ...] = ()
+    power_w: float = 0.0  # of the nodes that run, without PUE
+    bill: Bill = NO_BILL
+    days_to_train: float = 0.0
+    usd_to_train: float | None = None
+    usd_per_million_tokens: float | None = None
+    marginal_tokens_per_usd: float | None = None
+    cut_short: bool = False
+    coarse: bool = False  # planned with whole islands, where the best rows are planned as `plan` does
+
+
+def row_of(
+    name: str,
+    fleet: Fleet,
+    document: PlanDocument,
+    tokens: float,
+    prices: Prices,
+    terms: Terms,
+    base: WhatIfRow | None,
+    *,
+    failures: bool,
+) -> WhatIfRow:
+    """The figures of one planned candidate; differences are taken to the fleet `base`."""
+    taken = fleet.used(ranks_of(document))
+    running = [nodes for _, nodes in taken]
+    good = planned_goodput(fleet, document, prices) if failures else None
+    rate = throughput_of(document, good)
+    charged = bill(fleet.members, running, prices, terms)
+    hours = tokens / rate.tokens_per_s / HOUR_S if rate.tokens_per_s > 0 else float("inf")
+    marginal = None
+    if base is not None and base.document is not None:
+        more = charged.more_than(base.bill)
+        if more is not None:
+            gained = rate.tokens_per_s - base.throughput.tokens_per_s
+            marginal = costs.marginal_tokens_per_usd(gained, more)
+    per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
+    return WhatIfRow(
+        name,
+        fleet,
+        document,
+        throughput=rate,
+        goodput=good,
+        uses=tuple(
+            Use(one.label, one.node.gpu.name, one.nodes * one.node.gpus, gpus, nodes, one.bought, busy)
+            for one, (gpus, nodes), busy in zip(fleet.members, taken, busy_of(fleet, document), strict=True)
+        ),
+        power_w=sum(
+            power_w_of(one, prices) * nodes for one, nodes in zip(fleet.members, running, strict=True)
+        ),
+        bill=charged,
+        days_to_train=costs.days_to_train(tokens, rate.tokens_per_s, prices.economics.utilisation.value),
+        usd_to_train=charged.usd_per_hour * hours if charged.known else None,
+        usd_per_million_tokens=per_million if charged.known else None,
+        marginal_tokens_per_usd=marginal,
+    )
+
+
+def ranks_of(document: PlanDocument) -> list[int]:
+    """All ranks that a plan uses."""
+    return [
+        rank
+        for pipeline in document.pipelines
+        for stage in pipeline.stages
+        for part in stage.parts
+        for rank in part.ranks
+    ]
+
+
+def replicas_told(document: PlanDocument) -> int:
+    """Copies of the model, counted so that losing a node breaks at most one.
+
+    Each pipeline counts the copies of the stage that has the fewest.
+    """
+    found: dict[int, dict[int, int]] = {}
+    for part in document.stages:
+        stages = found.setdefault(part.pipeline, {})
+        stages[part.stage] = stages.get(part.stage, 0) + min(part.dp, part.nodes)
+    return sum(min(stages.values()) for stages in found.values())
+
+
+def busy_of(fleet: Fleet, document: PlanDocument) -> tuple[float, ...]:
+    """For each member, the fraction of its GPUs' total time that the plan spends computing."""
+    share: dict[int, float] = {}
+    for stage in document.stages:
+        part = document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part]
+        share |= dict.fromkeys(part.ranks, 1.0 - stage.idle_fraction)
+    found, first = [], 0
+    for member in fleet.members:
+        gpus = member.nodes * member.node.gpus
+        found.append(sum(share.get(rank, 0.0) for rank in range(first, first + gpus)) / gpus)
+        first += gpus
+    return tuple(found)
