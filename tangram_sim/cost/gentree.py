@@ -168,6 +168,8 @@ def _flat_direct(tree: Tree, size: float) -> float:
 def _flat_root(tree: Tree, size: float) -> float:
     # The first leaf is the root: all of its path carries what the others send.
     n = tree.size
+    if n < 2:
+        return 0.0
     first_leaf = tree
     while first_leaf.children:
         first_leaf = first_leaf.children[0]

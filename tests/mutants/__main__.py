@@ -20,7 +20,7 @@ from tests.places import ROOT
 
 # Room -> (modules, tests of the room).
 ROOMS = {
-    "cost": (("tangram_sim/cost",), ("tests/unit/cost",)),
+    "cost": (("tangram_sim/cost",), ("tests/unit/cost", "tests/unit/topology")),
     "layers": (
         ("tangram_sim/layers", "tangram_sim/training/stage"),
         ("tests/unit/training",),

@@ -1,4 +1,9 @@
-"""Small faults in the text of a module: one comparison, operator, number or condition made another one."""
+"""Small faults in the text of a module: one comparison, operator, number or condition made another one.
+
+Left out is what no test can notice because no result depends on it: annotations, docstrings, messages,
+decorators (bounds of caches, slots), `strict=` of `zip`, and the two sides of a tolerance: whether something is
+divided by `1 - 1e-9` or multiplied with it, and whether a comparison with it includes the end.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -53,19 +58,38 @@ def changes(text: str) -> list[Change]:
 def _expressions(tree: ast.AST) -> Iterator[ast.expr]:
     """Expressions that are computed: none of annotations, decorators, raised messages or f-strings."""
     skipped = (ast.Raise, ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)
+    if isinstance(tree, ast.keyword) and tree.arg == "strict":
+        return
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list", "type_comment"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, skipped) or not isinstance(child, ast.AST):
                 continue
-            if isinstance(child, ast.expr):
+            if isinstance(child, ast.expr) and not _near_one(child):
                 yield child
             yield from _expressions(child)
 
 
+def _near_one(node: ast.expr) -> bool:
+    """Whether this is a tolerance: one and less than a millionth more or less."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.left, ast.Constant):
+        return False
+    little = isinstance(node.right, ast.Constant) and isinstance(node.right.value, float)
+    return node.left.value == 1 and little and 0 < abs(ast.literal_eval(node.right)) < 1e-6
+
+
+def _within_tolerance(node: ast.expr) -> bool:
+    """Whether this is something times a tolerance."""
+    return isinstance(node, ast.BinOp) and (_near_one(node.left) or _near_one(node.right))
+
+
 def _others(node: ast.expr) -> Iterator[ast.expr]:
     """What an expression can be changed into."""
+    if isinstance(node, ast.Compare) and any(map(_within_tolerance, (node.left, *node.comparators))):
+        return
+    if isinstance(node, ast.BinOp) and _within_tolerance(node):
+        return
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARISONS:
         yield ast.Compare(node.left, [_COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
     elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:

@@ -187,6 +187,8 @@ def test_bad_figures_are_refused() -> None:
         fit_genmodel(plans[:2], [1.0, 1.0])
     with pytest.raises(BadInputError, match="above zero"):
         fit_genmodel(plans[:3], [1.0, 0.0, 1.0])
+    with pytest.raises(BadInputError, match="finite number"):
+        fit_genmodel(plans[:3], [1.0, float("nan"), 1.0])
 
 
 def test_figures_that_are_left_out_cost_nothing() -> None:
