@@ -41,7 +41,7 @@ class Instance:
     constraints: Constraints
 
 
-def random_instance(seed: int, most_nodes: int = 2) -> Instance:
+def random_instance(seed: int, most_nodes: int = 2, hwdb: Hwdb = HWDB) -> Instance:
     """Two or three GPU kinds, one or two nodes each, a model of four to six layers, memory often tight."""
     rng = random.Random(seed)
     # Neighbours in speed: with very unequal kinds the fastest alone is best and any habit finds it.
@@ -49,12 +49,12 @@ def random_instance(seed: int, most_nodes: int = 2) -> Instance:
     kinds = rng.sample(GPUS[first : first + size], size)
     groups = []
     for index, name in enumerate(kinds):
-        gpu = HWDB.gpu(name)
+        gpu = hwdb.gpu(name)
         shrunk = replace(gpu, memory_bytes=gpu.memory_bytes * rng.choice((1.0, 0.6, 0.4)))
         node = Node(
             shrunk,
             rng.choice((1, 2)),
-            HWDB.link(rng.choice(("PCIe3x16", "PCIe4x16"))),
+            hwdb.link(rng.choice(("PCIe3x16", "PCIe4x16"))),
             rng.choice((6e9, 12.5e9, 25e9)),
         )
         groups.append(NodeGroup(f"g{index}", rng.randint(1, most_nodes if len(kinds) == 2 else 1), node))
@@ -79,13 +79,13 @@ def random_instance(seed: int, most_nodes: int = 2) -> Instance:
 class Workshop:
     """What the planner builds for an instance, opened up for tests."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, hwdb: Hwdb = HWDB) -> None:
         model, cluster, job = instance.model, instance.cluster, instance.job
-        self.instance = instance
-        self.islands: tuple[Island, ...] = find_islands(cluster, "fp16", hwdb=HWDB)
-        self.bound = WorkBound(model, job, self.islands, HWDB)
+        self.instance, self.hwdb = instance, hwdb
+        self.islands: tuple[Island, ...] = find_islands(cluster, "fp16", hwdb=hwdb)
+        self.bound = WorkBound(model, job, self.islands, hwdb)
         self.work = np.concatenate([[0.0], np.cumsum(self.bound.seconds.min(axis=0))])
-        lowering = Lowering(Placement(cluster, HWDB), StagePrices(model, job, HWDB))
+        lowering = Lowering(Placement(cluster, hwdb), StagePrices(model, job, hwdb))
         self.referee = PlanEvaluator(model, cluster, job, lowering, Counts())
         self.grid = Grid()
         self.tables: dict[int, PartialPlanTable] = {}
@@ -101,7 +101,7 @@ class Workshop:
             self.islands,
             parallelizer or self.grid,
             instance.constraints,
-            HWDB,
+            self.hwdb,
             self.bound,
             Counts(),
             policies=policies,
@@ -117,7 +117,7 @@ class Workshop:
     def hops(self, microbatch: int) -> np.ndarray:
         model, job = self.instance.model, self.instance.job
         size = job.boundary_bytes(model, microbatch)
-        return hop_seconds(self.islands, self.instance.cluster, HWDB, size, ())
+        return hop_seconds(self.islands, self.instance.cluster, self.hwdb, size, ())
 
     def played(self, composed: Composed) -> float:
         seats = seats_of(composed, self.islands, self.referee.lowering.placement)
@@ -200,7 +200,7 @@ def composed_of(
 def ways_of(workshop: Workshop, table: PartialPlanTable, hops: np.ndarray, kinds: list[Island]) -> LinkBounds:
     """Roads between stages on these islands, as the search makes them."""
     size = workshop.instance.job.boundary_bytes(workshop.instance.model, table.microbatch)
-    return roads(kinds, workshop.instance.cluster, HWDB, size, hops)
+    return roads(kinds, workshop.instance.cluster, workshop.hwdb, size, hops)
 
 
 def problem_of(workshop: Workshop, table: PartialPlanTable, one_by_one: bool = False) -> PipelineTable:
@@ -284,7 +284,7 @@ def planned(workshop: Workshop) -> Found:
         instance.model,
         instance.cluster,
         instance.job,
-        HWDB,
+        workshop.hwdb,
         SearchOptions(constraints=instance.constraints, replicate=False),  # the referee sees single pipelines
         parallelizer=workshop.grid,
     )

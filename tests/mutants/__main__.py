@@ -29,6 +29,7 @@ ROOMS = {
     "schedules": (
         ("tangram_sim/training/schedules",),
         (
+            "tests/unit/training/test_orders_by_hand.py",
             "tests/unit/training/test_schedules.py",
             "tests/unit/training/test_shares.py",
             "tests/unit/training/test_lowering.py",
@@ -38,6 +39,7 @@ ROOMS = {
     "composition": (
         ("tangram_sim/planners/tangram/composition",),
         (
+            "tests/unit/planners/test_recorded_searches.py",
             "tests/unit/planners/test_labels.py",
             "tests/unit/planners/test_compose.py",
             "tests/unit/planners/test_exact.py",

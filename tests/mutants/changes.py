@@ -1,8 +1,8 @@
 """Small faults in the text of a module: one comparison, operator, number or condition made another one.
 
 Left out is what no test can notice because no result depends on it: annotations, docstrings, messages,
-decorators (bounds of caches, slots), `strict=` of `zip`, and the two sides of a tolerance: whether something is
-divided by `1 - 1e-9` or multiplied with it, and whether a comparison with it includes the end.
+decorators (bounds of caches, slots), `strict=` of `zip`, and the two sides of a tolerance: whether something
+is divided by `1 - 1e-9` or multiplied with it, and whether a comparison with it includes the end.
 """
 
 import ast

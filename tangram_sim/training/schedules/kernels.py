@@ -67,8 +67,11 @@ def merge_stages(
                     ready = done
                     if target != stage:
                         onward = target == (stage + 1) % stages
-                        if kind == BACKWARD and target == (stage - 1 + stages) % stages:
-                            onward = False
+                        if stages == 2:
+                            # The other stage is behind and in front: within one chunk the way leads there or
+                            # back, from one chunk to the next around.
+                            within = place_of[target, chunk] == place + way
+                            onward = target > stage if within else kind == FORWARD
                         send = SEND_FORWARD if onward else SEND_BACKWARD
                         rows[0, n], rows[1, n], rows[2, n], rows[3, n] = send, stage, microbatch, chunk
                         waits[n] = done

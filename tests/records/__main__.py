@@ -1,0 +1,9 @@
+"""Writes the records anew; look at the difference before committing it."""
+
+from tests.records import FOLDER, rounded, text_of
+from tests.unit.planners.test_recorded_searches import searches
+from tests.unit.training.test_recorded_prices import prices
+
+for name, cases in (("prices", prices()), ("searches", searches())):
+    figures = {case: rounded(make()) for case, make in cases.items()}
+    (FOLDER / f"{name}.json").write_text(text_of(figures), encoding="utf-8")

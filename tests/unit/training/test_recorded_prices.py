@@ -1,0 +1,191 @@
+"""Prices of stages over models, layouts and software: every column as recorded (`tests/records`)."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tangram_sim.clusters import Cluster, Island, NodeGroup
+from tangram_sim.hwdb import load_model
+from tangram_sim.layers.atoms import Slice, atom_kinds, atoms_of, borrowers
+from tangram_sim.layers.chain import chain_graph, class_seconds
+from tangram_sim.layouts import Layout
+from tangram_sim.models import Model
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Pipeline, Plan, Share, pipeline_of_shares
+from tangram_sim.training.stage.pricing import Pricer
+from tangram_sim.training.stage.runs import parameters_of
+from tangram_sim.training.stage.setting import Setting
+from tangram_sim.training.step.side_by_side import price_plan
+from tests.records import HWDB, hold
+
+PLAIN = Job(seq=2048, dtype="bf16")
+OLD = replace(PLAIN, dtype="fp16", flash_attention=False)
+
+DENSE = (
+    Layout(tp=1, dp=8), Layout(tp=2, dp=4, zero_stage=1), Layout(tp=4, dp=2, sequence_parallel=True),
+    Layout(tp=2, dp=4, zero_stage=2, recompute="selective"), Layout(dp=8, zero_stage=3, recompute="full"),
+    Layout(tp=2, dp=2, cp=2, zero_stage=3, slices=2), Layout(cp=4, dp=2, zero_stage=1, recompute="full"),
+)  # fmt: skip
+MIXTURE = (
+    Layout(dp=8, ep=4), Layout(tp=2, dp=4, ep=2, zero_stage=1, recompute="full"),
+    Layout(dp=8, ep=2, zero_stage=3, fsep=True), Layout(dp=8, ep=8, zero_stage=2, recompute="selective"),
+    Layout(tp=2, cp=2, dp=2, ep=2, zero_stage=1, sequence_parallel=True), Layout(dp=8, ep=1, fsep=True),
+)  # fmt: skip
+
+
+def island(gpu: str = "A100-SXM4-80GB", link: str = "NVLink3") -> Island:
+    return Island("i", HWDB.gpu(gpu), 2, 4, HWDB.link(link), 25e9, 10e-6)
+
+
+def cut(model: Model, blocks: int) -> Model:
+    """The first and last blocks of a deep model: what differs between its layers stays."""
+    kept = model.blocks[: blocks - 2] + model.blocks[-2:]
+    return replace(model, blocks=kept)
+
+
+# Name: (model, layouts, job, GPU, link, sequences of a microbatch).
+SETTINGS: dict[str, tuple[str, tuple[Layout, ...], Job, str, str, int]] = {
+    "llama": ("llama3-8b", DENSE, PLAIN, "A100-SXM4-80GB", "NVLink3", 8),
+    "llama, megatron": ("llama3-8b", DENSE, replace(PLAIN, stack="megatron"), "H100-SXM5-80GB", "NVLink4", 9),
+    "llama, deepspeed": (
+        "llama3-8b", DENSE, replace(PLAIN, stack="deepspeed"), "A100-SXM4-80GB", "NVLink3", 8,
+    ),
+    "llama, hybrid fsdp": (
+        "llama3-8b", DENSE, replace(PLAIN, stack="fsdp", shard_ranks=4), "A100-SXM4-80GB", "NVLink3", 8,
+    ),
+    "llama, adapters": ("llama3-8b", DENSE, replace(PLAIN, trainable=0.01), "A100-SXM4-80GB", "NVLink3", 8),
+    "llama, fp8": ("llama3-8b", DENSE, replace(PLAIN, dtype="fp8"), "H100-SXM5-80GB", "NVLink4", 8),
+    "opt, tied, dropout": ("opt-350m", DENSE, OLD, "V100-SXM2-32GB", "NVLink2", 8),
+    "opt, blocking": (
+        "opt-350m", DENSE, replace(OLD, stack="megatron", launch_blocking=True),
+        "V100-SXM2-32GB", "NVLink2", 8,
+    ),
+    "opt, captured": ("opt-350m", DENSE, replace(PLAIN, cuda_graphs=True), "A100-PCIe-80GB", "PCIe4x16", 8),
+    "bert": ("bert-large", DENSE[:5], replace(PLAIN, seq=512), "A100-SXM4-80GB", "NVLink3", 16),
+    "gemma, windows": ("gemma2-2b", DENSE[:6], replace(PLAIN, seq=8192), "A100-SXM4-80GB", "NVLink3", 4),
+    "mixtral": ("mixtral-8x7b", MIXTURE, PLAIN, "A100-SXM4-80GB", "NVLink3", 8),
+    "mixtral, fp8": (
+        "mixtral-8x7b", MIXTURE, replace(PLAIN, dtype="fp8", stack="megatron"),
+        "H100-SXM5-80GB", "NVLink4", 8,
+    ),
+    "deepseek": ("deepseek-v2-lite", MIXTURE, PLAIN, "A100-SXM4-80GB", "NVLink3", 8),
+    "glm-5, indexer": ("glm-5", MIXTURE, PLAIN, "H100-SXM5-80GB", "NVLink4", 8),
+    "qwen3.5, hybrid layers": ("qwen3.5-397b-a17b", MIXTURE, PLAIN, "H100-SXM5-80GB", "NVLink4", 8),
+}  # fmt: skip
+
+
+def setting(name: str) -> Setting:
+    model, layouts, job, gpu, link, microbatch = SETTINGS[name]
+    return Setting(cut(load_model(model), 6), island(gpu, link), job, microbatch, layouts, HWDB)
+
+
+def priced(name: str) -> dict[str, Any]:
+    """Every column of five slices by layout, and what the parts of a chain take."""
+    pricer = Pricer(setting(name))
+    slices = [(0, 1), (0, 3), (2, 6), (6, 8), (0, 8)]
+    found = pricer.price_many(slices)
+    figures: dict[str, Any] = {one.name: getattr(found, one.name).sum(axis=0) for one in fields(found)}
+    figures["of slices"] = {one.name: getattr(found, one.name).sum(axis=1) for one in fields(found)}
+    figures["alone"] = pricer.atom_seconds
+    figures["computing"] = pricer.compute_s.sum(axis=1)
+    figures["added"] = pricer.added_s(pricer.atoms[2])
+    figures["classes"] = {
+        way: class_seconds(pricer.programs(pricer.atoms, way)).sum(axis=0) for way in ("forward", "backward")
+    }
+    figures["parameters"] = [parameters_of(pricer.setting, atom) for atom in pricer.atoms]
+    if pricer.setting.model.tied:
+        for end in ("embedding", "head"):
+            lent = pricer.price(0, 8, end)  # type: ignore[arg-type]
+            figures[f"{end} borrows"] = [getattr(lent, one.name).sum() for one in fields(lent)]
+    return figures
+
+
+def chain() -> dict[str, Any]:
+    """The ops of a chain, their names, streams and waits; atoms and what is said of slices of them."""
+    pricer = Pricer(setting("llama"))
+    atoms = pricer.atoms[:3]
+    graph = chain_graph(pricer.programs(atoms, "backward"), ["a", "b", "c"], 4)
+    model = pricer.setting.model
+    slices = [Slice(model, *ends) for ends in ((0, 0), (0, 1), (0, 8), (3, 8), (2, 5))]
+    tied = replace(model, tied=True)
+    return {
+        "ops": [graph.op(index).label for index in range(len(graph))],
+        "streams": graph.resource,
+        "waits": [graph.pred_ptr, graph.pred],
+        "seconds": graph.duration_s,
+        "kinds": atom_kinds(model),
+        "parameters": [atom.parameters for atom in (atoms_of(model)[0], atoms_of(model)[-1])],
+        "slices": [
+            [len(one), one.layers, one.embedding, one.head, one.lone_end, one.signature] for one in slices
+        ],
+        "lone": [Slice(tied, *ends).lone_end for ends in ((0, 0), (0, 1), (0, 8), (3, 8), (2, 5))],
+        "borrowers": [borrowers(tied, runs) for runs in ([(0, 8)], [(0, 4), (4, 8)], [(0, 4)], [(2, 8)])],
+    }
+
+
+def places(*kinds: tuple[str, int]) -> Cluster:
+    groups = tuple(NodeGroup(f"g{n}", count, HWDB.node(name)) for n, (name, count) in enumerate(kinds))
+    return Cluster("mixed", groups)
+
+
+def ranks(start: int, stop: int) -> tuple[int, ...]:
+    return tuple(range(start, stop))
+
+
+def mixed(job: Job, layouts: tuple[Layout, Layout], model: Model, *, alike: bool) -> dict[str, Any]:
+    """Two stages, the first of a part of V100s and one of T4s; pipelines beside each other where `alike`."""
+    where = places(("p3.8xlarge", 3), ("g4dn.12xlarge", 3))
+    first = [Share("g0", ranks(0, 4), 6, layouts[0]), Share("g1", ranks(12, 16), 2, layouts[1])]
+    second = [Share("g0", ranks(4, 8), 8, layouts[0])]
+    made: list[Pipeline] = [pipeline_of_shares(3, [0, 3, 6], [first, second])]
+    if alike:
+        beside = [Share("g0", ranks(8, 12), 4, layouts[0])], [Share("g1", ranks(16, 20), 4, layouts[1])]
+        made.append(pipeline_of_shares(2, [0, 4, 6], list(beside)))
+    found = price_plan(Plan(model, where, job, tuple(made)), HWDB)
+    return {
+        "steps": [[getattr(step.times, one.name) for one in fields(step.times)] for step in found.steps],
+        "memory": [
+            [[chunk.static_bytes, chunk.activation_bytes, chunk.transient_bytes] for chunk in stage]
+            for step in found.steps
+            for stage in step.prices
+        ],
+    }
+
+
+def prices() -> dict[str, Callable[[], dict[str, Any]]]:
+    """Every case by name."""
+    cases: dict[str, Callable[[], dict[str, Any]]] = {}
+    for name in SETTINGS:
+        cases[name] = lambda name=name: priced(name)  # type: ignore[misc]
+    cases["a chain of ops"] = chain
+    tied, mixture = cut(load_model("opt-350m"), 6), cut(load_model("mixtral-8x7b"), 6)
+    for zero in (0, 1, 2, 3):
+        layouts = Layout(tp=2, dp=2, zero_stage=zero), Layout(tp=1, dp=4, zero_stage=min(zero, 1))
+        cases[f"parts, ZeRO {zero}"] = lambda layouts=layouts: mixed(  # type: ignore[misc]
+            replace(OLD, global_batch=24), layouts, tied, alike=False
+        )
+        cases[f"pipelines, ZeRO {zero}"] = lambda layouts=layouts: mixed(  # type: ignore[misc]
+            replace(OLD, global_batch=32), layouts, tied, alike=True
+        )
+    experts = Layout(dp=4, ep=2, zero_stage=1), Layout(dp=4, ep=2, zero_stage=1)
+    small = replace(mixture, hidden=1024)
+    cases["parts with experts"] = lambda: mixed(replace(OLD, global_batch=24), experts, small, alike=False)
+    return cases
+
+
+CASES = prices()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_prices_are_those_recorded(name: str) -> None:
+    hold("prices", name, CASES[name]())
+
+
+def test_equal_atoms_are_equal_wherever_they_stand() -> None:
+    """An independent look at what the records rest on: blocks of one kind have one number."""
+    model = load_model("llama3-8b")
+    assert atom_kinds(model) == (0, *[1] * 32, 2)
+    assert np.unique(atom_kinds(cut(load_model("deepseek-v2-lite"), 6))).tolist() == [0, 1, 2, 3]
