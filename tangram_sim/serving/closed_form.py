@@ -30,6 +30,10 @@ class Load:
         prompt, output, known = (np.atleast_1d(one) for one in arrays)
         return cls(prompt, output, np.minimum(known, prompt - 1.0))
 
+    def repeated(self, times: int) -> "Load":
+        """The same loads again and again, as for several replicas."""
+        return Load(*(np.tile(one, times) for one in (self.isl, self.osl, self.cached)))
+
     @property
     def rows(self) -> Floats:
         """Prompt tokens to compute: those not found in the prefix cache."""

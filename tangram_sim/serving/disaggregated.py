@@ -9,7 +9,7 @@ import numpy as np
 from tangram_sim.serving.fleet import FAST, RESUME, FleetReplica, Instance, PlayedService, Progress, play
 from tangram_sim.serving.router import Router
 from tangram_sim.serving.shared_link import arrivals_over
-from tangram_sim.serving.workload import Workload
+from tangram_sim.serving.workload import Ints, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,16 @@ def play_disaggregated(
     workload: Workload,
     router: Callable[[Workload], Router],
     *,
+    decode_router: Callable[[Workload, Ints], Router] | None = None,
     engine: str = FAST,
     on_loss: str = RESUME,
     lag_s: float = 0.0,
     progress: Progress | None = None,
 ) -> PlayedService:
     """Play the workload on two pools; `router` makes one router for each.
+
+    `decode_router` makes that of the decode pool in its place, from the pool's workload and which requests of
+    the whole it holds, in the order in which their caches come.
 
     A prefill replica delivers the first token and frees the blocks of the prompt (they are staged for
     sending); the decode replica begins when the prompt's KV has arrived. Instances of the answer are the
@@ -66,7 +70,8 @@ def play_disaggregated(
     book = begun.ledger.of(onward)
     book.finish_s[:] = np.nan
     book.imported[:] = True
-    ended = playing(decode, then, router(then), ledger=book)
+    onward_router = router(then) if decode_router is None else decode_router(then, onward)
+    ended = playing(decode, then, onward_router, ledger=book)
     whole = begun.ledger
     whole.enter(onward, book)
     instance = begun.instance

@@ -29,6 +29,7 @@ from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.stepcost import KvCapacities, KvCapacity
 from tangram_sim.serving.workload import Floats
 from tangram_sim.serving_planners.pipelines import PricedBatch, batches
+from tangram_sim.serving_planners.problem import WHOLE
 
 Stages = Sequence[tuple[str, int, int]]  # kind, tensor-parallel degree, layers
 _ROUNDS = 12  # of the bisection for the most requests at once under an objective: to 1 in 4,000
@@ -58,6 +59,8 @@ class PricedConfiguration:
     most: int | None = None  # replicas of it; None: any number
     model: str = ""  # which it serves, by the name it was asked for
     of_batch: tuple[float, ...] = ()  # share of `rps` in a batch of BATCH_SECONDS each; (): no batch
+    role: str = WHOLE
+    kv_bytes: tuple[float, ...] = ()  # of each type, that pass from prefill to decode; (): whole requests
 
 
 @dataclass
@@ -105,15 +108,19 @@ class OfferPricer:
         cost = LayerStepCost(deployment, self.hwdb, fit)
         return kept_throughput(cost, deployment, capacity, self.loads, self.slo)
 
+    def batches(self, pipelines: Sequence[Stages]) -> list[PricedBatch]:
+        """The pipelines that fit, grouped to be priced side by side; why others do not is kept."""
+        found, refused = batches([self.deployment(one) for one in pipelines], self.hwdb, self._calibration)
+        self.refused |= {name_of(pipelines[number]): reason for number, reason in refused.items()}
+        return found
+
     def priced_together(self, pipelines: Sequence[Stages]) -> list[PricedConfiguration]:
         """Configurations with throughputs of the pipelines that fit; why others do not is kept."""
-        priced, refused = batches([self.deployment(one) for one in pipelines], self.hwdb, self._calibration)
-        self.refused |= {name_of(pipelines[number]): reason for number, reason in refused.items()}
         found: dict[int, PricedConfiguration] = {}
         types = len(self.loads.isl)
-        for batch in priced:
+        for batch in self.batches(pipelines):
             size = len(batch.numbers)
-            loads = Load(*(np.tile(one, size) for one in (self.loads.isl, self.loads.osl, self.loads.cached)))
+            loads = self.loads.repeated(size)
             rps = kept_throughput(
                 batch.cost, batch.cost.deployment, batch.capacity(types), loads, self.slo
             ).reshape(size, types)

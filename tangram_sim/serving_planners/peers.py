@@ -12,7 +12,14 @@ from math import floor, inf
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.serving.workload import Floats
 from tangram_sim.serving_planners.hexgen import GroupPricer, partition, replicas_of
-from tangram_sim.serving_planners.offers import GpuOffer, OfferPricer, PricedConfiguration, configurations
+from tangram_sim.serving_planners.offers import (
+    GpuOffer,
+    OfferPricer,
+    PricedConfiguration,
+    configurations,
+    pipelines,
+)
+from tangram_sim.serving_planners.phases import halves
 
 _GENERATIONS, _SEED = 12, 0  # of HexGen's search
 NAMED = ("milp", "hexgen", "melange")
@@ -29,17 +36,24 @@ def candidates(
     offers: Sequence[GpuOffer],
     shares: Floats,
     budget_usd_per_hour: float | None,
+    *,
+    apart: bool = False,
 ) -> list[PricedConfiguration]:
     """The configurations that a planner may use in its plan.
 
-    `shares` is the share of each type among the requests. Raises UnknownNameError.
+    `shares` is the share of each type among the requests; `apart`: also replicas that only prefill or only
+    decode. Raises UnknownNameError, BadInputError for planners that know none of these.
     """
+    if apart and planner in ("hexgen", "melange"):
+        raise BadInputError(f"planner {planner} plans whole requests; leave the link away for it")
     if planner == "hexgen":
         return _hexgen(pricer, offers, shares, budget_usd_per_hour)
     alone = [offer for offer in offers if offer.name == planner]
     if planner not in NAMED and not alone:
         raise unknown_name("planner", planner, planner_names(offers))
     priced = configurations(pricer, alone or offers)
+    if apart:
+        return [*priced, *halves(pricer, pipelines(pricer, alone or offers))]
     if planner == "melange":
         whole = [one for one in priced if len(one.stages) == 1]
         return [

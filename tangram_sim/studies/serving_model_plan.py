@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import exp
+from math import exp, inf
 from typing import Any
 
 from tangram_sim.hwdb import Hwdb
@@ -11,8 +11,10 @@ from tangram_sim.models import Model
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.workload import Workload
+from tangram_sim.serving_planners.answer import PROVEN
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import MOST_STAGES, PricedConfiguration
+from tangram_sim.serving_planners.problem import WHOLE
 from tangram_sim.studies.serving_plan import (
     PlannedTypeDocument,
     PlayedPlanDocument,
@@ -30,8 +32,8 @@ from tangram_sim.studies.serving_question import (
 )
 
 _Z90 = 1.6449  # of a 90 % interval
-# Plans tried from each of one or two starts, each after a replay of the last.
-_ATTEMPTS = {1: (4,), 2: (3, 3)}
+# Plans tried from each of the starts, by their number, each after a replay of the last.
+_ATTEMPTS = {1: (4,), 2: (3, 3), 3: (3, 3, 3)}
 _DERATED = 0.88  # of their throughput replicas are planned with after a replay that broke the objective
 
 
@@ -124,24 +126,55 @@ def _best_played(
     hwdb: Hwdb,
     time_limit_s: float | None,
 ) -> ServePlanDocument:
-    """Of the plans that two starts lead to, the one that does best in the simulator, with comparisons.
+    """Of the plans that several starts lead to, the one that does best in the simulator, with comparisons.
 
     Latencies' tails are worse the more stages there are, which no mean says: plans without many are tried,
-    too.
+    too; and, over a link, plans of replicas that do one half of each request.
     """
-    short = [one for one in priced if len(one.stages) < MOST_STAGES]
-    starts = [priced, short] if 0 < len(short) < len(priced) else [priced]
+    whole = [one for one in priced if one.role == WHOLE]
+    short = [one for one in whole if len(one.stages) < MOST_STAGES]
+    starts = [whole, short] if 0 < len(short) < len(whole) else [whole]
+    if len(whole) < len(priced):
+        starts.append([one for one in priced if one.role != WHOLE])
     best: ServePlanDocument | None = None
-    best_rates = priced
+    tried: list[Sequence[PricedConfiguration]] = []  # with the throughputs that each start was kept with
+    of_best = 0
     for start, attempts in zip(starts, _ATTEMPTS[len(starts)], strict=True):
         told, rates = _replayed_until_kept(question, start, attempts, hwdb, time_limit_s)
+        tried.append(rates)
         if told is not None and (best is None or _preferred(told, best, question.goal)):
-            best, best_rates = told, rates
-    whole = _planned(question, best_rates, time_limit_s, beside=True)
+            best, of_best = told, len(tried) - 1
+    beside = _planned(question, tried[of_best], time_limit_s, beside=True)
+    apart = len(whole) < len(priced)
     if best is None:
-        return whole
-    best.rivals, best.levers = whole.rivals, whole.levers
+        return _planned(question, tried[-1], time_limit_s, beside=True) if apart else beside
+    best.rivals, best.levers = beside.rivals, beside.levers
+    if apart:
+        other = tried[0] if of_best == len(starts) - 1 else tried[-1]
+        _compare_also(best, _planned(question, other, time_limit_s, beside=True), question.goal)
+        best.assumptions["prefill and decode"] = "apart" if other is tried[0] else "together"
     return best
+
+
+def _compare_also(best: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> None:
+    """Take bound, rivals and levers of another set of configurations where they are better, in place."""
+    value = (best.cost_per_hour if goal.objective == COST else best.makespan_s) or 0.0
+    if other.bound is not None and best.bound is not None and other.bound < best.bound:
+        best.bound = other.bound
+        best.gap = 1.0 - other.bound / value
+        best.status = "optimal" if best.gap <= PROVEN else "feasible"
+    others = {(one.gpu, one.capped): one for one in other.rivals}
+    best.rivals = [
+        min(
+            (one, others.get((one.gpu, one.capped), one)),
+            key=lambda rival: inf if rival.value is None else rival.value,
+        )
+        for one in best.rivals
+    ]
+    for name, lever in best.levers.items():
+        found = other.levers[name].value if name in other.levers else None
+        if found is not None and (lever.value is None or found < lever.value):
+            lever.value, lever.worth = found, found / value - 1.0
 
 
 def _replayed_until_kept(
@@ -218,8 +251,10 @@ def fleet_document(
     """The plan in the format of a fleet file, for `tangram serve simulate`."""
     known = {one.name: one for one in priced}
     only = {} if question.several else {"model": next(iter(question.models))}
+    apart = any(known[used.configuration].role != WHOLE for used in found.replicas)
     return {
         **only,
+        **({"link_gb_per_s": question.goal.link_gb_per_s} if apart else {}),
         "engine": question.goal.engine,
         "precision": question.goal.precision,
         "types": [
@@ -231,6 +266,7 @@ def fleet_document(
                 "name": used.configuration,
                 **({"model": known[used.configuration].model} if question.several else {}),
                 "count": used.count,
+                **({"role": known[used.configuration].role} if apart else {}),
                 "stages": [
                     {"gpu": kind, "tp": tp, "layers": layers}
                     for kind, tp, layers in known[used.configuration].stages

@@ -15,7 +15,7 @@ from tangram_sim.serving.workload import Floats, Ints, Workload
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import OfferPricer, PricedConfiguration, offer_document
 from tangram_sim.serving_planners.peers import candidates
-from tangram_sim.serving_planners.problem import RentalProblem
+from tangram_sim.serving_planners.problem import WHOLE, RentalProblem
 from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.studies.serving_workload import request_types
 
@@ -74,10 +74,15 @@ class ServiceGoal:
     precision: str = "bf16"
     utilisation: float = 0.8
     scenarios: tuple[PlanScenario, ...] = ()
+    link_gb_per_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise unknown_name("objective", self.objective, OBJECTIVES)
+        if self.link_gb_per_s is not None and self.objective == MAKESPAN:
+            raise BadInputError(
+                "a link between prefill and decode belongs to a rate: use objective cost or goodput"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,8 @@ class ServiceQuestion:
         """The configurations that a planner may use. Raises InfeasibleError for none."""
         found: list[PricedConfiguration] = []
         refused: dict[str, str] = {}
+        if self.several and self.goal.link_gb_per_s is not None:
+            raise BadInputError("prefill and decode apart are planned for one model at a time")
         if self.several and planner == "hexgen":
             raise BadInputError(
                 "planner hexgen cuts a pool into groups for one model; ask it for one at a time"
@@ -154,7 +161,14 @@ class ServiceQuestion:
             shares = self.amounts[mine] / self.amounts[mine].sum()
             mix = shares if goal.objective == MAKESPAN else None
             pricer = OfferPricer(model, hwdb, goal.engine, goal.precision, loads, goal.slo, mix)
-            own = candidates(planner, pricer, self.offers.gpus, shares, goal.budget_usd_per_hour)
+            own = candidates(
+                planner,
+                pricer,
+                self.offers.gpus,
+                shares,
+                goal.budget_usd_per_hour,
+                apart=goal.link_gb_per_s is not None,
+            )
             head = f"{name} on " if self.several else ""
             refused |= {head + one: reason for one, reason in pricer.refused.items()}
             if not own:
@@ -195,6 +209,7 @@ class ServiceQuestion:
                     "gpus": one.gpus,
                     "throughput": [share * rps for rps in one.rps],
                     "most": one.most,
+                    "role": one.role,
                 }
                 for one in priced
             ],
@@ -204,16 +219,24 @@ class ServiceQuestion:
                     "isl": one.input_tokens,
                     "osl": one.output_tokens,
                     "model": one.model,
+                    "kv_bytes": moved,
                 }
-                for one in self.types
+                for one, moved in zip(self.types, _moved_bytes(priced, len(self.types)), strict=True)
             ],
         }
+        if any(one.role != WHOLE for one in priced):
+            data["link_gb_per_s"] = goal.link_gb_per_s
         if goal.budget_usd_per_hour is not None:
             data["budget_per_hour"] = goal.budget_usd_per_hour
         if goal.objective == COST:
             data["utilisation"] = goal.utilisation
         data["scenarios"] = [one.document() for one in goal.scenarios]
         return data
+
+
+def _moved_bytes(priced: Sequence[PricedConfiguration], types: int) -> tuple[float, ...]:
+    """KV bytes of each type that pass from prefill to decode; 0 where no replica does one half."""
+    return next((one.kv_bytes for one in priced if one.kv_bytes), (0.0,) * types)
 
 
 def _owned(workload: Workload, models: tuple[str, ...]) -> Workload:

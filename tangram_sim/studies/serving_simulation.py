@@ -142,6 +142,11 @@ def simulate_service(
     def make(work: Workload) -> Router:
         return named_router(router, work, shares, kinds, seed)
 
+    def make_decode(work: Workload, requests: Ints) -> Router:
+        first = sum(len(one.presences) for one in fleet.prefill)
+        own = {place - first: share for place, share in shares.items() if place >= first}
+        return named_router(router, work, own, types[requests].tolist(), seed)
+
     if fleet.link is not None:
         played = play_disaggregated(
             fleet.prefill,
@@ -149,6 +154,7 @@ def simulate_service(
             fleet.link,
             workload,
             make,
+            decode_router=make_decode,
             engine=engine,
             on_loss=on_loss,
             lag_s=lag_s,

@@ -33,6 +33,14 @@ class GoalOptions:
         float, typer.Option("--utilisation", help="Of a model at least cost: how busy replicas may be.")
     ] = 0.8
     scenario: ScenarioOption = None
+    link: Annotated[
+        float | None,
+        typer.Option(
+            "--link-gb-per-s",
+            help="Of a model at a rate: replicas may also prefill or decode alone, with KV caches sent "
+            "between them at so many GB/s in all.",
+        ),
+    ] = None
 
     def goal(self, hwdb: "Hwdb") -> "ServiceGoal":
         """The options as a `ServiceGoal`. Raises BadInputError or UnknownNameError for bad values."""
@@ -44,6 +52,8 @@ class GoalOptions:
             raise BadInputError(f"--budget {self.budget}: USD an hour, above 0, are wanted")
         if not 0 < self.utilisation <= 1:
             raise BadInputError(f"--utilisation {self.utilisation}: above 0 and at most 1 is wanted")
+        if self.link is not None and not 0 < self.link < float("inf"):
+            raise BadInputError(f"--link-gb-per-s {self.link}: GB/s above 0 are wanted")
         return ServiceGoal(
             self.objective,
             self.budget,
@@ -52,6 +62,7 @@ class GoalOptions:
             self.precision,
             self.utilisation,
             tuple(one.on(hwdb) for one in scenarios_of(self.scenario)),
+            self.link,
         )
 
 

@@ -1,8 +1,9 @@
 """The command that starts one replica under vLLM, SGLang or TensorRT-LLM, written and read.
 
 Flags are those of the engines' own command lines (vLLM docs, "Engine Arguments"; SGLang docs, "Server
-Arguments"; TensorRT-LLM docs, "trtllm-serve"). Uneven stages: VLLM_PP_LAYER_PARTITION of vLLM,
-SGLANG_PP_LAYER_PARTITION of SGLang.
+Arguments"; TensorRT-LLM docs, "trtllm-serve"); for prefill and decode apart vLLM docs, "NixlConnector",
+SGLang docs, "PD Disaggregation", TensorRT-LLM docs, "Disaggregated Serving". Uneven stages:
+VLLM_PP_LAYER_PARTITION of vLLM, SGLANG_PP_LAYER_PARTITION of SGLang.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,13 @@ class EngineFlags:
     expert_parallel: str
     layers_variable: str
     image: str
+    roles: Mapping[str, tuple[str, ...]]  # what starts a replica that only prefills or only decodes
+    in_front: str  # what joins the two pools, told in a note
     expert_degree: bool = True  # whether that flag takes a number; without one it means all ranks
+
+
+def _nixl(role: str) -> str:
+    return f'{{"kv_connector":"NixlConnector","kv_role":"{role}"}}'
 
 
 ENGINES: Mapping[str, EngineFlags] = {
@@ -51,6 +58,11 @@ ENGINES: Mapping[str, EngineFlags] = {
         cache="--kv-cache-dtype",
         expert_parallel="--enable-expert-parallel",
         layers_variable="VLLM_PP_LAYER_PARTITION",
+        roles={
+            "prefill": ("--kv-transfer-config", _nixl("kv_producer")),
+            "decode": ("--kv-transfer-config", _nixl("kv_consumer")),
+        },
+        in_front="a proxy that sends a prompt to a producer and then to a consumer",
         image="vllm/vllm-openai:latest",
         expert_degree=False,
     ),
@@ -67,6 +79,11 @@ ENGINES: Mapping[str, EngineFlags] = {
         cache="--kv-cache-dtype",
         expert_parallel="--ep-size",
         layers_variable="SGLANG_PP_LAYER_PARTITION",
+        roles={
+            "prefill": ("--disaggregation-mode", "prefill"),
+            "decode": ("--disaggregation-mode", "decode"),
+        },
+        in_front="sglang_router with --pd-disaggregation and the addresses of both pools",
         image="lmsysorg/sglang:latest",
     ),
     "trtllm": EngineFlags(
@@ -82,6 +99,9 @@ ENGINES: Mapping[str, EngineFlags] = {
         cache="",
         expert_parallel="--ep_size",
         layers_variable="",
+        roles={"prefill": ("--server_role", "CONTEXT"), "decode": ("--server_role", "GENERATION")},
+        in_front="trtllm-serve disaggregated with both pools in its file, and a cache_transceiver_config in "
+        "the options of every replica",
         image="nvcr.io/nvidia/tensorrt-llm/release:latest",
     ),
 }
@@ -134,6 +154,9 @@ def command(group: ServedGroup, engine: str, weights: str) -> LaunchCommand:
         )
         if engine == "vllm":
             arguments += ["--distributed-executor-backend", "ray"]
+    if group.role in flags.roles:
+        arguments += flags.roles[group.role]
+        notes.append(f"prefill and decode apart need in front of them {flags.in_front}")
     arguments += ["--host", "0.0.0.0", "--port", str(PORT)]
     return LaunchCommand(tuple(environment), tuple(arguments), tuple(notes))
 
@@ -168,7 +191,12 @@ def parsed(
     said = tuple(int(part) for part in uneven.split(",")) if uneven else layers
     if len(stages) != depth or {degree for _, degree, _ in stages} != {tp} or said != layers:
         raise BadInputError(f"the command starts {depth} stages of tp {tp}, the file speaks of {stages}")
+    told = {options.get(flag, ""): role for role, (flag, _) in flags.roles.items()}
+    role = next((role for role, (flag, word) in flags.roles.items() if options.get(flag) == word), "both")
+    if role == "both" and any(told):
+        raise BadInputError(f"a role that no plan of {engine} has: {', '.join(filter(None, told))}")
     return ServedGroup(
+        role=role,
         stages=tuple(stages),
         seats=seats,
         budget_tokens=budget,

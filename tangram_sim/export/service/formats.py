@@ -40,6 +40,7 @@ def export_service(service: ServiceLaunch, to: str, weights: Mapping[str, str]) 
             f"planned for {service.planned_for}: limits here are {service.engine}'s defaults, speeds differ"
         )
         notes.insert(0, words)
+    notes = list(dict.fromkeys([*service.notes, *notes]))
     unplaced = [model for model in models if model not in weights]
     if unplaced:
         notes.append(

@@ -33,6 +33,7 @@ class ServedGroup:
     budget_tokens: int
     memory_fraction: float
     expert_parallel: bool = False  # experts spread over all ranks of a stage
+    role: str = "both"  # or prefill, decode
 
     @property
     def gpus(self) -> int:
@@ -73,6 +74,7 @@ class ServiceLaunch:
     groups: tuple[ServedGroup, ...]
     shares: tuple[tuple[float, ...], ...]
     types: tuple[tuple[float, float, str], ...]  # prompt tokens, output tokens, model
+    notes: tuple[str, ...] = ()
 
 
 def load_service(path: Path, hwdb: Hwdb, engine: str = "") -> ServiceLaunch:
@@ -104,7 +106,13 @@ def service_of(data: Any, hwdb: Hwdb, engine: str = "", source: str = "fleet") -
     width = max(1, len(given.types))
     shares = tuple(tuple(one.shares or (float(one.count),) * width) for one in given.replicas)
     types = tuple((one[0], one[1], one[2] if len(one) > 2 else "") for one in given.types)
-    return ServiceLaunch(given.engine, planned_for, groups, shares, types)
+    notes = tuple(
+        f"{group.name}: started in {group.precision}: {', '.join(group.kinds)} cannot compute in "
+        f"{given.precision}, and the plan was priced so"
+        for group in groups
+        if group.precision != given.precision
+    )
+    return ServiceLaunch(given.engine, planned_for, groups, shares, types, notes)
 
 
 def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) -> ServedGroup:
@@ -118,7 +126,6 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
         (f"{one.attention_dp} groups of attention data parallelism", one.attention_dp > 1),
         ("draft tokens, whose model the plan does not name", one.drafts > 0),
         (f"experts over {one.ep} of {widest} ranks; vLLM spreads them over all", 1 < one.ep != widest),
-        (f"the role {one.role}: connectors between prefill and decode differ by engine", one.role != "both"),
     ):
         if wrong:
             raise CannotExportError(f"{source}: {name} has {words}; launch it by hand")
@@ -143,4 +150,5 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
         budget_tokens=one.max_batched_tokens or engine.max_batched_tokens,
         memory_fraction=engine.memory_fraction,
         expert_parallel=one.ep > 1,
+        role=one.role,
     )

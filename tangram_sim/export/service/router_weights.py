@@ -19,7 +19,13 @@ def write(service: ServiceLaunch) -> str:
                     for isl, osl, model in service.types
                 ],
                 "groups": [
-                    {"group": number, "name": group.name, "replicas": group.count, "shares": list(shares)}
+                    {
+                        "group": number,
+                        "name": group.name,
+                        **({"role": group.role} if group.role != "both" else {}),
+                        "replicas": group.count,
+                        "shares": list(shares),
+                    }
                     for number, (group, shares) in enumerate(zip(service.groups, service.shares, strict=True))
                 ],
             },

@@ -60,6 +60,8 @@ def test_gpus_without_bf16_are_started_in_fp16() -> None:
     given = service({"precision": "bf16", "replicas": replicas, "types": []})
     assert [group.precision for group in given.groups] == ["fp16", "bf16"]
     files = export_service(given, "vllm", {"llama3-70b": "org/Llama 70B"}).files
+    found = export_service(given, "vllm", {"llama3-70b": "org/Llama 70B"})
+    assert any("started in fp16: V100-SXM2-32GB cannot compute in bf16" in note for note in found.notes)
     assert files["launch.sh"].count("--dtype float16") == files["launch.sh"].count("--dtype bfloat16") == 1
 
 
@@ -73,6 +75,42 @@ def test_experts_are_spread_over_the_ranks_of_a_stage(to: str, flag: str) -> Non
     text = export_service(given, to, {}).files["launch.sh"]
     assert flag in text
     assert launch_script.read(text, to) == given.groups
+
+
+PHASES = {
+    "link_gb_per_s": 50.0,
+    "replicas": [
+        {"name": "p", "gpu": "H100-SXM5-80GB", "tp": 4, "role": "prefill", "count": 2, "shares": [1.0, 0.5]},
+        {"name": "q", "gpu": "L40S", "tp": 8, "role": "prefill", "shares": [0.0, 0.5]},
+        {"name": "d", "gpu": "A100-SXM4-80GB", "tp": 4, "role": "decode", "shares": [1.0, 1.0]},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("to", "flags"),
+    [
+        ("vllm", ('"kv_role":"kv_producer"', '"kv_role":"kv_consumer"')),
+        ("sglang", ("--disaggregation-mode prefill", "--disaggregation-mode decode")),
+        ("trtllm", ("--server_role CONTEXT", "--server_role GENERATION")),
+        ("kubernetes", ("kv_producer", "kv_consumer")),
+    ],
+)
+def test_prefill_and_decode_start_apart_and_read_back(to: str, flags: tuple[str, str]) -> None:
+    given = service(PHASES, "" if to == "kubernetes" else to)
+    found = export_service(given, to, {"llama3-70b": "org/Llama 70B"})
+    (text,) = (text for name, text in found.files.items() if name != router_weights.FILE)
+    assert (text.count(flags[0]), text.count(flags[1])) == (2, 1)
+    if to == "kubernetes":
+        assert kubernetes.read(text, "vllm") == given.groups
+    else:
+        assert launch_script.read(text, to) == given.groups
+    assert [one.get("role") for one in json.loads(found.files["router.json"])["groups"]] == [
+        "prefill",
+        "prefill",
+        "decode",
+    ]
+    assert sum("need in front of them" in note for note in found.notes) == 1
 
 
 def test_a_manifest_asks_for_the_plan_s_gpus() -> None:
