@@ -13,6 +13,10 @@ from tangram_sim.web.documents import MOST_WORDS, VerbRequest
 
 _JOB = ("global-batch", "seq", "dtype", "optimizer", "schedule")
 _SHARED = (*_JOB, "stack", "slow")
+_SERVED = (
+    *("serve", "share", "serve-model", "rate", "slo", "requests", "engine", "serve-precision"),
+    "utilisation",
+)
 _MONEY = ("tokens", "prices", "acquire", "fleet", "sensitivity", *_JOB, "sub-islands", "effort", "output")
 _LOAD = ("rate", "isl", "osl", "mix", "length-cv", "requests", "burstiness", "seed", "slo")
 # No separators, no drive letters, nothing that reads as an option; a colon stands before a number only.
@@ -62,12 +66,12 @@ OFFERED: Mapping[str, OfferedVerb] = {
     "explain": OfferedVerb(1, ("lost", "partner-copies")),
     "export": OfferedVerb(1, ("to",)),
     "islands": OfferedVerb(1, ("dtype",)),
-    "what-if": OfferedVerb(2, ("add", "remove", *_MONEY), ("--json", "--no-cache", "--jobs=1")),
+    "what-if": OfferedVerb(2, ("add", "remove", *_SERVED, *_MONEY), ("--json", "--no-cache", "--jobs=1")),
     "purchase": OfferedVerb(
         2,
         (
             *("catalogue", "budget", "budget-per-hour", "power-kw", "max-nodes", "rack-units", "deadline"),
-            *("cost", "growth-bound", *_MONEY),
+            *("cost", "growth-bound", *_SERVED, *_MONEY),
         ),
         ("--json", "--no-cache", "--jobs=1"),
     ),

@@ -188,10 +188,13 @@ function bars(element, chart) {
     svg.append(text(2, top - 4, clipped(bar.name, width - widthOf(said) - 16)));
     svg.append(text(width - 10, top - 4, said, { class: "end" }));
     let at = 0;
+    const group = node("g", { class: chart.pick ? "point" : "bar" });
+    svg.append(group);
+    if (chart.pick) pickable(group, bar.name, () => chart.pick(row));
     for (const part of bar.parts) {
       const colour = `fill${kinds.indexOf(part.name) % 8}`;
       const size = Math.max(x(at + part.value) - x(at), 0);
-      svg.append(titled(node("rect", { x: x(at), y: top, width: size, height: 14, class: colour }),
+      group.append(titled(node("rect", { x: x(at), y: top, width: size, height: 14, class: colour }),
         `${bar.name}: ${part.name} ${short(part.value)} ${chart.unit}`));
       at += part.value;
     }

@@ -1,32 +1,21 @@
 // What to buy: candidates side by side, or the front of a whole catalogue; a click shows the plan.
 
+import { run, save } from "./ask.js";
 import { asking } from "./asking.js";
 import { draw, short } from "./charts.js";
-import { command, count, h, notes, percent, section, table } from "./dom.js";
-import { choice, drop, figure, named, options, toggle } from "./fields.js";
+import { command, count, failure, h, notes, percent, section, table } from "./dom.js";
+import { choice, drop, figure, options, toggle, words } from "./fields.js";
+import { makeEconomics, makeOffers, pricesOf } from "./offers.js";
 import { showPlan } from "./plan-view.js";
+import { showServed } from "./served-offers.js";
 
 const money = (usd) => (usd === null || usd === undefined ? "-" : `$${short(usd)}`);
 const days = (found) => (found === null || found === undefined ? "-" : `${short(found)} days`);
 
 export function buyPage(offered, setup, state) {
   const content = h("div", { id: "content", tabindex: -1 });
-  const rows = h("div"), wanted = [];
-  const add = (name, many) => {
-    const node = named("Node type", offered.nodes.map((one) => [one.name, `${one.gpus} x ${one.gpu}`]), name, { name: "offer" });
-    const number = figure("Nodes", many, { min: 1, step: 1, name: "many" });
-    const entry = { name: () => node.value(), many: () => Number(number.value()) };
-    const element = h("div", { class: "group" }, number.element, node.element, h("button", { type: "button",
-      "aria-label": "remove this offer", onclick: () => {
-        wanted.splice(wanted.indexOf(entry), 1);
-        element.remove();
-      } }, "\u00d7"));
-    wanted.push(entry);
-    rows.append(element);
-  };
-  add("DGX-H100", 2);
-  add("DGX-A100-80GB", 4);
-  let prices = null;
+  const offers = makeOffers(offered), economics = makeEconomics();
+  let prices = null, requests = null;
   const dropped = drop("Prices of mine (YAML): ", ".yaml,.yml", (_, text) => {
     prices = text;
   });
@@ -45,27 +34,67 @@ export function buyPage(offered, setup, state) {
     "max-nodes": figure("Most nodes", "", { min: 1, step: 1 }),
   };
   const flips = toggle("say what would flip it (takes longer)", false);
+  const serving = {
+    serve: words("Requests: PROMPT:ANSWER:SHARE, ...", "", { placeholder: "2455:510:0.3,496:18:0.7", name: "serve" }),
+    rate: figure("Requests a second", "", { min: 0, name: "serve-rate" }),
+    slo: words("What a good request keeps", "", { placeholder: "ttft=2,tpot=0.06", name: "serve-slo" }),
+    "serve-model": words("Models served", "", { placeholder: "the model itself", name: "serve-model" }),
+    share: figure("Hours a day that serve; the rest trains", "", { min: 0, max: 24, placeholder: "all day", name: "share" }),
+  };
+  const traced = drop("or a trace of requests (CSV): ", ".csv", (_, text) => {
+    requests = text;
+  });
   const detail = h("div");
+  const priced = () => {
+    const typed = pricesOf(offers.entries(), economics.figures());
+    if (typed && prices !== null) throw new Error("prices stand in the fields and in a file that was dropped; empty one of them");
+    return typed || prices;
+  };
+  const request = (output) => {
+    const verb = which.value(), served = options(serving), offer = offers.entries();
+    if (requests) served.serve = "requests.csv";
+    if (!served.serve && Object.keys(served).length) throw new Error("what is served? Give a mix of requests, or drop a trace");
+    const given = options({ ...fields, ...(verb === "purchase" ? limits : {}), ...(served.serve ? {} : { sensitivity: flips }) },
+      { acquire: "auto", fleet: "auto", effort: "normal" });
+    if (served.serve) output ||= "served.json";
+    const made = setup.request(verb, { ...given, ...served, output: output || (verb === "purchase" ? "front" : "plans") });
+    const file = priced();
+    if (file) {
+      made.files["prices.yaml"] = file;
+      made.options.prices = "prices.yaml";
+    }
+    if (served.serve && requests) made.files["requests.csv"] = requests;
+    if (verb === "what-if") made.options.add = offer.map((one) => `${one.node}:${one.many}`);
+    else {
+      made.options.catalogue = "catalogue.yaml";
+      made.files["catalogue.yaml"] = JSON.stringify({ offers: offer.map((one) => ({ node: one.node, most: one.many })) }, null, 1);
+    }
+    return made;
+  };
+  const takeAlong = (asked) => {
+    const said = h("span", { class: "note", role: "status" });
+    const report = async (event) => {
+      event.target.disabled = true;
+      const again = { ...asked, options: { ...asked.options, output: "report.html" } };
+      try {
+        const found = await run(again, { told: ({ what }) => {
+          said.textContent = ` writing the report: ${what}`;
+        } });
+        said.replaceChildren(found.code ? failure(found.error) : " the report is written");
+        if (!found.code) save("report.html", found.files["report.html"], "text/html");
+      } catch (error) {
+        said.replaceChildren(failure(error.message));
+      }
+      event.target.disabled = false;
+    };
+    return section("Take it along", h("p", { class: "act" },
+      h("button", { type: "button", onclick: report }, "Report"), Object.keys(asked.files).map((name) => h("button",
+        { type: "button", onclick: () => save(name, asked.files[name]) }, name)), said));
+  };
   const search = asking("Compare", {
     into: content,
-    request: () => {
-      const verb = which.value();
-      const given = options({ ...fields, ...(verb === "purchase" ? limits : {}), sensitivity: flips },
-        { acquire: "auto", fleet: "auto", effort: "normal" });
-      const request = setup.request(verb, { ...given, output: verb === "purchase" ? "front" : "plans" });
-      if (prices !== null) {
-        request.files["prices.yaml"] = prices;
-        request.options.prices = "prices.yaml";
-      }
-      if (verb === "what-if") request.options.add = wanted.map((one) => `${one.name()}:${one.many()}`);
-      else {
-        request.options.catalogue = "catalogue.yaml";
-        request.files["catalogue.yaml"] = JSON.stringify(
-          { offers: wanted.map((one) => ({ node: one.name(), most: one.many() })) }, null, 1);
-      }
-      return request;
-    },
-    show: (answer, asked) => show(answer, asked),
+    request: () => request(""),
+    show: (answer, asked) => (asked.options.serve ? showServed(content, answer, asked, takeAlong(asked)) : show(answer, asked)),
     soFar: (front) => {
       const chart = h("div");
       content.replaceChildren(h("h1", {}, "The front so far"), chart, table([["bought"], "cost", "tokens a second"],
@@ -98,33 +127,35 @@ export function buyPage(offered, setup, state) {
     // A front stands over the cost of what is bought, which is known; candidates over that of the whole fleet.
     const costOf = verb === "purchase" ? (point) => point.cost : ({ row }) => row.usd_per_hour;
     const billed = planned.filter((point) => costOf(point) !== null && costOf(point) !== undefined);
-    const chart = h("div"), drawn = billed.length > 1 ? billed : planned;
+    const costs = billed.length > 1, chart = h("div"), drawn = costs ? billed : planned;
     const figures = (row) => [days(row.days_to_train), money(row.usd_to_train),
       row.power_w ? `${(row.power_w / 1000).toFixed(1)} kW` : "-", money(row.outlay_usd), money(row.usd_per_hour),
       `${count(row.tokens_per_s)} (${short(row.tokens_per_s_low)} to ${short(row.tokens_per_s_high)})`, percent(row.mfu)];
     content.replaceChildren(
       h("h1", {}, verb === "what-if" ? "Candidates" : `The front of ${count(found.mixes)} mixes`),
       h("p", { class: "lead" }, lead(planned)),
-      section("Throughput against cost", h("p", { class: "note" }, "A click on a point or a row shows its plan."), chart),
+      section(costs ? "Throughput against cost" : "Throughput", h("p", { class: "note" },
+        `A click on a ${costs ? "point" : "bar"} or a row shows its plan.`), chart),
       section("In figures", table([["candidate"], "time", "total", "power", "capital", "an hour", "tokens a second", "MFU"],
         points.map((point) => ({ pick: point.row.feasible ? () => open(point) : null,
           cells: point.row.feasible ? [point.name, ...figures(point.row)]
             : [point.name, point.row.reason, "", "", "", "", "", ""] })))),
-      ...hangs(found.sensitivity), detail, command(answer.command, Object.keys(asked.files)),
+      ...hangs(found.sensitivity), detail, takeAlong(asked), command(answer.command, Object.keys(asked.files)),
       section("Notes", ...notes([...found.assumptions, ...found.notes])),
       found.to_complete ? section("For whole costs, complete this and drop it as prices", h("pre", {}, found.to_complete)) : "");
-    const costs = drawn === billed && billed.length > 1;
     draw(chart, costs ? { kind: "points", line: verb === "purchase", x: { title: verb === "purchase" ? "USD an hour of what is bought" : "USD per hour of training" },
       y: { title: "tokens a second" }, pick: (at) => open(drawn[at]),
       points: drawn.map(({ row, name, cost }) => ({ name, x: costOf({ row, cost }), y: row.tokens_per_s, low: row.tokens_per_s_low,
         high: row.tokens_per_s_high, detail: days(row.days_to_train) })) }
-      : { kind: "bars", unit: "tokens a second", bars: drawn.map(({ row, name }) => ({ name,
+      : { kind: "bars", unit: "tokens a second", pick: (at) => open(drawn[at]), bars: drawn.map(({ row, name }) => ({ name,
         parts: [{ name: "tokens a second", value: row.tokens_per_s }] })) });
   };
   const form = h("form", { onsubmit: search.ask },
-    h("fieldset", {}, h("legend", {}, "What to buy"), which.element, rows,
-      h("button", { type: "button", onclick: () => add("DGX-B200", 1) }, "Add an offer"),
-      h("div", { class: "fields" }, Object.values(fields).map((one) => one.element), flips.element), dropped.element),
+    h("fieldset", {}, h("legend", {}, "What to buy"), which.element, offers.element,
+      h("div", { class: "fields" }, Object.values(fields).map((one) => one.element), flips.element)),
+    h("details", {}, h("summary", {}, "What costs are worked out from"), economics.element, dropped.element),
+    h("details", {}, h("summary", {}, "What it is to serve"), h("div", { class: "fields" },
+      Object.values(serving).map((one) => one.element)), traced.element),
     h("details", {}, h("summary", {}, "Limits of a search of mixes"), h("div", { class: "fields" },
       Object.values(limits).map((one) => one.element))),
     search.element);
@@ -139,7 +170,10 @@ function lead(planned) {
   const fastest = planned.map(({ row }) => row).reduce((a, b) => (a.tokens_per_s > b.tokens_per_s ? a : b));
   const priced = planned.map(({ row }) => row).filter((row) => row.usd_to_train);
   const cheapest = priced.length ? priced.reduce((a, b) => (a.usd_to_train < b.usd_to_train ? a : b)) : null;
-  return `Fastest: ${fastest.name}, ${days(fastest.days_to_train)}.`
+  // Intervals of two that overlap leave it open which is faster; what errors they share, a report takes off.
+  const near = planned.map(({ row }) => row).filter((row) => row !== fastest && row.tokens_per_s_high >= fastest.tokens_per_s_low);
+  return (near.length ? `A tie for the fastest, as far as intervals tell: ${[fastest, ...near].map((row) => row.name).join(", ")} `
+    + `(${days(fastest.days_to_train)} and up).` : `Fastest: ${fastest.name}, ${days(fastest.days_to_train)}.`)
     + (cheapest ? ` Least money in all: ${cheapest.name}, ${money(cheapest.usd_to_train)}.` : "");
 }
 

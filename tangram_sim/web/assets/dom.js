@@ -16,7 +16,9 @@ export const section = (title, ...parts) => h("section", {}, h("h2", {}, title),
 /** A table; `heads` are texts, or [text] for columns of words. Rows: {cells, chosen, pick}. */
 export function table(heads, rows) {
   const words = heads.map((head) => Array.isArray(head));
-  const cell = (kind, at, ...what) => h(kind, words[at] ? { class: "word" } : {}, ...what);
+  // On a phone every row is a card, whose figures stand behind the names of their columns.
+  const cell = (kind, at, ...what) => h(kind, { class: words[at] ? "word" : null,
+    "data-head": kind === "td" ? [heads[at]].flat()[0] : null }, ...what);
   return h("div", { class: "scroll" }, h("table", {},
     h("thead", {}, h("tr", {}, heads.map((head, at) => cell("th", at, [head].flat()[0])))),
     h("tbody", {}, rows.map((row) => h("tr", {

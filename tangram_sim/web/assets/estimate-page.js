@@ -4,9 +4,11 @@ import { run } from "./ask.js";
 import { seconds } from "./charts.js";
 import { command, failure, h, section } from "./dom.js";
 import { choice, toggle } from "./fields.js";
+import { keep, keyOf, kept } from "./kept.js";
 import { headline, pipelines } from "./plan-view.js";
 
-function slider(label, values, chosen, changed) {
+function slider(label, values, usual, changed) {
+  const key = keyOf(label), before = kept(key), chosen = values.includes(before) ? before : usual;
   const input = h("input", { type: "range", min: 0, max: values.length - 1, step: 1, value: values.indexOf(chosen),
     name: label, "aria-valuetext": String(chosen) });
   const shown = h("output", {}, String(chosen));
@@ -14,6 +16,7 @@ function slider(label, values, chosen, changed) {
   input.addEventListener("input", () => {
     shown.textContent = String(value());
     input.setAttribute("aria-valuetext", String(value()));
+    keep(key, value());
     changed();
   });
   return { element: h("label", { class: "slider" }, h("span", {}, `${label}: `, shown), input), value };

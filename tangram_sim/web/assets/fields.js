@@ -1,15 +1,27 @@
 // Form fields. Each has `element` and `value()`; the names are those of the verbs' options.
 
 import { h } from "./dom.js";
+import { keep, keyOf, kept } from "./kept.js";
 
 let number = 0;
+
+/** What is in the field stays when the page is loaded again; `{kept: false}`: somebody else keeps it. */
+function remembered(field, label, given) {
+  if (given.kept === false) return field;
+  const { input } = field, key = keyOf(label), before = kept(key);
+  const name = input.type === "checkbox" ? "checked" : "value";
+  const known = before !== undefined && (!input.options || [...input.options].some((one) => one.value === before));
+  if (known) input[name] = before;
+  for (const event of ["input", "change"]) input.addEventListener(event, () => keep(key, input[name]));
+  return field;
+}
 
 export function choice(label, values, chosen, given = {}) {
   const input = h("select", given, values.map((one) => {
     const [value, words] = Array.isArray(one) ? one : [one, one];
     return h("option", { value, selected: value === chosen }, words);
   }));
-  return { element: h("label", {}, label, input), input, value: () => input.value };
+  return remembered({ element: h("label", {}, label, input), input, value: () => input.value }, label, given);
 }
 
 /** Text with suggestions. */
@@ -18,34 +30,50 @@ export function named(label, names, chosen, given = {}) {
   const list = h("datalist", { id: key }, names.map(([value, words]) => h("option", { value }, words || "")));
   const input = h("input", { value: chosen, list: key, autocomplete: "off", spellcheck: "false", ...given });
   input.addEventListener("focus", () => input.select());
-  return { element: h("label", {}, label, input, list), input, value: () => input.value.trim() };
+  return remembered({ element: h("label", {}, label, input, list), input, value: () => input.value.trim() }, label, given);
 }
 
 export function figure(label, chosen, given = {}) {
   const input = h("input", { type: "number", value: chosen, step: "any", ...given });
-  return { element: h("label", {}, label, input), input, value: () => input.value };
+  const element = h("label", { class: given.class }, label, input);
+  return remembered({ element, input, value: () => input.value }, label, given);
+}
+
+/** A number without which there is no question: an empty field is said to be empty, not taken as some default. */
+export function wanted(label, chosen, given = {}) {
+  const field = figure(label, chosen, { "aria-required": "true", ...given });
+  const value = () => {
+    const empty = field.input.value === "";
+    field.input.setAttribute("aria-invalid", String(empty));
+    if (empty) throw new Error(`${label}: empty; give a number`);
+    return field.input.value;
+  };
+  return { ...field, value };
 }
 
 export function words(label, chosen, given = {}) {
   const input = h("input", { value: chosen, spellcheck: "false", autocomplete: "off", ...given });
-  return { element: h("label", { class: given.class }, label, input), input, value: () => input.value.trim() };
+  return remembered({ element: h("label", { class: given.class }, label, input), input, value: () => input.value.trim() },
+    label, given);
 }
 
 export function toggle(label, chosen) {
   const input = h("input", { type: "checkbox", checked: chosen });
-  return { element: h("label", { class: "switch" }, input, label), input, value: () => input.checked };
+  return remembered({ element: h("label", { class: "switch" }, input, label), input, value: () => input.checked }, label, {});
 }
 
-/** A place to drop one text file or to choose it. `took(name, text)` hears of it. */
+/** A place to drop one text file or to choose it. `took(name, text)` hears of it, and of one that was kept. */
 export function drop(label, accept, took) {
-  const said = h("span", { role: "status" });
+  const said = h("span", { role: "status" }), key = keyOf(label), before = kept(key);
   const read = async (file) => {
     if (!file) return;
     if (file.size > 48 * 2 ** 20) {
       said.textContent = ` ${file.name} is too long for the page`;
       return;
     }
-    took(file.name, await file.text());
+    const text = await file.text();
+    took(file.name, text);
+    keep(key, [file.name, text]);
     said.textContent = ` ${file.name}`;
   };
   // Emptied at every click, so that the same file, edited meanwhile, is read again.
@@ -63,7 +91,15 @@ export function drop(label, accept, took) {
       element.classList.remove("over");
       read(event.dataTransfer.files[0]);
     } }, label, input, said);
-  return { element };
+  const forget = () => {
+    keep(key, undefined);
+    said.textContent = "";
+  };
+  if (before) {
+    took(...before);
+    said.textContent = ` ${before[0]}`;
+  }
+  return { element, forget };
 }
 
 /** Options of a verb from fields by name: what is left empty, or at `unless`, is not said. */

@@ -26,9 +26,13 @@ export function goodputPage(offered, setup, state) {
     },
     show: (answer, asked) => showGoodput(content, answer, asked),
   });
-  let history = null, speeds = null;
-  const replayed = { policy: choice("Policies", ["all"], "all"), "boot-s": figure("Seconds until a node can be used", 0, { min: 0 }),
-    "notice-s": figure("Seconds that losses are announced", 0, { min: 0 }) };
+  let history = null, speeds = null, costs = null;
+  const replayed = { "boot-s": figure("Seconds until a node can be used", 0, { min: 0, name: "boot-s" }),
+    "notice-s": figure("Seconds that losses are announced", 0, { min: 0, name: "notice-s" }),
+    "restart-s": figure("Seconds of a restart, replayed", "", { min: 0, placeholder: "as known", name: "replay-restart-s" }),
+    "checkpoint-s": figure("Seconds a checkpoint blocks, replayed", "", { min: 0, placeholder: "as known", name: "replay-checkpoint-s" }),
+    "checkpoint-every": figure("Steps between checkpoints, replayed", "", { min: 1, step: 1, placeholder: "as known",
+      name: "replay-checkpoint-every" }) };
   const replay = asking("Replay", {
     into: content,
     request: () => {
@@ -37,8 +41,9 @@ export function goodputPage(offered, setup, state) {
         : setup.request("replay-trace");
       if (!speeds) request.arguments.splice(1, 0, "trace.csv");
       for (const name of ["schedule"]) delete request.options[name];
-      return { ...request, options: { ...request.options, ...options(replayed, { policy: "all", "boot-s": 0, "notice-s": 0 }) },
-        files: { ...request.files, "trace.csv": history } };
+      return { ...request, options: { ...request.options, ...options(replayed, { "boot-s": 0, "notice-s": 0 }),
+        ...(costs ? { costs: "costs.csv" } : {}) },
+        files: { ...request.files, "trace.csv": history, ...(costs ? { "costs.csv": costs } : {}) } };
     },
     show: (answer, asked) => showReplay(content, answer, asked),
   });
@@ -49,6 +54,8 @@ export function goodputPage(offered, setup, state) {
       history = text;
     }).element, drop("Speeds of layouts (CSV); without, the setup's model and cluster are planned: ", ".csv", (_, text) => {
       speeds = text;
+    }).element, drop("Seconds of changing over (CSV): ", ".csv", (_, text) => {
+      costs = text;
     }).element, h("div", { class: "fields" }, Object.values(replayed).map((one) => one.element))), replay.element));
   content.append(h("h1", {}, "Months"), h("p", {}, "What failures and checkpoints leave of a plan, how often to save, and which way of "
     + "living with nodes that come and go pays."));

@@ -5,6 +5,7 @@ import { buyPage } from "./buy-page.js";
 import { failure, h } from "./dom.js";
 import { estimatePage } from "./estimate-page.js";
 import { goodputPage } from "./goodput-page.js";
+import { forget, within } from "./kept.js";
 import { planPage } from "./plan-page.js";
 import { servePage } from "./serve-page.js";
 import { makeSetup } from "./setup.js";
@@ -22,11 +23,13 @@ async function start() {
     page.replaceChildren(failure(error.message));
     return;
   }
+  within("setup");
   const setup = makeSetup(offered), state = { plan: null };
   const made = new Map();
   const show = () => {
     const [key, title, make] = PAGES.find(([one]) => `#${one}` === location.hash) || PAGES[0];
     // The setup's fields are one set: each page that is shown takes them along.
+    within(key);
     const before = made.get(key) || { parts: make(offered, setup, state) };
     made.set(key, before);
     before.parts[0].takeSetup?.();
@@ -40,6 +43,10 @@ async function start() {
     performance.mark("ready");
   };
   tabs.replaceChildren(...PAGES.map(([key, title]) => h("a", { href: `#${key}` }, title)));
+  document.getElementById("over").addEventListener("click", () => {
+    forget();
+    location.reload();
+  });
   window.addEventListener("hashchange", show);
   // A file let go beside its field would otherwise be opened in place of the page.
   for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) => event.preventDefault());

@@ -1,7 +1,8 @@
 // What is asked about: a model, a cluster, a job. The same on every page, so it is made once.
 
 import { h } from "./dom.js";
-import { choice, drop, figure, named, options } from "./fields.js";
+import { choice, drop, figure, named, options, wanted } from "./fields.js";
+import { keep, keyOf, kept } from "./kept.js";
 
 /** The model: a shipped one, or a file that was dropped. */
 export function modelPicker(offered, title = "What to train") {
@@ -10,6 +11,7 @@ export function modelPicker(offered, title = "What to train") {
   const name = named("Model", names, "llama3-8b", { name: "model" });
   name.input.addEventListener("input", () => {
     file = null;
+    dropped.forget();
   });
   const dropped = drop("or drop a config.json or model.yaml: ", ".json,.yaml,.yml", (given, text) => {
     file = [given.endsWith(".json") ? "config.json" : "model.yaml", text];
@@ -40,7 +42,7 @@ export function clusterPicker(offered) {
   const body = h("div");
   const which = choice("Cluster from", [["shipped", "the examples"], ["built", "the hardware tables: build one"],
     ["file", "a file of mine"]], "shipped", { name: "cluster-from", onchange: () => body.replaceChildren(bodies[which.value()]) });
-  body.replaceChildren(bodies.shipped);
+  body.replaceChildren(bodies[which.value()]);
   const chosen = () => {
     if (which.value() === "built") return ["cluster.json", built.text()];
     if (which.value() === "file") {
@@ -57,22 +59,26 @@ export function clusterPicker(offered) {
 }
 
 function builder(offered) {
-  const rows = h("div");
+  const note = () => keep(key, groups.map((group) => group.typed()));
+  const rows = h("div", { oninput: () => note(), onchange: () => note() }), key = keyOf("kinds of nodes");
   const groups = [];
-  const add = (gpu) => {
-    const group = groupFields(offered, gpu, () => {
+  const add = (typed) => {
+    const group = groupFields(offered, typed, () => {
       groups.splice(groups.indexOf(group), 1);
       group.element.remove();
+      note();
     });
     groups.push(group);
     rows.append(group.element);
   };
-  add("DGX-H100");
-  add("DGX-A100-80GB");
+  for (const typed of kept(key) || [{ kind: "DGX-H100" }, { kind: "DGX-A100-80GB" }]) add(typed);
   const limit = figure("Oversubscription of the network", 1, { min: 1 });
   return {
     element: h("div", {}, rows, h("div", { class: "fields" },
-      h("button", { type: "button", name: "add-group", onclick: () => add("A100-SXM4-80GB") }, "Add a kind of node"), limit.element)),
+      h("button", { type: "button", name: "add-group", onclick: () => {
+        add({ kind: "A100-SXM4-80GB" });
+        note();
+      } }, "Add a kind of node"), limit.element)),
     text: () => {
       const found = { name: "mine", nodes: groups.map((group) => group.value()) };
       if (Number(limit.value()) > 1) found.network = { oversubscription: Number(limit.value()) };
@@ -82,22 +88,22 @@ function builder(offered) {
 }
 
 /** One kind of node: a row of the tables, or a GPU with its links and NICs. */
-function groupFields(offered, chosen, remove) {
+function groupFields(offered, typed, remove) {
   const nodes = new Map(offered.nodes.map((one) => [one.name, one]));
   const gpus = new Map(offered.gpus.map((one) => [one.name, one]));
   const names = [...offered.nodes.map((one) => [one.name, `${one.gpus} x ${one.gpu}`]),
     ...offered.gpus.map((one) => [one.name, `${one.memory_gb} GB`])];
-  const kind = named("Node type or GPU", names, chosen, { name: "kind" });
-  const many = figure("Nodes", 2, { min: 1, step: 1, name: "nodes" });
-  const per = figure("GPUs a node", 8, { min: 1, step: 1, name: "gpus" });
-  const link = choice("Link inside", [["", "as usual for the GPU"], ...offered.links], "", { name: "link" });
-  const nic = figure("NICs of a node, Gbit/s", 400, { min: 0.001, name: "nic" });
+  const kind = named("Node type or GPU", names, typed.kind, { name: "kind", kept: false });
+  const many = figure("Nodes", typed.many ?? 2, { min: 1, step: 1, name: "nodes", kept: false });
+  const per = figure("GPUs a node", typed.per ?? 8, { min: 1, step: 1, name: "gpus", kept: false });
+  const link = choice("Link inside", [["", "as usual for the GPU"], ...offered.links], typed.link ?? "", { name: "link", kept: false });
+  const nic = figure("NICs of a node, Gbit/s", typed.nic ?? 400, { min: 0.001, name: "nic", kept: false });
   const more = h("div", { class: "more fields" });
-  const settle = () => {
+  const settle = (event) => {
     const node = nodes.get(kind.value()), gpu = gpus.get(kind.value());
     if (node) more.replaceChildren(...(node.nic_gbps ? [] : [nic.element]));
     else if (gpu) {
-      link.input.value = "";
+      if (event) link.input.value = "";
       more.replaceChildren(per.element, link.element, nic.element);
     }
   };
@@ -106,6 +112,7 @@ function groupFields(offered, chosen, remove) {
   return {
     element: h("div", { class: "group" }, many.element, kind.element,
       h("button", { type: "button", "aria-label": "remove this kind of node", onclick: remove }, "\u00d7"), more),
+    typed: () => ({ kind: kind.value(), many: many.value(), per: per.value(), link: link.value(), nic: nic.value() }),
     value: () => {
       const node = nodes.get(kind.value()), count = Number(many.value());
       if (node) return { count, node: node.name, ...(node.nic_gbps ? {} : { nic_gbps: Number(nic.value()) }) };
@@ -118,8 +125,8 @@ function groupFields(offered, chosen, remove) {
 /** The job of one step. */
 export function jobFields(offered) {
   const fields = {
-    "global-batch": figure("Sequences a step", 256, { min: 1, step: 1, name: "global-batch" }),
-    seq: figure("Tokens a sequence", 8192, { min: 1, step: 1, name: "seq" }),
+    "global-batch": wanted("Sequences a step", 256, { min: 1, step: 1, name: "global-batch" }),
+    seq: wanted("Tokens a sequence", 8192, { min: 1, step: 1, name: "seq" }),
     dtype: choice("Numbers", offered.dtypes, "auto"),
     optimizer: choice("Optimizer", offered.optimizers, "adamw"),
     schedule: choice("Schedule", offered.schedules, "1f1b"),

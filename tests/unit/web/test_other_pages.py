@@ -1,6 +1,7 @@
 """The other pages of `tangram web` in a real browser: estimate, buy, serve, slow ranks, months."""
 
 from tests.unit.reliability.traces import rows_of, written
+from tests.unit.web.looks import cut_tables, faint, pressed_in_print
 from tests.unit.web.test_page import SHOTS, click, drop, page, put, says, served
 
 __all__ = ["drop", "page", "served"]  # fixtures
@@ -13,10 +14,16 @@ def go(page, key):
 
 
 def seen(page, name):
-    """Keep what a page looks like, on a desk and on a phone, and see that it fits both."""
+    """Keep what a page looks like, on a desk and on a phone, and see that it fits both, eyes and paper."""
     page.screenshot(SHOTS / f"{name}.png")
+    assert faint(page) == [], name
+    page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    assert faint(page) == [], f"{name} in the dark"
+    page.send("Emulation.setEmulatedMedia", features=[])
+    assert pressed_in_print(page) == [], name
     page.resize(390, 844, mobile=True)
     assert page.wait_for("document.documentElement.scrollWidth <= 391"), name
+    assert cut_tables(page) == [], name
     page.screenshot(SHOTS / f"{name}-phone.png")
     page.resize(1300, 900)
     assert page.problems == []
@@ -50,7 +57,7 @@ class TestOtherPages:
         page.evaluate("document.querySelector('[aria-label=\"remove this offer\"]').click()")
         put(page, "offer", "p3.2xlarge")
         put(page, "many", "1")
-        page.choose_file("form > fieldset input[type=file]", prices)
+        page.choose_file("form > details:nth-of-type(1) input[type=file]", prices)
         assert says(page, "prices.yaml")
         click(page, "Compare")
         assert says(page, "Throughput against cost"), page.evaluate("document.body.innerText")

@@ -14,6 +14,7 @@ from tests.browser import browser
 from tests.commands import files, tangram
 from tests.places import ROOT
 from tests.unit.web.live import live_page
+from tests.unit.web.looks import cut_tables, faint, pressed_in_print
 
 SHOTS = ROOT / "build" / "screenshots"
 LONG = {"verb": "plan", "arguments": ["llama3-405b", "sailor-a512-v512"], "options": {"effort": "exhaustive"}}
@@ -149,6 +150,10 @@ class TestPlan:
         put(page, "global-batch", "8")
         put(page, "seq", "1024")
         put(page, "effort", "quick")
+        put(page, "global-batch", "")
+        click(page, "Plan")
+        assert says(page, "Sequences a step: empty; give a number", 10), "128 must not be taken silently"
+        put(page, "global-batch", "8")
         click(page, "Plan")
         assert says(page, "Why not otherwise"), page.evaluate("document.body.innerText")
         assert page.wait_for("document.querySelectorAll('.op').length >= 3")
@@ -185,12 +190,15 @@ class TestPlan:
     def test_it_fits_a_phone_and_the_dark(self, page):
         page.resize(390, 844, mobile=True)
         assert page.wait_for("document.documentElement.scrollWidth <= 391")
+        assert cut_tables(page) == []
         page.screenshot(SHOTS / "plan-phone.png")
         page.resize(1300, 900)
         page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 29)"
         page.screenshot(SHOTS / "plan-dark.png")
+        assert faint(page) == []
         page.send("Emulation.setEmulatedMedia", features=[])
+        assert faint(page) == [] and pressed_in_print(page) == []
         assert page.problems == []
 
     def test_a_second_person_plans_on_nodes_of_the_tables_while_the_first_waits(self, page, served):
