@@ -1,4 +1,4 @@
-"""What a reader needs of a page: words that stand out, rows that fit, paper without what cannot be pressed."""
+"""What a reader needs of a page: words that stand out, rows that fit, paper without buttons."""
 
 import json
 
@@ -24,7 +24,8 @@ _FAINT = """
     if (!words || !element.checkVisibility()) continue;
     if (element.closest("script, style, noscript, title")) continue;
     const style = getComputedStyle(element), inside = element.closest("svg");
-    const pair = [light(parts(inside ? style.fill : style.color)), light(behind(element))].sort((a, b) => b - a);
+    const own = light(parts(inside ? style.fill : style.color));
+    const pair = [own, light(behind(element))].sort((a, b) => b - a);
     const contrast = (pair[0] + 0.05) / (pair[1] + 0.05);
     if (contrast < ENOUGH) faint.add(`${words.slice(0, 40)}: ${contrast.toFixed(2)}`);
   }
