@@ -15,6 +15,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Pipeline, Plan, Share, pipeline_of_shares
+from tangram_sim.training.stage.peaks import allocated_bytes, capacity_bytes, device_bytes, reserved_bytes
 from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.runs import parameters_of
 from tangram_sim.training.stage.setting import Setting
@@ -145,7 +146,10 @@ def mixed(job: Job, layouts: tuple[Layout, Layout], model: Model, *, alike: bool
         beside = [Share("g0", ranks(8, 12), 4, layouts[0])], [Share("g1", ranks(16, 20), 4, layouts[1])]
         made.append(pipeline_of_shares(2, [0, 4, 6], list(beside)))
     found = price_plan(Plan(model, where, job, tuple(made)), HWDB)
+    peaks = allocated_bytes, reserved_bytes, device_bytes
     return {
+        "peaks": [[of(stage, 3) for of in peaks] for step in found.steps for stage in step.prices],
+        "room": [capacity_bytes(stage) for step in found.steps for stage in step.prices],
         "steps": [[getattr(step.times, one.name) for one in fields(step.times)] for step in found.steps],
         "memory": [
             [[chunk.static_bytes, chunk.activation_bytes, chunk.transient_bytes] for chunk in stage]
@@ -173,6 +177,13 @@ def prices() -> dict[str, Callable[[], dict[str, Any]]]:
     experts = Layout(dp=4, ep=2, zero_stage=1), Layout(dp=4, ep=2, zero_stage=1)
     small = replace(mixture, hidden=1024)
     cases["parts with experts"] = lambda: mixed(replace(OLD, global_batch=24), experts, small, alike=False)
+    uneven = Layout(tp=2, dp=2, ep=2, zero_stage=1), Layout(dp=4, ep=2, zero_stage=1)
+    wide = Layout(dp=4, ep=4), Layout(tp=2, dp=2, ep=2)
+    narrow = Layout(tp=2, dp=2, ep=1), Layout(tp=2, dp=2, ep=2)
+    for name, layouts in (("tp", uneven), ("ep and tp", wide), ("ep", narrow)):
+        cases[f"parts with experts of unequal {name}"] = lambda layouts=layouts: mixed(  # type: ignore[misc]
+            replace(OLD, global_batch=32, stack="megatron"), layouts, small, alike=True
+        )
     return cases
 
 

@@ -57,6 +57,7 @@ class TestOtherPages:
         page.evaluate("document.querySelector('[aria-label=\"remove this offer\"]').click()")
         put(page, "offer", "p3.2xlarge")
         put(page, "many", "1")
+        page.evaluate("document.querySelector('form > details').open = true")
         page.choose_file("form > details:nth-of-type(1) input[type=file]", prices)
         assert says(page, "prices.yaml")
         click(page, "Compare")
