@@ -13,6 +13,7 @@ from tangram_sim.training.stacks import (
     FUSED_ACCUMULATION,
     FUSED_SOFTMAX,
     GROUPED_EXPERTS,
+    REDUCING_LATE,
     SENDING_ONCE,
     STREAMED_RINGS,
 )
@@ -122,6 +123,11 @@ class Job:
     def blocks_on_sends(self) -> bool:
         """Whether a stage computes nothing while it sends to its neighbours."""
         return self.stack in BLOCKING_SENDS
+
+    @property
+    def reduces_late(self) -> bool:
+        """Whether a backward pass computes nothing while tensor parallelism reduces its gradients."""
+        return self.stack in REDUCING_LATE
 
     @property
     def exchanges_heads(self) -> bool:

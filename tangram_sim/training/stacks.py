@@ -47,6 +47,10 @@ BLOCKING_SENDS = ("deepspeed-pipeline", "amp", "megatron-deepspeed", "sailor")
 # Stacks whose products add weight gradients to those of the microbatches before (Megatron's fused
 # accumulation, XLA's loops); elsewhere autograd adds them with a kernel of its own.
 FUSED_ACCUMULATION = ("generic", "megatron", "megatron-lm", "nemo", "jax", "pax")
+# Stacks whose backward passes reduce a gradient over tensor parallelism behind the product's weight gradient,
+# blocking: autograd functions of Megatron-LM 1.1.5 and 2.x (`megatron/mpu/mappings.py`, in DachengLi1/AMP and
+# bigscience-workshop/Megatron-DeepSpeed). Megatron-LM runs both at once since 2022.
+REDUCING_LATE = ("amp", "megatron-deepspeed")
 # Stacks that run local experts as one grouped product; the others launch each expert's kernels.
 GROUPED_EXPERTS = ("generic", "megatron", "megatron-lm", "nemo", "jax", "pax")
 # Stacks with exchanges that send a token to a scale-up domain once (DeepEP in Megatron-Core). NeMo's recipes

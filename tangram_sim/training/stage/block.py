@@ -183,12 +183,27 @@ def block_forward(setting: Setting, block: Block, times: Times) -> Program:
     return program
 
 
+def _reduced(
+    program: Program, name: str, product: Floats, start: int, reduce: Floats, done: int, late: bool
+) -> tuple[int, int]:
+    """(reduction of a gradient over tensor parallelism, weight gradient of the product before it).
+
+    The product `name` of `product` seconds waits for `start`, the reduction for `done`; it runs beside the
+    product, but `late` ones wait for it, too.
+    """
+    if late:
+        gradients = program.add_weight_gradient(name, product, start)
+        return program.add("gradient reduce", TENSOR, "tensor_parallel", reduce, done, gradients), gradients
+    reduced = program.add("gradient reduce", TENSOR, "tensor_parallel", reduce, done)
+    return reduced, program.add_weight_gradient(name, product, start)
+
+
 def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> Program:
     """The backward pass of one block; the `last` one also reduces the gradients that waited for it."""
     moe = isinstance(block.feed_forward, Experts)
     program = Program(len(setting.layouts))
     add = program.add
-    full, selective = setting.recompute == 2, setting.recompute == 1
+    full, selective, late = setting.recompute == 2, setting.recompute == 1, setting.job.reduces_late
     weights = add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
     again = KERNELS_FORWARD + ring_kernels(setting, backward=False) + expert_kernels(setting, block, False)
     kernels = KERNELS_BACKWARD + ring_kernels(setting, backward=True) + expert_kernels(setting, block, True)
@@ -208,8 +223,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
         add("router dx", COMPUTE, "gemm", times.route.input_gradient, start)
         program.add_weight_gradient("router dw", times.route.weight_gradient, start)
         done = add("gradient combine", EXCHANGE, "expert_parallel", times.dispatch, up)
-    reduced = add("gradient reduce 2", TENSOR, "tensor_parallel", times.reduce_inner, done)
-    program.add_weight_gradient("up dw", times.up.weight_gradient, act)
+    reduced = _reduced(program, "up dw", times.up.weight_gradient, act, times.reduce_inner, done, late)[0]
     norm = add("norm 2 dx", COMPUTE, "memory", 1.5 * times.norm, reduced)
     gathered = add("gradient gather 1", TENSOR, "tensor_parallel", times.gather, norm)
     out = add("out dx", COMPUTE, "gemm", times.out.input_gradient, gathered)
@@ -218,8 +232,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     scores = add_core(program, replay, "attention again", out)
     core = add_core(program, times.attention_back, "attention dx", scores)
     qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core)
-    reduced = add("gradient reduce 1", TENSOR, "tensor_parallel", times.reduce, qkv)
-    gradients = program.add_weight_gradient("qkv dw", times.qkv.weight_gradient, core)
+    reduced, gradients = _reduced(program, "qkv dw", times.qkv.weight_gradient, core, times.reduce, qkv, late)
     if not (last or setting.job.fuses_accumulation):
         gradients = program.add_weight_gradient("accumulate", accumulation_s(setting, block), core)
     norm = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)

@@ -32,6 +32,8 @@ ASSUMED = StackParameters(dispatch_s=25e-6)
 # generic and of stacks around their lineage: less free where what was seen elsewhere is the better guess.
 LOOSE = StackParameters(0.15, 0.2, 0.8, 0.2, 0.3)
 KIN = StackParameters(0.025, 0.05, 0.8, 0.06, 0.09)
+# Of DeepSpeed's engine, whose factors of communication are its own: it waits where others overlap.
+WAITING = KIN._replace(tensor_exposed=LOOSE.tensor_exposed, data_exposed=LOOSE.data_exposed)
 TIGHT = StackParameters(0.1, 0.2, 0.4, 0.25, 0.35)
 GENERATION = 0.15  # the same of a generation's factor under a stack
 NO_GENERATIONS = 1e-4  # of generic and lineages: what is left of their runs' generations is the stacks'
@@ -242,7 +244,10 @@ def fit_stacks(cases: MeasuredRuns, use: Mask, near: Mapping[str, Fit] | None = 
     """Fits of `generic`, of each lineage that has runs in use, and of each stack of theirs or with runs.
 
     Lineages are found under "lineage NAME". Host time per kernel is seen in few sources, all on DeepSpeed's
-    engine: other lineages do not inherit it. `near`: fits of nearly the same runs, to start from.
+    engine: other lineages do not inherit it. Nor do factors of communication pass between that engine, which
+    waits for it (`published.habits`), and the others, which run it beside products.
+
+    `near`: fits of nearly the same runs, to start from.
     """
 
     def one(name: str, mask: Mask, prior: Fit, sigma: StackParameters, generation: float) -> Fit:
@@ -252,13 +257,20 @@ def fit_stacks(cases: MeasuredRuns, use: Mask, near: Mapping[str, Fit] | None = 
     engine = np.isin(cases.stack, DEEPSPEED)
     everyone = one("everyone", use, Fit(ASSUMED), LOOSE, NO_GENERATIONS)
     others = one("others", use & ~engine, Fit(ASSUMED), LOOSE, NO_GENERATIONS)
-    parameters = everyone.parameters._replace(dispatch_s=others.parameters.dispatch_s)
+    apart = others.parameters
+    parameters = everyone.parameters._replace(
+        dispatch_s=apart.dispatch_s, tensor_exposed=apart.tensor_exposed, data_exposed=apart.data_exposed
+    )
     unseen = _wider(_wider(everyone.sigma, KIN), TIGHT)  # of a stack that is none of those seen
     generic = Fit(parameters, sigma=unseen)
+    # What waits for its communication takes as long as it does: no factor is inherited.
+    alone = parameters._replace(tensor_exposed=ASSUMED.tensor_exposed, data_exposed=ASSUMED.data_exposed)
+    waiting = Fit(alone, sigma=unseen)
     found = {"everyone": everyone, "others": others, GENERIC: generic}
     for name, of in LINEAGES.items():
         mask = use & np.isin(cases.stack, of)
-        found[_named(name)] = one(_named(name), mask, generic, KIN, NO_GENERATIONS)
+        prior, width = (waiting, WAITING) if of is DEEPSPEED else (generic, KIN)
+        found[_named(name)] = one(_named(name), mask, prior, width, NO_GENERATIONS)
     members = {stack for of in LINEAGES.values() for stack in of}
     for stack in sorted({*cases.stack[use].tolist(), *members} - {GENERIC}):
         prior = found.get(_named(lineage(stack)), generic)

@@ -7,9 +7,9 @@ from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
-from tangram_sim.validation.mixed_runs.habits import habits_of, with_habits
 from tangram_sim.validation.mixed_runs.lockstep import lockstep_graph
 from tangram_sim.validation.mixed_runs.reading import MixedRun, read_run
+from tangram_sim.validation.published.habits import habits_of, with_habits
 from tangram_sim.validation.published.table import Problem
 
 

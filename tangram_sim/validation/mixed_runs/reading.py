@@ -12,11 +12,11 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import Layout
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
-from tangram_sim.validation.mixed_runs.habits import habits_of, stack_under
 from tangram_sim.validation.mixed_runs.hardware import cluster_of
 from tangram_sim.validation.mixed_runs.seats import block_bounds, replicas_of, seated
 from tangram_sim.validation.published import defaults, workload
 from tangram_sim.validation.published.cells import CellError, Cells
+from tangram_sim.validation.published.habits import habits_of, stack_under
 from tangram_sim.validation.published.stacks import stack_of
 from tangram_sim.validation.published.table import Problem, read_row, read_rows
 

@@ -12,6 +12,7 @@ from statistics import median, stdev
 
 from tangram_sim.clusters import Gpu, Link
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.units import gbps_to_bytes_per_s
 from tangram_sim.validation.published import defaults
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*g(?:b(?:e|ps|/s|it/s|/sec)?|ig\w*)?\b", re.IGNORECASE)
@@ -37,6 +38,12 @@ _EFA = {"Ampere": "EFA-v1", "Hopper": "EFA-v2", "Blackwell": "EFA-v4", "Blackwel
 SUSPICIOUS = 0.25  # of what such nodes have: a lone rate below that may be meant per port
 STATED_SIGMA, LEAST_SIGMA, UNKNOWN_SIGMA = 0.0, 0.2, 0.8  # log standard deviations of a rate
 CLOUD_SIGMA = 0.3  # of what collectives reach over a class of fabric: rows of few machines
+# Bytes/s at which NCCL's proxies copy through the kernel's sockets, which adds to the time on the wire: the
+# median of what eight public measurements ask for (docs/models/collectives.md, "Plain TCP").
+SOCKET_COPY_BYTES_PER_S, SOCKET_SIGMA = 7e9, 0.4
+TCP_GBPS = 100.0  # nodes with more have remote memory access over their Ethernet, whatever it is called
+_REMOTE_MEMORY = re.compile(r"roce|rdma|infiniband|\bib\b|\befa|tcpx|slingshot|omni|\bew\b", re.IGNORECASE)
+_PLAIN_TCP = re.compile(r"\btcp\b|ethernet|gbe\b|\bena\b|gvnic|accelnet", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +77,11 @@ def network_of(
     if any(_INFINIBAND.search(part) and _ETHERNET.search(part) for part in re.split(r"[,;+/]", text)):
         said.append(f"inter_link={text!r} (doubtful: InfiniBand and Ethernet are different fabrics)")
         sigma = max(sigma, LEAST_SIGMA)
-    name = fabric_class(text, gpu)
-    if name:
+    if gbps <= TCP_GBPS and over_sockets(text):
+        gbps, latency_s = gbps * socket_share(gbps), max(latency_s, hwdb.link("ENA").latency_s)
+        sigma = max(sigma, SOCKET_SIGMA)
+        said.append(f"inter_link={gbps:.3g} Gb/s reached (plain TCP: NCCL copies through the kernel)")
+    elif name := fabric_class(text, gpu):
         fabric = hwdb.link(name)
         reached = hwdb.collective("network", fabric)
         general = hwdb.collective("network", Link("network", "network", 0.0, 0.0))
@@ -80,6 +90,19 @@ def network_of(
             latency_s = max(latency_s, fabric.latency_s)
             sigma = max(sigma, CLOUD_SIGMA)
     return NodeNetwork(gbps, latency_s, sigma, tuple(said))
+
+
+def over_sockets(text: str) -> bool:
+    """Whether the words of a network mean plain TCP: Ethernet, and no remote memory access by any name."""
+    return bool(_PLAIN_TCP.search(text)) and not _REMOTE_MEMORY.search(text)
+
+
+def socket_share(gbps: float) -> float:
+    """What NCCL reaches over the kernel's TCP of what collectives reach on such a rate by remote access.
+
+    A byte is on the wire, and then copied: 1/rate = 1/line + 1/copy.
+    """
+    return 1.0 / (1.0 + gbps_to_bytes_per_s(gbps) / SOCKET_COPY_BYTES_PER_S)
 
 
 def network_gbps(text: str, gpus_per_node: int) -> float:

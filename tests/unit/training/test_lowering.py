@@ -111,6 +111,25 @@ class TestStackDoesWhatItsSoftwareDoes:
             down = block_room.block_times(setting, model.blocks[0]).down.forward[0]
             assert full - none == pytest.approx(float(found.forward_s[0] - saves * down), rel=1e-3)
 
+    def test_reductions_behind_weight_gradients_hide_behind_nothing(self):
+        """Megatron-LM 2.x: on slow links every reduction of the backward pass adds its whole time."""
+        model, where = load_model("gpt3-6.7b"), island()
+        layouts = (Layout(tp=8),)
+        beside, behind = (
+            Setting(model, where, replace(job(where, 2048), stack=stack, cuda_graphs=True), 1, layouts, HWDB)
+            for stack in ("generic", "megatron-deepspeed")
+        )
+        block = model.blocks[0]
+        hidden = {}
+        for setting in (beside, behind):
+            times = block_room.block_times(setting, block)
+            program = block_room.block_backward(setting, block, times, last=False)
+            start = {op.name: number for number, op in enumerate(program.ops)}
+            reduce = next(number for number, op in enumerate(program.ops) if op.name == "gradient reduce")
+            hidden[setting.job.stack] = start["up dw"] > reduce
+            assert (start["up dw"] in program.ops[reduce].after) == setting.job.reduces_late
+        assert hidden == {"generic": True, "megatron-deepspeed": False}
+
     def test_without_sequence_parallelism_every_rank_sends_its_tokens_to_their_experts(self):
         """With it each of tp ranks holds a share of the tokens and sends those."""
         model, where = load_model("mixtral-8x7b"), island()

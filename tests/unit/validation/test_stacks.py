@@ -190,6 +190,17 @@ def test_what_is_special_to_one_machine_stays_with_its_generation() -> None:
     assert fits["megatron-lm"].rows == {} and fits["megatron-lm"].sigma > fits["nemo"].sigma
 
 
+def test_an_engine_that_waits_inherits_no_factor_of_communication() -> None:
+    """All that was seen overlaps: DeepSpeed's engine still starts from what its collectives take."""
+    surface = synthetic(80, 7)
+    measured = surface.seconds(StackParameters(1.2, 1.0, 30e-6, 0.6, 2.0))
+    fits = stackfit.fit_stacks(cases(surface, measured, ["a"] * 80, ["nemo"] * 80), np.ones(80, bool))
+    of_generic, of_engine = fits["generic"].parameters, fits["megatron-deepspeed"].parameters
+    assert of_generic.data_exposed > 1.2
+    assert of_engine.tensor_exposed == of_engine.data_exposed == pytest.approx(1.0)
+    assert of_engine.time_scale == pytest.approx(of_generic.time_scale)
+
+
 def test_a_mixture_is_the_weighted_mean_of_logarithms() -> None:
     surface, at = synthetic(3, 7), StackParameters(1.2)
     mixed = Mixtures(surface, np.array([0, 0, 1]), np.array([0.25, 0.75, 1.0]))

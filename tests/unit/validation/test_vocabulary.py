@@ -173,6 +173,24 @@ def test_cloud_fabrics_reach_the_share_that_was_measured_of_them() -> None:
     assert min(tcpx.latency_s, efa.latency_s) > plain.latency_s
 
 
+@pytest.mark.parametrize(
+    ("text", "reached"),
+    [
+        ("50 Gb/s Ethernet (AWS g4dn.12xlarge)", 50 / (1 + 6.25 / 7)),  # a byte: on the wire, then copied
+        ("10GbE", 10 / (1 + 1.25 / 7)),
+        ("100 Gb/s ENA", 100 / (1 + 12.5 / 7)),
+        ("100 Gb/s RoCE", 100),
+        ("100GbE InfiniBand", 100),
+        ("1600 Gb/s Ethernet", 1600),  # no node drives that through the kernel
+    ],
+)
+def test_plain_tcp_is_copied_through_the_kernel(text: str, reached: float) -> None:
+    """What NCCL moves over sockets; remote memory access by any name is not slowed."""
+    found = network(text, "T4", 4)
+    assert found.gbps == pytest.approx(reached)
+    assert any("plain TCP" in said for said in found.assumed) == (reached not in (100, 1600))
+
+
 def test_expert_groups_lie_over_tp_where_they_fit_no_other_way() -> None:
     """ep 8 on dp 2 and tp 4: Megatron's etp is 1, and four parts of ep lie across tp."""
     cells = Cells({"experts": "8"})

@@ -56,6 +56,18 @@ def habits_of(software: Software) -> FrameworkTraits:
     return replace(engine, updates=UPDATES.get(stack_of(software), 1.0))
 
 
+def habits_on_one_kind(software: Software, pp: int) -> FrameworkTraits:
+    """The same for runs on equal GPUs, which need no lockstep: there it takes as long as 1F1B.
+
+    DeepSpeed without a pipeline reduces gradients beside the backward pass; Megatron-DeepSpeed's models are
+    pipelines of one stage. Only the examples of 2020, which AMP's fork is of, send the mask.
+    """
+    if not software.fork and software.family == "deepspeed" and pp == 1:
+        return FrameworkTraits()
+    found = habits_of(software)
+    return found if software.fork == "amp" else replace(found, sends_masks=False)
+
+
 WITH_CONSTANTS = ("amp",)  # stacks with rows fitted in lockstep
 
 
@@ -66,22 +78,26 @@ def stack_under(habits: FrameworkTraits, stack: str) -> str:
 
 def with_habits(lowered: LoweredPlan, lowering: Lowering, habits: FrameworkTraits) -> LoweredPlan:
     """The plan with gradients and tied matrices synchronised as the framework does it."""
-    steps = []
-    for step in lowered.steps:
-        times = step.times
-        if habits.reduces_last:
-            sync = np.array([_reduction_s(step, stage, lowering) for stage in range(len(step.prices))])
-            if any(_zero_stages(step)):  # updated weights are gathered behind
-                sync = np.maximum(times.sync_s, sync)
-            times = replace(times, sync_s=sync)
-        if habits.tied_as_computed and times.tied_s:
-            times = replace(times, tied_s=_tied_s(step, lowering))
-        if habits.updates != 1.0:
-            times = replace(times, optimizer_s=times.optimizer_s * habits.updates)
-        if habits.sends_masks:
-            times = _whole_sends(step, times, lowering)
-        steps.append(replace(step, times=times))
-    return LoweredPlan(tuple(steps), lowered.layers)
+    return LoweredPlan(
+        tuple(step_with_habits(step, lowering, habits) for step in lowered.steps), lowered.layers
+    )
+
+
+def step_with_habits(step: LoweredStep, lowering: Lowering, habits: FrameworkTraits) -> LoweredStep:
+    """The same of one pipeline."""
+    times = step.times
+    if habits.reduces_last:
+        sync = np.array([_reduction_s(step, stage, lowering) for stage in range(len(step.prices))])
+        if any(_zero_stages(step)):  # updated weights are gathered behind
+            sync = np.maximum(times.sync_s, sync)
+        times = replace(times, sync_s=sync)
+    if habits.tied_as_computed and times.tied_s:
+        times = replace(times, tied_s=_tied_s(step, lowering))
+    if habits.updates != 1.0:
+        times = replace(times, optimizer_s=times.optimizer_s * habits.updates)
+    if habits.sends_masks:
+        times = _whole_sends(step, times, lowering)
+    return step if times is step.times else replace(step, times=times)
 
 
 def _reduction_s(step: LoweredStep, stage: int, lowering: Lowering) -> float:
