@@ -14,7 +14,7 @@ from tangram_sim.sim import contention
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
-from tangram_sim.validation.mixed_runs.habits import FrameworkTraits, with_habits
+from tangram_sim.validation.published.habits import FrameworkTraits, with_habits
 
 WIDTH = 256  # of the products that stand for a backward pass
 REPEATS = 5
