@@ -288,7 +288,7 @@ def _write(
     if output is None:
         return ""
     if writing.is_report(output):
-        write_whole(output, report())
+        writing.write_report(output, report())
         return f"report written to {output}"
     for point in study.points:
         for path, planned in point.plan_files(output / "plans"):

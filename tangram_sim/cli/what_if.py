@@ -179,7 +179,7 @@ def _write(
     if writing.is_report(output):
         from tangram_sim.reports.purchases import what_if_report
 
-        write_whole(output, what_if_report(study, hangs_on, database))
+        writing.write_report(output, what_if_report(study, hangs_on, database))
         return [f"report written to {output}"]
     written = []
     for row in study.rows:

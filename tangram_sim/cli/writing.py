@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tangram_sim.cli.console import print_json, print_line
 from tangram_sim.cli.plan_table import print_document
 from tangram_sim.cli.plan_words import count
+from tangram_sim.cli.wording import as_options
 from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError
 
@@ -98,10 +99,15 @@ def reported(result: "Result", output: Path | None, hwdb: "Hwdb", *, as_json: bo
         return output
     from tangram_sim.reports.plan_sections import plan_report
 
-    write_whole(output, plan_report(result.document, hwdb))
+    write_report(output, plan_report(result.document, hwdb))
     if not as_json:
         print_line(f"report written to {output}")
     return None
+
+
+def write_report(path: Path, html: str) -> None:
+    """Write an HTML report; arguments that its notes name are named as options, as in a terminal."""
+    write_whole(path, as_options(html))
 
 
 def plan_text(document: "PlanDocument") -> str:

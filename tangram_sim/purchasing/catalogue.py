@@ -195,7 +195,10 @@ def bought(fleet: Fleet, offers: Sequence[Offer], mix: Sequence[int]) -> Fleet:
     )
 
 
+NOTHING = "nothing"  # the mix that buys none
+
+
 def mix_name(offers: Sequence[Offer], mix: Sequence[int]) -> str:
-    """`2 x p5.48xlarge + 1 x DGX-H100`; `nothing` for the fleet as it stands."""
+    """`2 x p5.48xlarge + 1 x DGX-H100`; NOTHING for the fleet as it stands."""
     parts = [f"{count} x {offer.name}" for offer, count in zip(offers, mix, strict=True) if count]
-    return " + ".join(parts) or "nothing"
+    return " + ".join(parts) or NOTHING

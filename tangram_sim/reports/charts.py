@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tangram_sim.opgraph import FloatArray
+from tangram_sim.reports.assumptions import in_words
 from tangram_sim.training.schedules.step import OP_WORDS
 from tangram_sim.units import GIB, HOUR_S
 
@@ -89,7 +90,7 @@ def tornado(found: "Sensitivity") -> Chart:
     what = "USD per million tokens" if found.score == "usd_per_million_tokens" else "tokens a second"
     rows = [
         {
-            "name": swing.input.name,
+            "name": in_words(swing.input.name),
             "low": f"{swing.input.low:,.4g}",
             "high": f"{swing.input.high:,.4g}",
             "at_low": swing.at_low,

@@ -158,7 +158,7 @@ def _bounds(document: PlanDocument, source: str, ledger: Ledger) -> str:
         (f"one of the {document.lower_bound_covers}", nearest),
     ):
         if bound_s > 0:
-            words = f"{show_seconds(bound_s)} (gap {max(document.step_s / bound_s - 1, 0):.1%})"
+            words = f"{show_seconds(bound_s)} (gap {_share(max(document.step_s / bound_s - 1, 0))})"
             found += f"No {what} is below {page.figure_of(words, sources)}. "
     return found
 
@@ -229,3 +229,8 @@ def _notes(document: PlanDocument, source: str) -> str:
         return ""
     items = "".join(f"<li>{page.figure_of(note, (source,))}</li>" for note in document.notes)
     return page.section("Notes", f"<ul>{items}</ul>")
+
+
+def _share(value: float) -> str:
+    """A share with as many digits as say something: `330 %`, `12 %`, `3.4 %`."""
+    return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"

@@ -1,14 +1,17 @@
 """HTML reports of `what-if` and `purchase`: conclusion, chart, candidates, chosen plan, sensitivity."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.purchasing.catalogue import NOTHING
 from tangram_sim.purchasing.purchase import PurchaseStudy
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
 from tangram_sim.purchasing.whatif import WhatIf
-from tangram_sim.purchasing.words import count_of, days, hourly, money, outlay, per_million, uses
+from tangram_sim.purchasing.words import count_of, hourly, money, outlay, per_million, uses
 from tangram_sim.reports import charts, page, rounding
+from tangram_sim.reports.assumptions import in_words
 from tangram_sim.reports.cited import CitedFigures
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.plan_sections import job_line, sections, simulated
@@ -18,6 +21,7 @@ from tangram_sim.reports.verdict import answer, judged
 from tangram_sim.units import show_amount
 
 _UNKNOWN = "-"
+_STANDS = "the fleet as it stands"
 _ON_A_PHONE = 6  # columns: name, time, total, power, capital, USD per hour
 
 
@@ -44,7 +48,9 @@ def purchase_report(
     study: PurchaseStudy, tokens: float, found: Sensitivity | None, hwdb: Hwdb, cost_name: str
 ) -> str:
     """The report of a purchase: HTML."""
-    rows = [(point, row) for point in study.points for row in point.rows]
+    rows = [(point, replace(row, name=_named(row.name))) for point in study.points for row in point.rows]
+    if found is not None:
+        found = replace(found, best=_named(found.best), second=_named(found.second))
     front, fleet = study.front, study.points[0].rows[0].fleet.cluster.name
     models = ", ".join(work.model.name for work in study.works)
     words = (
@@ -69,19 +75,26 @@ def purchase_report(
     )
 
 
+def _named(mix: str) -> str:
+    """A mix in a sentence: who buys nothing keeps the fleet as it stands."""
+    return _STANDS if mix == NOTHING else mix
+
+
 def _report(question: PurchaseFigures, hwdb: Hwdb) -> str:
     ledger = Ledger()
     cited, (best, why) = CitedFigures(question, ledger), chosen(question)
     row = question.rows[best]
     document = row.document
+    # Money, power and time come first; the plan behind them is for whoever reads on.
     parts = [_front(question, cited, row), _candidates(question, cited, best)]
+    parts += [_costs(question, cited), _hangs_on(question, cited)]
     said, job = "No candidate has a plan; the table says why.", ""
     if document is not None:
         said, job = answer(question, row, why, cited), job_line(document, ledger)
         parts.insert(0, page.verdict(judged(question, row, cited, hwdb)))
         parts += sections(document, row.name, ledger, hwdb)
     tokens = page.figure_of(f"{show_amount(question.tokens)} tokens", (cited.tokens,))
-    parts += [_costs(question, cited), _hangs_on(question, cited), _notes(question, ledger)]
+    parts.append(_notes(question, ledger))
     return page.page(question.title, f"{tokens}; {job}", said, [part for part in parts if part], ledger)
 
 
@@ -110,7 +123,7 @@ def _candidates(question: PurchaseFigures, cited: CitedFigures, best: int) -> st
         lines.append(
             [
                 Cell(name),
-                Cell(days(row.days_to_train), cited.time(row), row.days_to_train),
+                Cell(rounding.time_with_interval(row.days_to_train), cited.time(row), row.days_to_train),
                 _figure(money(total), cited.total(row) if total is not None else (), total),
                 Cell(f"{row.power_w / 1000:.1f}", cited.power(row), row.power_w),
                 _figure(outlay(row), paid, row.bill.outlay_usd),
@@ -202,7 +215,7 @@ def _hangs_on(question: PurchaseFigures, cited: CitedFigures) -> str:
     mine = (*cited.rate(row), *cited.bill(row))
     lines = [
         [
-            Cell(swing.input.name),
+            Cell(in_words(swing.input.name)),
             Cell(f"{swing.width / found.value:.1%}", (inputs[swing.input.name], *mine[:1]), swing.width),
             Cell(
                 _short(swing.input.low),

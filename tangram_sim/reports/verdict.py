@@ -5,6 +5,7 @@ from tangram_sim.purchasing.notes import break_evens
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Flip
 from tangram_sim.reports import page
+from tangram_sim.reports.assumptions import in_words
 from tangram_sim.reports.cited import CitedFigures
 from tangram_sim.reports.question import CHEAPEST, MOST_FOR_A_DOLLAR, NOTHING_GAINED, PurchaseFigures
 from tangram_sim.reports.rounding import dollars, number, rounded, time_with_interval, with_interval
@@ -59,6 +60,7 @@ def judged(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures, hwdb:
     return [
         *_against_the_fleet(question, row, cited),
         *_fastest(question, row, cited),
+        *_other_measure(question, row, cited),
         *_tie(question, cited, hwdb),
         *_flips(question, cited),
         *_payback(question, cited),
@@ -88,6 +90,22 @@ def _fastest(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> 
     if best.usd_to_train is not None and best.bill.known:
         cost = f", for {page.figure_of(dollars(best.usd_to_train), cited.total(best))}"
     return [f"Fastest of all is {page.name(best.name)}: {long}{cost}."]
+
+
+def _other_measure(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> list[str]:
+    """A sentence where what follows is of another measure than the one that `row` was chosen by."""
+    found = question.sensitivity
+    if found is None or found.best in (row.name, found.second):
+        return []
+    best = next(one for one in question.rows if one.name == found.best)
+    if found.score != "usd_per_million_tokens":
+        return [f"By speed alone {page.name(best.name)} is first; order and flips below are of speed."]
+    usd = page.figure_of(dollars(best.usd_per_million_tokens or 0.0), cited.bill(best))
+    return [
+        f"By the cost of a token, fleet and purchase together, {page.name(best.name)} is first ({usd} a "
+        "million): beside a fleet that is paid for the smallest bill always is. Order and flips below are of "
+        "that cost."
+    ]
 
 
 def _tie(question: PurchaseFigures, cited: CitedFigures, hwdb: Hwdb) -> list[str]:
@@ -164,7 +182,7 @@ def _if(flip: Flip, cited: CitedFigures) -> str:
     show = dollars if "usd" in key else number
     value, base = (show(rounded(one)) for one in (flip.threshold, given.base))
     words = _BILL_WORDS.get(key) if section in ("nodes", "economics") else None
-    said = words.format(node, over, value) if words else f"{given.name} were {over} {value}"
+    said = words.format(node, over, value) if words else f"the {in_words(given.name)} were {over} {value}"
     return page.figure_of(f"{said} (here {base})", sources)
 
 

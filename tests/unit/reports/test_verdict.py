@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tangram_sim.purchasing.sensitivity import Flip, Input, Sensitivity, Swing
+from tangram_sim.reports.assumptions import in_words
 from tangram_sim.reports.charts import front, mattering, tornado
 from tangram_sim.reports.question import CHEAPEST, MOST_FOR_A_DOLLAR, PurchaseFigures, chosen
 from tangram_sim.reports.rounding import dollars, rounded, with_interval
@@ -77,6 +78,30 @@ class TestVerdict:
         text = verdict_of(study, hangs_on)
         assert text.startswith(f"{study.rows[0].name} is all it takes: no purchase here is faster")
         assert "would be" not in text
+
+    def test_another_measure_than_that_of_the_choice_is_named_before_order_and_flips(self, study, hangs_on):
+        """Beside a fleet that is owned the choice gains most for a dollar; the rest is of all costs."""
+        study = gaining(study)
+        best, why = chosen(study)
+        other = next(row for row in study.rows[1:] if row.name != study.rows[best].name)
+        third = replace(other, name="third")
+        text = verdict_of(
+            replace(study, rows=(*study.rows, third)), replace(hangs_on, best=other.name, second="third")
+        )
+        assert why == MOST_FOR_A_DOLLAR
+        assert f"By the cost of a token, fleet and purchase together, {other.name} is first" in text
+        same = verdict_of(study, replace(hangs_on, best=study.rows[best].name, second=other.name))
+        assert "fleet and purchase together" not in same
+
+    def test_assumptions_are_named_in_words(self):
+        assert [in_words(name) for name in (
+            "nodes.DGX-B200.capital_usd", "economics.pue", "gemm efficiency of A100-SXM4-40GB in fp16",
+            "stack time_scale of any", "dispatch seconds of any", "something else",
+        )] == [
+            "price of one DGX-B200", "power drawn over power of nodes (PUE)",
+            "share of the peak of matrix products, A100-SXM4-40GB in fp16", "what software adds to kernels",
+            "host's time to launch a kernel", "something else",
+        ]  # fmt: skip
 
     def test_a_tie_is_called_one_and_a_sure_order_is_not(self, study, hangs_on):
         study = gaining(study)
