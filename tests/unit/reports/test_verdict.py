@@ -82,15 +82,14 @@ class TestVerdict:
     def test_another_measure_than_that_of_the_choice_is_named_before_order_and_flips(self, study, hangs_on):
         """Beside a fleet that is owned the choice gains most for a dollar; the rest is of all costs."""
         study = gaining(study)
-        best, why = chosen(study)
-        other = next(row for row in study.rows[1:] if row.name != study.rows[best].name)
-        third = replace(other, name="third")
-        text = verdict_of(
-            replace(study, rows=(*study.rows, third)), replace(hangs_on, best=other.name, second="third")
-        )
-        assert why == MOST_FOR_A_DOLLAR
+        usual = verdict_of(study, hangs_on)
+        mine = next(row for row in study.rows if usual.startswith(row.name))
+        assert "gains most tokens for each dollar" in usual
+        other = next(row for row in study.rows[1:] if row is not mine)
+        rows = (*study.rows, replace(other, name="third"))
+        text = verdict_of(replace(study, rows=rows), replace(hangs_on, best=other.name, second="third"))
         assert f"By the cost of a token, fleet and purchase together, {other.name} is first" in text
-        same = verdict_of(study, replace(hangs_on, best=study.rows[best].name, second=other.name))
+        same = verdict_of(study, replace(hangs_on, best=mine.name, second=other.name))
         assert "fleet and purchase together" not in same
 
     def test_assumptions_are_named_in_words(self):
