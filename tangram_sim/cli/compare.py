@@ -148,4 +148,5 @@ def plot_html(answers: "list[PlannerAnswer]", title: str) -> str:
     )
     figure.add_trace(drawing.Bar(x=names, y=[one.planning_cpu_s for one, _ in told]), row=1, col=2)
     figure.update_layout(title=title, showlegend=False)
-    return str(figure.to_html(include_plotlyjs=True))
+    phone = '<meta name="viewport" content="width=device-width, initial-scale=1" />'
+    return str(figure.to_html(include_plotlyjs=True)).replace("<head>", f"<head>{phone}", 1)

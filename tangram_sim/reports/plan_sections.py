@@ -82,7 +82,7 @@ def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> l
         page.section(
             "When what runs",
             page.chart("timeline", drawn, (source,)),
-            page.caption(f"{page.name(name)}. {shown}, {figure}; {keys}."),
+            page.caption(f'{page.name(name)}. {shown}, {figure}<span class="screen">; {keys}</span>.'),
         ),
         page.section(
             "The plan", _stages(document, names, source, hardware, ledger), _facts(document, source, ledger)

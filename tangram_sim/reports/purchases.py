@@ -69,7 +69,7 @@ def purchase_report(
             tuple(point.simulated.gap for point, _ in rows),
             is_front=len(study.works) == 1,
             sensitivity=found,
-            notes=(words, *study.notes),
+            notes=(words, *(note.replace(f"`{NOTHING}`", f"`{_STANDS}`") for note in study.notes)),
         ),
         hwdb,
     )
@@ -139,9 +139,12 @@ def _candidates(question: PurchaseFigures, cited: CitedFigures, best: int) -> st
             gap = question.gaps[number]
             lines[-1].append(Cell(f"{gap:.0%}", (mine, cited.formula("gap")), gap))
     table = page.table("candidates", heads, lines, best, names=(10,), first=_ON_A_PHONE)
-    hint = "A heading sorts; the marked row's plan is taken apart below. Point at a figure for its sources."
+    below = "The marked row's plan is taken apart below."
+    hint = "A heading sorts. Point at a figure for its sources."
     every = '<button type="button" class="every" data-table="candidates">all columns</button>'
-    return page.section("Candidates", table, page.caption(f"{hint} {every}"))
+    return page.section(
+        "Candidates", table, page.caption(f'{below} <span class="screen">{hint} {every}</span>')
+    )
 
 
 def _figure(text: str, sources: Sequence[str], value: float | None) -> Cell:

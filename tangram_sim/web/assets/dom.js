@@ -33,7 +33,10 @@ export const facts = (pairs) => h("dl", { class: "facts" },
   pairs.map(([name, value, small]) => h("div", {}, h("dt", {}, name),
     h("dd", {}, value, small ? h("small", {}, ` ${small}`) : ""))));
 
-export const notes = (texts) => texts.map((one) => h("p", { class: "note" }, one));
+/** Notes name arguments as Python writes them; here they are options, as in a terminal. */
+const asOptions = (words) => words.replace(/`([a-z][a-z0-9_]*)=(True)?`/g, (_, name) => `--${name.replaceAll("_", "-")}`);
+
+export const notes = (texts) => texts.map((one) => h("p", { class: "note" }, asOptions(one)));
 
 export const failure = (words) => h("p", { class: "error", role: "alert" }, words);
 

@@ -92,6 +92,14 @@ class TestVerdict:
         same = verdict_of(study, replace(hangs_on, best=mine.name, second=other.name))
         assert "fleet and purchase together" not in same
 
+    def test_paper_has_no_hints_on_pressing_and_pointing(self, study, hangs_on):
+        from tangram_sim.reports.purchases import what_if_report
+
+        text = what_if_report(study, hangs_on, HWDB)
+        hint = re.search(r'<span class="screen">(.*?)</span>', text)
+        assert hint is not None and "all columns" in hint[1] and "Point at a figure" in hint[1]
+        assert re.search(r"@media print \{.*\.screen \{ display: none; \}", text, re.DOTALL)
+
     def test_assumptions_are_named_in_words(self):
         assert [in_words(name) for name in (
             "nodes.DGX-B200.capital_usd", "economics.pue", "gemm efficiency of A100-SXM4-40GB in fp16",
