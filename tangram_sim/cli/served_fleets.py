@@ -1,15 +1,14 @@
 """`what-if` and `purchase` with --serve: compares fleets by what they serve, all day or beside training."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli.console import print_json, print_line, print_notes, print_remark
+from tangram_sim.cli.console import print_line, print_notes, print_remark
 from tangram_sim.cli.serve_options import ServedOptions
 from tangram_sim.cli.served_days import millions, print_days
-from tangram_sim.cli.serving.candidates import print_candidates
+from tangram_sim.cli.serving.candidates import print_candidates, require_page_or_json, tell_candidates
 from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -57,19 +56,7 @@ class ServedQuestion:
 
     def answer(self, found: "Document", report: Callable[[], str], tables: Callable[[], None]) -> None:
         """Print `found` as JSON or with `tables`; write it to -o as JSON or as the HTML of `report`."""
-        from tangram_sim.cli import writing
-        from tangram_sim.datafiles import write_whole
-
-        if self.as_json:
-            print_json(found.model_dump(mode="json"))
-        else:
-            tables()
-        if self.output is not None:
-            page = writing.is_report(self.output)
-            text = report() if page else json.dumps(found.model_dump(mode="json"), indent=1) + "\n"
-            write_whole(self.output, text)
-            if not self.as_json:
-                print_line(f"{'report' if page else 'answer'} written to {self.output}")
+        tell_candidates(found, self.output, self.as_json, report, tables)
 
 
 def served_question(
@@ -86,15 +73,12 @@ def served_question(
     as_json: bool,
 ) -> ServedQuestion:
     """The question set by the options, checked before anything is planned. Raises BadInputError."""
-    from tangram_sim.cli import writing
     from tangram_sim.hwdb import load_model
     from tangram_sim.purchasing.search import ModelToTrain
 
     if money.sensitivity:
         raise BadInputError("--sensitivity is of training alone; leave it out with --serve")
-    if output is not None and not (writing.is_report(output) or output.suffix == ".json"):
-        raise BadInputError(f"-o {output}: with --serve give report.html to look at, or a .json file")
-    writing.require_writable(output=output)
+    require_page_or_json(output)
     return ServedQuestion(
         ModelToTrain(load_model(model), job),
         served.demand(model, hwdb),

@@ -63,3 +63,18 @@ def node_prices(hwdb: Hwdb) -> dict[str, dict[str, Figure]]:
             if overlaid or "rent_usd_per_hour" not in prices.get(node, {}):
                 prices.setdefault(node, {})["rent_usd_per_hour"] = figure
     return prices
+
+
+def gpu_rent(hwdb: Hwdb, gpu: str) -> tuple[float, str]:
+    """(USD an hour of one GPU of a kind, its node and source): the lowest dated rent; 0: none is known."""
+    kind = hwdb.gpu(gpu).name
+    offers = []
+    for name, prices in node_prices(hwdb).items():
+        row = hwdb.row("nodes", name)
+        if row["gpu"] == kind and "rent_usd_per_hour" in prices:
+            figure = prices["rent_usd_per_hour"]
+            offers.append((figure.value / row.number("gpus"), name, figure))
+    if not offers:
+        return 0.0, "no dated price of the kind is known"
+    value, name, figure = min(offers, key=lambda offer: (offer[0], offer[1]))
+    return value, f"{name}, {figure}"

@@ -21,6 +21,7 @@ from tangram_sim.studies.serving_whatif import (
     ServeWhatIfDocument,
     ServiceCandidateDocument,
     candidate,
+    cheapest_tokens,
     good_rps,
 )
 
@@ -118,8 +119,7 @@ def purchase_served(
         reasons = [one.reason for one in reversed(looked) if one.reason]
         why = reasons[0] if reasons else deadline.why() if deadline.over() else "none has enough GPUs"
         raise InfeasibleError(f"no mix serves the requests: {why}")
-    priced = [one for one in front if one.usd_per_million_tokens is not None]
-    least = min(priced, key=lambda one: one.usd_per_million_tokens or 0.0, default=None)
+    least = cheapest_tokens(front)
     return ServedPurchaseDocument(
         front=front,
         cheapest_tokens=None if least is None else least.name,

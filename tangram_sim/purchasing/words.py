@@ -40,10 +40,12 @@ def _at_least(usd: float, row: WhatIfRow) -> str:
 
 
 def count_of(value: float | None) -> str:
-    """A large number in millions; `-` where it is not known."""
+    """A large number in millions; `-` where it is not known, words where no dollars can be divided by."""
     if value is None:
         return "-"
-    return f"{value:g}" if math.isinf(value) else f"{value / 1e6:,.3g} M"
+    if math.isinf(value):
+        return "more for nothing" if value > 0 else "fewer, no cheaper"
+    return f"{value / 1e6:,.3g} M"
 
 
 def days(value: float) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tangram_sim.reports import charts
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table, verdict
-from tangram_sim.studies.serving_whatif import ServiceCandidateDocument
+from tangram_sim.studies.serving_whatif import ServiceCandidateDocument, cheapest_tokens
 
 
 def candidates_report(
@@ -24,9 +24,8 @@ def candidates_report(
             f"{name(most.name)} serves the most: {figure_of(f'{most.good_rps:.4g} requests/s', [found])}, "
             f"{figure_of(f'{most.good_output_tok_s:,.0f} output tokens/s', [found])}."
         )
-        priced = [one for one in served if one.usd_per_million_tokens is not None]
-        if len(priced) > 1:
-            least = min(priced, key=lambda one: one.usd_per_million_tokens or 0.0)
+        least = cheapest_tokens(served)
+        if least is not None and len(served) > 1:
             usd = figure_of(f"{least.usd_per_million_tokens:.3g} USD a million", [found, paid])
             said.append(f"Tokens are cheapest with {name(least.name)}: {usd}.")
     spent = [(one.usd_per_hour, one.good_output_tok_s, one.name) for one in served]

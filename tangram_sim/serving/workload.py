@@ -70,6 +70,20 @@ class Workload:
             model=np.tile(self.model, times),
         )
 
+    def chosen(self, requests: Ints) -> "Workload":
+        """Some of these requests, by number; a request may be chosen again."""
+        return replace(
+            self,
+            arrival_s=self.arrival_s[requests],
+            input_tokens=self.input_tokens[requests],
+            output_tokens=self.output_tokens[requests],
+            prefix=self.prefix[requests],
+            prefix_tokens=self.prefix_tokens[requests],
+            keeps=self.keeps[requests],
+            cached_tokens=self.cached_tokens[requests],
+            model=self.model[requests] if len(self.model) else self.model,
+        )
+
     def of_models(self, models: Sequence[str], model: Ints) -> "Workload":
         """These requests with models assigned: request i asks for `models[model[i]]`."""
         return replace(self, models=tuple(models), model=np.asarray(model, dtype=np.int64))

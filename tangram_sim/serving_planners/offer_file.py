@@ -1,22 +1,29 @@
-"""Reading the GPUs on offer: kinds with prices and how many there are, and the engine to serve with."""
+"""Reading the GPUs on offer: kinds with prices and how many there are, and the engine to serve with.
 
-from dataclasses import dataclass
+They are a file of offers, or the nodes of a cluster: a file, a shipped name, or nodes on one line.
+"""
+
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_yaml
 from tangram_sim.errors import BadInputError
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, load_cluster
+from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.serving_planners.offers import GpuOffer
+
+NO_PRICE = 1e-6  # USD an hour of a GPU whose price is not known and not asked for
 
 
 class _OfferGpuIn(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    price_per_hour: Annotated[float, Field(gt=0, le=1e9)]
+    price_per_hour: Annotated[float, Field(gt=0, le=1e9)] | None = None
     available: Annotated[int, Field(ge=0, le=10**7)] | None = None
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] = 8
 
@@ -36,17 +43,71 @@ class Offers:
     gpus: tuple[GpuOffer, ...]
     engine: str = ""
     precision: str = ""
+    notes: tuple[str, ...] = ()  # on prices that nobody gave
 
 
-def load_offers(path: Path, hwdb: Hwdb) -> Offers:
-    """The offers in a YAML file. Raises BadInputError, UnknownNameError for GPUs nobody knows."""
-    data = read_yaml(path)
-    if not isinstance(data, dict):
-        raise BadInputError(
-            f"{path}: wanted is a mapping with `gpus`: each with price_per_hour and available"
+def load_offers(given: Path | str, hwdb: Hwdb, *, priced: bool = True) -> Offers:
+    """The offers in a YAML file, or the GPUs of a cluster (a file, a shipped name, `DGX-H100:2+L40Sx8:1`).
+
+    A kind without a price has the lowest dated rent of its nodes. Where none is known, `priced` refuses it;
+    otherwise it costs next to nothing, and a note says so. Raises BadInputError, UnknownNameError.
+    """
+    path = Path(given)
+    if path.exists() or path.suffix.lower() in (".yaml", ".yml"):
+        data = read_yaml(path)
+        if isinstance(data, dict) and "gpus" in data:
+            return _with_prices(_read_offers(data, path, hwdb), hwdb, str(given), priced=priced)
+        if not isinstance(data, dict) or "nodes" not in data:
+            raise BadInputError(
+                f"{path}: wanted is a mapping with `gpus`, each with price_per_hour and available, or a "
+                "cluster file with `nodes`"
+            )
+    return _with_prices(cluster_offers(load_cluster(str(given), hwdb)), hwdb, str(given), priced=priced)
+
+
+def cluster_offers(cluster: Cluster) -> Offers:
+    """The GPUs of a cluster as offers, at the prices that its nodes state; 0: none."""
+    found: dict[str, GpuOffer] = {}
+    for group in cluster.groups:
+        node, name = group.node, group.node.gpu.name
+        mine = GpuOffer(name, node.usd_per_hour / node.gpus, float(node.gpus * group.count), node.gpus)
+        there = found.get(name, mine)
+        if there is not mine:
+            mine = replace(
+                there,
+                available=there.available + mine.available,
+                gpus_per_node=min(there.gpus_per_node, mine.gpus_per_node),
+                usd_per_hour=max(there.usd_per_hour, mine.usd_per_hour),
+            )
+        found[name] = mine
+    return Offers(tuple(found.values()))
+
+
+def _with_prices(offers: Offers, hwdb: Hwdb, source: str, *, priced: bool) -> Offers:
+    """The same with a price for every kind, and notes on those that nobody gave."""
+    gpus, notes = [], list[str]()
+    for one in offers.gpus:
+        if one.usd_per_hour > 0:
+            gpus.append(one)
+            continue
+        usd, known = gpu_rent(hwdb, one.name)
+        if not usd and priced:
+            raise BadInputError(
+                f"{source}: what does a {one.name} cost? No dated price is known; give it in a file of "
+                f"offers, like gpus: {{{one.name}: {{price_per_hour: 2.5, available: 8}}}}"
+            )
+        notes.append(
+            f"price of {one.name}: {usd:.4g} USD/h each, from {known}"
+            if usd
+            else f"price of {one.name} is not known: counted as nothing"
         )
+        gpus.append(replace(one, usd_per_hour=usd or NO_PRICE))
+    return replace(offers, gpus=tuple(gpus), notes=tuple(notes))
+
+
+def _read_offers(data: dict[str, object], path: Path, hwdb: Hwdb) -> Offers:
     try:
-        given = _OffersIn.model_validate(data)
+        read = _OffersIn.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -54,13 +115,13 @@ def load_offers(path: Path, hwdb: Hwdb) -> Offers:
     gpus = tuple(
         GpuOffer(
             hwdb.gpu(name).name,
-            one.price_per_hour,
+            one.price_per_hour or 0.0,
             inf if one.available is None else one.available,
             one.gpus_per_node,
         )
-        for name, one in given.gpus.items()
+        for name, one in read.gpus.items()
     )
     for gpu in gpus:
         if sum(other.name == gpu.name for other in gpus) > 1:
             raise BadInputError(f"{path}: {gpu.name} is offered twice, under two of its names")
-    return Offers(gpus, given.engine or "", given.precision or "")
+    return Offers(gpus, read.engine or "", read.precision or "")

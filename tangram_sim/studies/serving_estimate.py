@@ -10,7 +10,7 @@ from pydantic import Field
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_model
-from tangram_sim.hwdb.prices import node_prices
+from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.serving.build import deployment_of, precision_of
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import ClosedClients, Load, Steady, closed_loop, open_loop, seats
@@ -277,17 +277,7 @@ def _price(question: ReplicaQuestion, hwdb: Hwdb) -> tuple[float, str]:
     """(USD per GPU and hour, its source): as given, or the lowest dated price of nodes with this GPU."""
     if question.usd_per_gpu_hour:
         return question.usd_per_gpu_hour, "given"
-    kind = hwdb.gpu(question.gpu).name
-    offers = []
-    for name, prices in node_prices(hwdb).items():
-        row = hwdb.row("nodes", name)
-        if row["gpu"] == kind and "rent_usd_per_hour" in prices:
-            figure = prices["rent_usd_per_hour"]
-            offers.append((figure.value / row.number("gpus"), name, figure))
-    if not offers:
-        return 0.0, "no dated price of the kind is known"
-    value, name, figure = min(offers, key=lambda offer: (offer[0], offer[1]))
-    return value, f"{name}, {figure}"
+    return gpu_rent(hwdb, question.gpu)
 
 
 def _assumptions(question: ReplicaQuestion, hwdb: Hwdb, cost: LayerStepCost, priced: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp, inf
-from typing import Any
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
@@ -21,6 +20,7 @@ from tangram_sim.studies.serving_plan import (
     ServePlanDocument,
     plan_problem,
 )
+from tangram_sim.studies.serving_plan_fleet import fleet_document
 from tangram_sim.studies.serving_plan_replay import replayed
 from tangram_sim.studies.serving_question import (
     COST,
@@ -30,6 +30,7 @@ from tangram_sim.studies.serving_question import (
     ServiceGoal,
     ServiceQuestion,
 )
+from tangram_sim.studies.serving_scenarios import scenario_replays
 
 _Z90 = 1.6449  # of a 90 % interval
 # Plans tried from each of the starts, by their number, each after a replay of the last.
@@ -65,11 +66,13 @@ def plan_service(
     else:
         found = _best_played(question, configurations, hwdb, time_limit_s)
     if found.status != "infeasible":
+        found.scenario_replays = scenario_replays(found, question, configurations, hwdb)
         table = CalibrationTable.load(hwdb)
         used = {gpu for one in found.replicas if one.count for gpu in one.gpus}
         fits = [table.fit(goal.engine, gpu=gpu) for gpu in sorted(used)]
         _add_interval(found, exp(_Z90 * max(fit.residuals["residual_output_tok_s"] for fit in fits)))
-    found.notes += [note for note in question.workload.notes if note not in found.notes]
+    told = (*offers.notes, *question.workload.notes)
+    found.notes += [note for note in told if note not in found.notes]
     found.assumptions |= {
         "planner": planner,
         "engine": goal.engine,
@@ -243,40 +246,6 @@ def _add_interval(found: ServePlanDocument, factor: float) -> None:
     """Set the 90 % interval of the makespan; its ends are a `factor` below and above the makespan."""
     if found.makespan_s is not None:
         found.interval = (found.makespan_s / factor, found.makespan_s * factor)
-
-
-def fleet_document(
-    found: ServePlanDocument, priced: Sequence[PricedConfiguration], question: ServiceQuestion
-) -> dict[str, Any]:
-    """The plan in the format of a fleet file, for `tangram serve simulate`."""
-    known = {one.name: one for one in priced}
-    only = {} if question.several else {"model": next(iter(question.models))}
-    apart = any(known[used.configuration].role != WHOLE for used in found.replicas)
-    return {
-        **only,
-        **({"link_gb_per_s": question.goal.link_gb_per_s} if apart else {}),
-        "engine": question.goal.engine,
-        "precision": question.goal.precision,
-        "types": [
-            [one.input_tokens, one.output_tokens, *([one.model] if question.several else [])]
-            for one in question.types
-        ],
-        "replicas": [
-            {
-                "name": used.configuration,
-                **({"model": known[used.configuration].model} if question.several else {}),
-                "count": used.count,
-                **({"role": known[used.configuration].role} if apart else {}),
-                "stages": [
-                    {"gpu": kind, "tp": tp, "layers": layers}
-                    for kind, tp, layers in known[used.configuration].stages
-                ],
-                "usd_per_hour": used.cost_per_hour,
-                "shares": found.shares[used.configuration],
-            }
-            for used in found.replicas
-        ],
-    }
 
 
 def _as_goodput(found: ServePlanDocument, rate_rps: float, utilisation: float) -> None:

@@ -72,6 +72,13 @@ class PlayedPlanDocument(Document):
     simulate_cpu_s: float
 
 
+class PlayedScenarioDocument(PlayedPlanDocument):
+    """What is left of the plan in a scenario, as the simulator plays it with what then comes."""
+
+    name: str
+    replicas: int = Field(description="that are left")
+
+
 class ServePlanDocument(Document):
     """Output of `tangram serve plan --json`; figures that do not belong to the objective are null."""
 
@@ -99,6 +106,9 @@ class ServePlanDocument(Document):
     types: list[PlannedTypeDocument] = Field([], description="of a plan of a model: its types of request")
     replay: PlayedPlanDocument | None = Field(
         None, description="of a plan of a model: the simulator's verdict"
+    )
+    scenario_replays: list[PlayedScenarioDocument] = Field(
+        [], description="of a plan of a model: the simulator's verdict in each scenario"
     )
     fleet: dict[str, Any] | None = Field(None, description="of a plan of a model: for `serve simulate`")
     assumptions: dict[str, Any] = Field({})

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.fleet import PlayedService
 from tangram_sim.serving.fleet_file import read_fleet
+from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.studies.serving_plan import PlayedPlanDocument, ServePlanDocument
 from tangram_sim.studies.serving_question import COST, MAKESPAN, ServiceQuestion
 from tangram_sim.studies.serving_simulation import simulate_service
@@ -17,40 +19,48 @@ _MOST_PLAYED = 30_000  # requests
 
 
 def replayed(found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb) -> PlayedPlanDocument:
-    """The plan as simulated.
-
-    The requests of a batch come all at once; other workloads arrive at the rate that the plan promises, for
-    several times as long as one request takes, and what counts is the rate at which requests finish
-    meanwhile.
-    """
-    fleet, workload = read_fleet(found.fleet, hwdb), question.workload
+    """The plan as simulated: a batch all at once, else the workload at the rate that the plan promises."""
+    workload = question.workload
     objective = question.goal.objective
     if objective == MAKESPAN:
-        played = replace(workload, arrival_s=np.zeros(len(workload)))
         promised = float(found.makespan_s or 0.0)
     elif objective == COST:
-        played, promised = workload, workload.rate_rps
+        promised = workload.rate_rps
     else:
         promised = float(found.throughput_rps or 0.0)
-        played = replace(workload, arrival_s=workload.arrival_s * (workload.rate_rps / promised))
-    run, after = simulate_service(
-        fleet, played, router="weighted", slo=question.goal.slo, types=question.place
-    )
-    if objective != MAKESPAN and played.span_s > 0:
+    told, notes = play_fleet(found.fleet, question, workload, question.place, promised, hwdb)
+    found.notes += notes
+    return told
+
+
+def play_fleet(
+    fleet: dict[str, Any] | None,
+    question: ServiceQuestion,
+    workload: Workload,
+    types: Ints,
+    promised: float,
+    hwdb: Hwdb,
+) -> tuple[PlayedPlanDocument, list[str]]:
+    """(a fleet of the question as simulated, what is said of an overload).
+
+    The requests of a batch come all at once, and `promised` are seconds. Others arrive at the rate
+    `promised`, for several times as long as one request takes; what counts is the rate at which requests
+    finish meanwhile.
+    """
+    built = read_fleet(fleet, hwdb)
+    batch = question.goal.objective == MAKESPAN
+    arrival_s = np.zeros(len(workload)) if batch else workload.arrival_s * (workload.rate_rps / promised)
+    played = replace(workload, arrival_s=arrival_s)
+    slo = question.goal.slo
+    run, after = simulate_service(built, played, router="weighted", slo=slo, types=types)
+    if not batch and played.span_s > 0:
         # Before replicas have filled, latencies are those of an empty service.
         times = min(ceil(_STAYS * run.e2e_s.p90 / played.span_s), _MOST_PLAYED // len(played))
         if times > 1:
-            run, after = simulate_service(
-                fleet,
-                played.repeated(times),
-                router="weighted",
-                slo=question.goal.slo,
-                types=np.tile(question.place, times),
-            )
-    value = run.duration_s if objective == MAKESPAN else promised * carried_share(after, run.duration_s)
-    if run.overloaded:
-        found.notes.append(f"replayed: {run.notes[-1]}")
-    return PlayedPlanDocument(
+            more, kinds = played.repeated(times), np.tile(types, times)
+            run, after = simulate_service(built, more, router="weighted", slo=slo, types=kinds)
+    value = run.duration_s if batch else promised * carried_share(after, run.duration_s)
+    told = PlayedPlanDocument(
         promised=promised,
         played=value,
         error=value / promised - 1.0,
@@ -59,6 +69,7 @@ def replayed(found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb) ->
         tpot_p99_s=run.tpot_s.p99,
         simulate_cpu_s=run.simulate_cpu_s,
     )
+    return told, [f"replayed: {run.notes[-1]}"] if run.overloaded else []
 
 
 def carried_share(after: PlayedService, duration_s: float) -> float:

@@ -15,7 +15,7 @@ from tangram_sim.studies.documents import SCHEMA_VERSION, Document
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
-from tangram_sim.studies.serving_whatif import ServiceCandidateDocument, candidate, good_rps
+from tangram_sim.studies.serving_whatif import ServiceCandidateDocument, candidate, cheapest_tokens, good_rps
 
 
 class BudgetDocument(ServiceCandidateDocument):
@@ -32,6 +32,7 @@ class ServePurchaseDocument(Document):
     cheapest_tokens: float | None = Field(
         None, description="the budget whose good tokens cost least, USD an hour"
     )
+    notes: list[str] = Field([])
     planning_cpu_s: float
 
 
@@ -75,10 +76,10 @@ def purchase_serving(
             told = candidate(name, best, usd, last)
             last = told if told.good_rps > 0 else last
         front.append(BudgetDocument(**told.model_dump(), budget_usd_per_hour=budget))
-    priced = [one for one in front if one.usd_per_million_tokens is not None]
-    least = min(priced, key=lambda one: one.usd_per_million_tokens or 0.0, default=None)
+    least = cheapest_tokens(front)
     return ServePurchaseDocument(
         front=front,
         cheapest_tokens=None if least is None else least.budget_usd_per_hour,
+        notes=list(offers.notes),
         planning_cpu_s=time.process_time() - begun,
     )

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pydantic import Field
 
@@ -18,6 +19,7 @@ from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
 from tangram_sim.units import HOUR_S, MEGA
 
+Candidate = TypeVar("Candidate", bound="ServiceCandidateDocument")
 _NOW = "the fleet as it is"
 
 
@@ -56,6 +58,7 @@ class ServeWhatIfDocument(Document):
 
     schema_version: str = SCHEMA_VERSION
     candidates: list[ServiceCandidateDocument]
+    notes: list[str] = Field([])
     planning_cpu_s: float
 
 
@@ -93,7 +96,9 @@ def what_if_serving(
         elif now is not None and good_rps(plan) < good_rps(now):
             plan = now  # what was bought may stand idle: it makes nothing worse
         found.append(candidate(name, plan, usd, found[0] if found else None))
-    return ServeWhatIfDocument(candidates=found, planning_cpu_s=time.process_time() - begun)
+    return ServeWhatIfDocument(
+        candidates=found, notes=list(offers.notes), planning_cpu_s=time.process_time() - begun
+    )
 
 
 def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:
@@ -145,3 +150,9 @@ def candidate(
         tpot_p99_s=replay.tpot_p99_s,
         gpus_used=plan.gpus_used,
     )
+
+
+def cheapest_tokens(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The candidate whose good tokens cost least; None where none serves at a known price."""
+    priced = [one for one in candidates if one.usd_per_million_tokens is not None]
+    return min(priced, key=lambda one: one.usd_per_million_tokens or 0.0, default=None)

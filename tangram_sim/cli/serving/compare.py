@@ -11,7 +11,11 @@ from tangram_sim.cli.serving import plan as single
 from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests, plan_of_models
 
 OffersFile = Annotated[
-    Path, typer.Option("--fleet", help="YAML: `gpus`, each with price_per_hour, available and gpus_per_node.")
+    Path,
+    typer.Option(
+        "--fleet",
+        help="YAML with `gpus`: price_per_hour, available, gpus_per_node; or a cluster's name or file.",
+    ),
 ]
 Planners = Annotated[
     str | None,
@@ -42,7 +46,7 @@ def command(
     from tangram_sim.studies.serving_comparison import compare_services
 
     database = shared.load_hwdb(hwdb)
-    known = planner_names(load_offers(fleet, database).gpus)
+    known = planner_names(load_offers(fleet, database, priced=False).gpus)
     chosen = tuple(name.strip() for name in planners.split(",")) if planners else known
     for name in chosen:
         if name not in known:

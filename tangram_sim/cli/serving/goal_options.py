@@ -127,10 +127,16 @@ def plan_of_models(
     from tangram_sim.studies.serving_model_plan import plan_service
 
     wanted = goal.goal(hwdb)
+    if goal.objective == "makespan" and requests.rate is not None:
+        raise BadInputError(
+            f"--rate {requests.rate:g} means nothing to --objective makespan, a batch that is there at "
+            "once: give --objective cost (the least USD/h that carry the rate) or goodput (the most "
+            "requests/s), or leave --rate out"
+        )
     made = requests.made(goal.objective)
     return plan_service(
         {name: load_model(name) for name in shared.names("MODEL", models)},
-        load_offers(fleet, hwdb),
+        load_offers(fleet, hwdb, priced=goal.objective == "cost" or goal.budget is not None),
         made,
         hwdb,
         wanted,

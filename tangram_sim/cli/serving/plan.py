@@ -25,7 +25,10 @@ Models = Annotated[
 ]
 FleetOffers = Annotated[
     Path | None,
-    typer.Option("--fleet", help="YAML: `gpus`, each with price_per_hour, available and gpus_per_node."),
+    typer.Option(
+        "--fleet",
+        help="YAML with `gpus`: price_per_hour, available, gpus_per_node; or a cluster's name or file.",
+    ),
 ]
 Identity = Annotated[
     str | None, typer.Option("--id", help="Of a file with several problems, the one with this `id`.")
@@ -190,6 +193,13 @@ def print_plan(found: "ServePlanDocument") -> None:
             f"{found.replay.error * 100:+.1f} % of what is promised   "
             f"TTFT p99 {found.replay.ttft_p99_s:.3g} s   "
             f"TPOT p99 {found.replay.tpot_p99_s:.3g} s   {found.replay.good_share * 100:.1f} % good"
+        )
+    for played in found.scenario_replays:
+        unit = "s" if found.objective == "makespan" else "requests/s"
+        print_line(
+            f"in {played.name}: {played.replicas} replicas left, replayed {played.played:.6g} {unit}, "
+            f"{played.error * 100:+.1f} % of what is wanted   TTFT p99 {played.ttft_p99_s:.3g} s   "
+            f"TPOT p99 {played.tpot_p99_s:.3g} s   {played.good_share * 100:.1f} % good"
         )
     print_notes(found.notes)
 

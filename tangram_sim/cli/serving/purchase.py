@@ -14,7 +14,7 @@ from tangram_sim.errors import BadInputError
 Catalogue = Annotated[
     Path,
     typer.Option(
-        "--fleet", help="YAML: `gpus` on offer, each with price_per_hour, available, gpus_per_node."
+        "--fleet", help="YAML with `gpus` on offer: price_per_hour, available, gpus_per_node; or a cluster."
     ),
 ]
 Budgets = Annotated[str, typer.Option("--budgets", help="USD an hour, like 10,20,40: a plan for each.")]
@@ -28,18 +28,24 @@ def command(
     requests: PlannedRequests,
     goal: GoalOptions,
     time_limit: single.TimeLimit = None,
+    output: single.Output = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """What each of --budgets rents: requests/s that keep --slo, tokens/s, dollars a million, replayed."""
     limit_s = shared.given_limit_s(time_limit)
 
-    from tangram_sim.cli.console import print_json, print_line
-    from tangram_sim.cli.serving.candidates import print_candidates
+    from tangram_sim.cli.console import print_line, print_notes
+    from tangram_sim.cli.serving.candidates import (
+        print_candidates,
+        require_page_or_json,
+        tell_candidates,
+    )
     from tangram_sim.hwdb import load_model
     from tangram_sim.serving_planners.offer_file import load_offers
     from tangram_sim.studies.serving_purchase import purchase_serving
 
+    require_page_or_json(output)
     if goal.budget is not None:
         raise BadInputError("--budget: give the budgets to compare with --budgets 10,20,40")
     asked, database = _budgets(budgets), shared.load_hwdb(hwdb)
@@ -52,12 +58,19 @@ def command(
         goal.goal(database),
         limit_s,
     )
-    if as_json:
-        print_json(found.model_dump())
-        return
-    print_candidates(found.front, "budget", "GPUs rented")
-    if found.cheapest_tokens is not None and len(found.front) > 1:
-        print_line(f"tokens are cheapest at {found.cheapest_tokens:g} USD/h")
+
+    def page() -> str:
+        from tangram_sim.reports.served_candidates import candidates_report
+
+        return candidates_report(f"What budgets buy: {model}", found.front, "budget", found.notes)
+
+    def tables() -> None:
+        print_candidates(found.front, "budget", "GPUs rented")
+        if found.cheapest_tokens is not None and len(found.front) > 1:
+            print_line(f"tokens are cheapest at {found.cheapest_tokens:g} USD/h")
+        print_notes(found.notes)
+
+    tell_candidates(found, output, as_json, page, tables)
 
 
 def _budgets(text: str) -> list[float]:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from tangram_sim.studies.serving_whatif import GpuPurchase
 
 Fleet = Annotated[
-    Path, typer.Option("--fleet", help="YAML: `gpus`, each with price_per_hour and available: what is there.")
+    Path,
+    typer.Option(
+        "--fleet", help="YAML with `gpus`, price_per_hour and available of each, or a cluster: what is there."
+    ),
 ]
 Add = Annotated[
     list[str] | None,
@@ -33,18 +36,24 @@ def command(
     goal: GoalOptions,
     add: Add = None,
     time_limit: single.TimeLimit = None,
+    output: single.Output = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """The fleet with each --add: requests/s that keep --slo, tokens/s, dollars a million tokens, replayed."""
     limit_s = shared.given_limit_s(time_limit)
 
-    from tangram_sim.cli.console import print_json
-    from tangram_sim.cli.serving.candidates import print_candidates
+    from tangram_sim.cli.console import print_notes
+    from tangram_sim.cli.serving.candidates import (
+        print_candidates,
+        require_page_or_json,
+        tell_candidates,
+    )
     from tangram_sim.hwdb import load_model
     from tangram_sim.serving_planners.offer_file import load_offers
     from tangram_sim.studies.serving_whatif import what_if_serving
 
+    require_page_or_json(output)
     if goal.budget is not None:
         raise BadInputError("--budget: all GPUs of a candidate are there to be used; leave it out")
     database = shared.load_hwdb(hwdb)
@@ -57,10 +66,17 @@ def command(
         goal.goal(database),
         limit_s,
     )
-    if as_json:
-        print_json(found.model_dump())
-        return
-    print_candidates(found.candidates, "candidate", "GPUs used")
+
+    def page() -> str:
+        from tangram_sim.reports.served_candidates import candidates_report
+
+        return candidates_report(f"What if: {model}", found.candidates, "candidate", found.notes)
+
+    def tables() -> None:
+        print_candidates(found.candidates, "candidate", "GPUs used")
+        print_notes(found.notes)
+
+    tell_candidates(found, output, as_json, page, tables)
 
 
 def purchases(text: str, hwdb: "Hwdb") -> "tuple[GpuPurchase, ...]":

@@ -38,6 +38,31 @@ def test_without_a_kind_the_others_carry_what_must_be_covered(fleet: Path, tmp_p
     assert told["name"] == "lost=L40S" and all("L40S" in name for name in told["lost"])
 
 
+def test_the_plan_is_played_in_every_scenario_with_what_is_left_of_it(fleet: Path) -> None:
+    bear = [
+        word for one in ("lost=L40S,coverage=0.5", "rate=1.5", "price=L40S:2") for word in ("--scenario", one)
+    ]
+    told = planned(fleet, *bear, "--budget", 12)
+    lost, busy, dear = told["scenario_replays"]
+    replicas = sum(one["count"] for one in told["replicas"])
+    without = sum(one["count"] for one in told["replicas"] if "L40S" not in one["gpus"])
+    assert (lost["replicas"], busy["replicas"], dear["replicas"]) == (without, replicas, replicas)
+    rate = told["replay"]["promised"]
+    assert [one["promised"] / rate for one in (lost, busy, dear)] == pytest.approx([0.5, 1.5, 1.0])
+    for one in (lost, busy, dear):
+        assert one["error"] > -0.05, "the program promised that what is left carries it"
+    shown = tangram("serve", "plan", "llama3-8b", "--fleet", fleet, *ASKED, "--scenario", "rate=1.5")
+    assert "in rate=1.5: " in shown.out and "of what is wanted" in shown.out
+
+
+def test_a_batch_keeps_its_makespan_for_the_part_that_is_covered(fleet: Path) -> None:
+    asked = ("serve", "plan", "llama3-8b", "--fleet", fleet, "--workload", "800:200:0.6,300:40:0.4")
+    told = tangram(*asked, "--requests", 400, "--scenario", "lost=L40S,coverage=0.5", "--json").json
+    (played,) = told["scenario_replays"]
+    assert played["promised"] == told["makespan_s"]
+    assert played["error"] < 0.15
+
+
 def test_more_requests_and_dearer_kinds_cost_no_less(fleet: Path) -> None:
     free, busy = planned(fleet), planned(fleet, "--scenario", "rate=2.5")
     assert free["cost_per_hour"] < busy["cost_per_hour"]

@@ -1,5 +1,6 @@
 """What budgets buy for a service: within the budget, never less for more, figures belong together."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,18 @@ def test_more_dollars_buy_no_fewer_good_tokens(asked: tuple[object, ...]) -> Non
     assert rates == sorted(rates) and rates[0] < rates[-1]
     least = min(front, key=lambda one: one["usd_per_million_tokens"])
     assert told["cheapest_tokens"] == least["budget_usd_per_hour"]
+
+
+def test_a_page_and_json_tell_what_the_table_tells(asked: tuple[object, ...], tmp_path: Path) -> None:
+    page, answer = tmp_path / "report.html", tmp_path / "answer.json"
+    told = tangram(*asked, "--budgets", "1,2", "--json", "-o", page).json
+    text = page.read_text()
+    for one in told["front"]:
+        assert f"{one['good_rps']:.4g}" in text and one["name"] in text
+    tangram(*asked, "--budgets", "1,2", "-o", answer)
+    again = json.loads(answer.read_text())
+    assert [one["good_rps"] for one in again["front"]] == [one["good_rps"] for one in told["front"]]
+    assert tangram(*asked, "--budgets", "1", "-o", tmp_path / "plan.pdf").code == 2
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tangram_sim.errors import InfeasibleError
+from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.serving_planners.offer_file import load_offers
 from tangram_sim.studies import serving_whatif
 from tangram_sim.studies.serving_plan import PlannedTypeDocument, PlayedPlanDocument, ServePlanDocument
@@ -78,6 +79,40 @@ def test_a_purchase_has_its_own_plan_where_the_fleet_alone_cannot_serve(
     assert now.status == "infeasible"
     assert (large.good_rps, large.gpus_used) == (4, {"H200-SXM": 4})
     assert (small.good_rps, small.gpus_used) == (1, {"T4": 1})
+
+
+def test_a_page_of_candidates(asked: tuple[object, ...], tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    shown = tangram(*asked, "--requests", 100, "--add", "L40S:1", "-o", page)
+    assert f"report written to {page}" in shown.out
+    assert "L40S:1" in page.read_text() and "the fleet as it is" in page.read_text()
+
+
+def test_clusters_are_fleets_at_dated_prices(tmp_path: Path) -> None:
+    """A name, nodes on one line, a file; prices that the file does not state are those of nodes."""
+    hwdb = Hwdb.load()
+    inline = load_offers("DGX-H100:1+T4x4:2", hwdb)
+    found = {one.name: (one.available, one.gpus_per_node) for one in inline.gpus}
+    assert found["H100-SXM5-80GB"] == (8, 8) and found["T4"] == (8, 4)
+    assert all(one.usd_per_hour > 0 for one in inline.gpus) and len(inline.notes) == 2
+    assert [one.name for one in load_offers("azure-c1", hwdb, priced=False).gpus]
+    lab = "name: lab\nnodes:\n  - {count: 2, gpu: L40S, gpus: 4, intra_link: PCIe4x16, nic_gbps: 200}\n"
+    (tmp_path / "lab.yaml").write_text(lab)
+    (lab_gpu,) = load_offers(tmp_path / "lab.yaml", hwdb).gpus
+    assert (lab_gpu.name, lab_gpu.available, lab_gpu.gpus_per_node) == ("L40S", 8, 4)
+    (tmp_path / "free.yaml").write_text("gpus: {L40S: {available: 2}}\n")
+    (known,) = load_offers(tmp_path / "free.yaml", hwdb).gpus
+    assert known.usd_per_hour == lab_gpu.usd_per_hour > 0.1
+
+
+def test_a_price_is_asked_for_only_where_the_objective_needs_it(tmp_path: Path) -> None:
+    hwdb = Hwdb.load()
+    unknown = next(name for name in hwdb.gpu_names() if not gpu_rent(hwdb, name)[0])
+    (tmp_path / "f.yaml").write_text(f"gpus: {{{unknown}: {{available: 2}}}}\n")
+    free = load_offers(tmp_path / "f.yaml", hwdb, priced=False)
+    assert free.notes == (f"price of {free.gpus[0].name} is not known: counted as nothing",)
+    with pytest.raises(BadInputError, match=r"what does a .* cost"):
+        load_offers(tmp_path / "f.yaml", hwdb)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""A service plan in each scenario that it must bear: what is left of it, played with what then comes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.workload import Ints, Workload
+from tangram_sim.serving_planners.offers import PricedConfiguration
+from tangram_sim.serving_planners.problem import MAKESPAN as BATCH
+from tangram_sim.studies.serving_plan import PlayedScenarioDocument, ServePlanDocument, plan_problem
+from tangram_sim.studies.serving_plan_fleet import fleet_document
+from tangram_sim.studies.serving_plan_replay import play_fleet
+from tangram_sim.studies.serving_question import COST, MAKESPAN, PlanScenario, ServiceQuestion
+
+_SHARES_S = 2.0  # seconds to share out the requests over what is left
+
+
+def scenario_replays(
+    found: ServePlanDocument, question: ServiceQuestion, priced: Sequence[PricedConfiguration], hwdb: Hwdb
+) -> list[PlayedScenarioDocument]:
+    """The plan in every scenario of its goal: replicas on kinds that are lost gone, the rest as it is.
+
+    Requests are shared out again over the replicas that are left, and so many of them come as the scenario
+    says: of a batch they must be through within the plan's makespan, else they come at that part of the rate.
+    """
+    told = []
+    for scenario in question.goal.scenarios:
+        left = _left(found, priced, scenario)
+        share = scenario.coverage * scenario.rate_factor
+        fleet = fleet_document(*_shared_out(left, question), question)
+        if question.goal.objective == MAKESPAN:
+            promised = float(found.makespan_s or 0.0)
+            workload, types = _part(question.workload, question.place, share)
+        else:
+            rate = question.workload.rate_rps
+            whole = rate if question.goal.objective == COST else float(found.throughput_rps or 0.0)
+            promised, workload, types = whole * share, question.workload, question.place
+        played, _ = play_fleet(fleet, question, workload, types, promised, hwdb)
+        told.append(
+            PlayedScenarioDocument(
+                **played.model_dump(),
+                name=scenario.name,
+                replicas=sum(int(one["count"]) for one in fleet["replicas"]),
+            )
+        )
+    return told
+
+
+def _left(
+    found: ServePlanDocument, priced: Sequence[PricedConfiguration], scenario: PlanScenario
+) -> list[PricedConfiguration]:
+    """The plan's configurations that hold nothing lost, each with as many replicas as the plan has."""
+    known = {one.name: one for one in priced}
+    return [
+        replace(known[used.configuration], most=used.count)
+        for used in found.replicas
+        if used.count and not set(known[used.configuration].gpus) & set(scenario.lost)
+    ]
+
+
+def _shared_out(
+    left: Sequence[PricedConfiguration], question: ServiceQuestion
+) -> tuple[ServePlanDocument, Sequence[PricedConfiguration]]:
+    """(a plan that uses all of these replicas and shares out the requests as evenly as can be, they)."""
+    problem = replace(
+        question.rental(left),
+        objective=BATCH,
+        budget_usd_per_hour=inf,
+        utilisation=1.0,
+        scenarios=(),
+    )
+    return plan_problem(problem, _SHARES_S, beside=False), left
+
+
+def _part(workload: Workload, types: Ints, share: float) -> tuple[Workload, Ints]:
+    """A part of a batch, or more than all of it, evenly drawn from its requests."""
+    count = max(1, round(len(workload) * share))
+    chosen = (np.arange(count) / share).astype(np.int64) % len(workload)
+    return workload.chosen(chosen), types[chosen]
