@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tangram_sim.errors import BadInputError
 
@@ -68,6 +68,13 @@ class NetworkIn(_ClusterPart):
     between: list[LimitIn] = Field([], description="limits between groups")
 
 
+def _none_or_a_byte(rate: float) -> float:
+    """A rate that is none at all or physical: beyond floats' range nothing can be divided by it."""
+    if 0 < rate < 1:
+        raise ValueError("0 (no link), or 1 and more bytes/s")
+    return rate
+
+
 class GpuIn(_ClusterPart):
     """Figures of a GPU that travel with the file, in SI units."""
 
@@ -84,7 +91,7 @@ class LinkIn(_ClusterPart):
     """Figures of a link class that travel with the file, in SI units."""
 
     kind: Literal["nvlink", "nvlink-bridge", "xgmi", "pcie", "network", "none", "other"]
-    bytes_per_s: Annotated[float, Field(ge=0, le=1e20)]
+    bytes_per_s: Annotated[float, Field(ge=0, le=1e20), AfterValidator(_none_or_a_byte)]
     latency_s: Annotated[float, Field(ge=0, le=10)]
 
 
@@ -207,7 +214,7 @@ def _in_words(problem: Any) -> str:
         return f"{path}: unknown key;{guess} allowed are {', '.join(allowed)}"
     wanted = _WANTED.get(kind)
     if wanted is None:
-        words = str(problem["msg"])
+        words = str(problem["msg"]).removeprefix("Value error, ")
         wanted = words[:1].lower() + words[1:]
     else:
         wanted = wanted.format(**problem.get("ctx", {}))

@@ -9,6 +9,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.goodput import Regime
 
 _FEWEST_WINDOWS = 20
+_MOST_WINDOWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class SampledShare:
 def sample_share(regime: Regime, failures: int, window_s: float, seed: int = 0) -> SampledShare:
     """Play `failures` failures of a regime and look at windows of `window_s` of the history.
 
-    Windows are shortened where fewer than 20 would fit. Raises BadInputError for fewer than 100 failures.
+    Windows are shortened where fewer than 20 would fit. Raises BadInputError for fewer than 100 failures,
+    and for more windows than can be looked at.
     """
     if failures < 100:
         raise BadInputError(f"`sample={failures}`: give 100 failures or more, e.g. 10000")
@@ -37,6 +39,11 @@ def sample_share(regime: Regime, failures: int, window_s: float, seed: int = 0) 
     times, work = history(regime, failures, seed)
     span = times[-1]
     windows = max(_FEWEST_WINDOWS, int(span // window_s))
+    if windows > _MOST_WINDOWS:
+        raise BadInputError(
+            f"`sample={failures}`: {span:.3g} s of history hold {windows:.3g} windows of {window_s:.3g} s; "
+            f"{_MOST_WINDOWS:,} at most are looked at: longer `days=`, fewer failures, or shorter repairs"
+        )
     edges = np.linspace(0.0, span, windows + 1)
     done = np.interp(edges, times, work)
     shares = np.diff(done) / np.diff(edges)

@@ -348,3 +348,14 @@ def test_any_mapping_gives_a_cluster_or_an_error_in_words(nodes, network, hardwa
         assert all(
             math.isfinite(g.node.nic_bytes_per_s) and g.node.nic_bytes_per_s > 0 for g in cluster.groups
         )
+
+
+def test_a_link_that_travels_with_the_file_has_a_rate_that_can_be_divided_by():
+    """1e-308 bytes/s, found by fuzzing: seconds of a transfer would be no number."""
+    shipped = cluster_to_dict(load_cluster("dgx-a100-h100", HWDB))
+    link = next(iter(shipped["hardware"]["links"].values()))
+    link["bytes_per_s"] = 1e-308
+    with pytest.raises(
+        BadInputError, match=r"bytes_per_s: 1e-308 given; 0 \(no link\), or 1 and more bytes/s"
+    ):
+        cluster_from_dict(shipped, HWDB)
