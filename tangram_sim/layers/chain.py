@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,13 +17,10 @@ from tangram_sim.layers.program import (
     REDUCTION,
     STREAMS,
     Program,
+    Shape,
 )
 from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
 from tangram_sim.sim.fast import repeating
-
-# What of a program decides the structure of a chain: (stream, kind, predecessors, is gradients) of every
-# op, and the output.
-Shape: TypeAlias = tuple[tuple[tuple[int, int, tuple[int, ...], bool], ...], int]
 
 # Groups of ops: what a pass waits for, gradient synchronisation, the rest.
 _PASS, _GRADIENTS, _BACKGROUND = 0, 1, -1
@@ -43,10 +40,6 @@ class _Structure(NamedTuple):
     last: IntArray  # index of each atom's last op
     atom: IntArray  # place of each op's atom in the chain
     repeats: IntArray  # where atoms repeat: see `repeating`
-
-
-def _shape(program: Program) -> Shape:
-    return tuple((op.stream, op.kind, op.after, op.name == GRADIENTS) for op in program.ops), program.output
 
 
 @lru_cache(maxsize=1024)
@@ -112,11 +105,10 @@ def _join(programs: Sequence[Program]) -> tuple[_Structure, Floats]:
     distinct = {id(program): program for program in programs}
     numbers = {key: number for number, key in enumerate(distinct)}
     structure = _structure(
-        tuple(_shape(program) for program in distinct.values()),
+        tuple(program.shape for program in distinct.values()),
         tuple(numbers[id(program)] for program in programs),
     )
-    durations = np.stack([op.seconds for program in distinct.values() for op in program.ops], axis=1)
-    return structure, durations
+    return structure, np.concatenate([program.table for program in distinct.values()], axis=1)
 
 
 def play_chain(programs: Sequence[Program]) -> Played:

@@ -3,8 +3,9 @@
 Structure (streams, dependencies) is the same for all layouts; what a layout does not do lasts 0 s.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,11 @@ class LayerOp(NamedTuple):
     after: tuple[int, ...]
 
 
+# What of a program decides the structure of a chain: (stream, kind, predecessors, is gradients) of every
+# op, and the output.
+Shape: TypeAlias = tuple[tuple[tuple[int, int, tuple[int, ...], bool], ...], int]
+
+
 @dataclass(slots=True)
 class Program:
     """An atom's ops in issue order; `output` is the op whose end makes the result available."""
@@ -58,6 +64,8 @@ class Program:
     weight_gradient: Floats = field(init=False)  # seconds of compute that only weight gradients need
     gradients: Floats = field(init=False)  # seconds of gradient synchronisation
     output: int = -1
+    _shape: Shape | None = field(default=None, init=False)  # of the finished program
+    _table: Floats | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.weight_gradient = np.zeros(self.layouts)
@@ -91,3 +99,34 @@ class Program:
         self.weight_gradient = self.weight_gradient + seconds
         self.output = output
         return index
+
+    @property
+    def shape(self) -> Shape:
+        """What decides the structure of chains of it; nothing is added to a program that was asked."""
+        if self._shape is None:
+            ops = ((op.stream, op.kind, op.after, op.name == GRADIENTS) for op in self.ops)
+            self._shape = tuple(ops), self.output
+        return self._shape
+
+    @property
+    def table(self) -> Floats:
+        """Seconds of all ops, (K, ops); nothing is added to a program that was asked."""
+        if self._table is None:
+            self._keep(self.ops, np.stack([op.seconds for op in self.ops], axis=1))
+        assert self._table is not None
+        return self._table
+
+    def _keep(self, ops: Sequence[LayerOp], table: Floats) -> None:
+        """Ops like these whose seconds are the columns of a table: held once."""
+        columns = list(table.T)
+        self.ops = [LayerOp(*op[:3], column, op.after) for op, column in zip(ops, columns, strict=True)]
+        self._table = table
+
+    def under(self, rows: slice | NDArray[np.int64]) -> "Program":
+        """The same ops under some of the layouts."""
+        table = self.table[rows]
+        part = Program(len(table))
+        part._keep(self.ops, table)
+        part.weight_gradient, part.gradients = self.weight_gradient[rows], self.gradients[rows]
+        part.output, part._shape = self.output, self.shape
+        return part

@@ -56,7 +56,8 @@ class Request:
 
     `microbatches` is their number per step; a schedule never holds more than that in flight. `pace_s` is a
     hint: partial plans whose slowest stage takes longer per microbatch cannot matter to whoever asks
-    and may be left out.
+    and may be left out. `sizes` are microbatches that the same part will be asked about, as far as known:
+    what is worked out for one may serve them.
     """
 
     slice: Slice
@@ -67,6 +68,7 @@ class Request:
     hwdb: Hwdb
     constraints: Constraints = Constraints()
     pace_s: float = float("inf")
+    sizes: tuple[int, ...] = ()
 
     def alike(self, other: "Request") -> bool:
         """Whether both ask about slices of one model on the same part, by the objects they hold: at once."""

@@ -12,19 +12,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.clusters import Island
 from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.cost.device import Rates
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
+from tangram_sim.parallelizers.grid_layouts import LawfulLayouts, lawful_layouts
 from tangram_sim.parallelizers.grid_prices import DepthLayouts, PricedSlices, price_slices
-from tangram_sim.parallelizers.laws import first_broken
-from tangram_sim.parallelizers.layouts import divisors, layouts
 from tangram_sim.training.plan import PartialPlan
-from tangram_sim.training.stage import state
-from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.units import show_bytes
 
@@ -58,7 +54,8 @@ class Grid(Parallelizer):
     heeds_pace = False
 
     def __init__(self) -> None:
-        self._menus: OrderedDict[tuple[object, ...], _Menu] = OrderedDict()
+        self._menus: OrderedDict[tuple[int, object], _Menu] = OrderedDict()
+        self._lawful: OrderedDict[tuple[int, object], LawfulLayouts] = OrderedDict()  # not asked about yet
         self._last: tuple[Request, _Menu] | None = None
 
     def parallelize(self, request: Request) -> Answer:
@@ -147,52 +144,45 @@ class Grid(Parallelizer):
         last = self._last
         if last is not None and last[0].alike(request):
             return last[1]
-        key = (
+        part = (
             request.slice.model,
             request.island,
             request.job,
-            request.microbatch,
             request.constraints,
             request.hwdb.edition,
         )
+        key = request.microbatch, part
         if key not in self._menus:
-            self._menus[key] = self._build(request)
+            self._menus[key] = self._build(request, part)
             if len(self._menus) > _MENUS:
                 self._menus.popitem(last=False)
         self._menus.move_to_end(key)
         self._last = request, self._menus[key]
         return self._menus[key]
 
-    def _build(self, request: Request) -> _Menu:
-        island, model, job = request.island, request.slice.model, request.job
-        rates = Setting(model, island, job, request.microbatch, (), request.hwdb).rates
-        menu = _Menu([], [], rates.usable_memory_bytes, rates)
-        admitted: dict[int, list[Layout]] = {}
-        copies = request.constraints.copies if island.gpus % request.constraints.copies == 0 else 1
-        for layout in layouts(model, island.gpus, _inner_depths(island), copies):
-            if not request.constraints.allows(layout, request.microbatch):
-                continue
-            broken = first_broken(model, job, layout, request.microbatch, rates.fused_attention)
-            if broken:
-                menu.objections.append((layout, str(broken)))
-            else:
-                admitted.setdefault(layout.pp, []).append(layout)
-        for depth, found in sorted(admitted.items()):
-            part = island if depth == 1 else island.part(island.nodes, island.gpus_per_node // depth)
-            single = tuple(_without_pipeline(layout) for layout in found)
-            setting = Setting(model, part, job, request.microbatch, single, request.hwdb)
-            ranks = island.gpus // depth
+    def _build(self, request: Request, part: object) -> _Menu:
+        island, size = request.island, request.microbatch
+        rates = Setting(request.slice.model, island, request.job, size, (), request.hwdb).rates
+        if (size, part) not in self._lawful:
+            found = lawful_layouts(request, rates)
+            self._lawful.update({(other, part): lawful for other, lawful in found.items()})
+        lawful = self._lawful.pop((size, part))
+        while len(self._lawful) > _MENUS:
+            self._lawful.popitem(last=False)
+        menu = _Menu([], list(lawful.objections), rates.usable_memory_bytes, rates)
+        for sized in lawful.depths:
+            ranks = island.gpus // sized.depth
             rate = island.intra.bytes_per_s * request.hwdb.link_efficiency(island.intra).value * ranks
-            hop = transfer_s(request.boundary_bytes, rate, island.intra.latency_s) if depth > 1 else 0.0
-            block = _lightest_block_bytes(setting)
+            hop_s = (
+                transfer_s(request.boundary_bytes, rate, island.intra.latency_s) if sized.depth > 1 else 0.0
+            )
+            block = sized.lightest_block_bytes()
             for able in (True, False):
-                chosen = np.flatnonzero((block <= menu.capacity_bytes) == able).tolist()
-                if chosen:
-                    some = replace(setting, layouts=tuple(single[column] for column in chosen))
-                    kept = tuple(found[column] for column in chosen)
-                    menu.families.append(
-                        DepthLayouts(depth, kept, Pricer(some), hop, None if able else block[chosen])
-                    )
+                chosen = np.flatnonzero((block <= menu.capacity_bytes) == able)
+                if len(chosen):
+                    kept, pricer = sized.pricer(chosen)
+                    lightest = None if able else block[chosen]
+                    menu.families.append(DepthLayouts(sized.depth, kept, pricer, hop_s, lightest))
         return menu
 
     def _priced(self, request: Request, menu: _Menu, slices: Sequence[Slice]) -> PricedSlices:
@@ -250,30 +240,3 @@ def _moved(partial: PartialPlan, start: int) -> PartialPlan:
     shift = start - partial.start
     cuts = tuple(cut + shift for cut in partial.cuts)
     return replace(partial, start=start, stop=partial.stop + shift, cuts=cuts)
-
-
-def _lightest_block_bytes(setting: Setting) -> NDArray[np.float64]:
-    """Per layout, bytes that the lightest block of the model takes with one microbatch in flight."""
-    held = [state.held(setting, block) for block in dict.fromkeys(setting.model.blocks)]
-    factor = 1.0 + setting.rates.fragmentation
-    bytes_of = np.stack([one.static + factor * (one.activation + one.transient) for one in held])
-    lightest: NDArray[np.float64] = bytes_of.min(axis=0)
-    return lightest
-
-
-def _inner_depths(island: Island) -> tuple[int, ...]:
-    """Inner pipeline depths: divisors of a node's GPUs, on one node only, so nothing is counted twice."""
-    return divisors(island.gpus_per_node) if island.nodes == 1 else (1,)
-
-
-def _without_pipeline(layout: Layout) -> Layout:
-    return Layout(
-        layout.tp,
-        layout.dp,
-        layout.cp,
-        layout.ep,
-        1,
-        layout.zero_stage,
-        layout.recompute,
-        layout.sequence_parallel,
-    )

@@ -11,14 +11,14 @@ from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.cost.kernels import Floats
-from tangram_sim.layers.atoms import Atom, Embedding, End, Head, atom_kinds, atoms_of, borrowers, one_copy_of
+from tangram_sim.layers.atoms import Atom, End, atoms_of, borrowers, one_copy_of
 from tangram_sim.layers.chain import Played, play_chain
-from tangram_sim.layers.program import COMPUTE, Program
-from tangram_sim.models import Block, Model
-from tangram_sim.training.stage import block, state
-from tangram_sim.training.stage import model_ends as ends
+from tangram_sim.layers.program import Program
+from tangram_sim.models import Model
+from tangram_sim.training.stage.atom_prices import AtomPrices
 from tangram_sim.training.stage.setting import Setting
 
 WINDOW = 4
@@ -68,18 +68,24 @@ def _representatives(model: Model, backward: bool) -> tuple[int, ...]:
 
 
 class Pricer:
-    """Prices every slice of a model under the K layouts of one setting; plays each distinct chain once."""
+    """Prices every slice of a model under the K layouts of one setting; plays each distinct chain once.
 
-    def __init__(self, setting: Setting) -> None:
+    Atoms may have been `lowered` for more layouts; `rows` of these are then the layouts of this setting.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        lowered: AtomPrices | None = None,
+        rows: slice | NDArray[np.int64] = slice(None),
+    ) -> None:
         self.setting = setting
         self.atoms = atoms_of(setting.model)
+        self._lowered, self._rows = lowered or AtomPrices(setting), rows
         self._programs: dict[tuple[Atom, str], Program] = {}
-        self._times: dict[Block, block.Times] = {}
         self._plays: dict[tuple[str, int, bool], Played] = {}
-        self._kinds = atom_kinds(setting.model)  # numbers for atoms: hashing them takes longer
+        self._kinds = self._lowered.kinds
         self._ended: dict[tuple[str, tuple[int, ...], End | None], Floats] = {}  # by kinds of a window
-        self._savings: dict[End, tuple[Floats, ...]] = {}
-        self._holding: dict[int, state.Held] = {}  # by kind of atom
         self._working: dict[frozenset[int], Floats] = {}  # bytes beside what is kept, by kinds of atoms
 
     def borrower(self, start: int, stop: int) -> End | None:
@@ -96,27 +102,10 @@ class Pricer:
         """The ops of `atom`; direction is `forward`, `backward` or `last` (backward that ends the step)."""
         key = (atom, direction)
         if key not in self._programs:
-            self._programs[key] = self._lower(atom, direction)
+            whole = self._lowered.program(atom, direction)
+            same = self._lowered.setting is self.setting
+            self._programs[key] = whole if same else whole.under(self._rows)
         return self._programs[key]
-
-    def _lower(self, atom: Atom, direction: str) -> Program:
-        setting, last = self.setting, direction == "last"
-        if isinstance(atom, Embedding):
-            if direction == "forward":
-                return ends.embedding_forward(setting, atom)
-            return ends.embedding_backward(setting, atom, last)
-        if isinstance(atom, Head):
-            return (
-                ends.head_forward(setting, atom)
-                if direction == "forward"
-                else ends.head_backward(setting, atom, last)
-            )
-        if atom not in self._times:
-            self._times[atom] = block.block_times(setting, atom)
-        times = self._times[atom]
-        if direction == "forward":
-            return block.block_forward(setting, atom, times)
-        return block.block_backward(setting, atom, times, last)
 
     def programs(self, atoms: tuple[Atom, ...], direction: str) -> tuple[Program, ...]:
         """The programs of `atoms`, in the order given; equal neighbours are looked up once."""
@@ -184,34 +173,8 @@ class Pricer:
 
     @cached_property
     def _sums(self) -> tuple[Floats, ...]:
-        """Prefix sums over atoms of what is additive: weight-gradient, gather, optimizer seconds; bytes."""
-        zero = np.zeros(len(self.setting.layouts))
-        columns: tuple[list[Floats], ...] = tuple([zero] for _ in range(5))
-        cache: dict[int, tuple[Floats, ...]] = {}
-        for kind, atom in zip(self._kinds, self.atoms, strict=True):
-            if kind not in cache:
-                kept = self._held(kind, atom)
-                cache[kind] = (
-                    self.program(atom, "backward").weight_gradient,
-                    state.updated_weights_gather_s(self.setting, atom),
-                    state.optimizer_s(self.setting, atom),
-                    kept.static,
-                    kept.activation,
-                )
-            for column, value in zip(columns, cache[kind], strict=True):
-                column.append(column[-1] + value)
-        return tuple(np.stack(column, axis=1) for column in columns)
-
-    def _saved(self, borrower: End) -> tuple[Floats, ...]:
-        """(gather seconds, optimizer seconds, static bytes) that an end saves which borrows its matrix."""
-        if borrower not in self._savings:
-            place = 0 if borrower == "embedding" else -1
-            own, borrowed = self.atoms[place], one_copy_of(self.setting.model, borrower)[place]
-            self._savings[borrower] = tuple(
-                of(self.setting, own) - of(self.setting, borrowed)
-                for of in (state.updated_weights_gather_s, state.optimizer_s, state.static_bytes)
-            )
-        return self._savings[borrower]
+        """Prefix sums over atoms of what is additive, see `AtomPrices.sums`. Arrays of (K, atoms + 1)."""
+        return tuple(column[self._rows] for column in self._lowered.sums)
 
     @cached_property
     def atom_seconds(self) -> Floats:
@@ -231,31 +194,13 @@ class Pricer:
         They run one after another: no pass over a slice, whatever it hides behind them, takes less than
         their sum over its atoms.
         """
-        alone = {
-            atom: np.sum(
-                [
-                    op.seconds
-                    for direction in ("forward", "backward")
-                    for op in self.program(atom, direction).ops
-                    if op.stream == COMPUTE
-                ],
-                axis=0,
-            )
-            for atom in dict.fromkeys(self.atoms)
-        }
-        return np.array([alone[atom] for atom in self.atoms])
+        return self._lowered.compute_s[:, self._rows]
 
     def added_s(self, atom: Atom) -> Floats:
         """Seconds that an atom adds, forward and backward, to a run of equal ones under every layout."""
         passes = [self.play((atom,) * (WINDOW + 1), direction).done for direction in ("forward", "backward")]
         added: Floats = np.sum([done[:, -1] - done[:, -2] for done in passes], axis=0)
         return added
-
-    def _held(self, kind: int, atom: Atom) -> state.Held:
-        """What atoms of a kind keep in memory."""
-        if kind not in self._holding:
-            self._holding[kind] = state.held(self.setting, atom)
-        return self._holding[kind]
 
     def _transient(self, start: int, stop: int) -> Floats:
         """Bytes that work on atoms [start, stop) takes beside what is kept, (K,).
@@ -265,8 +210,8 @@ class Pricer:
         kinds = frozenset(self._kinds[start:stop])
         if kinds not in self._working:
             some = {self._kinds[place]: self.atoms[place] for place in range(start, stop)}
-            held = [self._held(kind, atom) for kind, atom in some.items()]
-            extra = [(one.transient, one.scratch) for one in held]
+            held = [self._lowered.held(kind, atom) for kind, atom in some.items()]
+            extra = [(one.transient[self._rows], one.scratch[self._rows]) for one in held]
             self._working[kinds] = np.max(extra, axis=0).sum(axis=0)
         return self._working[kinds]
 
@@ -295,8 +240,10 @@ class Pricer:
         )
         for place, borrower in enumerate(lent):
             if borrower:
-                for column, saved in zip((gather, optimizer, static), self._saved(borrower), strict=True):
-                    column[place] -= saved
+                for column, saved in zip(
+                    (gather, optimizer, static), self._lowered.saved(borrower), strict=True
+                ):
+                    column[place] -= saved[self._rows]
         backward = np.maximum(middle, middle_synced)
         return SlicePrices(
             forward_s=forward,

@@ -1,5 +1,7 @@
 """Slices priced together: the same answers as one by one, and none below what compute takes at least."""
 
+from dataclasses import replace
+
 import pytest
 
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
@@ -21,10 +23,12 @@ def test_slices_priced_together_are_priced_as_alone(nodes: int, microbatch: int)
     requests = [
         Request(Slice(model, *ends), island, job, microbatch, 64 // microbatch, HWDB) for ends in SLICES
     ]
-    together = Grid().parallelize_many(requests)
-    for request, answer in zip(requests, together, strict=True):
+    sized = [replace(request, sizes=(4, microbatch, 2)) for request in requests]
+    together, lowered_together = Grid().parallelize_many(requests), Grid().parallelize_many(sized)
+    for request, answer, other in zip(requests, together, lowered_together, strict=True):
         alone = Grid().parallelize(request)
-        assert answer.partials == alone.partials
+        assert answer.partials == alone.partials == other.partials
+        assert list(other.rejected) == list(alone.rejected)
         assert (answer.considered, answer.dominated) == (alone.considered, alone.dominated)
         assert list(answer.rejected) == list(alone.rejected)
 

@@ -139,6 +139,7 @@ class Search:
         full: bool = False,
     ) -> None:
         """Look at microbatch sizes below the best step; while there is none, below wider and wider limits."""
+        self.enumeration.sizes = tuple(sizes[: self.budget.sizes] if full else sizes)
         for factor in factors:
             limit_s = self.bound_s * factor if self.best_s == float("inf") else float("inf")
             for position, microbatch in enumerate(sizes):

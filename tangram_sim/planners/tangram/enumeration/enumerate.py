@@ -67,6 +67,7 @@ class Enumeration:
     asking: PrefetchQueue | None = None  # the parallelizer in several processes
     passage_s: float = 0.0  # of one microbatch through the pipeline, at least (closed objective)
     priced: int = 0  # layouts that parallelizers have looked at, of all questions
+    sizes: tuple[int, ...] = ()  # microbatches that tables are made for, as far as known
     joint: bool = False  # stages on several islands, too: what the rest costs is known for single ones alone
     _parts: dict[Island, int] = field(default_factory=dict)  # equal parts of different islands are one
     # By (part, class, microbatch): the pace asked with, and the answer.
@@ -164,7 +165,7 @@ class Enumeration:
             least = np.zeros(atoms)
             if "imbalance" in self.policies and not self.deadline.over():
                 question = SliceQuestion(part, microbatch, 0, atoms, float("inf"))
-                least = self.parallelizer.least_seconds(question.request(self._subject))
+                least = self.parallelizer.least_seconds(question.request(self._subject, self.sizes))
             self._least[key] = np.concatenate([[0.0], np.cumsum(least)])
         return self._least[key]
 
@@ -255,7 +256,7 @@ class Enumeration:
             if self.deadline.over():
                 return
             some = asked[first : first + TOGETHER]
-            answers = self._ask(self.islands[kind].name, [question for _, question in some])
+            answers = self._ask(self.islands[kind].name, [question for _, question in some], self.sizes)
             self._answers.update(
                 (key, (pace_s, answer)) for (key, _), answer in zip(some, answers, strict=True)
             )
@@ -330,13 +331,16 @@ class Enumeration:
         self.counts.infeasible += reasons.count("infeasible")
         self.counts.windowed += reasons.count("windowed")
 
-    def _ask(self, name: str, questions: Sequence[SliceQuestion]) -> list[Answer]:
+    def _ask(
+        self, name: str, questions: Sequence[SliceQuestion], sizes: tuple[int, ...] = ()
+    ) -> list[Answer]:
         """Answers about slices on one part with one microbatch."""
         ready = self._ready if self.asking is None else self.asking.ready
         known = {one: ready.pop(one) for one in questions if one in ready}
         left = [one for one in questions if one not in known]
         if left:
-            known |= zip(left, answered_together(self.parallelizer, self._subject, left), strict=True)
+            new = answered_together(self.parallelizer, self._subject, left, sizes)
+            known |= zip(left, new, strict=True)
         answers = [known[one] for one in questions]
         self.counts.asked += len(answers)
         for answer in answers:

@@ -45,8 +45,8 @@ class SliceQuestion(NamedTuple):
     stop: int
     pace_s: float
 
-    def request(self, subject: Subject) -> Request:
-        """The question in the words of the narrow API."""
+    def request(self, subject: Subject, sizes: tuple[int, ...] = ()) -> Request:
+        """The question in the words of the narrow API; `sizes` are microbatches asked about later."""
         return Request(
             Slice(subject.model, self.start, self.stop),
             self.part,
@@ -56,17 +56,21 @@ class SliceQuestion(NamedTuple):
             subject.hwdb,
             subject.constraints,
             self.pace_s,
+            sizes,
         )
 
 
 def answered_together(
-    parallelizer: Parallelizer, subject: Subject, questions: Sequence[SliceQuestion]
+    parallelizer: Parallelizer,
+    subject: Subject,
+    questions: Sequence[SliceQuestion],
+    sizes: tuple[int, ...] = (),
 ) -> list[Answer]:
-    """Answers about slices on one part with one microbatch and one pace.
+    """Answers about slices on one part with one microbatch and one pace; `sizes` are asked about later.
 
     Without their rejections, which keep all prices of their island alive.
     """
-    given = parallelizer.parallelize_many([question.request(subject) for question in questions])
+    given = parallelizer.parallelize_many([question.request(subject, sizes) for question in questions])
     return [replace(answer, rejected=()) for answer in given]
 
 

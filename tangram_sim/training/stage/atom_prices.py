@@ -1,0 +1,110 @@
+"""What single atoms do, keep and cost under K layouts of one setting, each worked out once.
+
+Lowering an atom takes a few hundred operations on arrays of K, whose length hardly matters: layouts for
+several microbatch sizes are lowered in one setting, and pricers of one size look at its rows.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.layers.atoms import Atom, Embedding, End, Head, atom_kinds, atoms_of, one_copy_of
+from tangram_sim.layers.program import COMPUTE, Program
+from tangram_sim.models import Block
+from tangram_sim.training.stage import block, state
+from tangram_sim.training.stage import model_ends as ends
+from tangram_sim.training.stage.setting import Setting
+
+
+class AtomPrices:
+    """Programs, bytes and additive costs of the atoms of a model under the K layouts of one setting."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.atoms = atoms_of(setting.model)
+        self.kinds = atom_kinds(setting.model)  # numbers for atoms: hashing them takes longer
+        self._programs: dict[tuple[Atom, str], Program] = {}
+        self._times: dict[Block, block.Times] = {}
+        self._holding: dict[int, state.Held] = {}  # by kind of atom
+        self._savings: dict[End, tuple[Floats, ...]] = {}
+
+    def program(self, atom: Atom, direction: str) -> Program:
+        """The ops of `atom`; direction is `forward`, `backward` or `last` (backward that ends the step)."""
+        key = (atom, direction)
+        if key not in self._programs:
+            self._programs[key] = self._lower(atom, direction)
+        return self._programs[key]
+
+    def _lower(self, atom: Atom, direction: str) -> Program:
+        setting, last = self.setting, direction == "last"
+        if isinstance(atom, Embedding):
+            if direction == "forward":
+                return ends.embedding_forward(setting, atom)
+            return ends.embedding_backward(setting, atom, last)
+        if isinstance(atom, Head):
+            return (
+                ends.head_forward(setting, atom)
+                if direction == "forward"
+                else ends.head_backward(setting, atom, last)
+            )
+        if atom not in self._times:
+            self._times[atom] = block.block_times(setting, atom)
+        times = self._times[atom]
+        if direction == "forward":
+            return block.block_forward(setting, atom, times)
+        return block.block_backward(setting, atom, times, last)
+
+    def held(self, kind: int, atom: Atom) -> state.Held:
+        """What atoms of a kind keep in memory."""
+        if kind not in self._holding:
+            self._holding[kind] = state.held(self.setting, atom)
+        return self._holding[kind]
+
+    @cached_property
+    def sums(self) -> tuple[Floats, ...]:
+        """Prefix sums over atoms of what is additive: weight-gradient, gather, optimizer seconds; bytes."""
+        zero = np.zeros(len(self.setting.layouts))
+        columns: tuple[list[Floats], ...] = tuple([zero] for _ in range(5))
+        cache: dict[int, tuple[Floats, ...]] = {}
+        for kind, atom in zip(self.kinds, self.atoms, strict=True):
+            if kind not in cache:
+                kept = self.held(kind, atom)
+                cache[kind] = (
+                    self.program(atom, "backward").weight_gradient,
+                    state.updated_weights_gather_s(self.setting, atom),
+                    state.optimizer_s(self.setting, atom),
+                    kept.static,
+                    kept.activation,
+                )
+            for column, value in zip(columns, cache[kind], strict=True):
+                column.append(column[-1] + value)
+        return tuple(np.stack(column, axis=1) for column in columns)
+
+    def saved(self, borrower: End) -> tuple[Floats, ...]:
+        """(gather seconds, optimizer seconds, static bytes) that an end saves which borrows its matrix."""
+        if borrower not in self._savings:
+            place = 0 if borrower == "embedding" else -1
+            own, borrowed = self.atoms[place], one_copy_of(self.setting.model, borrower)[place]
+            self._savings[borrower] = tuple(
+                of(self.setting, own) - of(self.setting, borrowed)
+                for of in (state.updated_weights_gather_s, state.optimizer_s, state.static_bytes)
+            )
+        return self._savings[borrower]
+
+    @cached_property
+    def compute_s(self) -> Floats:
+        """Seconds of compute ops of every atom, forward and backward. Array of (atoms, K)."""
+        alone = {
+            atom: np.sum(
+                [
+                    op.seconds
+                    for direction in ("forward", "backward")
+                    for op in self.program(atom, direction).ops
+                    if op.stream == COMPUTE
+                ],
+                axis=0,
+            )
+            for atom in dict.fromkeys(self.atoms)
+        }
+        return np.array([alone[atom] for atom in self.atoms])
