@@ -106,7 +106,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("installed")
 def test_a_schedule_of_another_package_is_estimated_planned_and_replayed() -> None:
     check_schedule(schedule_named("eager-1f1b"))
-    model, cluster = load_model("gpt3-350m"), load_cluster("azure-c1-t4x4-v100x4")
+    model, cluster = load_model("gpt3-125m"), load_cluster("azure-c1-t4x4-v100x4")
     job = Job(global_batch=16, seq=1024, dtype="fp16")
     plain = api.plan(model, cluster, job, wishes=SearchOptions())
     eager = api.plan(model, cluster, replace(job, schedule="eager-1f1b"), wishes=SearchOptions())
