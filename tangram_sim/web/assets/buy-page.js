@@ -3,7 +3,7 @@
 import { run, save } from "./ask.js";
 import { asking } from "./asking.js";
 import { draw, short } from "./charts.js";
-import { command, count, failure, h, notes, percent, section, table } from "./dom.js";
+import { command, count, failure, h, noted, percent, section, table } from "./dom.js";
 import { choice, drop, figure, options, toggle, words } from "./fields.js";
 import { makeEconomics, makeOffers, pricesOf } from "./offers.js";
 import { showPlan } from "./plan-view.js";
@@ -141,7 +141,7 @@ export function buyPage(offered, setup, state) {
           cells: point.row.feasible ? [point.name, ...figures(point.row)]
             : [point.name, point.row.reason, "", "", "", "", "", ""] })))),
       ...hangs(found.sensitivity), detail, takeAlong(asked), command(answer.command, Object.keys(asked.files)),
-      section("Notes", ...notes([...found.assumptions, ...found.notes])),
+      noted([...found.assumptions, ...found.notes]),
       found.to_complete ? section("For whole costs, complete this and drop it as prices", h("pre", {}, found.to_complete)) : "");
     draw(chart, costs ? { kind: "points", line: verb === "purchase", x: { title: verb === "purchase" ? "USD an hour of what is bought" : "USD per hour of training" },
       y: { title: "tokens a second" }, pick: (at) => open(drawn[at]),

@@ -36,6 +36,9 @@ export const facts = (pairs) => h("dl", { class: "facts" },
 /** Notes name arguments as Python writes them; here they are options, as in a terminal. */
 const asOptions = (words) => words.replace(/`([a-z][a-z0-9_]*)=(True)?`/g, (_, name) => `--${name.replaceAll("_", "-")}`);
 
+/** A section of notes, where there are any. */
+export const noted = (texts) => (texts.length ? section("Notes", ...notes(texts)) : "");
+
 export const notes = (texts) => texts.map((one) => h("p", { class: "note" }, asOptions(one)));
 
 export const failure = (words) => h("p", { class: "error", role: "alert" }, words);

@@ -2,7 +2,7 @@
 
 import { asking } from "./asking.js";
 import { draw, seconds, short } from "./charts.js";
-import { command, count, facts, h, notes, percent, section, table } from "./dom.js";
+import { command, count, facts, h, noted, percent, section, table } from "./dom.js";
 import { choice, drop, figure, options } from "./fields.js";
 
 export function goodputPage(offered, setup, state) {
@@ -73,18 +73,20 @@ function showGoodput(content, answer, asked) {
     section("Where the time goes", chart),
     section("What one second less is worth", table([["of"], "now", "share gained", "tokens a day"], found.worth.map((one) => ({ cells: [one.constant,
       seconds(one.seconds), one.gain.toExponential(1), one.tokens_per_day === null ? "-" : count(one.tokens_per_day)] })))),
-    command(answer.command, Object.keys(asked.files)), section("Notes", ...notes(found.notes)));
+    command(answer.command, Object.keys(asked.files)), noted(found.notes));
   draw(chart, { kind: "bars", unit: "share of the time", bars: [{ name: "of all the time", said: `${percent(found.goodput)} useful`,
     parts: Object.entries(found.accounts).filter(([, share]) => share > 0).map(([name, value]) => ({ name: name.replaceAll("_", " "), value })) }] });
 }
 
 function showReplay(content, answer, asked) {
-  const found = answer.document, chart = h("div");
-  content.replaceChildren(h("h1", {}, `Best on this history: ${found.best}`),
+  const found = answer.document, chart = h("div"), best = found.policies[found.best];
+  const level = Object.entries(found.policies).filter(([, one]) => Math.abs(one.useful_share - best.useful_share) < 5e-4);
+  content.replaceChildren(h("h1", {}, level.length > 1 ? `Best on this history, all alike: ${level.map(([name]) => name).join(", ")}`
+    : `Best on this history: ${found.best}`),
     h("p", { class: "note" }, `${found.events} events, ${found.losses} losses, ${short(found.mean_nodes)} nodes on average over ${seconds(found.duration_s)}.`),
     section("Policies", table([["policy"], "of the bound", "useful", "changes", "USD"], Object.entries(found.policies).map(([name, one]) => ({
       cells: [name, percent(one.of_upper_bound), percent(one.useful_share), String(one.changes), one.usd === null ? "-" : short(one.usd)] })))),
-    section("Where each one's time goes", chart), command(answer.command, Object.keys(asked.files)), section("Notes", ...notes(found.notes)));
+    section("Where each one's time goes", chart), command(answer.command, Object.keys(asked.files)), noted(found.notes));
   draw(chart, { kind: "bars", unit: "seconds", bars: Object.entries(found.policies).map(([name, one]) => ({ name, said: percent(one.of_upper_bound),
     parts: Object.entries(one.accounts).filter(([, s]) => s > 0).map(([what, value]) => ({ name: what.replaceAll("_", " "), value })) })) });
 }

@@ -2,7 +2,7 @@
 
 import { run, save } from "./ask.js";
 import { draw, seconds } from "./charts.js";
-import { command, count, facts, failure, gib, h, notes, percent, section, table } from "./dom.js";
+import { command, count, facts, failure, gib, h, noted, notes, percent, section, table } from "./dom.js";
 import { choice } from "./fields.js";
 import { memoryChart, timelineChart } from "./played.js";
 
@@ -18,7 +18,7 @@ export async function showPlan(content, offered, plan) {
     ...alternatives(plan.document),
     downloads(offered, plan),
     command(plan.command, Object.keys(plan.asked.files)),
-    section("Notes", ...notes(plan.document.notes)));
+    noted(plan.document.notes));
   content.focus({ preventScroll: true });
   const files = { "plan.json": plan.text };
   const [played, why] = await Promise.all([

@@ -2,7 +2,7 @@
 
 import { asking } from "./asking.js";
 import { draw, seconds, short } from "./charts.js";
-import { command, count, facts, h, notes, percent, section, table } from "./dom.js";
+import { command, count, facts, h, noted, percent, section, table } from "./dom.js";
 import { choice, drop, figure, named, options, words } from "./fields.js";
 import { modelPicker } from "./setup.js";
 
@@ -70,7 +70,7 @@ function showEstimate(content, answer) {
       ["Requests a second", short(found.request_rate), `at most ${short(found.greatest_request_rate)}`],
       ["KV cache", `${count(found.kv_tokens)} tokens`],
       ["USD a million tokens", found.usd_per_million_output_tokens === null ? "-" : short(found.usd_per_million_output_tokens)]]),
-    section("Where the time between two tokens goes", parts), command(answer.command), section("Notes", ...notes(found.notes)));
+    section("Where the time between two tokens goes", parts), command(answer.command), noted(found.notes));
   draw(parts, { kind: "bars", unit: "seconds", bars: [{ name: "between two tokens", said: seconds(found.tpot_s),
     parts: Object.entries(found.parts_s).map(([name, value]) => ({ name, value })) }] });
 }
@@ -84,7 +84,7 @@ function showPlayed(content, answer, asked) {
     section("Latencies", table([["of"], "mean", "half within", "90 % within", "99 % within"], spreads.map(([name, one]) => (
       { cells: [name, seconds(one.mean), seconds(one.p50), seconds(one.p90), seconds(one.p99)] })))),
     section("How busy each replica was", chart), command(answer.command, Object.keys(asked.files)),
-    section("Notes", ...notes(found.notes)));
+    noted(found.notes));
   draw(chart, { kind: "bars", unit: "share of its time", mark: "all of it", bars: found.replicas.slice(0, 40).map((one) => (
     { name: one.name, mark: 1, said: percent(one.busy_share, 0), parts: [{ name: "busy", value: one.busy_share }] })) });
 }

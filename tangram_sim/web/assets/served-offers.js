@@ -1,7 +1,7 @@
 // Fleets compared by what they serve: all day, or by day beside training by night.
 
 import { draw, short } from "./charts.js";
-import { command, count, h, notes, percent, section, table } from "./dom.js";
+import { command, count, h, noted, percent, section, table } from "./dom.js";
 
 const money = (usd) => (usd === null || usd === undefined ? "-" : `$${short(usd)}`);
 
@@ -17,7 +17,7 @@ export function showServed(content, answer, asked, takeAlong) {
     h("p", { class: "lead" }, lead(able, best, day)),
     section(day ? "Trained beside serving" : "Served within the objective", chart),
     section("In figures", day ? days(rows, best) : services(rows, best)), takeAlong,
-    command(answer.command, Object.keys(asked.files)), section("Notes", ...notes(found.notes || [])));
+    command(answer.command, Object.keys(asked.files)), noted(found.notes || []));
   if (able.length) {
     draw(chart, { kind: "bars", unit, bars: able.map((row) => ({ name: row.name, parts: [{ name: unit, value: worth(row) }] })) });
   }
@@ -33,7 +33,7 @@ function lead(able, best, day) {
   if (!best) return "Which is cheapest cannot be said without prices of all.";
   const row = able.find((one) => one.name === best);
   const cost = row && (day ? row.shared.usd_per_million_trained : row.usd_per_million_tokens);
-  return `${best} ${day ? "trains" : "serves"} a token for the least money` + (cost ? `: ${money(cost)} a million.` : ".");
+  return `${best === "fleet" ? "The fleet as it stands" : best} ${day ? "trains" : "serves"} a token for the least money` + (cost ? `: ${money(cost)} a million.` : ".");
 }
 
 const unable = (row, width) => ({ cells: [row.name, row.reason, ...Array(width - 2).fill("")] });
