@@ -1,12 +1,17 @@
-"""Planners of a service side by side: the same question, every plan played by the same simulator."""
+"""Planners of a service side by side: the same question, every plan under the same judge.
+
+Plans of models are played by the simulator. Plans of problems with given throughputs are judged by these: a
+batch lasts as long as its busiest replica, the shares of the plan taken as they are.
+"""
 
 from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
-from tangram_sim.errors import TangramError
+from tangram_sim.errors import TangramError, unknown_name
+from tangram_sim.serving_planners.problem import MAKESPAN, WHOLE, RentalProblem
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
-from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.serving_plan import ServePlanDocument, plan_problem
 
 
 class ServicePlannerDocument(Document):
@@ -58,4 +63,69 @@ def _row(plan: Callable[[str], ServePlanDocument], name: str) -> ServicePlannerD
         good_share=found.replay.good_share,
         gpus_used=found.gpus_used,
         planning_cpu_s=found.planning_cpu_s,
+    )
+
+
+def problem_planners(problem: RentalProblem) -> dict[str, RentalProblem]:
+    """Planners of a problem with given throughputs: by name, the problem with what each may use.
+
+    `milp` may use all; `melange` the least configuration of each kind alone that serves anything; a kind
+    that kind alone; each with the whole budget and what is available.
+    """
+    alone: dict[str, list[int]] = {}
+    for c, one in enumerate(problem.configurations):
+        if len(one.kinds()) == 1 and one.role == WHOLE and any(one.rps):
+            alone.setdefault(problem.gpus[min(one.kinds())].name, []).append(c)
+    least = [min(mine, key=lambda c: problem.configurations[c].gpu_count) for mine in alone.values()]
+    allowed = {"melange": least, **alone}
+    return {"milp": problem} | {
+        name: problem.keeping(frozenset(mine)) for name, mine in allowed.items() if mine
+    }
+
+
+def compare_problem(
+    problem: RentalProblem, planners: Sequence[str], time_limit_s: float | None
+) -> ServiceComparisonDocument:
+    """The plan of each planner for a problem with given throughputs. Raises UnknownNameError."""
+    known = problem_planners(problem)
+    for name in planners:
+        if name not in known:
+            raise unknown_name("planner", name, known)
+    chosen = planners or tuple(known)
+    batch = problem.objective == MAKESPAN
+    rows = {}
+    for name in chosen:
+        mine = known[name]
+        found = plan_problem(mine, time_limit_s, beside=False)
+        promised = found.makespan_s if batch else found.cost_per_hour
+        played = _busiest_s(mine, found) if batch else promised
+        rows[name] = ServicePlannerDocument(
+            status=found.status,
+            promised=promised,
+            played=played if promised else None,
+            error=played / promised - 1.0 if promised and played else None,
+            cost_per_hour=found.cost_per_hour,
+            good_share=1.0 if promised else None,
+            gpus_used=found.gpus_used,
+            planning_cpu_s=found.planning_cpu_s,
+            reason=found.reason,
+        )
+    return ServiceComparisonDocument(objective=problem.objective, planners=rows)
+
+
+def _busiest_s(problem: RentalProblem, found: ServePlanDocument) -> float | None:
+    """Seconds until the busiest replica of a plan of a batch is through with its shares."""
+    counts = {one.configuration: one.count for one in found.replicas}
+    return max(
+        (
+            sum(
+                kind.amount * share / rps
+                for kind, share, rps in zip(problem.types, found.shares[one.name], one.rps, strict=True)
+                if share > 0
+            )
+            / counts[one.name]
+            for one in problem.configurations
+            if counts.get(one.name)
+        ),
+        default=None,
     )

@@ -14,7 +14,15 @@ from tests.places import ROOT
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 # They plan for more than a few seconds.
-SLOW = {"own_cluster", "own_gpu", "own_parallelizer", "plan_in_five_lines", "read_timeline", "what_if"}
+SLOW = {
+    "night_and_day",
+    "own_cluster",
+    "own_gpu",
+    "own_parallelizer",
+    "plan_in_five_lines",
+    "read_timeline",
+    "what_if",
+}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`tangram serve compare`: plans of several serving planners, simulated alike."""
+"""`tangram serve compare`: plans of several serving planners under one judge."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from tangram_sim.cli.serving import plan as single
 from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests, plan_of_models
 
 OffersFile = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         "--fleet",
         help="YAML with `gpus`: price_per_hour, available, gpus_per_node; or a cluster's name or file.",
@@ -27,43 +27,61 @@ Planners = Annotated[
 
 @grouped
 def command(
-    model: single.Models,
-    fleet: OffersFile,
+    question: single.Question,
     requests: PlannedRequests,
     goal: GoalOptions,
+    fleet: OffersFile = None,
+    identity: single.Identity = None,
     planners: Planners = None,
     time_limit: single.TimeLimit = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
-    """Ask several planners for a service of MODEL, and play all plans with the same simulator."""
+    """Ask several planners the same question, and hold all plans to the same judge.
+
+    Plans for models on --fleet are played by the simulator; of PROBLEM.json the throughputs it gives judge.
+    """
     time_limit_s = shared.given_limit_s(time_limit)
 
     from tangram_sim.cli.console import print_json, print_line, print_table
-    from tangram_sim.errors import InfeasibleError, unknown_name
+    from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
     from tangram_sim.serving_planners.offer_file import load_offers
     from tangram_sim.serving_planners.peers import planner_names
-    from tangram_sim.studies.serving_comparison import compare_services
+    from tangram_sim.serving_planners.problem import RentalProblem
+    from tangram_sim.serving_planners.problem_file import load_problem
+    from tangram_sim.studies.serving_comparison import compare_problem, compare_services
 
-    database = shared.load_hwdb(hwdb)
-    known = planner_names(load_offers(fleet, database, priced=False).gpus)
-    chosen = tuple(name.strip() for name in planners.split(",")) if planners else known
-    for name in chosen:
-        if name not in known:
-            raise unknown_name("planner", name, known)
-
-    found = compare_services(
-        lambda planner: plan_of_models(model, fleet, requests, goal, time_limit_s, database, planner),
-        chosen,
-        goal.objective,
-    )
+    chosen = tuple(name.strip() for name in planners.split(",")) if planners else ()
+    objective = goal.objective
+    if fleet is None:
+        if requests.workload is not None:
+            raise BadInputError("--workload belongs to plans of a model; give its GPUs with --fleet")
+        given, _ = load_problem(Path(question), identity)
+        if not isinstance(given, RentalProblem):
+            raise BadInputError(
+                f"{question}: planners of replicas are compared; `serve plan` shows a flow beside its rivals"
+            )
+        found = compare_problem(given, chosen, time_limit_s)
+        objective = given.objective
+    else:
+        offers, database = fleet, shared.load_hwdb(hwdb)
+        known = planner_names(load_offers(fleet, database, priced=False).gpus)
+        for name in chosen:
+            if name not in known:
+                raise unknown_name("planner", name, known)
+        found = compare_services(
+            lambda planner: plan_of_models(question, offers, requests, goal, time_limit_s, database, planner),
+            chosen or known,
+            objective,
+        )
     if all(one.played is None for one in found.planners.values()):
         reasons = "\n".join(f"{name}: {one.status}: {one.reason}" for name, one in found.planners.items())
-        raise InfeasibleError(f"no planner has a service of {model} on {fleet}\n{reasons}")
+        where = "" if fleet is None else f" on {fleet}"
+        raise InfeasibleError(f"no planner has a service for {question}{where}\n{reasons}")
     if as_json:
         print_json(found.model_dump())
         return
-    unit = "s" if goal.objective == "makespan" else "/s"
+    unit = "s" if objective == "makespan" else "USD/h" if fleet is None else "/s"
     rows = [
         (
             name,

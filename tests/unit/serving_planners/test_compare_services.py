@@ -1,5 +1,6 @@
 """Planners of a service side by side under one simulator."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,24 @@ def test_every_planner_is_played_and_the_program_promises_most(offers: Path) -> 
         assert one["cost_per_hour"] <= 6
         assert one["promised"] <= planners["milp"]["promised"] * (1 + 1e-6)
         assert one["played"] > 0
+
+
+def test_planners_of_a_problem_are_held_to_its_throughputs(tmp_path: Path) -> None:
+    file = tmp_path / "problem.json"
+    file.write_text(json.dumps(PAPER))
+    told = tangram("serve", "compare", file, "--json").json["planners"]
+    assert told["milp"]["played"] == pytest.approx(28.431373, rel=1e-6)
+    assert (told["t1"]["played"], told["t2"]["played"]) == (
+        pytest.approx(48.333, abs=1e-3),
+        pytest.approx(46.667, abs=1e-3),
+    )
+    assert set(told) == {"milp", "melange", "t1", "t2", "t3"}
+    for one in told.values():
+        assert abs(one["error"]) < 1e-6 and one["cost_per_hour"] <= 8
+        assert one["played"] >= told["milp"]["played"] * (1 - 1e-9)
+    assert "28.431 s" in tangram("serve", "compare", file, "--planners", "milp,t1").out
+    refused = tangram("serve", "compare", file, "--planners", "hexgen")
+    assert (refused.code, "unknown planner" in refused.err) == (2, True)
 
 
 def test_planners_without_a_plan_say_why(offers: Path) -> None:
