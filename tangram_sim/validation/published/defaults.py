@@ -13,6 +13,7 @@ from tangram_sim.clusters import Gpu
 # (family, words of the framework's name that give it away), first match wins.
 _FAMILIES = (
     ("megatron-deepspeed", ("megatron-deepspeed", "deepspeed/megatron", "megatron/deepspeed")),
+    ("fsdp", ("automodel",)),  # NeMo by name, PyTorch's FSDP underneath
     ("nemo", ("nemo", "megatron-bridge", "megatron bridge", "nvidia release", "ngc pytorch")),
     ("megatron", ("megatron",)),
     ("fsdp", ("fsdp", "composer", "torchtitan", "torchtune", "llm-foundry", "axolotl")),
@@ -26,7 +27,7 @@ _FAMILIES = (
 # Word of a framework's name -> fork whose kernels and communication are not those of what it started from.
 FORKS = {"amp": "amp", "sailor": "sailor", "pax": "pax", "paxml": "pax"}
 
-FAMILIES = tuple(name for name, _ in _FAMILIES)
+FAMILIES = tuple(dict.fromkeys(name for name, _ in _FAMILIES))
 UNKNOWN = "generic"  # the family of every other name
 
 TRAINABLE_SHARE = 0.001  # of a model under LoRA: rank 16 on the attention of 7B to 70B models is 0.06-0.1 %
@@ -131,6 +132,8 @@ def sequence_parallel(run_by: Software, tp: int) -> tuple[bool, str]:
         return False, "means nothing without tensor parallelism"
     if run_by.family in ("nemo", "megatron") and not run_by.before(SEQUENCE_PARALLEL_SINCE):
         return True, "recipes of Megatron-Core and NeMo switch it on with tensor parallelism"
+    if run_by.family == "fsdp":
+        return True, "plans of tensor parallelism beside FSDP shard norms (torchtitan, NeMo AutoModel)"
     return False, f"{run_by.family} does not switch it on by itself"
 
 

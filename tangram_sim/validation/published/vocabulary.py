@@ -26,6 +26,11 @@ _DTYPES = (
     (r"fp16|float16|half", "fp16"),
     (r"fp32|float32|single", "fp32"),
 )
+# A feed-forward's form -> names of it, or of the activation that gives it away.
+FEED_FORWARDS = {
+    "plain": ("plain", "gelu", "relu", "relu2"),
+    "gated": ("gated", "glu", "swiglu", "geglu", "reglu"),
+}
 _MIXED = re.compile(r"amp|mixed|16[- ]?bit")
 _GROUP = re.compile(r"group[-_ =]*(?:of )?(\d+)|(?:hsdp|hybrid[-_ ]shard|dp_shard)[-_ =]*(\d+)")
 _STAGE = re.compile(r"(?:zero|ds|z)[-_ ]?(?:stage)?[-_ ]?(\d)|stage[-_ =]?(\d)")

@@ -9,6 +9,7 @@ from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, Job
 from tangram_sim.validation.published import defaults, shapes
 from tangram_sim.validation.published.cells import CellError, Cells
 from tangram_sim.validation.published.vocabulary import (
+    FEED_FORWARDS,
     NO,
     YES,
     Recompute,
@@ -41,8 +42,10 @@ def model(cells: Cells, run_by: defaults.Software, tp: int, seq: int) -> Model:
         heads, kv_heads = whole, whole if kv_heads == heads else kv_heads
     experts, active, expert_ffn = (cells.count(name, 0) or 0 for name in ("experts", "topk", "moe_ffn"))
     kind = cells.text("ffn_kind").lower()
+    kind = next((form for form, names in FEED_FORWARDS.items() if kind in names), kind)
     if kind not in ("plain", "gated", ""):
-        raise CellError(f"ffn_kind is {kind!r}; known are plain and gated")
+        known = ", ".join(name for names in FEED_FORWARDS.values() for name in names)
+        raise CellError(f"ffn_kind is {kind!r}; known are {known}")
     if not kind:
         kind = "gated" if experts or kv_heads < heads else "plain"
         cells.assume("ffn_kind", kind, "gated goes with grouped key heads or experts")

@@ -10,7 +10,7 @@ from tangram_sim.validation.published import defaults, workload
 from tangram_sim.validation.published.cells import CellError, Cells
 from tangram_sim.validation.published.machines import intra_link, through_host
 from tangram_sim.validation.published.networks import NodeNetwork, network_of
-from tangram_sim.validation.published.reading import read_run, read_table
+from tangram_sim.validation.published.reading import Run, read_run, read_table
 from tangram_sim.validation.published.table import Problem
 from tangram_sim.validation.published.vocabulary import (
     dtype_of,
@@ -19,6 +19,7 @@ from tangram_sim.validation.published.vocabulary import (
     zero_stage_of,
 )
 from tests.places import SHARED
+from tests.unit.validation.published_rows import row
 
 HWDB = Hwdb.load()
 NEMO = defaults.software("NeMo 25.04", "2025-05")
@@ -189,6 +190,26 @@ def test_plain_tcp_is_copied_through_the_kernel(text: str, reached: float) -> No
     found = network(text, "T4", 4)
     assert found.gbps == pytest.approx(reached)
     assert any("plain TCP" in said for said in found.assumed) == (reached not in (100, 1600))
+
+
+def test_a_feed_forward_is_told_by_its_activation() -> None:
+    """Sources name what lies between the two products; unknown names say which are known."""
+    widths = {}
+    for kind in ("plain", "gelu", "gated", "SwiGLU"):
+        read = read_run(row(ffn_kind=kind), HWDB)
+        assert isinstance(read, Run)
+        widths[kind] = read.model.parameters
+    assert widths["plain"] == widths["gelu"] < widths["gated"] == widths["SwiGLU"]
+    refused = read_run(row(ffn_kind="maxout"), HWDB)
+    assert isinstance(refused, Problem) and "swiglu" in refused.reason
+
+
+def test_tensor_parallelism_beside_fsdp_shards_norms() -> None:
+    """In torchtitan and NeMo AutoModel, which is FSDP for all its name."""
+    for name in ("torchtitan", "NeMo AutoModel"):
+        assert defaults.software(name, "2025").family == "fsdp"
+        assert defaults.sequence_parallel(defaults.software(name, "2025"), 8)[0]
+    assert defaults.software("NeMo 25.04", "").family == "nemo"
 
 
 def test_expert_groups_lie_over_tp_where_they_fit_no_other_way() -> None:
