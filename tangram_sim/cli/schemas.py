@@ -26,7 +26,7 @@ from tangram_sim.studies.serving_purchase import ServePurchaseDocument
 from tangram_sim.studies.serving_replan import ServeReplanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 from tangram_sim.studies.serving_whatif import ServeWhatIfDocument
-from tangram_sim.studies.serving_workload import WorkloadDocument
+from tangram_sim.studies.serving_workload import RatesDocument, WorkloadDocument
 from tangram_sim.studies.stragglers import StragglersDocument
 from tangram_sim.validation.serving.documents import ServeCalibrateDocument, ServeValidateDocument
 
@@ -52,6 +52,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serve-what-if": ServeWhatIfDocument,
     "serve-validate": ServeValidateDocument,
     "serve-calibrate": ServeCalibrateDocument,
+    "serve-rates": RatesDocument,
     "serve-workload": WorkloadDocument,
     "stragglers": StragglersDocument,
     "replay-trace": ReplayDocument,

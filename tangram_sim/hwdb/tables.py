@@ -31,6 +31,7 @@ MAY_BE_ZERO = frozenset(
         ("collectives", "sigma"),
         ("collectives", "n"),
         ("serving_engines", "least_memory_gib"),
+        ("serving_engines", "graph_batch"),
         ("serving_calibration", "value"),
         ("serving_calibration", "sigma"),
         ("serving_calibration", "n"),

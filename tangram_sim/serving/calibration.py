@@ -35,19 +35,25 @@ PARAMETERS: Mapping[str, tuple[float, str]] = {
     "client_s": (2e-2, "the same in a closed loop, its client included"),
     "first_token": (1.0, "factor on queue and prefill of a closed loop's first tokens"),
     "wave": (0.1, "share of a closed loop's clients that prefill at once, and so wait for each other"),
+    "wave_apart": (0.5, "share of clients who prefill at once where prompts have replicas of their own"),
     "ttft_scale": (1.0, "factor on a closed loop's first tokens"),
     "memory_base_bytes": (9e8, "memory beside weights and KV cache: context, workspaces, graphs"),
     "memory_logit_bytes": (11.0, "bytes for each seat and entry of the vocabulary"),
     "memory_group_bytes": (1.9e9, "buffers of tensor parallelism"),
 }
-# Parameters that only intervals depend on: standard deviations of log errors.
+# Parameters that only intervals depend on: standard deviations of log errors, of steady loads, of bursts, and
+# of prompts and outputs on replicas of their own.
 RESIDUALS = (
     *("residual_tpot", "residual_ttft", "residual_e2e", "residual_output_tok_s", "residual_kv_tokens"),
+    *("residual_burst_tpot", "residual_burst_ttft", "residual_burst_e2e", "residual_burst_output_tok_s"),
+    *("residual_apart_tpot", "residual_apart_ttft"),
 )
-SUBJECTS = ("version", "served", "gpu")
-SEEN = "seen"  # of a kind of GPU: how many runs on it are among those fitted
-# How many times wider errors are on kinds without any: of what kernels decide, KV tokens not among it.
+SUBJECTS = ("version", "served", "gpu", "model")
+SEEN = "seen"  # of a kind of GPU or a model: how many runs of it are among those fitted
+# How many times wider errors are on kinds, and of models, without any: of what kernels decide, KV tokens not
+# among it.
 UNSEEN = ("unseen_tpot", "unseen_ttft", "unseen_e2e", "unseen_output_tok_s")
+NEW_MODEL = ("new_model_tpot", "new_model_ttft", "new_model_e2e", "new_model_output_tok_s")
 
 
 def served(gpu: str, model: str, precision: str) -> str:
@@ -119,14 +125,20 @@ class CalibrationTable:
                     value *= own.number("value")
                     known.update(names)
             values[parameter] = value
-        strange = self._is_unseen(gpu)
-        if gpu and not strange:
+        novel = []
+        if self._is_new("gpu", gpu):
+            novel.append("unseen")
+        elif gpu:
             known.add("gpu")
+        if self._is_new("model", model):
+            novel.append("new_model")
         residuals = {}
         for parameter in RESIDUALS:
             row = self._find(engine, "*", parameter)
             spread = row.number("value") if row else 0.3
-            residuals[parameter] = spread * (self._wider(engine, parameter) if strange else 1.0)
+            # What a kind and what a model add to a variance are taken for independent.
+            added = sum(self._wider(engine, parameter, kind) ** 2 - 1.0 for kind in novel)
+            residuals[parameter] = spread * (1.0 + added) ** 0.5
         return EngineFit(values, residuals, tuple(assumed), frozenset(known))
 
     def fit_of(self, deployment: Deployment, version: str = "") -> EngineFit:
@@ -135,25 +147,25 @@ class CalibrationTable:
         On unequal GPUs those of a kind that no runs were fitted on, if there is one.
         """
         kinds = list(dict.fromkeys(stage.island.gpu.name for stage in deployment.stages))
-        unseen = [kind for kind in kinds if self._is_unseen(kind)]
+        unseen = [kind for kind in kinds if self._is_new("gpu", kind)]
         gpu = (unseen or kinds)[0] if unseen or len(kinds) == 1 else ""
         names = (deployment.model.name, deployment.precision.name)
         return self.fit(deployment.engine.engine, version, *names, gpu)
 
-    def _is_unseen(self, gpu: str) -> bool:
-        """Whether runs on some kinds were fitted, and none on this one."""
-        kinds = {subject for _, subject, parameter in self._best if parameter == SEEN}
-        return bool(gpu and kinds) and f"gpu:{gpu}" not in kinds
+    def _is_new(self, kind: str, name: str) -> bool:
+        """Whether runs of some GPUs or models (`kind`) were fitted, and none of this one."""
+        seen = {subject for _, subject, parameter in self._best if parameter == SEEN}
+        return bool(name) and any(one.startswith(f"{kind}:") for one in seen) and f"{kind}:{name}" not in seen
 
-    def _wider(self, engine: str, residual: str) -> float:
-        """The factor by which a residual is larger on a kind of GPU that no runs were fitted on.
+    def _wider(self, engine: str, residual: str, novelty: str) -> float:
+        """The factor by which a residual is larger where no runs of the kind of GPU or model were fitted.
 
         Where it was not measured for this residual, the factor of the time per output token is taken.
         """
-        name = residual.replace("residual", "unseen")
-        if name not in UNSEEN:
+        metric = residual.removeprefix("residual_").removeprefix("burst_").removeprefix("apart_")
+        if f"unseen_{metric}" not in UNSEEN:
             return 1.0
-        row = self._find(engine, "*", name) or self._find(engine, "*", "unseen_tpot")
+        row = self._find(engine, "*", f"{novelty}_{metric}") or self._find(engine, "*", f"{novelty}_tpot")
         return row.number("value") if row else 1.0
 
     def _find(self, engine: str, subject: str, parameter: str) -> Row | None:
@@ -163,7 +175,7 @@ class CalibrationTable:
 def _check(row: Row) -> None:
     """Raise BadInputError unless a row's parameter and subject are known."""
     where = row.origins["parameter"]
-    known = (*PARAMETERS, *RESIDUALS, *UNSEEN, SEEN)
+    known = (*PARAMETERS, *RESIDUALS, *UNSEEN, *NEW_MODEL, SEEN)
     if row["parameter"] not in known:
         problem = unknown_name("parameter of serving", row["parameter"], known)
         raise BadInputError(f"{where}, column parameter: {problem}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tangram_sim.datafiles import read_csv
+from tangram_sim.datafiles import csv_cells, read_csv
 from tangram_sim.errors import BadInputError
 from tangram_sim.serving.workload import Floats
 
@@ -24,6 +24,12 @@ class RateWindow:
     end_s: float
     rate_rps: float
     cv: float
+
+
+def is_rates_file(path: Path) -> bool:
+    """Whether a file's columns are those of rates over time."""
+    header, _ = csv_cells(path)
+    return {"start_s", "rate_rps"} <= set(header)
 
 
 def read_rates(path: Path, where: dict[str, str]) -> list[RateWindow]:

@@ -40,11 +40,13 @@ def read_trace(
     if not rows:
         raise BadInputError(f"{path}: no requests")
     columns = {name: _column(header, known) for name, known in _SPELLINGS.items()}
+    comes = {"time_s", "event"} <= set(header)
+    hint = " (a table of what comes and goes: simulate plays it as `spot=`)" if comes else ""
     for name in ("input_tokens", "output_tokens"):
         if columns[name] < 0:
             raise BadInputError(
                 f"{path}: no column {name}; wanted are arrival_s, input_tokens, output_tokens; it has "
-                f"{', '.join(header)}"
+                f"{', '.join(header)}{hint}"
             )
     inputs = _whole(path, header, rows, columns["input_tokens"], least=1)
     outputs = _whole(path, header, rows, columns["output_tokens"], least=1)
@@ -80,6 +82,12 @@ def read_trace(
         models,
         model[order],
     )
+
+
+def has_arrivals(path: Path) -> bool:
+    """Whether a file says when its requests come."""
+    header, _ = csv_cells(path)
+    return _column(header, _SPELLINGS["arrival_s"]) >= 0
 
 
 def count_rows(path: Path, where: Mapping[str, str] | None = None) -> int:

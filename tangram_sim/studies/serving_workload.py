@@ -1,8 +1,11 @@
-"""Statistics of a workload: rate, burstiness, lengths, and its requests sorted into types."""
+"""Statistics of a workload: rate, burstiness, lengths, its requests sorted into types; of rates over time."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from pydantic import Field
 
+from tangram_sim.serving.rates_file import RateWindow
 from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
 
@@ -44,6 +47,76 @@ class WorkloadDocument(Document):
     prefix_share: float = Field(description="of the prompt tokens, in prefixes that several requests share")
     cached_share: float = Field(description="of the prompt tokens, cached as the trace tells")
     notes: list[str]
+
+
+class RateStreamDocument(Document):
+    """One stream of a file of rates: a client of a pool, or the whole file."""
+
+    name: str
+    rate_rps: float = Field(description="mean over its windows")
+    most_rps: float
+    least_rps: float
+    burstiness_cv: float = Field(description="coefficient of variation of gaps, mean by requests")
+    share: float = Field(description="of all requests")
+
+
+class RatesDocument(Document):
+    """Output of `tangram serve workload describe --json` for a file of rates: what comes when."""
+
+    schema_version: str = SCHEMA_VERSION
+    windows: int
+    span_s: float
+    requests: float = Field(description="expected, all streams together")
+    rate_rps: float
+    busiest_window_rps: float = Field(description="greatest rate of all streams at one time")
+    quietest_window_rps: float
+    burstiness_cv: float = Field(description="of the streams, mean by requests")
+    streams: list[RateStreamDocument]
+    notes: list[str]
+
+
+def describe_rates(windows: Sequence[RateWindow]) -> RatesDocument:
+    """The figures of a file of rates, for `tangram serve workload describe`."""
+    begin_s, end_s = min(one.start_s for one in windows), max(one.end_s for one in windows)
+    length = np.array([one.end_s - one.start_s for one in windows])
+    rate = np.array([one.rate_rps for one in windows])
+    cv = np.array([one.cv for one in windows])
+    requests = rate * length
+    every = float(requests.sum())
+    # The rate of all streams together changes where a window begins or ends.
+    edges = np.unique([moment for one in windows for moment in (one.start_s, one.end_s)])
+    starts = np.array([one.start_s for one in windows])
+    change = np.zeros(len(edges))
+    np.add.at(change, np.searchsorted(edges, starts), rate)
+    np.add.at(change, np.searchsorted(edges, starts + length), -rate)
+    together = np.cumsum(change)[:-1]
+    names = np.array([one.stream for one in windows])
+    streams = []
+    for name in dict.fromkeys(names.tolist()):
+        own = names == name
+        count = float(requests[own].sum())
+        streams.append(
+            RateStreamDocument(
+                name=name.strip("/"),
+                rate_rps=count / float(length[own].sum()),
+                most_rps=float(rate[own].max()),
+                least_rps=float(rate[own].min()),
+                burstiness_cv=float((cv * requests)[own].sum()) / count if count else 0.0,
+                share=count / every if every else 0.0,
+            )
+        )
+    notes = ["rates only: a workload needs lengths, as `isl` and `osl` or `mix` give them"]
+    return RatesDocument(
+        windows=len(windows),
+        span_s=end_s - begin_s,
+        requests=every,
+        rate_rps=every / (end_s - begin_s),
+        busiest_window_rps=float(together.max()),
+        quietest_window_rps=float(max(together.min(), 0.0)),
+        burstiness_cv=float((cv * requests).sum()) / every if every else 0.0,
+        streams=sorted(streams, key=lambda one: -one.share),
+        notes=notes,
+    )
 
 
 def describe_workload(workload: Workload) -> WorkloadDocument:

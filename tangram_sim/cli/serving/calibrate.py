@@ -53,10 +53,11 @@ def command(
         read = read_rows_as_runs(read_bench_json(mine, given), database)
     else:
         read = read_runs(mine, database)
-    runs = [one for one in read if isinstance(one, ServedRun) and one.placed is None]
+    runs = [one for one in read if isinstance(one, ServedRun) and one.placed is None and not one.doubt]
     refused = [one for one in read if isinstance(one, RefusedRun)]
     placed = "layers placed on unlike nodes: no engine's parameters are in them"
     refused += [RefusedRun(one.line, placed) for one in read if isinstance(one, ServedRun) and one.placed]
+    refused += [RefusedRun(one.line, one.doubt) for one in read if isinstance(one, ServedRun) and one.doubt]
     if not runs:
         reasons = "; ".join(dict.fromkeys(one.reason for one in refused)) or "it has no rows"
         raise BadInputError(f"{mine}: none of its runs can be used: {reasons}")

@@ -12,6 +12,7 @@ from tangram_sim.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
     from tangram_sim.serving.outcome import Slo
+    from tangram_sim.serving.rates_file import RateWindow
     from tangram_sim.serving.synthetic import LengthMix
     from tangram_sim.serving.workload import Workload
 
@@ -69,6 +70,28 @@ class TraceRequests:
     rate: Rate = None
     burstiness: Burstiness = 1.0
     seed: Seed = 0
+
+    def rates(self, file: Path) -> "list[RateWindow]":
+        """The windows in a file of rates. Raises BadInputError where a rate is given beside it."""
+        from tangram_sim.serving.rates_file import read_rates
+
+        if self.rate is not None or self.burstiness != 1.0:
+            raise BadInputError(f"{file} says when requests come; leave --rate and --burstiness out")
+        return read_rates(file, dict(_pair(text) for text in self.where or ()))
+
+    def described(self, trace: Path) -> "Workload":
+        """The requests in the file, evenly spaced where it has lengths only. Raises BadInputError."""
+        from tangram_sim.serving.trace_file import count_rows, has_arrivals, read_trace
+
+        if self.rate is not None or has_arrivals(trace):
+            return self.read(trace)
+        import numpy as np
+
+        chosen = dict(_pair(text) for text in self.where or ())
+        evenly = np.arange(count_rows(trace, chosen), dtype=np.float64)
+        work = read_trace(trace, arrivals_from=evenly, where=chosen)
+        note = "lengths only: shown as if one request came each second; `rate=` R says how they come"
+        return replace(work, notes=(*work.notes, note))
 
     def read(self, trace: Path) -> "Workload":
         """The requests in the file `trace`. Raises BadInputError."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.validation.serving.left_out import unseen
+from tangram_sim.validation.serving.left_out import NOVELTIES, novel
 from tangram_sim.validation.serving.reading import read_runs
 from tangram_sim.validation.serving.runs import ServedRun
 from tangram_sim.validation.serving.tables import calibrate, calibration_csv
@@ -18,7 +18,8 @@ def main(paths: list[str]) -> int:
     try:
         hwdb = Hwdb.load()
         runs = [run for path in paths for run in read_runs(Path(path), hwdb) if isinstance(run, ServedRun)]
-        rows = calibrate(runs, hwdb) + unseen(runs, hwdb)
+        rows = calibrate(runs, hwdb)
+        rows += [row for leave_out in NOVELTIES for row in novel(runs, hwdb, leave_out)]
     except TangramError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

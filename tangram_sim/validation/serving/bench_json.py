@@ -16,6 +16,7 @@ TIMES = {
     "ttft_ms": ("mean_ttft_ms",),
     "tpot_ms": ("mean_tpot_ms",),
     "e2e_ms": ("mean_e2el_ms", "mean_e2e_latency_ms"),
+    "output_tok_s": ("output_throughput",),
 }
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "trt": "trtllm", "openai": ""}
 _NEEDED = ("completed", "total_input_tokens", "total_output_tokens")
@@ -60,6 +61,7 @@ def _row(path: Path, result: Any, setup: Mapping[str, str]) -> dict[str, str]:
     server = server if isinstance(server, dict) else {}
     rate, clients = result.get("request_rate"), result.get("max_concurrency")
     finite = isinstance(rate, int | float) and 0 < rate < float("inf")
+    load = "closed loop" if clients else "open loop" if finite else "burst of all prompts at once"
     backend = str(result.get("backend", result.get("endpoint_type", ""))).lower()
     engine = next((name for mark, name in ENGINES.items() if mark in backend and name), "")
     row = {
@@ -67,8 +69,10 @@ def _row(path: Path, result: Any, setup: Mapping[str, str]) -> dict[str, str]:
         "engine": engine,
         "engine_version": str(server.get("version", "")),
         "tp": str(server.get("tp_size", "1")),
-        "scenario": "closed loop" if clients else "open loop",
+        "scenario": load,
         "concurrency": str(clients or ""),
+        "requests": str(completed),
+        "failures": str(result.get("failed") or ""),
         "request_rate_rps": str(rate) if finite and not clients else "",
         "isl": str(_number(path, result, "total_input_tokens") / completed),
         "osl": str(_number(path, result, "total_output_tokens") / completed),
@@ -80,11 +84,6 @@ def _row(path: Path, result: Any, setup: Mapping[str, str]) -> dict[str, str]:
     for name in ("gpu", "model", "engine"):
         if not row.get(name):
             raise BadInputError(f"{path}: the file does not say the {name}; give `{name}=`")
-    if not clients and not finite:
-        raise BadInputError(
-            f"{path}: all requests were sent at once; run the benchmark with --max-concurrency or a finite "
-            "--request-rate to calibrate to it"
-        )
     return row
 
 

@@ -77,6 +77,10 @@ class ServeValidateDocument(Document):
     refused: list[RefusalCountDocument]
     metrics: dict[str, MetricScoreDocument]
     null: dict[str, MetricScoreDocument] = Field(description="the same of a regression without physics")
+    doubtful: dict[str, MetricScoreDocument] = Field(
+        {}, description="the same as `metrics`, of rows that may not say what was run; not among those"
+    )
+    doubts: list[RefusalCountDocument] = Field([], description="why rows are doubtful, and how many")
     worst: list[FarthestRowDocument]
     orders: list[PlacementOrderDocument] = Field([], description="of runs of layers placed on unlike nodes")
 

@@ -1,16 +1,16 @@
-"""Rows fitted to all but a part of a table, part by part, and how much wider errors are on a GPU left out."""
+"""Rows fitted to all but a part of a table, part by part, and how much wider errors are on what is new."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.calibration import UNSEEN
 from tangram_sim.validation.serving.fitting import FittedRow
-from tangram_sim.validation.serving.predict import predict
-from tangram_sim.validation.serving.runs import ServedRun
+from tangram_sim.validation.serving.predict import PredictedRun, predict
+from tangram_sim.validation.serving.runs import APART, BURST, ServedRun
 from tangram_sim.validation.serving.tables import LEAST_RUNS, calibrate, table_of
 
 FOLDS: dict[str, Callable[[ServedRun], str]] = {
@@ -18,6 +18,9 @@ FOLDS: dict[str, Callable[[ServedRun], str]] = {
     "model": lambda run: run.model.name,
     "source": lambda run: run.source,
 }
+NOVELTIES = {"gpu": "unseen", "model": "new_model"}  # how their rows of calibration are called
+NOVEL = ("tpot", "ttft", "e2e", "output_tok_s")  # metrics that kernels decide
+LEAST_OF_FOLD = 5  # errors, for a fold to speak
 LEAST_TRAINING = 30  # runs: fewer fit nothing
 Fold = tuple[list[ServedRun], list[ServedRun], list[FittedRow]]
 
@@ -41,23 +44,77 @@ def left_out(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> Iterator[
         yield [run for run in runs if key(run) == fold], rest, calibrate(rest, hwdb)
 
 
-def unseen(runs: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
-    """How many times wider intervals must be to hold nine of ten values on kinds of GPU never run on.
+@dataclass(frozen=True)
+class NovelErrors:
+    """Errors on what was left out, in widths of intervals of what is known: by engine, metric and fold."""
 
-    Each kind is left out in turn. One factor for each engine and metric, and one for all engines together;
-    every run weighs the same. At least 1: what a fit has seen it predicts no worse.
-    """
-    outside = defaultdict[tuple[str, str], list[float]](list)  # log errors in widths of the fold's interval
-    for own, _, rows in left_out(runs, hwdb, "gpu"):
-        spreads = {row.parameter for row in rows}  # a metric measured on the kind left out alone has none
-        for one in predict(own, hwdb, table_of(rows))[0]:
-            if f"residual_{one.metric}" not in spreads:
+    widths: Mapping[tuple[str, str], Mapping[str, Sequence[float]]]
+
+    def factor(self, engine: str, metric: str, without: str = "") -> float | None:
+        """How many times wider intervals must be to hold nine of ten values on what is new.
+
+        What is new is as far from what is known as the folds are from each other, so each fold weighs the
+        same however many runs it has; `without` is left aside (cross-conformal prediction: Vovk, 2015). Of an
+        engine with a single fold that of all engines; None where there is none either. At least 1.
+        """
+        for name in (engine, "*"):
+            folds = {
+                fold: errors
+                for fold, errors in self.widths.get((name, metric), {}).items()
+                if fold != without and len(errors) >= LEAST_OF_FOLD
+            }
+            if len(folds) > (name != "*"):
+                return max(1.0, _quantile(list(folds.values())))
+        return None
+
+
+def _quantile(folds: Sequence[Sequence[float]]) -> float:
+    """The value that nine tenths of the weight are below, each fold weighing the same."""
+    values = np.concatenate([np.asarray(errors) for errors in folds])
+    weights = np.concatenate([np.full(len(errors), 1.0 / len(errors)) for errors in folds])
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / len(folds)
+    return float(values[order][min(int(np.searchsorted(reached, 0.9)), len(values) - 1)])
+
+
+def novel_errors(found: Mapping[str, Sequence[PredictedRun]]) -> NovelErrors:
+    """The errors of folds' predictions, each fold predicted from the others."""
+    widths = defaultdict[tuple[str, str], dict[str, list[float]]](dict)
+    for fold, predicted in found.items():
+        for one in predicted:
+            if one.run.load in (BURST, APART) or one.run.doubt or one.metric not in NOVEL:
                 continue
             error = float(abs(np.log(one.predicted / one.measured)) / np.log(one.high / one.predicted))
             for engine in ("*", one.run.engine):
-                outside[engine, f"unseen_{one.metric}"].append(error)
-    return [
-        FittedRow(engine, "*", name, max(1.0, float(np.quantile(errors, 0.9))), 0.0, len(errors))
-        for (engine, name), errors in sorted(outside.items())
-        if name in UNSEEN and len(errors) >= LEAST_RUNS
-    ]
+                widths[engine, one.metric].setdefault(fold, []).append(error)
+    return NovelErrors(widths)
+
+
+def widened(one: PredictedRun, errors: NovelErrors, fold: str) -> PredictedRun:
+    """A prediction of a fold with the interval that the other folds' errors ask for."""
+    factor = errors.factor(one.run.engine, one.metric.removesuffix("_p99"), fold)
+    if factor is None:
+        return one
+    reach = (one.high / one.predicted) ** factor
+    return replace(one, low=one.predicted / reach, high=one.predicted * reach)
+
+
+def novel(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> list[FittedRow]:
+    """Rows of how much wider intervals are on kinds of GPU (`gpu`), or of models (`model`), never run.
+
+    Each is left out in turn. One factor for each engine and metric, and one for all engines together.
+    """
+    clear = [run for run in runs if not run.doubt and run.load not in (BURST, APART)]
+    found = {
+        FOLDS[leave_out](own[0]): predict(own, hwdb, table_of(rows))[0]
+        for own, _, rows in left_out(clear, hwdb, leave_out)
+    }
+    errors = novel_errors(found)
+    rows = []
+    for (engine, metric), folds in sorted(errors.widths.items()):
+        factor = errors.factor(engine, metric)
+        count = sum(map(len, folds.values()))
+        if factor is not None and count >= LEAST_RUNS:
+            name = f"{NOVELTIES[leave_out]}_{metric}"
+            rows.append(FittedRow(engine, "*", name, factor, 0.0, count))
+    return rows

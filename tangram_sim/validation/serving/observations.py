@@ -42,7 +42,7 @@ class Observations:
 def observe(runs: Iterable[ServedRun], hwdb: Hwdb) -> Observations:
     """Features of all runs that say how long a token takes; deployments of several stages are left out."""
     table = CalibrationTable(())
-    wanted = [run for run in runs if run.pp == 1 and _telling(run)]
+    wanted = [run for run in runs if run.pp == 1 and not run.doubt and _telling(run)]
     found: list[Observations] = []
     for replica in replicas(wanted, hwdb, table):
         if isinstance(replica, DeploymentRuns):

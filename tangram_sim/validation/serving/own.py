@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.calibration import SEEN, CalibrationTable
+from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable
 from tangram_sim.validation.serving.fitting import FittedRow
-from tangram_sim.validation.serving.predict import PredictedRun, Progress, predict
+from tangram_sim.validation.serving.predict import PredictedRun, Progress, predict, residual_name
 from tangram_sim.validation.serving.runs import CLOSED, OPEN, RefusedRun, ServedRun
 from tangram_sim.validation.serving.scoring import score
 
@@ -36,8 +36,8 @@ class OwnCalibration:
 def calibrate_to(runs: Sequence[ServedRun], hwdb: Hwdb, progress: Progress | None = None) -> OwnCalibration:
     """What `runs` change of the shipped rows: iterations first, then first tokens, then spreads."""
     before, refused = predict(runs, hwdb, CalibrationTable.load(hwdb), progress)
-    kinds = Counter(run.gpu for run in runs)
-    rows = [FittedRow("*", f"gpu:{gpu}", SEEN, float(n), 0.0, n) for gpu, n in sorted(kinds.items())]
+    kinds = Counter(name for run in runs for name in (f"gpu:{run.gpu}", f"model:{run.model.name}"))
+    rows = [FittedRow("*", name, SEEN, float(n), 0.0, n) for name, n in sorted(kinds.items())]
     for engine in sorted({run.engine for run in runs}):
         known = CalibrationTable.load(hwdb).fit(engine)
         rows += _shift(before, engine, "tpot", "time_scale", known["time_scale"])
@@ -48,8 +48,8 @@ def calibrate_to(runs: Sequence[ServedRun], hwdb: Hwdb, progress: Progress | Non
         rows += _server(opened, engine, _with(hwdb, rows))
     shifted, _ = predict(runs, hwdb, _with(hwdb, rows), progress)
     for engine in sorted({run.engine for run in runs}):
-        for metric in sorted({one.metric for one in shifted}):
-            rows += _spread(shifted, engine, metric)
+        for name in sorted({residual_name(one.run.load, one.metric) for one in shifted}):
+            rows += _spread(shifted, engine, name)
     after, _ = predict(runs, hwdb, _with(hwdb, rows), progress)
     return OwnCalibration(
         tuple(rows), _scores(before), _scores(after), tuple(refused), len({one.run.line for one in after})
@@ -101,16 +101,19 @@ def _server(found: Sequence[PredictedRun], engine: str, table: CalibrationTable)
     return [FittedRow(engine, "*", "server_s", max(known + missing, 1e-4), 0.1, len(own))]
 
 
-def _spread(found: Sequence[PredictedRun], engine: str, metric: str) -> list[FittedRow]:
-    own = _own(found, engine, metric)
-    if not own:
+def _spread(found: Sequence[PredictedRun], engine: str, name: str) -> list[FittedRow]:
+    """The row of one residual, of loads and metrics that share it."""
+    own = [
+        one for one in found if one.run.engine == engine and residual_name(one.run.load, one.metric) == name
+    ]
+    if name not in RESIDUALS or not own:
         return []
     errors = np.log([one.measured / one.predicted for one in own])
     expected = _spread_of(own[0])
     count = len(own)
     left = (count * float(np.mean(errors**2)) + EXPECTED * expected**2) / (count + EXPECTED)
     value = max(float(np.sqrt(left * (1.0 + 1.0 / (count + EXPECTED)))), FLOOR)
-    return [FittedRow(engine, "*", f"residual_{metric}", min(value, expected), 0.0, count)]
+    return [FittedRow(engine, "*", name, min(value, expected), 0.0, count)]
 
 
 def _scores(found: Sequence[PredictedRun]) -> dict[str, Any]:

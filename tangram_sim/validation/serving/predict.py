@@ -8,6 +8,7 @@ import numpy as np
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.apart import ApartClients, apart_loop
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import (
     ClosedClients,
@@ -20,10 +21,13 @@ from tangram_sim.serving.closed_form import (
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
 from tangram_sim.validation.serving.placed_runs import PlacedRun
-from tangram_sim.validation.serving.replicas import DeploymentRuns, column, replicas
-from tangram_sim.validation.serving.request_logs import replayed
+from tangram_sim.validation.serving.replicas import DeploymentRuns, column, prompt_station, replicas
+from tangram_sim.validation.serving.request_logs import bursts, replayed
 from tangram_sim.validation.serving.runs import (
+    APART,
+    BURST,
     CLOSED,
+    DECODE,
     FIRST,
     LOG,
     METRICS,
@@ -102,6 +106,12 @@ def _placed(run: ServedRun, placed: PlacedRun, table: CalibrationTable) -> list[
     ]
 
 
+def residual_name(load: str, metric: str) -> str:
+    """The parameter that says how wide the errors of a metric are under a load."""
+    kind = {BURST: "burst_", APART: "apart_"}.get(load, "")
+    return f"residual_{kind}{metric.removesuffix('_p99')}"
+
+
 def _row(run: ServedRun, metric: str, measured: float, value: float, spread: float) -> PredictedRun:
     reach = float(np.exp(INTERVAL * spread))
     return PredictedRun(run, metric, measured, value, value / reach, value * reach)
@@ -111,9 +121,9 @@ def _rows(replica: DeploymentRuns, values: dict[str, Floats]) -> list[PredictedR
     found = []
     for place, run in enumerate(replica.runs):
         for metric, measured in run.measured:
-            if metric not in values or not np.isfinite(values[metric][place]):
+            if metric not in values or not 0.0 < values[metric][place] < np.inf:
                 continue
-            spread = replica.fit.residuals[f"residual_{metric.removesuffix('_p99')}"]
+            spread = replica.fit.residuals[residual_name(run.load, metric)]
             found.append(_row(run, metric, measured, float(values[metric][place]), spread))
     return found
 
@@ -128,6 +138,17 @@ def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]
         return {"kv_tokens": np.full(len(runs), float(capacity.tokens))}
     capacity, lengths = replica.capacity(hwdb), replica.load
     habits = ClosedClients.of(replica.fit)
+    if load == APART:
+        station = prompt_station(replica, hwdb)
+        clients = ApartClients(replica.fit["client_s"], replica.fit["wave_apart"])
+        workers = runs[0].workers
+        return _times(apart_loop(cost, workers, station, lengths, column(runs, "clients"), clients))
+    if load == BURST:
+        return bursts(replica, hwdb)
+    if load == DECODE:
+        running = column(runs, "clients")
+        step = cost.step_s(0.0, 0.0, running, running * lengths.context)
+        return {"tpot": step, "output_tok_s": running / step}
     if load == FIRST:
         alone = cost.step_s(lengths.rows, lengths.scores, 0.0, 0.0)
         return {"ttft": alone}
@@ -141,7 +162,7 @@ def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]
     if load == OFFLINE:
         return {"output_tok_s": _rate(greatest_throughput(cost, deployment, capacity, lengths), lengths)}
     if load == STATIC:
-        steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"), habits)
+        steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"))
         return {"output_tok_s": steady.running / steady.tpot_s, "tpot": steady.tpot_s}
     raise ValueError(f"no closed form for load {load!r}")
 

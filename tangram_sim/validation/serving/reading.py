@@ -1,7 +1,6 @@
 """Tables of measured serving runs, by their columns: benchmarks, and what vLLM printed at its start."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,23 @@ from tangram_sim.parallelizers.laws import tensor_law
 from tangram_sim.precision import Precision
 from tangram_sim.serving.build import precision_of
 from tangram_sim.serving.engines import engine_names
+from tangram_sim.validation.serving.apart import Row, apart_layout, is_apart, known_layouts
+from tangram_sim.validation.serving.cells import (
+    SCENARIOS,
+    RowError,
+    arrivals,
+    degrees,
+    fraction,
+    number,
+    version,
+)
 from tangram_sim.validation.serving.placed_runs import is_placed_runs, read_placed_runs
 from tangram_sim.validation.serving.request_logs import NEEDED, TIMES, by_setup, is_request_log, summary
 from tangram_sim.validation.serving.runs import (
+    APART,
+    BURST,
     CLOSED,
-    FIRST,
+    DECODE,
     LOG,
     OFFLINE,
     OPEN,
@@ -28,26 +39,19 @@ from tangram_sim.validation.serving.runs import (
     ServedRun,
 )
 
-# How scenarios of measured tables begin, and the load each is.
-SCENARIOS = (
-    ("closed", CLOSED),
-    ("open loop", OPEN),
-    ("offline", OFFLINE),
-    ("static batch (no", STATIC),
-    ("first token", FIRST),
-)
-LARGEST_NODE = 8
-RACKS = ("GB200", "GB300")
 _NEEDED = ("gpu", "model", "tp")
 # Endings of checkpoints' names that say their precision.
 ENDINGS = (
     *(("quantized.w8a8", "int8"), ("quantized.w4a16", "int4"), ("fp8-dynamic", "fp8"), ("-nvfp4", "nvfp4")),
     *(("-fp8", "fp8"), ("-awq", "int4"), ("-gptq", "int4")),
 )
+# Engines under other names, and their versions: Splitwise's authors measured on the vLLM of autumn 2023.
+NAMED = {"vllm (Splitwise, ISCA24)": ("vllm", "0.2")}
+FAR = 1.5  # times its own first token and tokens: more, and an end-to-end time is of something else
+RANKS = "the row's degrees do not divide the heads: read as ranks with attention data parallelism"
 _UNSTATED = ("", "unstated", "unset", "auto", "nan")
 # Publishers of quantised copies, and what their copies are called at home.
 _FAMILIES = ("meta-llama/", "mistralai/", "Qwen/", "ibm-granite/", "deepseek-ai/", "openai/")
-_LEAST, _MOST = 1e-15, 1e18  # of a figure that somebody measured, whatever its unit
 
 
 def read_runs(path: Path, hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
@@ -99,13 +103,14 @@ def _logged_runs(rows: list[dict[str, str]], hwdb: Hwdb) -> list[ServedRun | Ref
 
 def read_rows_as_runs(rows: Iterable[dict[str, str]], hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
     """Rows of either kind as runs, or with the reason why they are none; the first is line 2."""
-    reader = _Reader(hwdb)
+    rows = list(rows)
+    reader = _Reader(hwdb, known_layouts(rows))
     found: list[ServedRun | RefusedRun] = []
-    for number, row in enumerate(rows, start=2):
+    for line, row in enumerate(rows, start=2):
         try:
-            found.append(reader.start(number, row) if "kv_tokens" in row else reader.run(number, row))
+            found.append(reader.start(line, row) if "kv_tokens" in row else reader.run(line, row))
         except TangramError as error:
-            found.append(RefusedRun(number, _short(str(error))))
+            found.append(RefusedRun(line, _short(str(error))))
     return found
 
 
@@ -116,84 +121,94 @@ def _short(text: str) -> str:
     return text
 
 
-class _RowError(TangramError):
-    """A row cannot be read as a measured run; the message is the reason given to the user."""
-
-
 class _Reader:
     """Reads rows; models and GPUs are looked up once."""
 
-    def __init__(self, hwdb: Hwdb) -> None:
+    def __init__(self, hwdb: Hwdb, layouts: Mapping[tuple[str, ...], Row] | None = None) -> None:
         self.hwdb = hwdb
+        self.layouts = layouts or {}
         self.engines = engine_names(hwdb)
         self._models: dict[str, Model | TangramError] = {}
 
     def run(self, line: int, row: dict[str, str]) -> ServedRun:
         """A row of `measurements.csv` and its kind."""
-        if row.get("mode", "agg") not in ("", "agg"):
-            raise _RowError("prefill and decode on different replicas: played, not in closed form")
+        if row.get("mode", "agg") not in ("", "agg", "disagg"):
+            raise RowError(f"mode {row['mode'][:20]!r}; agg and disagg are known")
         scenario = row.get("scenario", "") or "closed"
         load = next((load for start, load in SCENARIOS if scenario.startswith(start)), "")
         if not load:
-            raise _RowError(f"no closed form for the scenario {scenario!r}")
-        engine = row.get("engine", "vllm") or "vllm"
-        if engine not in self.engines:
-            raise _RowError(f"no row of defaults for the engine {engine[:40]!r}")
+            raise RowError(f"no closed form for the scenario {scenario!r}")
+        isl, osl = number(row, "isl"), number(row, "osl")
+        if isl < 1 or osl < 1:
+            raise RowError("the row does not state the lengths of prompts and outputs")
+        engine, release = self.engine(row)
         gpu = self.hwdb.gpu(row["gpu"]).name
         model = self.model(row["model"])
         precision = self.precision(row, model, engine)
-        tp, dp, ep = _degrees(row, gpu)
+        apart = apart_layout(row, model, self.layouts) if is_apart(row) and load == CLOSED else None
+        tp, dp, ep = (apart.tp, apart.attention_dp, apart.ep) if apart else degrees(row, gpu)
         uneven = tensor_law(model, tp)
+        doubt = apart.doubt if apart else ""
+        if uneven and not apart and any(block.attention.kv_rank for block in model.blocks):
+            # Engines serve latent attention with ranks that share no heads; rows list these as tp.
+            tp, dp, ep, doubt, uneven = 1, tp * dp, tp * dp, RANKS, None
         if uneven:
-            raise _RowError(f"{uneven}: degrees of another layout")
-        clients, rate = _number(row, "concurrency"), _number(row, "request_rate_rps")
-        if load in (CLOSED, STATIC) and not clients:
-            raise _RowError("the row does not state how many requests are in flight")
+            raise RowError(f"{uneven}: degrees of another layout")
+        clients, rate = number(row, "concurrency"), number(row, "request_rate_rps")
+        if load == BURST:
+            sent, rate = arrivals(scenario)
+            clients = sent or number(row, "requests") or clients
+        if load in (CLOSED, STATIC, BURST, DECODE) and not clients:
+            raise RowError("the row does not state how many requests are in flight")
         if load == OPEN and not rate:
-            raise _RowError("the row does not state the rate of requests")
-        isl, osl = _number(row, "isl"), _number(row, "osl")
-        if isl < 1 or osl < 1:
-            raise _RowError("the row does not state the lengths of prompts and outputs")
-        if _number(row, "failures") > 0:
-            raise _RowError("requests failed: their times are the client's limits")
+            raise RowError("the row does not state the rate of requests")
+        if number(row, "failures") > 0:
+            raise RowError("requests failed: their times are the client's limits")
+        told = load in (OFFLINE, STATIC, BURST, DECODE)
         measured = {
-            "tpot": _number(row, "tpot_ms") / 1e3,
-            "ttft": _number(row, "ttft_ms") / 1e3,
-            "e2e": _number(row, "e2e_ms") / 1e3,
-            "output_tok_s": _number(row, "output_tok_s") if load in (OFFLINE, STATIC) else 0.0,
+            "tpot": number(row, "tpot_ms") / 1e3,
+            "ttft": number(row, "ttft_ms") / 1e3,
+            "e2e": number(row, "e2e_ms") / 1e3,
+            "output_tok_s": number(row, "output_tok_s") if told else 0.0,
         }
+        alone = measured["ttft"] + (osl - 1.0) * measured["tpot"]
+        if measured["tpot"] and not alone / FAR <= measured["e2e"] <= alone * FAR:
+            measured["e2e"] = 0.0  # cut short, or of other requests than the other two
         kept = tuple((name, value) for name, value in measured.items() if value > 0)
         if not kept:
-            raise _RowError("the row has none of tpot_ms, ttft_ms, e2e_ms, output_tok_s to compare with")
+            raise RowError("the row has none of tpot_ms, ttft_ms, e2e_ms, output_tok_s to compare with")
         return ServedRun(
             line=line,
             gpu=gpu,
             model=model,
             precision=precision,
             engine=engine,
-            version=_version(row.get("engine_version", ""), engine),
+            version=release,
             tp=tp,
-            pp=int(_number(row, "pp") or 1),
+            pp=int(number(row, "pp") or 1),
             attention_dp=dp,
             ep=ep,
-            load=load,
+            load=APART if apart else load,
             clients=clients,
             rate=rate,
             isl=isl,
             osl=osl,
-            cached=min(_number(row, "prefix_tokens"), isl - 1),
+            cached=min(number(row, "prefix_tokens"), isl - 1),
             source=row.get("source", "")[:60],
             measured=kept,
-            max_sequences=int(_number(row, "max_num_seqs")),
-            max_batched_tokens=int(_number(row, "max_num_batched_tokens")),
-            memory_fraction=_fraction(row),
+            max_sequences=int(number(row, "max_num_seqs")),
+            max_batched_tokens=int(number(row, "max_num_batched_tokens")),
+            memory_fraction=fraction(row),
+            workers=apart.workers if apart else 1,
+            prompts=apart.prompts if apart else None,
+            doubt=doubt,
         )
 
     def start(self, line: int, row: dict[str, str]) -> ServedRun:
         """A row of `vllm_kv_capacity.csv`."""
-        tokens = _number(row, "kv_tokens")
+        tokens = number(row, "kv_tokens")
         if not tokens:
-            raise _RowError("the row has no kv_tokens to compare with")
+            raise RowError("the row has no kv_tokens to compare with")
         model = self.model(row["model"])
         return ServedRun(
             line=line,
@@ -202,8 +217,8 @@ class _Reader:
             precision=self.precision(row, model, "vllm"),
             engine="vllm",
             version=row.get("vllm", ""),
-            tp=int(_number(row, "tp") or 1),
-            pp=int(_number(row, "pp") or 1),
+            tp=int(number(row, "tp") or 1),
+            pp=int(number(row, "pp") or 1),
             attention_dp=1,
             ep=1,
             load=START,
@@ -213,8 +228,8 @@ class _Reader:
             osl=1.0,
             cached=0.0,
             source=row.get("source", "")[:60],
-            measured=(("kv_tokens", tokens * (_number(row, "dp") or 1)),),
-            memory_fraction=_fraction(row),
+            measured=(("kv_tokens", tokens * (number(row, "dp") or 1)),),
+            memory_fraction=fraction(row),
         )
 
     def log(self, group: list[tuple[int, dict[str, str]]]) -> ServedRun:
@@ -222,16 +237,16 @@ class _Reader:
         line, row = group[0]
         model, engine = self.model(row["model"]), row.get("engine", "") or "vllm"
         if engine not in self.engines:
-            raise _RowError(f"no row of defaults for the engine {engine[:40]!r}")
+            raise RowError(f"no row of defaults for the engine {engine[:40]!r}")
         requests = tuple(
-            LoggedRequest(_number(one, "arrival_s"), *(int(_number(one, name)) for name in NEEDED[1:]))
+            LoggedRequest(number(one, "arrival_s"), *(int(number(one, name)) for name in NEEDED[1:]))
             for _, one in group
         )
         if any(one.input_tokens < 1 or one.output_tokens < 1 for one in requests):
-            raise _RowError("a request of the log has no tokens in or out")
+            raise RowError("a request of the log has no tokens in or out")
         measured: dict[str, float] = {}
         for column, metric in TIMES.items():
-            seconds = [_number(one, column) / 1e3 for _, one in group if one.get(column)]
+            seconds = [number(one, column) / 1e3 for _, one in group if one.get(column)]
             measured |= summary([value for value in seconds if value > 0], metric)
         return ServedRun(
             line=line,
@@ -239,9 +254,9 @@ class _Reader:
             model=model,
             precision=self.precision(row, model, engine),
             engine=engine,
-            version=row.get("vllm", "") or _version(row.get("engine_version", ""), engine),
-            tp=int(_number(row, "tp") or 1),
-            pp=int(_number(row, "pp") or 1),
+            version=row.get("vllm", "") or version(row.get("engine_version", ""), engine),
+            tp=int(number(row, "tp") or 1),
+            pp=int(number(row, "pp") or 1),
             attention_dp=1,
             ep=1,
             load=LOG,
@@ -252,11 +267,19 @@ class _Reader:
             cached=0.0,
             source=row.get("source", "")[:60],
             measured=tuple(measured.items()),
-            max_sequences=int(_number(row, "max_num_seqs")),
-            max_batched_tokens=int(_number(row, "max_num_batched_tokens")),
-            memory_fraction=_fraction(row),
+            max_sequences=int(number(row, "max_num_seqs")),
+            max_batched_tokens=int(number(row, "max_num_batched_tokens")),
+            memory_fraction=fraction(row),
             requests=requests,
         )
+
+    def engine(self, row: dict[str, str]) -> tuple[str, str]:
+        """The engine of a row and its version."""
+        told = row.get("engine", "vllm") or "vllm"
+        name, version_of = NAMED.get(told, (told, ""))
+        if name not in self.engines:
+            raise RowError(f"no row of defaults for the engine {told[:40]!r}")
+        return name, version_of or version(row.get("engine_version", ""), name)
 
     def model(self, name: str) -> Model:
         """A shipped model by any of its names, or by that of a quantised copy."""
@@ -305,51 +328,3 @@ def _find(name: str) -> Model:
         except TangramError:
             continue
     return load_model(name)
-
-
-def _number(row: dict[str, str], column: str) -> float:
-    """A cell as a number, 0.0 where it is empty or absent."""
-    cell = row.get(column, "")
-    if not cell:
-        return 0.0
-    try:
-        value = float(cell)
-    except ValueError:
-        raise _RowError(f"column {column} holds {cell[:20]!r}, which is no number") from None
-    if not math.isfinite(value) or value < 0:
-        raise _RowError(f"column {column} holds {cell[:20]}, a number of zero or more is wanted")
-    if value and not _LEAST <= value <= _MOST:
-        raise _RowError(f"column {column} holds {cell[:20]}; {_LEAST:g} to {_MOST:g} can be meant")
-    return value
-
-
-def _fraction(row: dict[str, str]) -> float:
-    value = _number(row, "gpu_memory_utilization")
-    if value > 1:
-        raise _RowError(f"gpu_memory_utilization {value:g} is more than the whole card")
-    return value
-
-
-def _degrees(row: dict[str, str], gpu: str) -> tuple[int, int, int]:
-    """(tp, attention dp, ep) of a row.
-
-    InferenceX's expert-parallel degree was multiplied into others where tables were made of it: rows of r
-    ranks with ep = r are listed with r x r GPUs. They are read as r ranks.
-    """
-    tp, dp, ep = (max(int(_number(row, name)), 1) for name in ("tp", "dp", "ep"))
-    ranks = tp * dp
-    if tp == dp > 1 and ep == ranks:
-        return 1, dp, dp
-    if ranks == ep * ep and ranks > LARGEST_NODE and gpu not in RACKS:
-        return (1, ep, ep) if tp == 1 else (ep, 1, ep)
-    if ranks % ep:
-        raise _RowError(f"ep {ep} does not divide tp x dp, {ranks}")
-    return tp, dp, ep
-
-
-def _version(text: str, engine: str) -> str:
-    """The engine's own version out of lists of several engines'; "" where none is told."""
-    marks = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
-    if marks[engine] in text:
-        text = text.split(marks[engine])[1].lstrip(": v").split(";")[0]
-    return text.split(" ")[0].lstrip("v")

@@ -8,6 +8,7 @@ import numpy as np
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.apart import PromptStation
 from tangram_sim.serving.build import deployment_of
 from tangram_sim.serving.calibration import CalibrationTable, EngineFit
 from tangram_sim.serving.closed_form import Load
@@ -16,6 +17,7 @@ from tangram_sim.serving.deployment import Deployment
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
+from tangram_sim.serving.transfer import kv_transfer_s
 from tangram_sim.validation.serving.runs import RefusedRun, ServedRun
 
 ENDLESS = 10**9  # blocks
@@ -75,6 +77,21 @@ def deployment_for(run: ServedRun, hwdb: Hwdb) -> Deployment:
         pp=run.pp,
         ep=run.ep,
         attention_dp=run.attention_dp,
+    )
+
+
+def prompt_station(replica: DeploymentRuns, hwdb: Hwdb) -> PromptStation:
+    """The workers that take the prompts of runs whose decode workers are `replica`."""
+    first = replica.runs[0]
+    pool = first.prompts
+    if pool is None:
+        raise ValueError("these runs have no workers for prompts alone")
+    alone = replace(first, tp=pool.tp, pp=1, attention_dp=pool.attention_dp, ep=pool.ep)
+    source = deployment_for(alone, hwdb)
+    longest = max(run.isl for run in replica.runs)
+    handover_s = kv_transfer_s(source, replica.deployment, longest, hwdb)
+    return PromptStation(
+        LayerStepCost(source, hwdb, replica.fit), pool.workers, pool.attention_dp, handover_s
     )
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
-from tangram_sim.validation.serving.fitting import FittedRow
-from tangram_sim.validation.serving.left_out import LEAST_TRAINING, left_out, unseen
+from tangram_sim.validation.serving.left_out import FOLDS, NOVELTIES, left_out, novel_errors, widened
 from tangram_sim.validation.serving.null import with_null
 from tangram_sim.validation.serving.predict import PredictedRun, Progress, predict
 from tangram_sim.validation.serving.request_logs import weight
@@ -29,30 +28,26 @@ def predictions(
 ) -> tuple[list[PredictedRun], list[RefusedRun]]:
     """Predictions with the shipped rows, or each fold's with rows fitted to the other folds of the table.
 
-    How much wider intervals are on a kind of GPU left out is told by the kinds that are left, each left out
-    in turn. Raises what `left_out` raises.
+    How much wider intervals are on a kind of GPU, or of a model, that was left out is told by the errors on
+    the other kinds or models, each left out in turn. Raises what `left_out` raises.
     """
     runs = [one for one in read if isinstance(one, ServedRun)]
     if not leave_out:
         found, refused = predict(runs, hwdb, CalibrationTable.load(hwdb), progress)
         return with_null(found, found, hwdb), refused
-    all_found: list[PredictedRun] = []
+    folds: dict[str, list[PredictedRun]] = {}
     all_refused: list[RefusedRun] = []
     for own, rest, rows in left_out(runs, hwdb, leave_out):
-        table = table_of([*rows, *_wider(own, rest, hwdb)])
+        table = table_of(rows)
         found, refused = predict(own, hwdb, table, progress)
         training, _ = predict(rest, hwdb, table, progress)
-        all_found += with_null(training, found, hwdb)
+        folds[FOLDS[leave_out](own[0])] = with_null(training, found, hwdb)
         all_refused += refused
+    if leave_out in NOVELTIES:
+        errors = novel_errors(folds)
+        folds = {fold: [widened(one, errors, fold) for one in found] for fold, found in folds.items()}
+    all_found = [one for found in folds.values() for one in found]
     return sorted(all_found, key=lambda one: (one.run.table, one.run.line)), all_refused
-
-
-def _wider(own: Sequence[ServedRun], rest: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
-    """How much wider intervals are for `own` on kinds that `rest` has no run on; nothing where it has all."""
-    known = Counter(run.gpu for run in rest)
-    if all(run.gpu in known for run in own) or len(rest) - max(known.values()) < LEAST_TRAINING:
-        return []
-    return unseen(rest, hwdb)
 
 
 def document(
@@ -62,6 +57,8 @@ def document(
     leave_out: str = "",
 ) -> dict[str, Any]:
     """The JSON answer."""
+    clear = [one for one in found if not one.run.doubt]
+    doubtful = [one for one in found if one.run.doubt]
     unread = [one for one in read if isinstance(one, RefusedRun)]
     reasons = Counter(one.reason for one in (*unread, *refused))
     return {
@@ -70,9 +67,16 @@ def document(
         "rows_used": sum(weight(one) for one in {_key(one.run): one.run for one in found}.values()),
         "left_out": leave_out or None,
         "refused": [{"reason": reason, "count": count} for reason, count in reasons.most_common()],
-        "metrics": metrics(found),
-        "null": metrics(found, null=True),
-        "worst": worst(found),
+        "metrics": metrics(clear),
+        "null": metrics(clear, null=True),
+        "doubtful": metrics(doubtful),
+        "doubts": [
+            {"reason": reason, "count": count}
+            for reason, count in Counter(
+                run.doubt for run in {_key(one.run): one.run for one in doubtful}.values()
+            ).most_common()
+        ],
+        "worst": worst(clear),
         "orders": orders(found),
     }
 
@@ -84,6 +88,8 @@ def _key(run: ServedRun) -> tuple[str, int]:
 def table_rows(answer: dict[str, Any]) -> list[tuple[str, ...]]:
     """One line for each metric, then its groups."""
     lines = []
+    for metric, scores in answer["doubtful"].items():
+        lines.append(_line(f"({metric}, doubtful)", scores, {}))
     for metric, scores in answer["metrics"].items():
         null = answer["null"].get(metric, {})
         lines.append(_line(metric, scores, null))

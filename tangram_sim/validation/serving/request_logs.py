@@ -14,6 +14,7 @@ from tangram_sim.serving.batching import batching_rules
 from tangram_sim.serving.fleet import FleetReplica, play
 from tangram_sim.serving.outcome import ServiceOutcome
 from tangram_sim.serving.router import RoundRobin
+from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.workload import Floats, plain
 from tangram_sim.validation.serving.replicas import DeploymentRuns
 from tangram_sim.validation.serving.runs import LoggedRequest, ServedRun
@@ -51,14 +52,41 @@ def summary(seconds: Sequence[float], metric: str) -> dict[str, float]:
 
 def replayed(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
     """Every run's requests played on its replica: means and percentiles by metric. Arrays over the runs."""
-    told = [_played(replica, run.requests, hwdb) for run in replica.runs]
+    return _columns(
+        [
+            _played(replica, run.requests, _table(replica, len(run.requests), hwdb), hwdb)
+            for run in replica.runs
+        ]
+    )
+
+
+def bursts(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
+    """The same of so many equal requests at once, or at an even rate, where a run says no more of them."""
+    told = []
+    table = _table(replica, max(int(run.clients) for run in replica.runs), hwdb)
+    for run in replica.runs:
+        apart = 1.0 / run.rate if run.rate else 0.0
+        lengths = max(round(run.isl), 1), max(round(run.osl), 1)
+        sent = [LoggedRequest(k * apart, *lengths) for k in range(int(run.clients))]
+        told.append(_played(replica, sent, table, hwdb))
+    return _columns(told)
+
+
+def _columns(told: Sequence[dict[str, float]]) -> dict[str, Floats]:
     names = dict.fromkeys(name for one in told for name in one)
     return {name: np.array([one.get(name, np.nan) for one in told]) for name in names}
 
 
-def _played(replica: DeploymentRuns, requests: Sequence[LoggedRequest], hwdb: Hwdb) -> dict[str, float]:
+def _table(replica: DeploymentRuns, requests: int, hwdb: Hwdb) -> StepTable:
+    """The step table for at most so many requests at once."""
     rules = batching_rules(replica.deployment.engine, replica.capacity(hwdb))
-    table = replica.cost.table(min(rules.seats, len(requests)), rules.budget_tokens)
+    return replica.cost.table(min(rules.seats, requests), rules.budget_tokens)
+
+
+def _played(
+    replica: DeploymentRuns, requests: Sequence[LoggedRequest], table: StepTable, hwdb: Hwdb
+) -> dict[str, float]:
+    rules = batching_rules(replica.deployment.engine, replica.capacity(hwdb))
     ordered = sorted(requests, key=lambda one: one.arrival_s)
     work = plain(
         np.array([one.arrival_s for one in ordered]),
@@ -67,7 +95,9 @@ def _played(replica: DeploymentRuns, requests: Sequence[LoggedRequest], hwdb: Hw
     )
     one = FleetReplica("log", rules, table)
     outcome = ServiceOutcome(play([one], work, RoundRobin()))
+    tokens = sum(one.output_tokens for one in requests)
     return {
+        "output_tok_s": outcome.rate(tokens),
         **summary(outcome.ttft_s.tolist(), "ttft"),
         **summary(outcome.tpot_s[outcome.several].tolist(), "tpot"),
         **summary(outcome.e2e_s.tolist(), "e2e"),

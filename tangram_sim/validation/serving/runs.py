@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 # Loads that have a closed form.
 CLOSED, OPEN, OFFLINE, STATIC, FIRST, START = "closed", "open", "offline", "static", "first", "start"
+APART = "apart"  # closed, with prompts on workers of their own
+BURST = "burst"  # so many requests at once, or at a rate: played
+DECODE = "decode"  # all requests decode, no prompt is under way
 LOG = "log"  # every request of the run is known: it is played
 PLACED = "placed layers"  # on unlike nodes: played hop by hop
 METRICS = (
@@ -29,6 +32,16 @@ class LoggedRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptPool:
+    """Workers that take prompts only (APART), and the degrees of each."""
+
+    workers: int
+    tp: int
+    attention_dp: int
+    ep: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServedRun:
     """One measured row. Measured values are 0.0 where the row has none; times in seconds."""
 
@@ -42,9 +55,9 @@ class ServedRun:
     pp: int
     attention_dp: int
     ep: int
-    load: str  # one of CLOSED, OPEN, OFFLINE, STATIC, FIRST, START, LOG, PLACED
-    clients: float  # in flight (CLOSED, STATIC)
-    rate: float  # requests per second (OPEN)
+    load: str  # one of CLOSED, OPEN, OFFLINE, STATIC, FIRST, START, APART, BURST, DECODE, LOG, PLACED
+    clients: float  # in flight (CLOSED, STATIC, APART, DECODE), or sent in all (BURST)
+    rate: float  # requests per second (OPEN, BURST; of a burst 0: all at once)
     isl: float
     osl: float
     cached: float
@@ -55,6 +68,9 @@ class ServedRun:
     memory_fraction: float = 0.0
     requests: tuple[LoggedRequest, ...] = ()  # LOG
     placed: "PlacedRun | None" = None  # PLACED
+    workers: int = 1  # that decode and share the clients (APART)
+    prompts: PromptPool | None = None  # APART
+    doubt: str = ""  # why the row may not say what was run; scored apart
     table: str = ""  # the file, where several are read
 
     def value(self, metric: str) -> float:
@@ -67,7 +83,7 @@ class ServedRun:
         return (
             *(self.gpu, self.model.name, self.precision, self.engine, self.version, self.tp, self.pp),
             *(self.attention_dp, self.ep, self.max_sequences, self.max_batched_tokens),
-            self.memory_fraction,
+            *(self.memory_fraction, self.workers, self.prompts),
         )
 
 

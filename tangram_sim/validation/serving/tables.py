@@ -10,22 +10,26 @@ import numpy as np
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb, Row
-from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable
+from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable, served
 from tangram_sim.validation.serving.fitting import FittedRow, fit
 from tangram_sim.validation.serving.observations import observe
-from tangram_sim.validation.serving.predict import INTERVAL, PredictedRun, predict
-from tangram_sim.validation.serving.runs import CLOSED, METRICS, OPEN, ServedRun
+from tangram_sim.validation.serving.predict import INTERVAL, PredictedRun, predict, residual_name
+from tangram_sim.validation.serving.runs import APART, CLOSED, OPEN, ServedRun
 
 COLUMNS = ("engine", "subject", "parameter", "value", "sigma", "n", "date", "source")
 LEAST_RUNS = 20  # for a figure of an engine's own
+LEAST_OF_MODEL = 5  # runs, for a model to be known: its factor as served is drawn towards one by as many
 # Iterations, requests: parameters that other rows of an engine do not carry.
 SERVER, CLIENT, FIRST_TOKEN, WAVE = "server_s", "client_s", "first_token", "wave"
+WAVE_APART = "wave_apart"
 GRIDS = {
     SERVER: np.geomspace(1e-4, 0.1, 61),
     CLIENT: np.geomspace(2e-3, 0.3, 26),
     FIRST_TOKEN: np.linspace(0.6, 3.0, 25),
     WAVE: np.linspace(0.0, 0.6, 31),
 }
+WAVES_APART = np.linspace(0.0, 3.0, 61)
+HAND_SET = ("memory_", "hidden_host_s")  # parameters kept as they are: from logs, or set by hand
 SHRINKING = 5.0  # runs whose word counts as much as the expectation that versions do not differ
 
 
@@ -37,20 +41,22 @@ def calibrate(runs: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
             row["engine"], row["subject"], row["parameter"], row.number("value"), row.number("sigma"), 0
         )
         for row in kept
-        if row["parameter"].startswith("memory_")
+        if row["parameter"].startswith(HAND_SET)
     ]
+    runs = [run for run in runs if not run.doubt]
     rows = fit(observe(runs, hwdb)) + memory
     rows += first_tokens(runs, hwdb, rows)
+    rows += waves_apart(runs, hwdb, rows)
     return rows + residuals(runs, hwdb, rows) + seen(runs)
 
 
 def seen(runs: Sequence[ServedRun]) -> list[FittedRow]:
-    """One row for each kind of GPU with enough runs, its value the number of runs."""
-    counts = Counter(run.gpu for run in runs)
+    """One row for each kind of GPU and each model with enough runs, its value the number of runs."""
+    counts = Counter(name for run in runs for name in (f"gpu:{run.gpu}", f"model:{run.model.name}"))
     return [
-        FittedRow("*", f"gpu:{gpu}", SEEN, float(count), 0.0, count)
-        for gpu, count in sorted(counts.items())
-        if count >= LEAST_RUNS
+        FittedRow("*", name, SEEN, float(count), 0.0, count)
+        for name, count in sorted(counts.items())
+        if count >= (LEAST_RUNS if name.startswith("gpu:") else LEAST_OF_MODEL)
     ]
 
 
@@ -118,22 +124,55 @@ def first_tokens(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow
             for name, axis in zip(names, grid, strict=True):
                 found.append(FittedRow(engine, "*", name, float(axis[best]), sigma, len(own)))
             if load == CLOSED and engine != "*":
-                left = target - logs[best]
-                found += _by_version([apart[place].run for place in own], left)
+                found += _scales([apart[place].run for place in own], target - logs[best])
     return found
 
 
-def _by_version(runs: Sequence[ServedRun], left: Floats) -> list[FittedRow]:
-    """Medians of what is left of log errors, drawn towards none where runs are few."""
+def _scales(runs: Sequence[ServedRun], left: Floats) -> list[FittedRow]:
+    """Factors of versions, then of models as served on a kind of GPU in a precision.
+
+    Benchmarks start a server for each of the latter with intervals of its own at which requests are fetched
+    and tokens are sent. Medians of what is left of log errors, drawn towards none where runs are few.
+    """
     found = []
-    versions = np.array([run.version for run in runs])
-    for version in sorted({run.version for run in runs if run.version}):
-        own = left[versions == version]
-        if len(own) < LEAST_RUNS / 2:
-            continue
-        value = float(np.exp(np.median(own) * len(own) / (len(own) + SHRINKING)))
-        sigma = float(np.median(np.abs(own - np.median(own)))) / np.sqrt(len(own))
-        found.append(FittedRow(runs[0].engine, f"version:{version}", "ttft_scale", value, sigma, len(own)))
+    left = left.copy()
+    subjects = (
+        [f"version:{run.version}" if run.version else "" for run in runs],
+        [served(run.gpu, run.model.name, run.precision.name) for run in runs],
+    )
+    for names, least in zip(map(np.array, subjects), (LEAST_RUNS / 2, LEAST_RUNS / 4), strict=True):
+        for name in sorted(set(names) - {""}):
+            own = left[names == name]
+            if len(own) < least:
+                continue
+            value = float(np.median(own)) * len(own) / (len(own) + SHRINKING)
+            sigma = float(np.median(np.abs(own - np.median(own)))) / np.sqrt(len(own))
+            found.append(
+                FittedRow(runs[0].engine, str(name), "ttft_scale", float(np.exp(value)), sigma, len(own))
+            )
+            left[names == name] -= value
+    return found
+
+
+def waves_apart(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow]) -> list[FittedRow]:
+    """The share of clients that stays in step where prompts have replicas of their own, by engine."""
+    timed = [run for run in runs if run.value("ttft") and run.load == APART]
+    ends = []
+    for wave in (WAVES_APART[0], WAVES_APART[-1]):
+        table = table_of([*rows, FittedRow("*", "*", WAVE_APART, float(wave), 0.0, 0)])
+        ends.append([one for one in predict(timed, hwdb, table)[0] if one.metric == "ttft"])
+    told = ends[0]
+    short, long = (np.array([one.predicted for one in end]) for end in ends)
+    share = (WAVES_APART / WAVES_APART[-1])[:, None]
+    grid = np.abs(np.log((short + share * (long - short)) / np.array([one.measured for one in told])))
+    found = []
+    for engine in ("*", *sorted({run.engine for run in timed})):
+        own = [place for place, one in enumerate(told) if engine in ("*", one.run.engine)]
+        if len(own) >= LEAST_RUNS:
+            error = np.median(grid[:, own], axis=1)
+            best = int(np.argmin(error))
+            sigma = float(error[best]) / np.sqrt(len(own))
+            found.append(FittedRow(engine, "*", WAVE_APART, float(WAVES_APART[best]), sigma, len(own)))
     return found
 
 
@@ -149,21 +188,20 @@ def _first_tokens(
 def residuals(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow]) -> list[FittedRow]:
     """Standard deviations at which nine of ten measured values lie in their 90 % interval, by engine."""
     predicted, _ = predict(runs, hwdb, table_of(rows))
-    return [
-        FittedRow(engine, "*", f"residual_{metric}", spread, 0.0, count)
-        for engine in ("*", *sorted({one.run.engine for one in predicted}))
-        for metric in METRICS
-        for spread, count in [_spread([one for one in predicted if _speaks(one, engine, metric)])]
-        if count >= LEAST_RUNS and f"residual_{metric}" in RESIDUALS
-    ]
+    names = [residual_name(one.run.load, one.metric) for one in predicted]
+    found = []
+    for engine in ("*", *sorted({one.run.engine for one in predicted})):
+        for name in RESIDUALS:
+            own = [
+                one
+                for one, given in zip(predicted, names, strict=True)
+                if given == name and engine in ("*", one.run.engine) and not one.metric.endswith("_p99")
+            ]
+            if len(own) >= LEAST_RUNS:
+                found.append(FittedRow(engine, "*", name, _spread(own), 0.0, len(own)))
+    return found
 
 
-def _speaks(one: PredictedRun, engine: str, metric: str) -> bool:
-    return one.metric == metric and engine in ("*", one.run.engine)
-
-
-def _spread(rows: Sequence[PredictedRun]) -> tuple[float, int]:
-    if not rows:
-        return 0.0, 0
+def _spread(rows: Sequence[PredictedRun]) -> float:
     errors = np.abs(np.log([one.predicted / one.measured for one in rows]))
-    return float(np.quantile(errors, 0.9)) / INTERVAL, len(rows)
+    return float(np.quantile(errors, 0.9)) / INTERVAL

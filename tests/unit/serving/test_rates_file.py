@@ -84,3 +84,30 @@ def test_the_command_plays_rates(table: Path, tmp_path: Path) -> None:
     refused = tangram(*asked, "--rate", "3")
     assert refused.code == 2
     assert "leave --trace, --rate" in refused.err
+
+
+def test_a_file_of_rates_is_described_by_stream(table: Path) -> None:
+    """10, 0 and 40 a second of one client, 5 of the other, for 100 s each."""
+    found = tangram("serve", "workload", "describe", table, "--json").json
+    assert (found["windows"], found["span_s"], found["requests"]) == (6, 300, 6500)
+    assert found["rate_rps"] == pytest.approx(6500 / 300)
+    assert (found["quietest_window_rps"], found["busiest_window_rps"]) == (5, 45)
+    assert [(one["name"], one["most_rps"], one["least_rps"]) for one in found["streams"]] == [
+        ("a/0", 40, 0),
+        ("a/1", 5, 5),
+    ]
+    assert found["streams"][0]["burstiness_cv"] == pytest.approx((1000 * 1 + 4000 * 2) / 5000)
+    shown = tangram("serve", "workload", "describe", table, "--where", "client=1").out
+    assert "3 windows in 300 s, 1,500 requests expected" in shown
+    wrong = tangram("serve", "workload", "describe", table, "--rate", "3")
+    assert (wrong.code, "leave --rate" in wrong.err) == (2, True)
+
+
+def test_lengths_alone_and_tables_of_what_goes_are_said(tmp_path: Path) -> None:
+    (tmp_path / "lengths.csv").write_text("input_tokens,output_tokens\n100,10\n300,30\n")
+    found = tangram("serve", "workload", "describe", tmp_path / "lengths.csv", "--json").json
+    assert found["input_tokens"]["mean"] == 200
+    assert "lengths only" in found["notes"][0]
+    (tmp_path / "spot.csv").write_text("trace,gpu,time_s,event,node,count\na,T4,0,add,n1,\n")
+    spot = tangram("serve", "workload", "describe", tmp_path / "spot.csv")
+    assert (spot.code, "plays it as --spot" in spot.err) == (2, True)

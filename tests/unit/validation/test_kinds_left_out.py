@@ -8,7 +8,8 @@ import pytest
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
-from tangram_sim.validation.serving.left_out import left_out, unseen
+from tangram_sim.validation.serving.fitting import FittedRow
+from tangram_sim.validation.serving.left_out import NovelErrors, left_out, novel
 from tangram_sim.validation.serving.predict import predict
 from tangram_sim.validation.serving.reading import read_rows_as_runs
 from tangram_sim.validation.serving.runs import ServedRun
@@ -41,15 +42,17 @@ def runs(factor: Callable[[str], float]) -> list[ServedRun]:
 
 
 def test_kinds_that_differ_more_than_runs_do_widen_what_is_said_of_a_new_one() -> None:
-    alike = {row.engine: row.value for row in unseen(runs(lambda gpu: 1.0), HWDB)}
-    apart = {row.engine: row.value for row in unseen(runs(lambda gpu: 0.7 + 0.4 * KINDS.index(gpu)), HWDB)}
+    alike = {row.engine: row.value for row in novel(runs(lambda gpu: 1.0), HWDB, "gpu")}
+    apart = {
+        row.engine: row.value for row in novel(runs(lambda gpu: 0.7 + 0.4 * KINDS.index(gpu)), HWDB, "gpu")
+    }
     assert alike.keys() == apart.keys() == {"*", "vllm"}
     assert all(1.0 <= alike[engine] < apart[engine] for engine in alike)
 
 
 def test_widened_intervals_hold_nine_of_ten_runs_on_kinds_left_out() -> None:
     own = runs(lambda gpu: 0.7 + 0.4 * KINDS.index(gpu))
-    wider = [as_row(row, "") for row in unseen(own, HWDB)]
+    wider = [as_row(row, "") for row in novel(own, HWDB, "gpu")]
     inside = {False: 0, True: 0}
     for fold, _, rows in left_out(own, HWDB, "gpu"):
         for widened in inside:
@@ -59,6 +62,37 @@ def test_widened_intervals_hold_nine_of_ten_runs_on_kinds_left_out() -> None:
             found, _ = predict(fold, HWDB, table)
             inside[widened] += sum(one.low <= one.measured <= one.high for one in found)
     assert inside[False] < 0.8 * len(own) <= 0.85 * len(own) <= inside[True]
+
+
+def test_a_fold_s_own_errors_do_not_widen_it_and_each_fold_weighs_the_same() -> None:
+    """Ninety errors of one kind count as much as ten of another; of one fold alone nothing is known."""
+    few, many = [2.0] * 10, [0.5] * 90
+    errors = NovelErrors({("*", "tpot"): {"few": few, "many": many}, ("vllm", "tpot"): {"many": many}})
+    assert errors.factor("vllm", "tpot") == 2.0  # of its single fold it cannot be told: that of all engines
+    assert errors.factor("vllm", "tpot", without="few") == 1.0  # never narrower than what is known
+    assert errors.factor("vllm", "tpot", without="many") == 2.0
+    assert errors.factor("vllm", "ttft") is None
+
+
+def test_models_never_run_have_wider_intervals_than_known_ones() -> None:
+    """Of kinds and models both unknown the added variances add up."""
+    rows = [
+        *(as_row(FittedRow("*", name, "seen", 50, 0, 50), "") for name in ("gpu:L40S", "model:qwen3-8b")),
+        *(
+            as_row(FittedRow("*", "*", name, value, 0, 50), "")
+            for name, value in (("residual_tpot", 0.1), ("unseen_tpot", 2.0), ("new_model_tpot", 3.0))
+        ),
+    ]
+    table = CalibrationTable((0, row) for row in rows)
+    spread = {
+        (gpu, model): table.fit("vllm", model=model, gpu=gpu).residuals["residual_tpot"]
+        for gpu in ("L40S", "T4")
+        for model in ("qwen3-8b", "llama3-8b")
+    }
+    assert spread["L40S", "qwen3-8b"] == pytest.approx(0.1)
+    assert spread["T4", "qwen3-8b"] == pytest.approx(0.2)
+    assert spread["L40S", "llama3-8b"] == pytest.approx(0.3)
+    assert spread["T4", "llama3-8b"] == pytest.approx(0.1 * (4 + 9 - 1) ** 0.5)
 
 
 def test_what_is_left_of_a_model_on_a_kind_stays_with_both() -> None:
