@@ -41,7 +41,11 @@ def is_apart(row: Row) -> bool:
 
 def known_layouts(rows: Iterable[Row]) -> dict[tuple[str, ...], Row]:
     """Rows that say how many workers there were, by what they share with other listings of the same run."""
-    return {_key(row): row for row in rows if is_apart(row) and NOTE.match(row["note"]) and not _doubt(row)}
+    return {
+        _key(row): row
+        for row in rows
+        if is_apart(row) and NOTE.match(row.get("note", "")) and not _doubt(row)
+    }
 
 
 def apart_layout(row: dict[str, str], model: Model, known: Mapping[tuple[str, ...], Row]) -> ApartLayout:

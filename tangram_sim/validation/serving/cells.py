@@ -15,7 +15,7 @@ SCENARIOS = (
     ("static batch (no", STATIC),
     ("static batch", BURST),
     ("burst", BURST),
-    ("MLPerf", OFFLINE),
+    ("MLPerf Offline", OFFLINE),
     ("decode only", DECODE),
     ("first token", FIRST),
 )
