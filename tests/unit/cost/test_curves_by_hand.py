@@ -101,6 +101,7 @@ def test_reduction_in_the_switch(domains: int, network: GroupNetwork, expected: 
         (8, 1, 1, NETWORK, (10 + 3 * 1, 4 * (7 / 8) / 8, (7 / 8) / 8 + 2)),
         # 6 ranks are 4 and two that fold in: two steps more, 3/4 of S and 2 S.
         (6, 2, 1, NETWORK, (10 + 2 * 1 + 1 * 3 + 2 * 3, 9 * (5 / 6) / 2, 0.75 / 2 + 1 + 16 / 6)),
+        (6, 3, 1, NETWORK, (10 + 1 * 1 + 2 * 3 + 2 * 3, 9 * (5 / 6) / 2, 0.75 / 2 + 1 + 16 / 6)),
         (6, 1, 2, NETWORK, (10 + 2 * 3 * 1 + 2 * 1, 4 * (10 / 6) / 8, 1.5 / 8 + 2 / 8 + 16 / 6)),
         (6, 2, 1, FAST, (10 + 2 * 1 + 1 * 3 + 2 * 3, 9 * (5 / 6) / 8, 0.75 / 8 + 2 / 8 + 16 / 6)),
     ],

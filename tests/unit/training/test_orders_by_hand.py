@@ -49,6 +49,16 @@ def test_orders_over_three_stages() -> None:
     assert " ".join(map(str, schedule_named("zb-v").order(3, 3, 2).stage(1))).startswith(
         "F0 F1 F2 F0.1 F1.1 B0.1"
     )
+    # Eight steps of DualPipe-V on the first and the last of three stages, six microbatches.
+    first, last = (" ".join(map(str, schedule_named("dualpipe-v").order(3, 6, 2).stage(at))) for at in (0, 2))
+    assert first == (
+        "F0 F1 F2 F3 F4 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 F2.1 F5 B2.1 W2.1 F3.1 B0 W0 B3.1 W3.1 F4.1 B1 W1"
+        " B4.1 W4.1 F5.1 B2 W2 B5.1 B3 W5.1 B4 W3 B5 W4 W5"
+    )
+    assert last == (
+        "F0 F0.1 F1 F1.1 F2 F2.1 F3 B0.1 W0.1 F3.1 B0 W0 F4 B1.1 W1.1 F4.1 B1 W1 F5 B2.1 W2.1 F5.1 B2 W2"
+        " B3.1 W3.1 B3 W3 B4.1 B4 B5.1 B5 W4.1 W4 W5.1 W5"
+    )
     rounds = schedule_named("interleaved").order(2, 2, 3)
     assert " ".join(map(str, rounds.stage(0))) == "F0 F1 F0.1 F1.1 F0.2 F1.2 B0.2 B1.2 B0.1 B1.1 B0 B1"
     assert " ".join(map(str, rounds.stage(1))) == "F0 F1 F0.1 F1.1 F0.2 B0.2 F1.2 B1.2 B0.1 B1.1 B0 B1"
@@ -92,6 +102,18 @@ def test_a_step_as_a_graph() -> None:
         template.microbatch.tolist()[:5] == [0, 0, 1, 1, 0] and template.microbatch.tolist()[-5:] == [-1] * 5
     )
     assert template.stage.tolist()[-5:] == [0, 1, 0, 0, 1] and template.slots == 19
+
+
+def test_what_a_stage_sends_back_crosses_the_boundary_before_it() -> None:
+    """Of three stages the second sends gradients over boundary 0, the third over boundary 1."""
+    template = step_template("1f1b", 3, 1)
+    back = [
+        (int(template.stage[i]), int(template.slot[i]))
+        for i in range(len(template.graph))
+        if "SEND_B" in template.graph.op(i).label
+    ]
+    first = 5 * 3 + 3  # five blocks of passes, one of activations, by three stages
+    assert back == [(2, first + 1), (1, first)]
 
 
 def test_sends_turn_round_in_a_v() -> None:
