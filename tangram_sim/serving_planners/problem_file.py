@@ -85,10 +85,12 @@ def _words(error: ValidationError) -> str:
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in one["loc"]).lstrip(
             "."
         )
-        shown = one["input"] if isinstance(one["input"], str | int | float | bool | None) else "this"
-        told.append(
-            f"{path}: {one['msg'].lower()}" + ("" if one["type"] == "missing" else f", given {shown!r}")
-        )
+        given = one["input"]
+        if one["type"] == "too_short":
+            told.append(f"{path}: nothing is listed; one entry at least is wanted")
+            continue
+        plain = isinstance(given, str | int | float | bool | None) and one["type"] != "missing"
+        told.append(f"{path}: {one['msg'].lower()}" + (f", given {given!r}" if plain else ""))
     more = len(error.errors()) - _SHOWN
     return "; ".join(told) + (f"; and {more} more" if more > 0 else "")
 
