@@ -19,14 +19,15 @@ def with_null(train: Sequence[PredictedRun], test: Sequence[PredictedRun], hwdb:
     """`test` with the null model's predictions, fitted to `train`.
 
     log(metric) is linear in the logarithms of weights, memory bandwidth and peak of one GPU's share, requests
-    or rate, and lengths; one fit for each engine and metric. Rows of engines unseen keep 0.0. Tokens a second
-    of layers placed on unlike nodes are in proportion to the memory bandwidth of all nodes, by load.
+    or rate, and lengths; one fit for each engine, load and metric. Rows of which none was seen keep 0.0.
+    Tokens a second of layers placed on unlike nodes are in proportion to the memory bandwidth of all nodes,
+    by load.
     """
     found = list(test)
     train = [one for one in train if one.run.placed is None]
-    for key in {(one.run.engine, one.metric) for one in test if one.run.placed is None}:
-        seen = [one for one in train if (one.run.engine, one.metric) == key]
-        wanted = [place for place, one in enumerate(test) if (one.run.engine, one.metric) == key]
+    for key in {_kind(one) for one in test if one.run.placed is None}:
+        seen = [one for one in train if _kind(one) == key]
+        wanted = [place for place, one in enumerate(test) if _kind(one) == key]
         if len(seen) < LEAST_ROWS:
             continue
         known = np.stack([_facts(one.run, hwdb) for one in seen])
@@ -39,6 +40,10 @@ def with_null(train: Sequence[PredictedRun], test: Sequence[PredictedRun], hwdb:
             value = float(np.exp((_facts(test[place].run, hwdb) - middle) @ slopes))
             found[place] = replace(test[place], null=value)
     return [_by_bandwidth(one, test, hwdb) for one in found]
+
+
+def _kind(one: PredictedRun) -> tuple[str, str, str]:
+    return one.run.engine, one.run.load, one.metric
 
 
 def _by_bandwidth(one: PredictedRun, all_runs: Sequence[PredictedRun], hwdb: Hwdb) -> PredictedRun:
