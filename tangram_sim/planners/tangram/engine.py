@@ -5,7 +5,6 @@ Tao et al., "Tangram: Hiding GPU Heterogeneity for Efficient LLM Parallelization
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from tangram_sim.planners.tangram.fleets.replication import Replication
 from tangram_sim.planners.tangram.fleets.scale import Fleets, is_large
 from tangram_sim.planners.tangram.infeasible import why_not
 from tangram_sim.planners.tangram.spanning.spanning import spanning_over
-from tangram_sim.planners.uniform.trivial import trivial
+from tangram_sim.planners.uniform.trivial import PlayLimits, trivial
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.sim import contention
@@ -176,10 +175,9 @@ def _simple(task: _Task, at_least: int | None = None, beside: Scored | None = No
         task.wishes.constraints,
         task.counts,
         some,
-        task.deadline if beside else Deadline(task.budget.grace_s),
-        at_least,
-        task.budget.grace_ops if beside else inf,
-        beside.step_s if beside else inf,
+        PlayLimits(task.deadline, at_least, task.budget.grace_ops, beside.step_s)
+        if beside
+        else PlayLimits(Deadline(task.budget.grace_s), at_least),
     )
     return [found] if found else []
 

@@ -4,7 +4,7 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import Counts
-from tangram_sim.planners.uniform.trivial import fastest_uniform
+from tangram_sim.planners.uniform.trivial import PlayLimits, fastest_uniform
 from tangram_sim.planners.whole_cluster import CannotAnswerError, Price, WholeClusterPlanner, no_answer
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -25,7 +25,7 @@ class BestUniform(WholeClusterPlanner):
                 f"{self.limits}"
             )
         found = fastest_uniform(
-            model, cluster, job, price.lowering, [()], Constraints(), Counts(), price.deadline
+            model, cluster, job, price.lowering, [()], Constraints(), Counts(), PlayLimits(price.deadline)
         )
         if found is None:
             raise no_answer(self, price, f"no layout of {model.name} on {cluster.name} fits")

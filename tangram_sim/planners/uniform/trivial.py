@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from math import gcd, inf
@@ -29,6 +29,20 @@ LISTED = 256  # layouts bounded between two looks at the clock
 SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
 
 
+@dataclass(frozen=True, slots=True)
+class PlayLimits:
+    """How long layouts are played: until time is over and so many ops have been played `at_least`.
+
+    On small clusters these are all that matter, in no time. No more are played than `at_most` ops, nor
+    layouts that cannot be faster than `limit_s`.
+    """
+
+    deadline: Deadline
+    at_least: int = 0
+    at_most: float = inf
+    limit_s: float = inf
+
+
 def trivial(
     model: Model,
     cluster: Cluster,
@@ -37,15 +51,10 @@ def trivial(
     lowering: Lowering,
     constraints: Constraints,
     counts: Counts,
-    some: bool = False,
-    deadline: Deadline | None = None,
-    at_least: int = 0,
-    at_most: float = inf,
-    limit_s: float = inf,
+    some: bool,
+    limits: PlayLimits,
 ) -> Scored | None:
     """The fastest uniform layout over all `islands`, or over one of them; None where none fits.
-
-    `at_least`, `at_most` and `limit_s` are those of `fastest_uniform`.
 
     `islands` come in the order in which stages take them. Pieces of a node group cannot be told apart: where
     only `some` of the cluster may be used, or in another order than the file's, they are left out.
@@ -56,9 +65,7 @@ def trivial(
     every = tuple(name for one in names for name in one) if len(whole) == len(names) else ()
     orders = [every] if every else [] if some else [()]
     orders += [one for one in whole if one != every]
-    return fastest_uniform(
-        model, cluster, job, lowering, orders, constraints, counts, deadline, at_least, at_most, limit_s
-    )
+    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts, limits)
 
 
 def fastest_uniform(
@@ -69,18 +76,14 @@ def fastest_uniform(
     orders: Sequence[tuple[str, ...]],
     constraints: Constraints,
     counts: Counts,
-    deadline: Deadline | None = None,
-    at_least: int = 0,
-    at_most: float = inf,
-    limit_s: float = inf,
+    limits: PlayLimits,
 ) -> Scored | None:
     """The fastest of all layouts over the groups of one of `orders` (empty: the cluster in file order).
 
-    Played exactly, in the order of a bound on their steps, until no other can win, or time is over and
-    `at_least` so many ops have been played: on small clusters all that matter, in no time. No more are
-    played than `at_most` ops, nor layouts that cannot be faster than `limit_s`.
+    Played exactly, in the order of a bound on their steps, until no other can win or `limits` are reached.
     """
-    deadline = deadline or Deadline()
+    deadline, limit_s = limits.deadline, limits.limit_s
+    at_least, at_most = limits.at_least, limits.at_most
     best: Scored | None = None
     candidates: list[tuple[float, int, Uniform]] = []
     for order in orders:
