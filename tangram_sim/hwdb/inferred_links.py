@@ -70,7 +70,8 @@ def _scale_up(gpu: str, own: Link, matrix: LinkMatrix, slot: str, hwdb: Hwdb) ->
         joined = ", ".join(f"{a}-{b}" for a, b in pairs)
         keys = (("intra_link", slot), ("links", [list(pair) for pair in pairs]), ("bridge", own.name))
         return Inside(keys, (f"NV{has} bridges {joined}, {rate}",))
-    direct = max(each) <= has
+    paired = all(sum(map(bool, row)) <= 1 for row in counts)  # boards of two: no switch has one GPU behind it
+    direct = max(each) <= has or paired
     if among == [has] or (len(among) == 1 and each[0] == has):
         joined = "direct" if direct else "through a switch"
         return Inside(
@@ -79,7 +80,7 @@ def _scale_up(gpu: str, own: Link, matrix: LinkMatrix, slot: str, hwdb: Hwdb) ->
     if own.name in MESHED and _as_cube(counts, own, lane):
         return Inside((("intra_link", own.name),), (f"hybrid cube mesh of NVLinks: {rate} a GPU",))
     if direct:
-        edges = tuple((a, b, counts[a][b] * lane) for a, b in pairs)
+        edges = tuple((a, b, min(counts[a][b] * lane, own.bytes_per_s)) for a, b in pairs)
     else:
         each = [max(row) for row in counts]
         edges = tuple((a, SWITCH, links * lane) for a, links in enumerate(each) if links)

@@ -14,18 +14,18 @@ def is_inline(given: str) -> bool:
 
 
 def inline_cluster(given: str, hwdb: Hwdb) -> dict[str, Any]:
-    """The mapping of a cluster file for `NODE:COUNT+NODE:COUNT`.
+    """The mapping of a cluster file for `NODE:COUNT+NODE:COUNT`, or with commas between.
 
     NODE is a row of nodes.csv, or a GPU and how many of it a node holds on its usual board, `H100x8`.
     Raises BadInputError for other forms, UnknownNameError for a node nobody knows.
     """
     groups = []
-    for part in given.split("+"):
+    for part in given.replace(",", "+").split("+"):
         name, _, count = (piece.strip() for piece in part.rpartition(":"))
         if not name or not (count.isascii() and count.isdigit() and len(count) < 9 and int(count)):
             raise BadInputError(f"cluster {given}: {part.strip() or 'nothing'} given; {_HINT}")
         groups.append({"count": int(count), **node_keys(name, hwdb)})
-    return {"name": "".join(given.split()), "nodes": groups}
+    return {"name": "".join(given.replace(",", "+").split()), "nodes": groups}
 
 
 def node_keys(name: str, hwdb: Hwdb) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def node_keys(name: str, hwdb: Hwdb) -> dict[str, Any]:
 
 def with_counts(given: str, hwdb: Hwdb) -> str:
     """What was meant by nodes without a count, `H100x8:1` for `H100x8`; empty where `given` is no nodes."""
-    names = [part.strip() for part in given.split("+")]
+    names = [part.strip() for part in given.replace(",", "+").split("+")]
     try:
         for name in names:
             node_keys(name, hwdb)

@@ -1,5 +1,6 @@
 """Finding a model: a shipped name, a Hugging Face config.json, or a model.yaml."""
 
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import Any
 
 from tangram_sim.datafiles import read_json, read_yaml, shipped
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.hwdb.file_kinds import is_no_model
 from tangram_sim.hwdb.huggingface import from_config
 from tangram_sim.models import Model
 
+_NODES = re.compile(r"[^:/\\]+:\d{1,8}([+,][^:/\\]+:\d{1,8})*")  # `H100x8:3+T4x4:2`
 _SUFFIXES = (".json", ".yaml", ".yml")
 _IN_FOLDER = ("config.json", "model.yaml", "model.yml")
 _HINT = "Or give the path of a Hugging Face config.json (or its folder), or of a model.yaml."
@@ -51,6 +54,8 @@ def published(name: str) -> dict[str, Any]:
 def _read(path: Path, name: str) -> Model:
     """Read a file of either format, told apart by its content."""
     facts = _facts(path)
+    if other := is_no_model(facts):
+        raise BadInputError(f"{path} is {other}, given for a model; MODEL comes first, then CLUSTER")
     if "model_type" in facts or (path.suffix == ".json" and "layers" not in facts):
         return from_config(facts, str(path), name)
     from tangram_sim.hwdb.model_file import from_model_file  # pydantic: 0.1 s most commands need not pay
@@ -78,6 +83,17 @@ def _read_path(path: Path) -> Model:
     return _read(path, path.resolve().parent.name if path.name in _IN_FOLDER else path.stem)
 
 
+def is_model_name(given: str) -> bool:
+    """Whether a shipped model has this name, or this alias."""
+    return given in _files() or given.lower() in _aliases()
+
+
+def _is_cluster(given: str) -> bool:
+    """Whether a cluster has this name, or nodes with counts are written on this line."""
+    shipped_clusters = {path.stem for path in (shipped("hwdb") / "clusters").glob("*.yaml")}
+    return given in shipped_clusters or _NODES.fullmatch(given) is not None
+
+
 def load_model(name_or_path: str) -> Model:
     """The model of a shipped name (or one of its aliases), or of the file or folder at a path.
 
@@ -98,4 +114,8 @@ def load_model(name_or_path: str) -> Model:
         return _shipped(alias)
     if path.suffix in _SUFFIXES:
         raise BadInputError(f"{name_or_path}: no such file. {_HINT}")
+    if _is_cluster(name_or_path):
+        raise BadInputError(
+            f"`{name_or_path[:80]}` is a cluster, given for a model: MODEL comes first, then CLUSTER"
+        )
     raise unknown_name("model", name_or_path[:80], _files(), _HINT)

@@ -54,6 +54,8 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
     `planned` plans a cluster. Windows of a step are not planned for; slowdowns of some steps are planned
     for as if they lasted. With nothing slow the answer is the healthy cluster's plan.
     """
+    lasting = [one for one in slow.slowdowns if not one.seconds]
+    hurt = with_slowdowns(cluster, lasting)  # first: it refuses what the cluster has not
     healthy = planned(cluster)
     if slow.is_nothing:
         return healthy
@@ -62,8 +64,7 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
             "plan `slow=`: lengths of sequences suit one plan's microbatches; give them to simulate"
         )
     unchanged = replayed(healthy.forecast.plan, slow, hwdb)
-    lasting = [one for one in slow.slowdowns if not one.seconds]
-    anew = planned(with_slowdowns(cluster, lasting))
+    anew = planned(hurt)
     plan = replace(anew.forecast.plan, cluster=cluster)
     best = replayed(plan, slow, hwdb)
     changed = best.document.step_s < unchanged.document.step_s

@@ -69,7 +69,12 @@ class Config:
         return "" if key in self.facts else " by default"
 
     def layers(self, key: str, default: int, also: tuple[str, ...] = ()) -> int:
-        """The number of blocks."""
+        """The number of blocks. `default` is what shipped files of the family usually have.
+
+        It is never taken: depth is what tells a family's models apart, and all else hangs on it.
+        """
+        if self._present(key, also) not in self.facts:
+            raise self.error(key, f"the number of layers (a usual member of this family has {default})")
         return self.count(key, default, most=MOST_LAYERS, also=also)
 
     def flag(self, key: str, default: bool) -> bool:

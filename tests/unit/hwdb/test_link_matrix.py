@@ -123,6 +123,13 @@ def test_a_pcie_box_has_the_slots_sockets_and_switches_that_are_printed() -> Non
     assert (alone["sockets"], alone["pcie_switches"]) == (2, 0) and "nics" not in alone
 
 
+def test_boards_of_two_gpus_are_pairs_whatever_links_a_kind_has() -> None:
+    """More links than the usual board has are no switch where no GPU has a second neighbour."""
+    boards = topo(lambda a, b: "NV12" if a // 2 == b // 2 else "SYS", 4)
+    for product in ("NVIDIA A800-SXM4-80GB", "NVIDIA H800", "NVIDIA A100-SXM4-80GB"):
+        assert [edge[:2] for edge in found(product, 4, boards).inside.edges] == [(0, 1), (2, 3)]
+
+
 def test_two_gpus_on_a_bridge_or_on_none() -> None:
     bridged = found("NVIDIA A100 80GB PCIe", 2, topo(switched(12), 2))
     assert bridged.entry["links"] == [[0, 1]] and bridged.entry["bridge"] == "NVLink3-bridge"

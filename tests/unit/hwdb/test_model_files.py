@@ -18,7 +18,13 @@ from tests.unit.hwdb.test_families import PUBLISHED
 
 
 def config(family: str, **facts: Any) -> Model:
-    return from_config({"model_type": family, **facts}, "config.json", "test")
+    """A model of these facts; the depth, which every file must say, is that of the family's usual member."""
+    depth = {"num_hidden_layers": DEFAULTS[family][1] if family in DEFAULTS else 32}
+    if family == "gemma3":
+        facts = {"text_config": {}, **facts}
+    if isinstance(facts.get("text_config"), dict):
+        facts["text_config"] = depth | facts["text_config"]
+    return from_config({"model_type": family, **depth, **facts}, "config.json", "test")
 
 
 def model_file(text: str) -> Model:
@@ -105,8 +111,8 @@ def test_every_family_s_defaults_are_tested():
 def test_impossible_config_is_refused_naming_file_key_and_expectation(
     tmp_path: Path, facts: dict[str, Any], words: list[str]
 ):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(facts))
+    path, depth = tmp_path / "config.json", DEFAULTS.get(str(facts.get("model_type")), (0, 32))[1]
+    path.write_text(json.dumps({"num_hidden_layers": depth} | facts))
     with pytest.raises(BadInputError) as caught:
         load_model(str(path))
     for word in [str(path), *words]:
@@ -168,9 +174,9 @@ def test_folder_and_file_give_the_folder_s_name(tmp_path: Path):
     folder.mkdir()
     with pytest.raises(BadInputError, match=r"neither config\.json nor model\.yaml"):
         load_model(str(folder))
-    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    (folder / "config.json").write_text('{"model_type": "gpt2", "n_layer": 12}')
     assert load_model(str(folder)).name == load_model(str(folder / "config.json")).name == "my-model"
-    (tmp_path / "other.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "other.json").write_text('{"model_type": "gpt2", "n_layer": 12}')
     assert load_model(str(tmp_path / "other.json")).name == "other"
 
 

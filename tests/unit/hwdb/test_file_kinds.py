@@ -1,0 +1,66 @@
+"""What is given in the wrong place is named for what it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tangram_sim.datafiles import shipped
+from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tests.commands import tangram
+
+CLUSTER = str(shipped("hwdb") / "clusters" / "azure-c1.yaml")
+MODEL = str(shipped("hwdb") / "models" / "llama3-8b.json")
+
+
+@pytest.mark.parametrize("given", ["llama3-8b", MODEL])
+def test_a_model_for_a_cluster(given: str) -> None:
+    with pytest.raises(BadInputError, match=r"model.*, given for a cluster.*MODEL comes first"):
+        load_cluster(given, Hwdb.load())
+
+
+@pytest.mark.parametrize("given", ["azure-c1", "H100x8:3", "H100x8:3,A40x8:2", CLUSTER])
+def test_a_cluster_for_a_model(given: str) -> None:
+    with pytest.raises(BadInputError, match="a cluster, given for a model"):
+        load_model(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"pipelines": [], "step_s": 1.0, "cluster": {}}', "is a plan"),
+        ('{"economics": {"pue": 1.2}}', "is a price file"),
+        ('{"nodes": {"DGX-H100": {"rent_usd_per_hour": 3}}}', "is a price file"),
+        ('{"offers": []}', "is a catalogue"),
+    ],
+)
+def test_other_files_for_a_cluster(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(BadInputError, match=words):
+        load_cluster(str(tmp_path / "x.json"), Hwdb.load())
+
+
+def test_a_plan_for_a_model(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"pipelines": [], "stages": []}')
+    with pytest.raises(BadInputError, match="is a plan"):
+        load_model(str(tmp_path / "plan.json"))
+
+
+def test_commas_join_nodes_as_plus_does() -> None:
+    hwdb = Hwdb.load()
+    assert load_cluster("H100x8:3,A40x8:2", hwdb) == load_cluster("H100x8:3+A40x8:2", hwdb)
+
+
+def test_depth_is_never_taken(tmp_path: Path) -> None:
+    """What a family's usual member has says nothing about how deep this one is."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "hidden_size": 1024}))
+    with pytest.raises(BadInputError, match=r"num_hidden_layers is missing; expected the number of layers"):
+        load_model(str(tmp_path))
+
+
+def test_slow_parts_that_are_not_there_are_refused_before_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tangram_sim.studies.tried.plan", lambda *_, **__: pytest.fail("planned first"))
+    found = tangram("plan", "llama3-8b", "azure-c1", "--slow", "foo=1.5")
+    assert found.code == 2
+    assert "unknown part of the cluster 'foo'" in found.err
