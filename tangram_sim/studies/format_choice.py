@@ -65,7 +65,8 @@ def search_formats(
 ) -> Searched:
     """The fastest plan over the number formats of a job; arguments as of `tangram`.
 
-    A format is not searched whose bound lies above a plan of another one. Raises what the search of the first
+    Where no old GPU is used, nothing asks for fp16: then bf16 is taken, as on new GPUs alone. A format is not
+    searched whose bound lies above a plan of another one. Raises what the search of the first
     format raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
     """
     asked = formats(job, cluster, wishes)
@@ -74,7 +75,8 @@ def search_formats(
     done: dict[Job, Searched] = {}
     for number, one in enumerate(sorted(questions, key=lambda one: one.bound_s)):
         best = min(done.values(), key=lambda each: each.step_s, default=None)
-        if best and (one.bound_s >= best.step_s or deadline.over()):
+        hopeless = best and one.bound_s >= best.step_s and not _leaves_old_out(best)
+        if best and (hopeless or deadline.over()):
             continue
         left = len(questions) - number
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
@@ -88,7 +90,7 @@ def search_formats(
         done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin)
     if not done:
         raise errors[asked[0]]
-    best = min(done.values(), key=lambda each: each.step_s)
+    best = min(done.values(), key=lambda each: (_leaves_old_out(each) and len(done) > 1, each.step_s))
     return replace(best, note=_note(best, asked, questions, done)) if len(asked) > 1 else best
 
 
@@ -131,6 +133,12 @@ def _search(
     return tangram(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
 
 
+def _leaves_old_out(searched: Searched) -> bool:
+    """Whether the fastest plan is in fp16 for nothing: all GPUs that it uses have bf16."""
+    plan = searched.found.ranked[0].plan
+    return searched.job.dtype == "fp16" and _has_units(replace(plan, job=replace(plan.job, dtype="bf16")))
+
+
 def _has_units(plan: Plan) -> bool:
     """Whether all GPUs that a plan uses have units for its job's number format."""
     cluster, compute = plan.cluster, plan.job.precision.compute
@@ -151,7 +159,8 @@ def _note(
     old = ", ".join(name for name, gpu in gpus.items() if not gpu.peak_flop_per_s("bf16"))
     if other in done:
         longer = done[other].step_s / best.step_s - 1.0
-        came = f"takes {show_seconds(done[other].step_s)}, {100 * longer:.1f} % longer"
+        than = "longer" if longer >= 0 else "less"
+        came = f"takes {show_seconds(done[other].step_s)}, {100 * abs(longer):.1f} % {than}"
     else:
         bound_s = next((one.bound_s for one in questions if one.job == other), 0.0)
         came = f"takes {show_seconds(bound_s)} or more" if bound_s >= best.step_s else "was found no plan for"

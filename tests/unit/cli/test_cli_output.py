@@ -82,7 +82,7 @@ def test_reasons_of_islands_have_lines_of_their_own(inputs: tuple[Path, Path]) -
 
 def test_every_file_asked_for_is_written(inputs: tuple[Path, Path], tmp_path: Path) -> None:
     plan, trace, table = tmp_path / "p.json", tmp_path / "t.json", tmp_path / "c.csv"
-    options = ("-o", plan, "--trace", trace, "--candidates", table, "--global-batch", 16)
+    options = ("-o", plan, "--trace", trace, "--candidates", table, "--global-batch", 16, "--dtype", "fp16")
     finished = tangram("plan", *inputs, *options)
     assert finished.code == 0
     assert all(str(path) in finished.out for path in (plan, trace, table))

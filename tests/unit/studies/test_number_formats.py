@@ -39,18 +39,20 @@ def test_a_dtype_that_is_given_is_kept() -> None:
 
 
 @pytest.mark.parametrize("cluster", ["H100x4:1+T4x2:1", "A100-SXM4-40GBx2:1+V100-SXM2-32GBx4:2"])
-def test_auto_is_as_fast_as_either_format(cluster: str) -> None:
+def test_auto_is_the_faster_format_and_fp16_only_where_old_gpus_are_used(cluster: str) -> None:
     """Old GPUs that are of little use do not decide for all; where they carry the step, they do."""
     job, wishes = Job(global_batch=16, seq=512), SearchOptions(beside=False)
     steps = {
         dtype: ts.plan("gpt3-350m", cluster, Job(16, 512, dtype), wishes=wishes).step_s
         for dtype in ("fp16", "bf16")
     }
-    found = ts.plan("gpt3-350m", cluster, job, wishes=wishes)
-    assert found.step_s <= min(steps.values()) * (1 + 1e-9)
-    faster = min(steps, key=lambda dtype: steps[dtype])
-    assert found.document.job.dtype == faster
-    assert any(note.startswith(faster) and "loss scaling" in note for note in found.document.notes)
+    found = ts.plan("gpt3-350m", cluster, job, wishes=wishes).document
+    taken = found.job.dtype
+    assert found.step_s <= steps[taken] * (1 + 1e-9)
+    if found.step_s > min(steps.values()) * (1 + 1e-9):  # no old GPU is used: nothing asks for fp16
+        fp16 = ts.plan("gpt3-350m", cluster, Job(16, 512, "fp16"), wishes=wishes).document
+        assert taken == "bf16" and not {stage.gpu for stage in fp16.stages} & {"T4", "V100-SXM2-32GB"}
+    assert any(note.startswith(taken) and "loss scaling" in note for note in found.notes)
 
 
 def test_the_first_reason_is_told_where_no_format_has_a_plan() -> None:
