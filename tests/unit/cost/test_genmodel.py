@@ -198,3 +198,9 @@ def test_figures_that_are_left_out_cost_nothing() -> None:
     for plan in (LocalPlan("ring"), LocalPlan("colocated-ps"), LocalPlan("reduce-broadcast")):
         alone = plan.terms(1, 1e6)
         assert alone == GenModelTerms(0, 0.0, 0.0, 0.0, 0)
+
+
+def test_ways_to_write_a_number_as_a_product() -> None:
+    assert set(factorisations(8)) == {(2, 4), (4, 2), (2, 2, 2)}
+    assert set(factorisations(12)) == {(2, 6), (6, 2), (3, 4), (4, 3), (2, 2, 3), (2, 3, 2), (3, 2, 2)}
+    assert factorisations(7) == ()

@@ -165,3 +165,26 @@ def test_a_cluster_of_one_box_is_a_switch_over_its_gpus() -> None:
     two = tree_of(cluster_from_dict({"nodes": [{"count": 2, "node": "DGX-A100-80GB"}]}, hwdb), hwdb)
     assert [one.leaves for one in two.children] == [8, 8] and two.at.beta_s_per_byte == 0
     assert two.at.alpha_s > box.at.alpha_s and two.at.delta_s_per_byte == box.at.delta_s_per_byte
+
+
+@pytest.mark.parametrize(
+    ("leaves", "links", "size", "seconds"),
+    [
+        # Three leaves and one: in either step one of the three has its partner on the other side, so the link
+        # of 5 carries a half, then a quarter, there and back.
+        ((3, 1), (5.0, 1.0), 8.0, 2 * (4 * 5 + 2 * 5)),
+        # Three and three are four, of two pairs each: the pair of leaves 2 and 3 folds over both links; then
+        # two partners each cross with a quarter, counted as of six ranks.
+        ((3, 3), (5.0, 7.0), 9.0, 2 * (9 / 4 * 2 * 7 * (5 / 6) / (3 / 4) + 9 * 7)),
+    ],
+)
+def test_halving_where_partners_stand_on_different_sides(
+    leaves: tuple[int, int], links: tuple[float, float], size: float, seconds: float
+) -> None:
+    free = GenModelParameters(0.0, 0.0)
+    below = tuple(
+        Tree(f"of {n} at {place}", free, leaves=n, up_s_per_byte=up)
+        for place, (n, up) in enumerate(zip(leaves, links, strict=True))
+    )
+    found = fixed_plan("halving-doubling", Tree("core", free, children=below), size)
+    assert found.seconds == pytest.approx(seconds, rel=1e-12)
