@@ -184,17 +184,18 @@ def block_forward(setting: Setting, block: Block, times: Times) -> Program:
 
 
 def _reduced(
-    program: Program, name: str, product: Floats, start: int, reduce: Floats, done: int, late: bool
+    program: Program, half: int, product: Floats, start: int, reduce: Floats, done: int, late: bool
 ) -> tuple[int, int]:
     """(reduction of a gradient over tensor parallelism, weight gradient of the product before it).
 
-    The product `name` of `product` seconds waits for `start`, the reduction for `done`; it runs beside the
-    product, but `late` ones wait for it, too.
+    `half`: 1 of the attention, 2 of the feed-forward. The product of `product` seconds waits for `start`,
+    the reduction for `done`; it runs beside the product, but `late` ones wait for it, too.
     """
+    name, label = ("qkv dw", "up dw")[half - 1], f"gradient reduce {half}"
     if late:
         gradients = program.add_weight_gradient(name, product, start)
-        return program.add("gradient reduce", TENSOR, "tensor_parallel", reduce, done, gradients), gradients
-    reduced = program.add("gradient reduce", TENSOR, "tensor_parallel", reduce, done)
+        return program.add(label, TENSOR, "tensor_parallel", reduce, done, gradients), gradients
+    reduced = program.add(label, TENSOR, "tensor_parallel", reduce, done)
     return reduced, program.add_weight_gradient(name, product, start)
 
 
@@ -223,7 +224,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
         add("router dx", COMPUTE, "gemm", times.route.input_gradient, start)
         program.add_weight_gradient("router dw", times.route.weight_gradient, start)
         done = add("gradient combine", EXCHANGE, "expert_parallel", times.dispatch, up)
-    reduced = _reduced(program, "up dw", times.up.weight_gradient, act, times.reduce_inner, done, late)[0]
+    reduced = _reduced(program, 2, times.up.weight_gradient, act, times.reduce_inner, done, late)[0]
     norm = add("norm 2 dx", COMPUTE, "memory", 1.5 * times.norm, reduced)
     gathered = add("gradient gather 1", TENSOR, "tensor_parallel", times.gather, norm)
     out = add("out dx", COMPUTE, "gemm", times.out.input_gradient, gathered)
@@ -232,7 +233,7 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     scores = add_core(program, replay, "attention again", out)
     core = add_core(program, times.attention_back, "attention dx", scores)
     qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core)
-    reduced, gradients = _reduced(program, "qkv dw", times.qkv.weight_gradient, core, times.reduce, qkv, late)
+    reduced, gradients = _reduced(program, 1, times.qkv.weight_gradient, core, times.reduce, qkv, late)
     if not (last or setting.job.fuses_accumulation):
         gradients = program.add_weight_gradient("accumulate", accumulation_s(setting, block), core)
     norm = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)

@@ -125,7 +125,7 @@ class TestStackDoesWhatItsSoftwareDoes:
             times = block_room.block_times(setting, block)
             program = block_room.block_backward(setting, block, times, last=False)
             start = {op.name: number for number, op in enumerate(program.ops)}
-            reduce = next(number for number, op in enumerate(program.ops) if op.name == "gradient reduce")
+            reduce = next(number for number, op in enumerate(program.ops) if op.name == "gradient reduce 2")
             hidden[setting.job.stack] = start["up dw"] > reduce
             assert (start["up dw"] in program.ops[reduce].after) == setting.job.reduces_late
         assert hidden == {"generic": True, "megatron-deepspeed": False}
