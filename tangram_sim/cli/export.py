@@ -7,13 +7,18 @@ import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line
+from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
     from tangram_sim.export.formats import Exported
 
 To = Annotated[
     str,
-    typer.Option("--to", help="rankmap, torchrun, megatron, torchtitan, deepspeed or torch-pipeline-csv."),
+    typer.Option(
+        "--to",
+        show_default=False,
+        help="rankmap, torchrun, megatron, torchtitan, deepspeed or torch-pipeline-csv.",
+    ),
 ]
 Folder = Annotated[
     Path | None, typer.Option("-o", "--output", help="Write the files into this folder.  [default: print]")
@@ -22,16 +27,18 @@ Folder = Annotated[
 
 def command(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram plan -o`.")],
-    to: To,
+    to: To = "",
     output: Folder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Write a plan as launch configuration; exit 2 with the reasons where a framework cannot express it."""
     from tangram_sim.cli import buying
-    from tangram_sim.export.formats import export
+    from tangram_sim.export.formats import FORMATS, export
     from tangram_sim.studies.planfile import plan_from_document, read_plan
 
+    if not to:
+        raise BadInputError(f"--to is missing: give one of {', '.join(FORMATS)}, e.g. --to megatron")
     if output is not None:
         buying.require_folder(output)
     database = shared.load_hwdb(hwdb)

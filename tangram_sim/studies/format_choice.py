@@ -87,6 +87,10 @@ def search_formats(
         except TangramError as error:
             errors[one.job] = error
             continue
+        different = {
+            scored.plan.pipelines: scored for scored in reversed(found.ranked)
+        }  # `known` comes twice
+        found.ranked = sorted(different.values(), key=lambda scored: scored.step_s)
         done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin)
     if not done:
         raise errors[asked[0]]

@@ -73,7 +73,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def planned(inputs: tuple[Path, Path]) -> dict[str, Any]:
-    finished = tangram("plan", *inputs, "--json", "--global-batch", 16, "--top", 3)
+    asked = ("--json", "--global-batch", 16, "--dtype", "fp16", "--top", 3)  # on both kinds of GPUs
+    finished = tangram("plan", *inputs, *asked)
     assert (finished.code, finished.err) == (0, "")
     found: dict[str, Any] = finished.json
     return found

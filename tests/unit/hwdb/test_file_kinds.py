@@ -59,6 +59,12 @@ def test_depth_is_never_taken(tmp_path: Path) -> None:
         load_model(str(tmp_path))
 
 
+def test_an_export_without_a_format_lists_the_formats() -> None:
+    found = tangram("export", "plan.json")
+    assert found.code == 2
+    assert "--to is missing: give one of rankmap, torchrun, megatron" in found.err
+
+
 def test_slow_parts_that_are_not_there_are_refused_before_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tangram_sim.studies.tried.plan", lambda *_, **__: pytest.fail("planned first"))
     found = tangram("plan", "llama3-8b", "azure-c1", "--slow", "foo=1.5")
