@@ -24,6 +24,10 @@ from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked as has_chunks
 from tangram_sim.units import show_seconds
 
+# Of a second format quick plans of whole islands are looked at first. They come some per cent behind all that
+# a search finds: one that is further behind than this is not worth a search in full.
+_NEAR = 1.15
+
 
 @dataclass(frozen=True, slots=True)
 class FormatQuestion:
@@ -65,9 +69,10 @@ def search_formats(
 ) -> Searched:
     """The fastest plan over the number formats of a job; arguments as of `tangram`.
 
-    Where no old GPU is used, nothing asks for fp16: then bf16 is taken, as on new GPUs alone. A format is not
-    searched whose bound lies above a plan of another one. Raises what the search of the first
-    format raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
+    Where no old GPU is used, nothing asks for fp16: then bf16 is taken, as on new GPUs alone, and the plan
+    found in full is made one of bf16. A format is not searched whose bound lies above a plan of another one,
+    and only glanced at where that decides. Raises what the search of the first format raises (fp16 on all
+    GPUs, where old ones force it) if no format has a plan.
     """
     asked = formats(job, cluster, wishes)
     errors: dict[Job, TangramError] = {}
@@ -82,15 +87,14 @@ def search_formats(
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
         at_hand = [*known, *([replace(best.found.ranked[0].plan, job=one.job)] if best else [])]
         search = partial(_search, model, cluster, one, progress, parallelizer, share, at_hand)
+        glance = partial(search, glance=True) if best else search
         try:
-            found, margin = kept(search, cluster, one.job, hwdb, wishes.memory_margin)
+            found, margin = kept(glance, cluster, one.job, hwdb, wishes.memory_margin)
+            if best and not _leaves_old_out(best) and found.ranked[0].step_s < _NEAR * best.step_s:
+                found, margin = kept(search, cluster, one.job, hwdb, wishes.memory_margin)
         except TangramError as error:
             errors[one.job] = error
             continue
-        different = {
-            scored.plan.pipelines: scored for scored in reversed(found.ranked)
-        }  # `known` comes twice
-        found.ranked = sorted(different.values(), key=lambda scored: scored.step_s)
         done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin)
     if not done:
         raise errors[asked[0]]
@@ -129,8 +133,12 @@ def _search(
     deadline: Deadline,
     known: Sequence[Plan],
     within: Hwdb,
+    *,
+    glance: bool = False,
 ) -> Found:
-    """The search of one question in the memory that `within` lets be filled."""
+    """The search of one question in the memory that `within` lets be filled; a glance: of whole islands."""
+    if glance:
+        one = replace(one, wishes=replace(one.wishes, sub_islands=False, effort="quick"))
     if has_chunks(one.job.schedule):
         return chunked(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline)
     able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
