@@ -24,8 +24,28 @@ ModelArgument: TypeAlias = Annotated[
 ClusterArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="A shipped name or a cluster YAML file.")
 ]
-GlobalBatch: TypeAlias = Annotated[int, typer.Option("--global-batch", help="Sequences per optimizer step.")]
-Seq: TypeAlias = Annotated[int, typer.Option("--seq", help="Tokens per sequence.")]
+
+
+def _whole(given: str | int) -> int:
+    """A whole number as people write it: 8192, 8,192 or 8k, which is 8,192; raises typer.BadParameter."""
+    text = str(given).replace(",", "").replace("_", "")
+    thousands = text[-1:] in ("k", "K")
+    try:
+        return int(text[:-1]) * 1024 if thousands else int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{given!r} is not a valid integer; give e.g. 8192 or 8k") from None
+
+
+GlobalBatch: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--global-batch", parser=_whole, metavar="INTEGER", help="Sequences per optimizer step; 4k is 4,096."
+    ),
+]
+Seq: TypeAlias = Annotated[
+    int,
+    typer.Option("--seq", parser=_whole, metavar="INTEGER", help="Tokens per sequence; 8k is 8,192."),
+]
 Dtype: TypeAlias = Annotated[
     str, typer.Option("--dtype", help="auto, bf16, fp16, fp32, tf32, fp8, mxfp8 or nvfp4.")
 ]
