@@ -10,7 +10,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
-from tangram_sim.planners.api import Found, Progress, SearchOptions
+from tangram_sim.planners.api import Counts, Found, Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.chunked import chunked
@@ -78,6 +78,7 @@ def search_formats(
     errors: dict[Job, TangramError] = {}
     questions = [one for each in asked if (one := _question(model, cluster, each, hwdb, wishes, errors))]
     done: dict[Job, Searched] = {}
+    counts = Counts()
     for number, one in enumerate(sorted(questions, key=lambda one: one.bound_s)):
         best = min(done.values(), key=lambda each: each.step_s, default=None)
         hopeless = best and one.bound_s >= best.step_s and not _leaves_old_out(best)
@@ -90,8 +91,12 @@ def search_formats(
         glance = partial(search, glance=True) if best else search
         try:
             found, margin = kept(glance, cluster, one.job, hwdb, wishes.memory_margin)
+            counts.add(found.counts)
             if best and not _leaves_old_out(best) and found.ranked[0].step_s < _NEAR * best.step_s:
                 found, margin = kept(search, cluster, one.job, hwdb, wishes.memory_margin)
+                counts.add(found.counts)
+            elif best:  # a glance bounds whole islands alone, and hands over plans of more
+                found = replace(found, pipeline_bound_s=0.0, fleet_bound_s=0.0, covered=False)
         except TangramError as error:
             errors[one.job] = error
             continue
@@ -99,7 +104,13 @@ def search_formats(
     if not done:
         raise errors[asked[0]]
     best = min(done.values(), key=lambda each: (_leaves_old_out(each) and len(done) > 1, each.step_s))
-    return replace(best, note=_note(best, asked, questions, done)) if len(asked) > 1 else best
+    if len(asked) == 1:
+        return best
+    return replace(
+        best,
+        found=replace(best.found, counts=counts),
+        note=_note(best, asked, questions, done),
+    )
 
 
 def _question(
