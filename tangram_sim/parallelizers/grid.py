@@ -8,6 +8,7 @@ the same island costs microseconds.
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from tangram_sim.units import show_bytes
 
 _TOGETHER = 64  # slices priced at once: their columns stay in cache
 _MENUS = 128  # (island part, microbatch) pairs whose layouts stay priced: those asked about last
+_PLAYED = 4  # of these, whose programs and plays stay: tens of MB each
 
 
 @dataclass
@@ -157,6 +159,9 @@ class Grid(Parallelizer):
             if len(self._menus) > _MENUS:
                 self._menus.popitem(last=False)
         self._menus.move_to_end(key)
+        if len(self._menus) > _PLAYED:
+            for family in next(islice(reversed(self._menus.values()), _PLAYED, None)).families:
+                family.pricer.forget_plays()
         self._last = request, self._menus[key]
         return self._menus[key]
 

@@ -98,6 +98,11 @@ class Pricer:
         atoms = one_copy_of(self.setting.model, borrower) if borrower else self.atoms
         return atoms[start:stop]
 
+    def forget_plays(self) -> None:
+        """Let go of programs and played chains, most of what a pricer holds; they can be made again."""
+        self._programs.clear()
+        self._plays.clear()
+
     def program(self, atom: Atom, direction: str) -> Program:
         """The ops of `atom`; direction is `forward`, `backward` or `last` (backward that ends the step)."""
         key = (atom, direction)
