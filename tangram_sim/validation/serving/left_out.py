@@ -114,7 +114,8 @@ def novel(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> list[FittedR
     for (engine, metric), folds in sorted(errors.widths.items()):
         factor = errors.factor(engine, metric)
         count = sum(map(len, folds.values()))
-        if factor is not None and count >= LEAST_RUNS:
+        telling = [one for one in errors.widths["*", metric].values() if len(one) >= LEAST_OF_FOLD]
+        if factor is not None and count >= LEAST_RUNS and len(telling) > 1:
             name = f"{NOVELTIES[leave_out]}_{metric}"
             rows.append(FittedRow(engine, "*", name, factor, 0.0, count))
     return rows
