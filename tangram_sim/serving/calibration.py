@@ -160,9 +160,10 @@ class CalibrationTable:
     def _wider(self, engine: str, residual: str, novelty: str) -> float:
         """The factor by which a residual is larger where no runs of the kind of GPU or model were fitted.
 
-        Where it was not measured for this residual, the factor of the time per output token is taken.
+        Where it was not measured for this residual, the factor of the time per output token is taken. Of
+        bursts, and of prompts and outputs apart, nothing was left out: theirs stay as they are.
         """
-        metric = residual.removeprefix("residual_").removeprefix("burst_").removeprefix("apart_")
+        metric = residual.removeprefix("residual_")
         if f"unseen_{metric}" not in UNSEEN:
             return 1.0
         row = self._find(engine, "*", f"{novelty}_{metric}") or self._find(engine, "*", f"{novelty}_tpot")

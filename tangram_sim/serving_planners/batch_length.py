@@ -1,10 +1,13 @@
 """Plans of a batch whose throughputs depend on how long it lasts: a fixed point with a bound.
 
-A replica reaches a share of its steady throughput that rises with the length T of the batch, since filling
-and emptying it cost about the same whatever comes between. With the throughputs of length T the program of
-`milp` has the least makespan F(T), and F falls as T rises; the makespan wanted is T* = F(T*). If T* < T, then
-F(T) <= F(T*) = T*: so T* is at least the smaller of T and any bound on F(T), whichever T was tried. A plan
-tried at T lasts as long as its own fixed point says, which is found by halving.
+A replica of configuration c reaches a share s_c(T) of its steady throughput in a batch of length T, since
+filling and emptying it cost about the same whatever comes between. Wanted is T*, the least of all plans' own
+lengths. Shares mostly rise with T, but where memory fills up they fall again by some points. So let L be
+known, with T* >= L, and let any T > L be tried: with the greatest shares of any length from L to T, the
+program of `milp` has the least makespan G. If T* < T, no configuration reaches more in T* than in the
+program, so the best plan takes T* at most in it, and G <= T*: hence T* is at least the smaller of T and any
+bound on G, which is the next L. A plan found so lasts as long as its own fixed point says, which is found by
+halving.
 """
 
 import time
@@ -19,7 +22,7 @@ from tangram_sim.serving_planners.problem import RentalProblem
 _ROUNDS = 4  # lengths that are tried in whole numbers of replicas
 _HALVINGS = 60
 _SETTLING, _SETTLING_S = 12, 1.0  # times that shares are planned for the length they had, seconds for each
-_NEAR = 1.003  # between bounds on the relaxed length
+_NEAR = 1.003  # between the bound by fractions of replicas and the first length tried
 _FIRST_SHARE = 0.5  # of the time, for the first length
 
 
@@ -34,22 +37,25 @@ def solve_batch(
     `solver` answers for throughputs that are fixed, within seconds; `relaxed_s` is the makespan with
     fractions of replicas.
     """
-    length_s = _relaxed_length_s(problem, relaxed_s)
-    if length_s == inf:
-        return solver(problem.lasting(float(BATCH_SECONDS[-1])), time_limit_s)
+    clock = time.perf_counter()
+    bound_s, length_s = _relaxed_length_s(problem, relaxed_s)
+    if bound_s > BATCH_SECONDS[-1]:  # beyond, shares stay at those of the last length known
+        return solver(problem.lasting(bound_s), time_limit_s)
     best: Rental | None = None
-    bound_s, clock, left_s = 0.0, time.perf_counter(), _FIRST_SHARE * time_limit_s
+    left_s = _FIRST_SHARE * time_limit_s
     for _ in range(_ROUNDS):
-        found = solver(problem.lasting(length_s), left_s)
+        found = solver(problem.lasting(length_s, bound_s), left_s)
         if isinstance(found, Unanswered):
             if best is None:
                 return found
             break
-        bound_s = max(bound_s, min(length_s, found.bound))
-        settled = _settled(problem, found, max(length_s, found.value), solver)
-        if best is not None and settled.value >= best.value * (1 - PROVEN):
+        before_s, bound_s = bound_s, max(bound_s, min(length_s, found.bound))
+        settled = _settled(problem, found, solver, clock + time_limit_s)
+        if best is None or settled.value < best.value * (1 - PROVEN):
+            best = settled
+        elif bound_s < before_s * (1 + PROVEN):
             break
-        best, length_s = settled, settled.value
+        length_s = best.value
         left_s = time_limit_s - (time.perf_counter() - clock)
         if best.value - bound_s <= PROVEN * best.value or left_s <= 0:
             break
@@ -57,30 +63,29 @@ def solve_batch(
     return replace(best, bound=min(best.value, bound_s))
 
 
-def _relaxed_length_s(problem: RentalProblem, relaxed_s: Callable[[RentalProblem], float]) -> float:
-    """The length at which the program with fractions of replicas agrees with its throughputs; inf: none."""
-    low = max(relaxed_s(problem.lasting(float(BATCH_SECONDS[-1]))), float(BATCH_SECONDS[0]))
-    if low > BATCH_SECONDS[-1]:
-        return inf
-    high = float(BATCH_SECONDS[-1])
+def _relaxed_length_s(
+    problem: RentalProblem, relaxed_s: Callable[[RentalProblem], float]
+) -> tuple[float, float]:
+    """(a bound on every plan's length, a length near it) by fractions of replicas; inf: nothing is served."""
+    low, high = float(BATCH_SECONDS[0]), float(BATCH_SECONDS[-1])
+    low = max(low, relaxed_s(problem.lasting(high, low)))
     while high > low * _NEAR:
         middle = sqrt(low * high) if high > 2 * low else 0.5 * (low + high)
-        needed = relaxed_s(problem.lasting(middle))
-        # The makespan falls as the length rises: the fixed point lies between the two.
+        needed = relaxed_s(problem.lasting(middle, low))
         if needed > middle:
             low, high = middle, min(high, needed)
         else:
             low, high = max(low, needed), middle
-    return high
+    return low, max(low, high)
 
 
 def _settled(
     problem: RentalProblem,
     plan: Rental,
-    most_s: float,
     solver: Callable[[RentalProblem, float], Rental | Unanswered],
+    until: float,
 ) -> Rental:
-    """The same replicas with the shares of the batch's own length, which is `most_s` at most."""
+    """The same replicas with the shares of the batch's own length, as far as settled `until` (clock)."""
     used = [c for c, count in enumerate(plan.counts) if count]
     mine = problem.keeping(frozenset(used))
     mine = replace(
@@ -89,16 +94,20 @@ def _settled(
             replace(one, most=plan.counts[c]) for one, c in zip(mine.configurations, used, strict=True)
         ),
     )
-    shares, length_s = [plan.shares[c] for c in used], min(length_of(problem, plan), most_s)
+    shares, length_s = [plan.shares[c] for c in used], length_of(problem, plan)
     for _ in range(_SETTLING):
-        found = solver(mine.lasting(length_s), _SETTLING_S)
+        left_s = until - time.perf_counter()
+        if left_s <= 0:
+            break
+        found = solver(mine.lasting(length_s), min(_SETTLING_S, left_s))
         if isinstance(found, Unanswered):
             break
-        nearer_s = min(length_of(mine, found), length_s)
-        shares = list(found.shares)
-        if length_s - nearer_s < PROVEN * length_s:
+        nearer_s = length_of(mine, found)
+        if nearer_s > length_s:
             break
-        length_s = nearer_s
+        gained_s, length_s, shares = length_s - nearer_s, nearer_s, list(found.shares)
+        if gained_s < PROVEN * length_s:
+            break
     rows = list(plan.shares)
     for c, row in zip(used, shares, strict=True):
         rows[c] = row
@@ -106,7 +115,7 @@ def _settled(
 
 
 def length_of(problem: RentalProblem, plan: Rental) -> float:
-    """How long a plan lasts with the throughputs of a batch of that length; inf: longer than any known."""
+    """How long a plan lasts with the throughputs of a batch of that length; beyond the last, of the last."""
     used = [
         (
             one,
@@ -126,7 +135,7 @@ def length_of(problem: RentalProblem, plan: Rental) -> float:
 
     low, high = float(BATCH_SECONDS[0]), float(BATCH_SECONDS[-1])
     if not lasts(high):
-        return inf
+        return max(work_s / share if (share := one.share_in(high)) > 0 else inf for one, work_s in used)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if lasts(middle) else (middle, high)

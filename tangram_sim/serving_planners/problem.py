@@ -51,9 +51,12 @@ class ReplicaConfiguration:
         """What share of its throughput it reaches in a batch that takes so many seconds."""
         return float(np.interp(seconds, BATCH_SECONDS, self.of_batch)) if self.of_batch else 1.0
 
-    def lasting(self, seconds: float) -> "ReplicaConfiguration":
-        """The configuration with the throughputs of such a batch."""
+    def lasting(self, seconds: float, least_s: float = inf) -> "ReplicaConfiguration":
+        """The configuration with the throughputs of such a batch; the greatest from `least_s` on, if less."""
         share = self.share_in(seconds)
+        if self.of_batch and least_s < seconds:
+            inside = (least_s < BATCH_SECONDS) & (seconds > BATCH_SECONDS)
+            share = max(share, self.share_in(least_s), *np.array(self.of_batch)[inside].tolist())
         return replace(self, rps=tuple(share * rps for rps in self.rps), of_batch=())
 
     def kinds(self) -> frozenset[int]:
@@ -112,9 +115,14 @@ class RentalProblem:
         """Whether throughputs are those of a batch, which depend on how long it lasts."""
         return self.objective == MAKESPAN and any(one.of_batch for one in self.configurations)
 
-    def lasting(self, seconds: float) -> "RentalProblem":
-        """The problem with the throughputs of a batch that takes so many seconds."""
-        return replace(self, configurations=tuple(one.lasting(seconds) for one in self.configurations))
+    def lasting(self, seconds: float, least_s: float = inf) -> "RentalProblem":
+        """The problem with the throughputs of a batch that takes so many seconds.
+
+        With those of every configuration's best length from `least_s` to `seconds`, where that is shorter.
+        """
+        return replace(
+            self, configurations=tuple(one.lasting(seconds, least_s) for one in self.configurations)
+        )
 
     def keeping(self, chosen: frozenset[int], *, capped: bool = True) -> "RentalProblem":
         """The problem with only the `chosen` configurations; no limits on availability unless `capped`."""

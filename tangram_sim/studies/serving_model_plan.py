@@ -67,10 +67,7 @@ def plan_service(
         found = _best_played(question, configurations, hwdb, time_limit_s)
     if found.status != "infeasible":
         found.scenario_replays = scenario_replays(found, question, configurations, hwdb)
-        table = CalibrationTable.load(hwdb)
-        used = {gpu for one in found.replicas if one.count for gpu in one.gpus}
-        fits = [table.fit(goal.engine, gpu=gpu) for gpu in sorted(used)]
-        _add_interval(found, exp(_Z90 * max(fit.residuals["residual_output_tok_s"] for fit in fits)))
+        _add_interval(found, exp(_Z90 * _spread(found, models, goal, CalibrationTable.load(hwdb))))
     told = (*offers.notes, *question.workload.notes)
     found.notes += [note for note in told if note not in found.notes]
     found.assumptions |= {
@@ -240,6 +237,22 @@ def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, slo: Slo)
     kept, before = _keeps(one, slo), _keeps(other, slo)
     more = one.played * one.good_share > other.played * other.good_share
     return kept if kept != before else more
+
+
+def _spread(
+    found: ServePlanDocument, models: Mapping[str, Model], goal: ServiceGoal, table: CalibrationTable
+) -> float:
+    """The standard deviation of the log error of tokens/s, of what is least sure among kinds and models.
+
+    A batch is a burst: all its requests come at once.
+    """
+    residual = "residual_burst_output_tok_s" if goal.objective == MAKESPAN else "residual_output_tok_s"
+    used = sorted({gpu for one in found.replicas if one.count for gpu in one.gpus})
+    return max(
+        table.fit(goal.engine, model=model.name, precision=goal.precision, gpu=gpu).residuals[residual]
+        for gpu in used
+        for model in models.values()
+    )
 
 
 def _add_interval(found: ServePlanDocument, factor: float) -> None:

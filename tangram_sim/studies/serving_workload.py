@@ -78,17 +78,17 @@ class RatesDocument(Document):
 def describe_rates(windows: Sequence[RateWindow]) -> RatesDocument:
     """The figures of a file of rates, for `tangram serve workload describe`."""
     begin_s, end_s = min(one.start_s for one in windows), max(one.end_s for one in windows)
-    length = np.array([one.end_s - one.start_s for one in windows])
+    starts, ends = (np.array([getattr(one, name) for one in windows]) for name in ("start_s", "end_s"))
+    length = ends - starts
     rate = np.array([one.rate_rps for one in windows])
     cv = np.array([one.cv for one in windows])
     requests = rate * length
     every = float(requests.sum())
     # The rate of all streams together changes where a window begins or ends.
-    edges = np.unique([moment for one in windows for moment in (one.start_s, one.end_s)])
-    starts = np.array([one.start_s for one in windows])
+    edges = np.unique([starts, ends])
     change = np.zeros(len(edges))
     np.add.at(change, np.searchsorted(edges, starts), rate)
-    np.add.at(change, np.searchsorted(edges, starts + length), -rate)
+    np.add.at(change, np.searchsorted(edges, ends), -rate)
     together = np.cumsum(change)[:-1]
     names = np.array([one.stream for one in windows])
     streams = []

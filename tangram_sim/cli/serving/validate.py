@@ -79,6 +79,10 @@ def command(
         print_line()
         rows = [(f"{one['count']:,}", one["reason"]) for one in answer["refused"]]
         print_table(("rows not predicted", "because"), rows, right=(0,))
+    if answer["dropped"]:
+        print_line()
+        rows = [(f"{one['count']:,}", one["reason"]) for one in answer["dropped"]]
+        print_table(("values left out", "because"), rows, right=(0,))
     farthest = [
         (
             f"{one['table']} {one['line']}".strip(),

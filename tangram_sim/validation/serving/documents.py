@@ -81,6 +81,9 @@ class ServeValidateDocument(Document):
         {}, description="the same as `metrics`, of rows that may not say what was run; not among those"
     )
     doubts: list[RefusalCountDocument] = Field([], description="why rows are doubtful, and how many")
+    dropped: list[RefusalCountDocument] = Field(
+        [], description="values that are not compared though their rows are, by reason"
+    )
     worst: list[FarthestRowDocument]
     orders: list[PlacementOrderDocument] = Field([], description="of runs of layers placed on unlike nodes")
 

@@ -91,7 +91,12 @@ def novel_errors(found: Mapping[str, Sequence[PredictedRun]]) -> NovelErrors:
 
 
 def widened(one: PredictedRun, errors: NovelErrors, fold: str) -> PredictedRun:
-    """A prediction of a fold with the interval that the other folds' errors ask for."""
+    """A prediction of a fold with the interval that the other folds' errors ask for.
+
+    Bursts, and prompts and outputs apart, are no part of those errors and keep their intervals.
+    """
+    if one.run.load in (BURST, APART):
+        return one
     factor = errors.factor(one.run.engine, one.metric.removesuffix("_p99"), fold)
     if factor is None:
         return one

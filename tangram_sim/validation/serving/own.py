@@ -15,7 +15,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable
 from tangram_sim.validation.serving.fitting import FittedRow
 from tangram_sim.validation.serving.predict import PredictedRun, Progress, predict, residual_name
-from tangram_sim.validation.serving.runs import CLOSED, OPEN, RefusedRun, ServedRun
+from tangram_sim.validation.serving.runs import APART, BURST, CLOSED, OPEN, RefusedRun, ServedRun
 from tangram_sim.validation.serving.scoring import score
 
 EXPECTED = 3.0  # runs that the shipped spread counts for beside the user's
@@ -36,11 +36,13 @@ class OwnCalibration:
 def calibrate_to(runs: Sequence[ServedRun], hwdb: Hwdb, progress: Progress | None = None) -> OwnCalibration:
     """What `runs` change of the shipped rows: iterations first, then first tokens, then spreads."""
     before, refused = predict(runs, hwdb, CalibrationTable.load(hwdb), progress)
+    # A burst's error is its seats' and queue's, one of parts apart its link's: neither tells of iterations.
+    telling = [one for one in before if one.run.load not in (BURST, APART)]
     kinds = Counter(name for run in runs for name in (f"gpu:{run.gpu}", f"model:{run.model.name}"))
     rows = [FittedRow("*", name, SEEN, float(n), 0.0, n) for name, n in sorted(kinds.items())]
     for engine in sorted({run.engine for run in runs}):
         known = CalibrationTable.load(hwdb).fit(engine)
-        rows += _shift(before, engine, "tpot", "time_scale", known["time_scale"])
+        rows += _shift(telling, engine, "tpot", "time_scale", known["time_scale"])
         middle, _ = predict(runs, hwdb, _with(hwdb, rows), progress)
         closed = [one for one in middle if one.run.load == CLOSED]
         rows += _shift(closed, engine, "ttft", "ttft_scale", known["ttft_scale"])

@@ -48,6 +48,7 @@ ENDINGS = (
 # Engines under other names, and their versions: Splitwise's authors measured on the vLLM of autumn 2023.
 NAMED = {"vllm (Splitwise, ISCA24)": ("vllm", "0.2")}
 FAR = 1.5  # times its own first token and tokens: more, and an end-to-end time is of something else
+OTHER_REQUESTS = "e2e_ms is not of the requests of ttft_ms and tpot_ms, or was cut short: not compared"
 RANKS = "the row's degrees do not divide the heads: read as ranks with attention data parallelism"
 _UNSTATED = ("", "unstated", "unset", "auto", "nan")
 # Publishers of quantised copies, and what their copies are called at home.
@@ -172,8 +173,10 @@ class _Reader:
             "output_tok_s": number(row, "output_tok_s") if told else 0.0,
         }
         alone = measured["ttft"] + (osl - 1.0) * measured["tpot"]
-        if measured["tpot"] and not alone / FAR <= measured["e2e"] <= alone * FAR:
-            measured["e2e"] = 0.0  # cut short, or of other requests than the other two
+        dropped: tuple[str, ...] = ()
+        whole = measured["e2e"] > 0 and measured["ttft"] > 0 and measured["tpot"] > 0
+        if whole and not alone / FAR <= measured["e2e"] <= alone * FAR:
+            measured["e2e"], dropped = 0.0, (OTHER_REQUESTS,)
         kept = tuple((name, value) for name, value in measured.items() if value > 0)
         if not kept:
             raise RowError("the row has none of tpot_ms, ttft_ms, e2e_ms, output_tok_s to compare with")
@@ -202,6 +205,7 @@ class _Reader:
             workers=apart.workers if apart else 1,
             prompts=apart.prompts if apart else None,
             doubt=doubt,
+            dropped=dropped,
         )
 
     def start(self, line: int, row: dict[str, str]) -> ServedRun:

@@ -76,6 +76,12 @@ def document(
                 run.doubt for run in {_key(one.run): one.run for one in doubtful}.values()
             ).most_common()
         ],
+        "dropped": [
+            {"reason": reason, "count": count}
+            for reason, count in Counter(
+                reason for one in read if isinstance(one, ServedRun) for reason in one.dropped
+            ).most_common()
+        ],
         "worst": worst(clear),
         "orders": orders(found),
     }

@@ -71,6 +71,7 @@ class ServedRun:
     workers: int = 1  # that decode and share the clients (APART)
     prompts: PromptPool | None = None  # APART
     doubt: str = ""  # why the row may not say what was run; scored apart
+    dropped: tuple[str, ...] = ()  # why values of the row are not compared
     table: str = ""  # the file, where several are read
 
     def value(self, metric: str) -> float:

@@ -1,5 +1,6 @@
 """Arrivals at rates that change over time: windows, streams, bursts."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.serving.rates_file import RateWindow, arrivals_at, read_rates
+from tangram_sim.studies.serving_workload import describe_rates
 from tests.commands import tangram
 
 TABLE = """\
@@ -101,6 +103,20 @@ def test_a_file_of_rates_is_described_by_stream(table: Path) -> None:
     assert "3 windows in 300 s, 1,500 requests expected" in shown
     wrong = tangram("serve", "workload", "describe", table, "--rate", "3")
     assert (wrong.code, "leave --rate" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "moments", [(5.37, 20.25, 20.46, 90.29), (2.2, 2.9, 7.2)], ids=lambda one: f"{len(one)} moments"
+)
+def test_windows_end_where_the_next_begins_whatever_binary_fractions_make_of_it(
+    moments: tuple[float, ...],
+) -> None:
+    """Starts plus lengths are not the ends: 1, 2, ... a second, one after the other."""
+    pairs = pairwise(moments)
+    windows = [RateWindow("a", low, high, 1.0 + n, 1.0) for n, (low, high) in enumerate(pairs)]
+    assert any(one.start_s + (one.end_s - one.start_s) != one.end_s for one in windows)
+    found = describe_rates(windows)
+    assert (found.quietest_window_rps, found.busiest_window_rps) == (1.0, len(windows))
 
 
 def test_lengths_alone_and_tables_of_what_goes_are_said(tmp_path: Path) -> None:

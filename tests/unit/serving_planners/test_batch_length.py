@@ -19,8 +19,11 @@ from tangram_sim.serving_planners.problem import (
 from tangram_sim.serving_planners.rental import rent
 
 
-def random_batch(seed: int, types: int = 1) -> RentalProblem:
-    """Two kinds and four configurations, each with seconds of its own in which it does nothing."""
+def random_batch(seed: int, types: int = 1, fall: float = 0.0) -> RentalProblem:
+    """Two kinds and four configurations, each with seconds of its own in which it does nothing.
+
+    Shares `fall` by this part at most while the batch gets half as long again, each from its own length.
+    """
     random = np.random.default_rng(seed)
     gpus = tuple(OfferedGpu(f"k{n}", float(random.uniform(1, 4)), int(random.integers(2, 5))) for n in (0, 1))
     found = []
@@ -29,6 +32,10 @@ def random_batch(seed: int, types: int = 1) -> RentalProblem:
         usd = sum(count * gpu.usd_per_hour for count, gpu in zip(held, gpus, strict=True))
         lost_s = random.uniform(0.5, 20)
         share = np.maximum(1.0 - lost_s / BATCH_SECONDS, 0.0)
+        if fall:
+            late = np.log(BATCH_SECONDS / random.uniform(5, 25)) / np.log(1.5)
+            share = np.maximum(1.0 - 0.1 * lost_s / BATCH_SECONDS, 0.0)
+            share *= 1.0 - random.uniform(fall / 2, fall) * np.clip(late, 0.0, 1.0)
         rps = tuple(random.uniform(0.5, 3.0, types).tolist())
         found.append(ReplicaConfiguration(f"c{c}", held, rps, usd, of_batch=tuple(share.tolist())))
     amounts = random.uniform(5, 60, types)
@@ -72,6 +79,27 @@ def test_the_shortest_batch_is_that_of_all_plans(seed: int) -> None:
     assert found.value == pytest.approx(best, rel=1e-4)
     assert found.bound <= best * (1 + 1e-6)
     assert found.gap < 1e-3
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_where_shares_fall_again_the_bound_still_holds_for_all_plans(seed: int) -> None:
+    problem = random_batch(seed, fall=0.3)
+    found, best = solve(problem), shortest_s(problem)
+    assert isinstance(found, Rental)
+    assert found.bound <= best * (1 + 1e-6)
+    assert best * (1 - 1e-6) <= found.value <= best * 1.01
+
+
+def test_a_length_far_beyond_the_best_gives_no_bound_above_it() -> None:
+    """Whichever length is tried: the greatest shares on the way there promise at least what is reached."""
+    for seed in range(12):
+        problem = random_batch(seed, fall=0.3)
+        best = shortest_s(problem)
+        for tried in (1.2 * best, 2.0 * best, 5.0 * best):
+            found = solve(problem.lasting(tried, best))
+            assert isinstance(found, Rental)
+            assert found.bound <= best * (1 + 1e-6)
+            assert found.bound <= solve(problem.lasting(tried)).bound * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,6 +1,7 @@
 """Kinds of GPU left out of a fit in turn: how much wider intervals must be on kinds never run on."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.validation.serving.fitting import FittedRow
-from tangram_sim.validation.serving.left_out import NovelErrors, left_out, novel
-from tangram_sim.validation.serving.predict import predict
+from tangram_sim.validation.serving.left_out import NovelErrors, left_out, novel, widened
+from tangram_sim.validation.serving.predict import PredictedRun, predict
 from tangram_sim.validation.serving.reading import read_rows_as_runs
-from tangram_sim.validation.serving.runs import ServedRun
+from tangram_sim.validation.serving.runs import BURST, CLOSED, ServedRun
 from tangram_sim.validation.serving.tables import as_row, calibrate, table_of
 
 HWDB = Hwdb.load(())
@@ -55,12 +56,10 @@ def test_widened_intervals_hold_nine_of_ten_runs_on_kinds_left_out() -> None:
     wider = [as_row(row, "") for row in novel(own, HWDB, "gpu")]
     inside = {False: 0, True: 0}
     for fold, _, rows in left_out(own, HWDB, "gpu"):
-        for widened in inside:
-            table = CalibrationTable(
-                (0, row) for row in (*(as_row(one, "") for one in rows), *wider * widened)
-            )
+        for wide in inside:
+            table = CalibrationTable((0, row) for row in (*(as_row(one, "") for one in rows), *wider * wide))
             found, _ = predict(fold, HWDB, table)
-            inside[widened] += sum(one.low <= one.measured <= one.high for one in found)
+            inside[wide] += sum(one.low <= one.measured <= one.high for one in found)
     assert inside[False] < 0.8 * len(own) <= 0.85 * len(own) <= inside[True]
 
 
@@ -95,6 +94,24 @@ def test_models_never_run_have_wider_intervals_than_known_ones() -> None:
     assert spread["T4", "qwen3-8b"] == pytest.approx(0.2)
     assert spread["L40S", "llama3-8b"] == pytest.approx(0.3)
     assert spread["T4", "llama3-8b"] == pytest.approx(0.1 * (4 + 9 - 1) ** 0.5)
+
+
+def test_bursts_and_parts_apart_are_no_wider_where_nothing_was_left_out() -> None:
+    table = CalibrationTable.load(HWDB)
+    seen, new = (
+        table.fit("vllm", model=model, gpu=gpu).residuals
+        for model, gpu in (("llama3-8b", "H100-SXM5-80GB"), ("no-such-model", "MI300X"))
+    )
+    for name in ("residual_burst_tpot", "residual_burst_output_tok_s", "residual_apart_ttft"):
+        assert new[name] == seen[name]
+    assert new["residual_output_tok_s"] > seen["residual_output_tok_s"]
+    one = runs(lambda gpu: 1.0)[0]
+    errors = NovelErrors({("*", "tpot"): {name: [3.0] * 30 for name in "abc"}})
+    closed, burst = (
+        PredictedRun(replace(one, load=load), "tpot", 1.0, 1.0, 0.9, 1.1) for load in (CLOSED, BURST)
+    )
+    assert widened(burst, errors, "a") == burst
+    assert widened(closed, errors, "a").high == pytest.approx(1.1**3)
 
 
 def test_what_is_left_of_a_model_on_a_kind_stays_with_both() -> None:

@@ -170,6 +170,36 @@ def test_own_runs_shift_and_narrow() -> None:
     assert table_of(own.rows).fit("vllm")["time_scale"] == pytest.approx(1.2, rel=0.04)
 
 
+def test_own_bursts_move_intervals_of_bursts_only() -> None:
+    """Bursts twice as slow as predicted say nothing of iterations: other predictions stay."""
+    burst = {"scenario": "burst", "concurrency": "", "requests": "64", "output_tok_s": "400"}
+    own = calibrate_to([one for one in rows(burst) if isinstance(one, ServedRun)], HWDB)
+    assert own.used == 1
+    names = {row.parameter for row in own.rows}
+    assert names <= {"seen", "residual_burst_tpot", "residual_burst_output_tok_s"} and len(names) > 1
+    parameters = {name: table_of(own.rows).fit("vllm")[name] for name in ("time_scale", "ttft_scale")}
+    assert parameters == {"time_scale": 1.0, "ttft_scale": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("times", "compared", "dropped"),
+    [
+        ({"ttft_ms": "100", "e2e_ms": "3000"}, True, 0),
+        ({"ttft_ms": "100", "e2e_ms": "9000"}, False, 1),
+        ({"ttft_ms": "", "e2e_ms": "9000"}, True, 0),  # most of it may be the queue, which nobody measured
+        ({"ttft_ms": "100", "e2e_ms": ""}, False, 0),
+    ],
+)
+def test_whole_requests_are_left_out_only_where_first_tokens_contradict_them(
+    times: dict[str, str], compared: bool, dropped: int
+) -> None:
+    (read,) = rows(times)
+    assert isinstance(read, ServedRun)
+    assert (read.value("e2e") > 0) == compared
+    found = report.document([read], *report.predictions([read], HWDB))
+    assert sum(one["count"] for one in found["dropped"]) == dropped
+
+
 BENCH = {
     "backend": "vllm",
     "model_id": "meta-llama/Llama-3.1-8B-Instruct",
