@@ -82,7 +82,10 @@ def command(
 
 
 def print_answers(answers: "list[PlannerAnswer]") -> None:
-    """One row per planner, fastest step first; those without a plan below, with their reason."""
+    """One row per planner, fastest step first; below, notes, and the reasons of those without a plan.
+
+    A note that all plans have is printed once.
+    """
     from tangram_sim.cli.console import print_line, print_table
     from tangram_sim.cli.plan_words import step_words
     from tangram_sim.units import show_bytes, show_seconds
@@ -109,11 +112,19 @@ def print_answers(answers: "list[PlannerAnswer]") -> None:
             leaves=(4, 6, 3, 5),
         )
         print_line(f"no plan on the cluster below {show_seconds(told[0][1].lower_bound_step_s)}")
+    plans = [plan for _, plan in told]
+    shared = (
+        [note for note in plans[0].notes if all(note in plan.notes for plan in plans)] if plans[1:] else []
+    )
+    for note in shared:
+        print_line(note)
     for one in answers:
         if one.result is None:
             print_line(f"{one.planner}: {one.status}: {one.reason}")
         else:
             for note in one.result.document.notes:
+                if note in shared:
+                    continue
                 print_line(f"{one.planner}: {note}")
 
 

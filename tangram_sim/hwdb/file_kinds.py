@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+ORDER = "MODEL comes first, then CLUSTER"
+_PRICES = "a price file (`prices=`)"
 # Keys that only files of a kind have, all of them; the first kind that fits wins.
 _KINDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("pipelines", "step_s"), "a plan (`tangram simulate`, `explain` and `export` take plans)"),
@@ -11,31 +13,28 @@ _KINDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("hidden", "layers"), "a model.yaml"),
     (("architectures",), "a model's config.json"),
     (("offers",), "a catalogue of offers"),
-    (("economics",), "a price file (`--prices`)"),
-    (("slow",), "a file of slow parts (`--slow`)"),
+    (("economics",), _PRICES),
+    (("slow",), "a file of slow parts (`slow=`)"),
     (("nodes",), "a cluster"),
 )
 
 
 def kind_of(data: Any) -> str:
-    """What a mapping read from a file looks like, in words; "" where nothing tells."""
+    """What a mapping read from a file looks like, in words; "" where nothing tells.
+
+    Price files have `nodes`, as clusters do: a mapping by name, not a list.
+    """
     if not isinstance(data, Mapping):
         return ""
+    if isinstance(data.get("nodes"), Mapping):
+        return _PRICES
     return next((words for keys, words in _KINDS if all(key in data for key in keys)), "")
 
 
-def is_no_cluster(data: Any) -> str:
-    """What a file given for a cluster is instead; "" where it may be one.
-
-    Price files have `nodes`, too: a mapping by name, not a list.
-    """
+def misplaced(data: Any, wanted: str) -> str:
+    """What a file given for a `wanted`, "model" or "cluster", is instead; "" where it may be one."""
     found = kind_of(data)
-    if found == "a cluster":
-        return "" if not isinstance(data["nodes"], Mapping) else "a price file (`--prices`)"
-    return found
-
-
-def is_no_model(data: Any) -> str:
-    """What a file given for a model is instead; "" where it may be one."""
-    found = kind_of(data)
-    return "" if found.startswith("a model") else found
+    if not found or found.startswith(f"a {wanted}"):
+        return ""
+    swapped = found.startswith(("a model", "a cluster"))
+    return f"{found}, given for a {wanted}" + (f": {ORDER}" if swapped else "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tangram_sim.datafiles import read_json, read_yaml, shipped
 from tangram_sim.errors import BadInputError, unknown_name
-from tangram_sim.hwdb.file_kinds import is_no_model
+from tangram_sim.hwdb.file_kinds import ORDER, misplaced
 from tangram_sim.hwdb.huggingface import from_config
 from tangram_sim.models import Model
 
@@ -54,8 +54,8 @@ def published(name: str) -> dict[str, Any]:
 def _read(path: Path, name: str) -> Model:
     """Read a file of either format, told apart by its content."""
     facts = _facts(path)
-    if other := is_no_model(facts):
-        raise BadInputError(f"{path} is {other}, given for a model; MODEL comes first, then CLUSTER")
+    if other := misplaced(facts, "model"):
+        raise BadInputError(f"{path} is {other}")
     if "model_type" in facts or (path.suffix == ".json" and "layers" not in facts):
         return from_config(facts, str(path), name)
     from tangram_sim.hwdb.model_file import from_model_file  # pydantic: 0.1 s most commands need not pay
@@ -115,7 +115,5 @@ def load_model(name_or_path: str) -> Model:
     if path.suffix in _SUFFIXES:
         raise BadInputError(f"{name_or_path}: no such file. {_HINT}")
     if _is_cluster(name_or_path):
-        raise BadInputError(
-            f"`{name_or_path[:80]}` is a cluster, given for a model: MODEL comes first, then CLUSTER"
-        )
+        raise BadInputError(f"`{name_or_path[:80]}` is a cluster, given for a model: {ORDER}")
     raise unknown_name("model", name_or_path[:80], _files(), _HINT)

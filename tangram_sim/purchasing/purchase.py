@@ -95,7 +95,7 @@ def purchase(
     mixes = offered.mixes(offers, limits)
     if len(mixes) == 1:
         raise InfeasibleError(_nothing_fits(offers, limits))
-    wishes = wishes or SearchOptions(sub_islands=False)
+    wishes = wishes or SearchOptions(sub_islands=fine > 0)
     coarse = fine > 0
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
     failures = not failure_lacks(everything, prices)
@@ -167,7 +167,7 @@ def _planned_how(front: Front, wishes: SearchOptions, *, coarse: bool) -> list[s
     if not coarse:
         return [] if wishes.sub_islands else [f"islands were planned whole; {finer}"]
     rest = [one.name for one in front.points if not one.fine]
-    told = f"; of the front only so: {', '.join(rest)}" if rest else ""
+    told = f"; of the front these have whole islands only: {', '.join(rest)}" if rest else ""
     return [f"mixes were compared with whole islands, then the front planned as `plan` does{told}; {finer}"]
 
 

@@ -166,7 +166,7 @@ class MixSearch:
             if not len(waiting) or self.deadline.over():
                 break
             size = self.sweep.jobs * _BATCH if self.sweep.jobs > 1 else 1
-            self._simulate(waiting[:size], len(waiting))
+            self._check_growth(self._simulate(waiting[:size], len(waiting)))
             if self.tell is None:
                 continue
             front = self._front(len(self._open()))
@@ -187,16 +187,19 @@ class MixSearch:
         """
         place = {mix: index for index, mix in enumerate(self.mixes)}
         coarse: list[int] = []
-        while len(self._fine) < self._most_fine and not self.deadline.over():
-            coarse = [index for index in coarse if index not in self._fine]
+        asked = set[int]()
+        while len(asked) < self._most_fine and not self.deadline.over():
+            coarse = [index for index in coarse if index not in asked]
             if not coarse:
                 front = [place[one.mix] for one in self._front(waiting).points]
-                coarse = [index for index in [*front[:1], *front[:0:-1]] if index not in self._fine]
+                coarse = [index for index in [*front[:1], *front[:0:-1]] if index not in asked]
             if not coarse:
                 break
-            chosen = coarse[: min(max(self.sweep.jobs, 1), self._most_fine - len(self._fine))]
-            self._fine |= set(chosen)
-            self._simulate(np.array(chosen), len(coarse), self._wishes_of_fine)
+            chosen = coarse[: min(max(self.sweep.jobs, 1), self._most_fine - len(asked))]
+            asked |= set(chosen)
+            answered = self._simulate(np.array(chosen), len(coarse), self._wishes_of_fine)
+            self._fine |= answered
+            self._check_growth(answered)
 
     def _share(self, mixes: int) -> Deadline:
         """A deadline for `mixes` more: a part of the time left, but no less than as many took on average."""
@@ -238,8 +241,14 @@ class MixSearch:
         """Indices of simulated mixes whose searches were not ended by the deadline."""
         return [index for index, found in self.answers.items() if not any(one.cut_short for one in found)]
 
-    def _simulate(self, chosen: NDArray[np.int64], waiting: int, wishes: SearchOptions | None = None) -> None:
-        """Plan the mixes `chosen`; `waiting` is how many are still to be looked at, these included."""
+    def _simulate(
+        self, chosen: NDArray[np.int64], waiting: int, wishes: SearchOptions | None = None
+    ) -> set[int]:
+        """Plan the mixes `chosen`; `waiting` is how many are still to be looked at, these included.
+
+        Returns those whose answers were taken: not those that time ended before, nor answers that are worse
+        than the ones at hand.
+        """
         pairs = [(int(index), number) for index in chosen for number in range(len(self.works))]
         cases = [
             Case(
@@ -262,18 +271,20 @@ class MixSearch:
             if answer is not None:
                 found.setdefault(index, []).append(outcome(answer))
         found = {index: outcomes for index, outcomes in found.items() if len(outcomes) == len(self.works)}
+        taken = set[int]()
         for index, outcomes in found.items():
             rates = [self._tokens_per_s(self.mixes[index], one.document) for one in outcomes]
             rate = rate_of(rates, [work.weight for work in self.works])
             if rate < self.rate[index]:  # a finer search that was cut short
                 continue
             self.answers[index], self.rate[index] = tuple(outcomes), rate
+            taken.add(index)
             if self.rate[index] > self.bound[index] * (1 + 1e-9):
                 raise TangramError(
                     f"the plan for {mix_name(self.offers, self.mixes[index])} beats the bound that the "
                     "search rests on; this is a fault of the program: please report it"
                 )
-        self._check_growth(list(found))
+        return taken
 
     def _known(self, index: int, work: int) -> tuple[Plan, ...]:
         """The fastest plan of model `work` among simulated mixes contained in mix `index`, moved to that mix.
@@ -301,10 +312,10 @@ class MixSearch:
         good = planned_goodput(fleet, document, self.prices) if self.failures else None
         return throughput_of(document, good).tokens_per_s
 
-    def _check_growth(self, new: Sequence[int]) -> None:
+    def _check_growth(self, new: set[int]) -> None:
         """Widen the growth bound if a mix was simulated faster than a larger one that contains it."""
         known = self._whole()
-        for index in set(new) & set(known):
+        for index in new & set(known):
             for other in known:
                 if (index in self._fine) != (other in self._fine):
                     continue

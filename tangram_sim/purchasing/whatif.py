@@ -63,7 +63,7 @@ def what_if(
 
     The first row is the fleet as it stands; with `retired`, the second is what is left of it. Each has an
     even share of the time that the `deadline` leaves; rows that it cuts short say so. With `fine` all are
-    planned with whole islands first, then the fleet and so many of the best, by `score`, as `wishes` say.
+    planned with whole islands first, then the fleet and so many of the best, by `rank_key`, as `wishes` say.
     Raises InfeasibleError when no row has a plan.
     """
     deadline = deadline or Deadline()
@@ -90,11 +90,12 @@ def what_if(
     rows = make_rows(outcomes)
     if fine:
         coarse, before = rows, _documents(outcomes)
-        best = sorted(every[standing:], key=lambda number: score(rows[number], rows))[:fine]
+        best = sorted(every[standing:], key=lambda number: rank_key(rows[number], rows))[:fine]
         finer = plans.planned([*every[:standing], *best], wishes, deadline, before)
-        outcomes |= {number: one for number, one in finer.items() if one.document or number not in before}
+        done = {number for number, one in finer.items() if one.document or number not in before}
+        outcomes |= {number: finer[number] for number in done}
         rows = [
-            row if number in finer else replace(coarse[number], coarse=True)
+            row if number in done else replace(coarse[number], coarse=True)
             for number, row in enumerate(make_rows(outcomes))
         ]
     if all(row.document is None for row in rows):
@@ -114,7 +115,7 @@ def what_if(
 _COARSE = 0.4  # of a time limit, where the best are planned again
 
 
-def score(row: WhatIfRow, among: Sequence[WhatIfRow]) -> tuple[float, float]:
+def rank_key(row: WhatIfRow, among: Sequence[WhatIfRow]) -> tuple[float, float]:
     """What candidates are ranked by, least first: USD per million tokens where all bills are known, speed."""
     rate = row.throughput.tokens_per_s
     if not rate:
@@ -187,8 +188,8 @@ def _coarse_rows(rows: Sequence[WhatIfRow]) -> list[str]:
         return []
     fine = [row.name for row in rows if not row.coarse]
     return [
-        f"planned as `plan` does: {', '.join(fine)}; the others with whole islands, compared with the fleet "
-        "planned so, and no slower than they say: `sub_islands=True` plans all of them finely"
+        f"planned as `plan` does: {', '.join(fine) or 'none'}; the others with whole islands, compared with "
+        "the fleet planned so; planned finely they may be faster than shown: `sub_islands=True` plans all so"
     ]
 
 

@@ -17,12 +17,13 @@ from tangram_sim.studies.api import lower_bound, require_stack
 from tangram_sim.studies.documents import Document, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.margin import auto_margin, require_margin
-from tangram_sim.studies.number_formats import resolve
+from tangram_sim.studies.number_formats import formats, resolve
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked
 
+_ONE_FORMAT = "all are compared in fp16, which old GPUs need; `dtype=bf16` compares without them"
 OK, CANNOT, FAILED = "ok", "cannot answer", "failed"
 
 
@@ -59,8 +60,13 @@ class PlannerAnswer:
     reason: str = ""
 
 
-def answer(planner: WholeClusterPlanner, price: Price, margin: float | None = 0.0) -> PlannerAnswer:
-    """Ask one planner for a plan within the margin of memory; whatever it raises is an answer, too."""
+def answer(
+    planner: WholeClusterPlanner, price: Price, margin: float | None = 0.0, told: Sequence[str] = ()
+) -> PlannerAnswer:
+    """Ask one planner for a plan within the margin of memory; whatever it raises is an answer, too.
+
+    `told`: notes on the question, for the plan's own.
+    """
     wall, cpu = time.perf_counter(), time.process_time()
 
     def ended(status: str, reason: str = "", result: Result | None = None) -> PlannerAnswer:
@@ -69,7 +75,7 @@ def answer(planner: WholeClusterPlanner, price: Price, margin: float | None = 0.
     try:
         made, warned = _planned(planner, price, margin)
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
-        notes = [*price.deadline.notes(), *warned]
+        notes = [*told, *price.deadline.notes(), *warned]
         reads = ReadSet()
         own = price.hwdb.read_into(reads)
         played = forecast(made, own)
@@ -175,11 +181,12 @@ def compare_planners(
         raise BadInputError(f"`planners=` names one twice: {','.join(names)}; name each once")
     loaded = [registry.planner(name)() for name in names]
     asked = question(model, cluster, job, hwdb)
+    told = [_ONE_FORMAT] if len(formats(job or Job(), cluster)) > 1 else []
     answers = []
     for one in loaded:
         with Deadline(time_limit_s).hearing_interrupts() as deadline:
             asking = Price(model, cluster, asked.job, asked.hwdb, deadline)
-            answers.append(answer(one, asking, memory_margin))
+            answers.append(answer(one, asking, memory_margin, told))
     return answers
 
 

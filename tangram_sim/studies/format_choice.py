@@ -41,13 +41,17 @@ class FormatQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search found: of which job, on which islands, in what margin; `note`: what was tried beside."""
+    """What a search found: of which job, on which islands, in what margin.
+
+    `glanced`: only quick plans of whole islands were looked at. `note`: what was tried beside.
+    """
 
     job: Job
     wishes: SearchOptions
     islands: tuple[Island, ...]
     found: Found
     margin: float
+    glanced: bool = False
     note: str = ""
 
     @property
@@ -71,8 +75,9 @@ def search_formats(
 
     Where no old GPU is used, nothing asks for fp16: then bf16 is taken, as on new GPUs alone, and the plan
     found in full is made one of bf16. A format is not searched whose bound lies above a plan of another one,
-    and only glanced at where that decides. Raises what the search of the first format raises (fp16 on all
-    GPUs, where old ones force it) if no format has a plan.
+    and only glanced at where that decides; schedules of several chunks are searched in full at once, since
+    few of the plans that a glance finds can be cut into chunks. Raises what the search of the first format
+    raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
     """
     asked = formats(job, cluster, wishes)
     errors: dict[Job, TangramError] = {}
@@ -88,19 +93,22 @@ def search_formats(
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
         at_hand = [*known, *([replace(best.found.ranked[0].plan, job=one.job)] if best else [])]
         search = partial(_search, model, cluster, one, progress, parallelizer, share, at_hand)
-        glance = partial(search, glance=True) if best else search
+        glanced = best is not None and not has_chunks(one.job.schedule)
+        glance = partial(search, glance=True) if glanced else search
         try:
             found, margin = kept(glance, cluster, one.job, hwdb, wishes.memory_margin)
             counts.add(found.counts)
-            if best and not _leaves_old_out(best) and found.ranked[0].step_s < _NEAR * best.step_s:
-                found, margin = kept(search, cluster, one.job, hwdb, wishes.memory_margin)
-                counts.add(found.counts)
-            elif best:  # a glance bounds whole islands alone, and hands over plans of more
-                found = replace(found, pipeline_bound_s=0.0, fleet_bound_s=0.0, covered=False)
+            if best and glanced:
+                glanced = _leaves_old_out(best) or found.ranked[0].step_s >= _NEAR * best.step_s
+                if not glanced:
+                    found, margin = kept(search, cluster, one.job, hwdb, wishes.memory_margin)
+                    counts.add(found.counts)
+                else:  # a glance bounds whole islands alone, and hands over plans of more
+                    found = replace(found, pipeline_bound_s=0.0, fleet_bound_s=0.0, covered=False)
         except TangramError as error:
             errors[one.job] = error
             continue
-        done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin)
+        done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin, glanced)
     if not done:
         raise errors[asked[0]]
     best = min(done.values(), key=lambda each: (_leaves_old_out(each) and len(done) > 1, each.step_s))
@@ -109,7 +117,7 @@ def search_formats(
     return replace(
         best,
         found=replace(best.found, counts=counts),
-        note=_note(best, asked, questions, done),
+        note=_note(best, asked, questions, done, errors),
     )
 
 
@@ -150,10 +158,9 @@ def _search(
     """The search of one question in the memory that `within` lets be filled; a glance: of whole islands."""
     if glance:
         one = replace(one, wishes=replace(one.wishes, sub_islands=False, effort="quick"))
-    if has_chunks(one.job.schedule):
-        return chunked(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline)
     able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
-    return tangram(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
+    plan = chunked if has_chunks(one.job.schedule) else tangram
+    return plan(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
 
 
 def _leaves_old_out(searched: Searched) -> bool:
@@ -174,7 +181,11 @@ def _has_units(plan: Plan) -> bool:
 
 
 def _note(
-    best: Searched, asked: Sequence[Job], questions: Sequence[FormatQuestion], done: dict[Job, Searched]
+    best: Searched,
+    asked: Sequence[Job],
+    questions: Sequence[FormatQuestion],
+    done: dict[Job, Searched],
+    errors: dict[Job, TangramError],
 ) -> str:
     """What the other number format came to, and on which GPUs."""
     other = next(job for job in asked if job != best.job)
@@ -183,10 +194,17 @@ def _note(
     if other in done:
         longer = done[other].step_s / best.step_s - 1.0
         than = "longer" if longer >= 0 else "less"
-        came = f"takes {show_seconds(done[other].step_s)}, {100 * abs(longer):.1f} % {than}"
+        about, glance = ("about ", ", at a glance") if done[other].glanced else ("", "")
+        came = f"takes {about}{show_seconds(done[other].step_s)}, {100 * abs(longer):.1f} % {than}{glance}"
+    elif other in errors:
+        came = "was found no plan for"
     else:
-        bound_s = next((one.bound_s for one in questions if one.job == other), 0.0)
-        came = f"takes {show_seconds(bound_s)} or more" if bound_s >= best.step_s else "was found no plan for"
+        bound_s = next(one.bound_s for one in questions if one.job == other)
+        hopeless = bound_s >= best.step_s
+        came = f"takes {show_seconds(bound_s)} or more" if hopeless else "was not looked at for lack of time"
+    if _leaves_old_out(best):
+        return f"fp16 with loss scaling, though all GPUs used have bf16; bf16 {came}"
     if best.job.dtype == "fp16":
         return f"fp16 with loss scaling, as {old} have no bf16; bf16 without them {came}"
-    return f"bf16, which leaves out {old}; fp16 with loss scaling on all {came}"
+    where = "without them, too," if other in done and _leaves_old_out(done[other]) else "on all"
+    return f"bf16, which leaves out {old}; fp16 with loss scaling {where} {came}"

@@ -48,7 +48,7 @@ def _lacking(cluster: Cluster, wishes: SearchOptions) -> list[bool]:
 
 
 def _could_be_used(group: str, wishes: SearchOptions) -> bool:
-    """Whether --order and --exclude leave (a piece of) a node group in; names of islands join group names."""
+    """Whether `order` and `exclude` leave (a piece of) a node group in; names of islands join group names."""
     named = [name.split("+") for name in wishes.order]
     ordered = not named or any(part.split(".")[0] == group for parts in named for part in parts)
     return ordered and not any(group in name.split("+") for name in wishes.exclude)

@@ -54,15 +54,16 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
     `planned` plans a cluster. Windows of a step are not planned for; slowdowns of some steps are planned
     for as if they lasted. With nothing slow the answer is the healthy cluster's plan.
     """
-    lasting = [one for one in slow.slowdowns if not one.seconds]
-    hurt = with_slowdowns(cluster, lasting)  # first: it refuses what the cluster has not
-    healthy = planned(cluster)
-    if slow.is_nothing:
-        return healthy
+    with_slowdowns(cluster, slow.slowdowns)  # refuses what the cluster has not before anything is planned
     if slow.sequences:
         raise BadInputError(
             "plan `slow=`: lengths of sequences suit one plan's microbatches; give them to simulate"
         )
+    lasting = [one for one in slow.slowdowns if not one.seconds]
+    hurt = with_slowdowns(cluster, lasting)
+    healthy = planned(cluster)
+    if slow.is_nothing:
+        return healthy
     unchanged = replayed(healthy.forecast.plan, slow, hwdb)
     anew = planned(hurt)
     plan = replace(anew.forecast.plan, cluster=cluster)

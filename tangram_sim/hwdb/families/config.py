@@ -68,14 +68,14 @@ class Config:
     def _by_default(self, key: str) -> str:
         return "" if key in self.facts else " by default"
 
-    def layers(self, key: str, default: int, also: tuple[str, ...] = ()) -> int:
-        """The number of blocks. `default` is what shipped files of the family usually have.
+    def layers(self, key: str, usual: int, also: tuple[str, ...] = ()) -> int:
+        """The number of blocks. `usual` is what a usual member of the family has: an example for errors.
 
         It is never taken: depth is what tells a family's models apart, and all else hangs on it.
         """
         if self._present(key, also) not in self.facts:
-            raise self.error(key, f"the number of layers (a usual member of this family has {default})")
-        return self.count(key, default, most=MOST_LAYERS, also=also)
+            raise self.error(key, f"the number of layers (a usual member of this family has {usual})")
+        return self.count(key, None, most=MOST_LAYERS, also=also)
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""

@@ -40,10 +40,12 @@ def chunked(
     progress: Progress | None = None,
     parallelizer: Parallelizer | None = None,
     deadline: Deadline | None = None,
+    known: Sequence[Plan] = (),
 ) -> Found:
     """Plan as `tangram` does, under a schedule of several chunks per stage.
 
-    Raises InfeasibleError where no plan of those looked at can be cut into chunks that fit.
+    `known` plans of the job, cut into chunks already, compete with what is found. Raises InfeasibleError
+    where none of them fits and no plan of those looked at can be cut into chunks that fit.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
@@ -63,7 +65,8 @@ def chunked(
                 ranked.append((answer, scored.plan, chunks))
             else:
                 refused[answer.reason] = refused.get(answer.reason, 0) + 1
-    if not ranked:
+    given = [one for plan in known if isinstance(one := _played(plan, hwdb, lowering), Scored)]
+    if not ranked and not given:
         why = "; ".join(f"{count} x {reason}" for reason, count in refused.items())
         raise InfeasibleError(
             f"none of the {len(found.ranked)} best plans of {model.name} on {cluster.name} runs under "
@@ -74,7 +77,8 @@ def chunked(
         _balanced(*one, job, schedule, hwdb, lowering, deadline) for one in ranked[: spend.chunked_balanced]
     ]
     plans = sorted(
-        [*moved, *(one for one, _, _ in ranked[spend.chunked_balanced :])], key=lambda scored: scored.step_s
+        [*moved, *(one for one, _, _ in ranked[spend.chunked_balanced :]), *given],
+        key=lambda scored: scored.step_s,
     )
     note = f"{job.schedule}: the {len(found.ranked)} best 1f1b plans were cut into chunks and played"
     shown = plans[: max(wishes.top, 1)]

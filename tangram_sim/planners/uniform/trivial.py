@@ -31,10 +31,10 @@ SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
 
 @dataclass(frozen=True, slots=True)
 class PlayLimits:
-    """How long layouts are played: until time is over and so many ops have been played `at_least`.
+    """Layouts are played until time is over, but no fewer than `at_least` ops.
 
-    On small clusters these are all that matter, in no time. No more are played than `at_most` ops, nor
-    layouts that cannot be faster than `limit_s`.
+    On small clusters that is every layout that matters. Never more than `at_most` ops, nor layouts whose
+    bound is not below `limit_s`.
     """
 
     deadline: Deadline

@@ -42,7 +42,9 @@ CLOUD_SIGMA = 0.3  # of what collectives reach over a class of fabric: rows of f
 # median of what eight public measurements ask for (docs/models/collectives.md, "Plain TCP").
 SOCKET_COPY_BYTES_PER_S, SOCKET_SIGMA = 7e9, 0.4
 TCP_GBPS = 100.0  # nodes with more have remote memory access over their Ethernet, whatever it is called
-_REMOTE_MEMORY = re.compile(r"roce|rdma|infiniband|\bib\b|\befa|tcpx|slingshot|omni|\bew\b", re.IGNORECASE)
+_REMOTE_MEMORY = re.compile(
+    r"roce|rdma|iwarp|gpudirect|\bgdr\b|infiniband|\bib\b|\befa|tcpx|slingshot|omni", re.IGNORECASE
+)
 _PLAIN_TCP = re.compile(r"\btcp\b|ethernet|gbe\b|\bena\b|gvnic|accelnet", re.IGNORECASE)
 
 

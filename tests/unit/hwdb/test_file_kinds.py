@@ -37,8 +37,26 @@ def test_a_cluster_for_a_model(given: str) -> None:
 )
 def test_other_files_for_a_cluster(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(BadInputError, match=words):
+    with pytest.raises(BadInputError, match=words) as raised:
         load_cluster(str(tmp_path / "x.json"), Hwdb.load())
+    assert "MODEL comes first" not in str(raised.value)
+
+
+def test_a_price_file_for_a_model(tmp_path: Path) -> None:
+    """It has `nodes`, as clusters do, but by name; Python callers read an argument, the shell an option."""
+    path = tmp_path / "prices.json"
+    path.write_text('{"nodes": {"DGX-H100": {"rent_usd_per_hour": 3}}}')
+    with pytest.raises(BadInputError, match=r"is a price file \(`prices=`\), given for a model$"):
+        load_model(str(path))
+    found = tangram("plan", str(path), "azure-c1")
+    assert found.code == 2
+    assert "is a price file (--prices), given for a model" in found.err
+
+
+def test_slow_parts_for_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "slow.json").write_text('{"slow": []}')
+    with pytest.raises(BadInputError, match=r"slow parts \(`slow=`\), given for a cluster$"):
+        load_cluster(str(tmp_path / "slow.json"), Hwdb.load())
 
 
 def test_a_plan_for_a_model(tmp_path: Path) -> None:

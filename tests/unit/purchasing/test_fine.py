@@ -1,16 +1,21 @@
 """The fleet and the winners are planned as `plan` does; the others with whole islands, and say so."""
 
+from dataclasses import replace
+
 import pytest
 
 from tangram_sim.hwdb import load_model
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.purchasing import search
+from tangram_sim.purchasing.candidate_plans import CandidatePlans
 from tangram_sim.purchasing.catalogue import Limits, load_catalogue
 from tangram_sim.purchasing.fleets import parse_purchases
 from tangram_sim.purchasing.pricefile import load_prices
 from tangram_sim.purchasing.purchase import purchase
 from tangram_sim.purchasing.search import ModelToTrain
-from tangram_sim.purchasing.whatif import score, what_if
+from tangram_sim.purchasing.whatif import rank_key, what_if
 from tangram_sim.studies import api
+from tangram_sim.studies.sweep import Sweep
 from tests.unit.purchasing.shop import HWDB, JOB, TODAY, fleet_of
 
 FINE, COARSE = SearchOptions(beside=False), SearchOptions(sub_islands=False)
@@ -34,7 +39,7 @@ def asked(shop):
 def test_the_fleet_and_the_best_are_planned_as_plan_does(asked):
     model, rows, notes = asked(1, FINE)
     _, coarse, _ = asked(0, COARSE)
-    best = min(coarse[1:], key=lambda row: score(row, coarse))
+    best = min(coarse[1:], key=lambda row: rank_key(row, coarse))
     assert [row.name for row in rows if not row.coarse] == ["fleet", best.name]
     for row, before in zip(rows, coarse, strict=True):
         if row.coarse:
@@ -45,6 +50,71 @@ def test_the_fleet_and_the_best_are_planned_as_plan_does(asked):
             assert row.document.step_s <= alone.step_s * (1 + 1e-9)
             assert row.document.step_s <= before.document.step_s * (1 + 1e-9)
     assert any(note.startswith(f"planned as `plan` does: fleet, {best.name}; ") for note in notes)
+
+
+def test_without_wishes_the_front_is_planned_finely_where_that_is_asked(shop, monkeypatch):
+    looked = []
+    run = search.simulate_case
+
+    def looking(case, deadline):
+        looked.append(case.wishes)
+        return run(case, deadline)
+
+    monkeypatch.setattr(search, "simulate_case", looking)
+    model, prices = load_model(str(shop / "tiny.yaml")), load_prices(shop / "prices.yaml", HWDB)
+    offers = load_catalogue(shop / "catalogue.yaml", HWDB)
+    found = purchase(
+        [ModelToTrain(model, JOB)],
+        fleet_of(shop),
+        offers,
+        Limits(nodes=1),
+        prices,
+        ordered=TODAY,
+        hwdb=HWDB,
+        fine=1,
+    )
+    assert not looked[0].sub_islands
+    assert sum(wishes.sub_islands for wishes in looked) == sum(one.fine for one in found.front.simulated) == 1
+
+
+def test_mixes_that_time_ended_before_stay_coarse(shop, monkeypatch):
+    """Asked about finely, but never answered: they are not said to be planned as `plan` does."""
+    run = Sweep.run
+
+    def coarse_only(self, work, cases, *given, **named):
+        fine = any(case.wishes.sub_islands for case in cases)
+        return [None] * len(cases) if fine else run(self, work, cases, *given, **named)
+
+    monkeypatch.setattr(Sweep, "run", coarse_only)
+    found = purchase(
+        [ModelToTrain(load_model(str(shop / "tiny.yaml")), JOB)],
+        fleet_of(shop),
+        load_catalogue(shop / "catalogue.yaml", HWDB),
+        Limits(nodes=1),
+        load_prices(shop / "prices.yaml", HWDB),
+        ordered=TODAY,
+        hwdb=HWDB,
+        wishes=FINE,
+        fine=2,
+    )
+    assert found.front.points and not any(one.fine for one in found.front.simulated)
+    assert any("of the front these have whole islands only: " in note for note in found.notes)
+
+
+def test_rows_without_a_fine_plan_are_coarse(asked, monkeypatch):
+    """Time ended before the best were planned again: their rows are those of whole islands, and say so."""
+    plan = CandidatePlans.planned
+
+    def cut(self, numbers, wishes, deadline, before):
+        found = plan(self, numbers, wishes, deadline, before)
+        if not wishes.sub_islands:
+            return found
+        return {number: replace(one, document=None, cut_short=True) for number, one in found.items()}
+
+    monkeypatch.setattr(CandidatePlans, "planned", cut)
+    _, rows, notes = asked(1, FINE)
+    assert all(row.coarse and row.document is not None for row in rows)
+    assert any(note.startswith("planned as `plan` does: none; ") for note in notes)
 
 
 def test_the_front_of_a_purchase_is_planned_as_plan_does(shop):

@@ -1,12 +1,19 @@
 """`dtype=auto` where old GPUs lack bf16: both formats are planned, the faster wins and says so."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 import tangram_sim as ts
+from tangram_sim.cli.compare import print_answers
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.hwdb import Hwdb, load_cluster
+from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.studies import format_choice
+from tangram_sim.studies.comparison import compare_planners
 from tangram_sim.studies.number_formats import formats
 from tangram_sim.training.job import Job
 
@@ -53,6 +60,47 @@ def test_auto_is_the_faster_format_and_fp16_only_where_old_gpus_are_used(cluster
         fp16 = ts.plan("gpt3-350m", cluster, Job(16, 512, "fp16"), wishes=wishes).document
         assert taken == "bf16" and not {stage.gpu for stage in fp16.stages} & {"T4", "V100-SXM2-32GB"}
     assert any(note.startswith(taken) and "loss scaling" in note for note in found.notes)
+
+
+def test_schedules_of_several_chunks_are_searched_in_full_in_both_formats() -> None:
+    """On few GPUs the search in bf16 finds nothing to cut into chunks: it takes the plan found in fp16."""
+    job = Job(16, 512, "auto", schedule="interleaved")
+    found = ts.plan("gpt3-350m", "A100-SXM4-80GBx4:1+T4x2:1", job, wishes=SearchOptions(beside=False))
+    assert found.document.job.dtype == "bf16"
+    assert {stage.gpu for stage in found.document.stages} == {"A100-SXM4-80GB"}
+    (note,) = [note for note in found.document.notes if note.startswith("bf16, which leaves out T4; ")]
+    assert "no plan" not in note and "at a glance" not in note
+
+
+def test_what_was_not_looked_at_is_not_said_to_have_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time ends behind the first format, whose plan uses no old GPU: nothing is known of the second."""
+    ended: list[bool] = []
+    search = format_choice.kept
+
+    def first_only(*given: Any) -> Any:
+        ended.append(True)
+        return search(*given)
+
+    monkeypatch.setattr(format_choice, "kept", first_only)
+    monkeypatch.setattr(Deadline, "over", lambda self: bool(ended))
+    job = Job(16, 512, "auto")
+    found = ts.plan("gpt3-350m", "A100-SXM4-80GBx4:1+T4x2:1", job, wishes=SearchOptions(beside=False))
+    assert len(ended) == 1
+    (note,) = [note for note in found.document.notes if "loss scaling" in note]
+    assert note.endswith("was not looked at for lack of time")
+    assert "as T4 have no bf16" not in note
+
+
+def test_planners_side_by_side_are_compared_in_one_format_and_say_so_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, cluster = load_model("gpt3-350m"), load_cluster(MIXED, Hwdb.load())
+    (found,) = compare_planners(model, cluster, Job(16, 512), ["uniform"])
+    assert found.result is not None
+    (note,) = found.result.document.notes
+    assert note.startswith("all are compared in fp16, ") and "`dtype=bf16`" in note
+    print_answers([found, replace(found, planner="other")])
+    assert capsys.readouterr().out.count("all are compared in fp16") == 1
 
 
 def test_the_first_reason_is_told_where_no_format_has_a_plan() -> None:

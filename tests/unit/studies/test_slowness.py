@@ -151,6 +151,18 @@ def test_a_slow_node_is_an_island_of_its_own(lab: Cluster, database: Hwdb) -> No
     assert alone.gpu.name == other.gpu.name == "T4"
 
 
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [
+        (Slow((Slowdown("foo", 1.5, seconds=(0.0, 1.0)),)), "unknown part of the cluster 'foo'"),
+        (Slow((Slowdown("n0", 1.5),), sequences=((128,),)), "give them to simulate"),
+    ],
+)
+def test_what_cannot_be_slow_is_refused_before_planning(lab: Cluster, slow: Slow, words: str) -> None:
+    with pytest.raises(TangramError, match=words):
+        plan_slow(lab, slow, Hwdb.load(), lambda _: pytest.fail("planned first"))
+
+
 @pytest.mark.slow
 def test_planning_around_a_slow_node_is_never_worse_than_going_on(
     small: Model, lab: Cluster, database: Hwdb

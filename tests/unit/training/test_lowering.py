@@ -125,10 +125,15 @@ class TestStackDoesWhatItsSoftwareDoes:
             times = block_room.block_times(setting, block)
             program = block_room.block_backward(setting, block, times, last=False)
             start = {op.name: number for number, op in enumerate(program.ops)}
-            reduce = next(number for number, op in enumerate(program.ops) if op.name == "gradient reduce 2")
-            hidden[setting.job.stack] = start["up dw"] > reduce
-            assert (start["up dw"] in program.ops[reduce].after) == setting.job.reduces_late
-        assert hidden == {"generic": True, "megatron-deepspeed": False}
+            for half, product in ((1, "qkv dw"), (2, "up dw")):
+                reduce = start[f"gradient reduce {half}"]
+                hidden[setting.job.stack, half] = start[product] > reduce
+                assert (start[product] in program.ops[reduce].after) == setting.job.reduces_late
+        assert hidden == {
+            (stack, half): stack == "generic"
+            for stack in ("generic", "megatron-deepspeed")
+            for half in (1, 2)
+        }
 
     def test_without_sequence_parallelism_every_rank_sends_its_tokens_to_their_experts(self):
         """With it each of tp ranks holds a share of the tokens and sends those."""

@@ -182,6 +182,10 @@ def test_cloud_fabrics_reach_the_share_that_was_measured_of_them() -> None:
         ("100 Gb/s ENA", 100 / (1 + 12.5 / 7)),
         ("100 Gb/s RoCE", 100),
         ("100GbE InfiniBand", 100),
+        ("100 Gb/s Ethernet, iWARP", 100),
+        ("100GbE with GPUDirect", 100),
+        ("100 Gb/s Ethernet (GDR)", 100),
+        ("100GbE EW, 25GbE NS", 100 / (1 + 12.5 / 7)),  # which way it points says nothing of how it is used
         ("1600 Gb/s Ethernet", 1600),  # no node drives that through the kernel
     ],
 )
