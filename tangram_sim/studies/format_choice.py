@@ -87,7 +87,8 @@ def search_formats(
     for number, one in enumerate(sorted(questions, key=lambda one: one.bound_s)):
         best = min(done.values(), key=lambda each: each.step_s, default=None)
         hopeless = best and one.bound_s >= best.step_s and not _leaves_old_out(best)
-        if best and (hopeless or deadline.over()):
+        late = deadline.over() and not any(plan.job == one.job and _has_units(plan) for plan in known)
+        if best and (hopeless or late):  # a plan at hand is taken, time over or not
             continue
         left = len(questions) - number
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
