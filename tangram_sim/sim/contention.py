@@ -8,6 +8,7 @@ from tangram_sim.sim.timeline import Timeline
 
 # Loads within this share of a link's capacity are rounding, not contention.
 _SLACK = 1e-9
+_LARGEST_RATE = 1e300  # bytes/s: sums of these are finite
 
 
 def play(graph: OpGraph, contention: bool = True) -> Timeline:
@@ -31,7 +32,10 @@ def saturated_links(timeline: Timeline) -> tuple[int, ...]:
     op = np.repeat(np.arange(len(graph)), np.diff(graph.link_ptr))
     rates = shared.demands(graph)[op]
     flows = rates > 0
-    op, link, demand = op[flows], graph.link[flows], (rates * graph.link_weight)[flows]
+    # A transfer of bytes in next to no time asks for more than floats hold: any such rate is beyond a link.
+    with np.errstate(over="ignore"):
+        demand = np.minimum((rates * graph.link_weight)[flows], _LARGEST_RATE)
+    op, link = op[flows], graph.link[flows]
     # Sweep each link's load over time. At one instant what ends leaves before what starts comes, but a
     # transfer too short for the clock to see (start == end) comes before it leaves.
     time = np.concatenate((timeline.end_s[op], timeline.start_s[op]))

@@ -1,6 +1,7 @@
 """Model files: Hugging Face config.json and model.yaml, defaults, errors that name file and key."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def model_file(text: str) -> Model:
     return from_model_file(yaml.safe_load(text), "model.yaml", "test")
 
 
-# Hidden size, layers, heads, key/value heads, head size, vocabulary, tied: transformers 5.23's defaults.
+# Hidden size, layers, heads, key/value heads, head size, vocabulary, tied: defaults of transformers 5.23.
 DEFAULTS = {
     "bert": (768, 12, 12, 12, 64, 30522, True),
     "falcon": (4544, 32, 71, 1, 64, 65024, True),
@@ -394,8 +395,5 @@ def test_any_model_file_gives_a_model_or_an_error_meant_for_people(layers: Any, 
 @settings(max_examples=60, deadline=None)
 @given(name=st.text(max_size=30))
 def test_any_name_is_a_model_or_an_error_meant_for_people(name: str):
-    try:
-        model = load_model(name)
-    except TangramError:
-        return
-    assert model.layers > 0
+    with suppress(TangramError):
+        assert load_model(name).layers > 0
