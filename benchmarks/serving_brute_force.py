@@ -102,16 +102,16 @@ def _shared(given: Problem, counts: tuple[int, ...]) -> float:
     """The greatest pace of these replicas, in workloads a second (a rate is carried from 1 on)."""
     if given.get("slices"):
         return 1.0 if _slices_fit(given, counts) else 0.0
-    pace = _pace(given, counts, frozenset(), inf)
+    pace = _pace(given, counts, frozenset())
     for scenario in given.get("scenarios", ()):
         lost = frozenset(
             c for c, one in enumerate(given["configurations"]) if scenario["lost"] in one["gpus"]
         )
-        pace = min(pace, _pace(given, counts, lost, inf) / scenario["coverage"])
+        pace = min(pace, _pace(given, counts, lost) / scenario["coverage"])
     return pace
 
 
-def _pace(given: Problem, counts: tuple[int, ...], lost: frozenset[int], most: float) -> float:
+def _pace(given: Problem, counts: tuple[int, ...], lost: frozenset[int]) -> float:
     """max u: every type is entered u amount, decoded as much, no replica and no link is overloaded."""
     configurations, types = given["configurations"], given["workload"]
     amounts = [one.get("rate", one.get("requests")) for one in types]
@@ -149,7 +149,7 @@ def _pace(given: Problem, counts: tuple[int, ...], lost: frozenset[int], most: f
         b_ub=[high for _, high in rows],
         A_eq=equal,
         b_eq=np.zeros(len(equal)),
-        bounds=[(0, None)] * len(pairs) + [(0, None if most == inf else most)],
+        bounds=[(0, None)] * size,
     )
     return -float(found.fun) if found.status == 0 else 0.0
 

@@ -25,7 +25,7 @@ def candidates_report(
             f"{figure_of(f'{most.good_output_tok_s:,.0f} output tokens/s', [found])}."
         )
         least = cheapest_tokens(served)
-        if least is not None and len(served) > 1:
+        if least is not None and sum(one.usd_per_million_tokens is not None for one in served) > 1:
             usd = figure_of(f"{least.usd_per_million_tokens:.3g} USD a million", [found, paid])
             said.append(f"Tokens are cheapest with {name(least.name)}: {usd}.")
     spent = [(one.usd_per_hour, one.good_output_tok_s, one.name) for one in served]

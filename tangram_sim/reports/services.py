@@ -149,7 +149,9 @@ def _rented(found: ServePlanDocument, planned: str) -> str:
             Cell(one.configuration),
             Cell(str(one.count), [planned], one.count),
             Cell(", ".join(f"{count} {gpu}" for gpu, count in one.gpus.items()), [planned]),
-            Cell(f"{one.cost_per_hour * one.count:.2f}", [planned], one.cost_per_hour * one.count),
+            Cell("-")
+            if one.cost_per_hour is None
+            else Cell(f"{one.cost_per_hour * one.count:.2f}", [planned], one.cost_per_hour * one.count),
             *(
                 Cell(
                     f"{100 * found.shares[one.configuration][w]:.1f} %",

@@ -97,7 +97,9 @@ def _other_measure(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigure
     found = question.sensitivity
     if found is None or found.best in (row.name, found.second):
         return []
-    best = next(one for one in question.rows if one.name == found.best)
+    best = next((one for one in question.rows if one.name == found.best), None)
+    if best is None:
+        return []
     if found.score != "usd_per_million_tokens":
         return [f"By speed alone {page.name(best.name)} is first; order and flips below are of speed."]
     usd = page.figure_of(dollars(best.usd_per_million_tokens or 0.0), cited.bill(best))

@@ -45,6 +45,11 @@ class Offers:
     precision: str = ""
     notes: tuple[str, ...] = ()  # on prices that nobody gave
 
+    @property
+    def unpriced(self) -> frozenset[str]:
+        """The kinds whose price is not known."""
+        return frozenset(one.name for one in self.gpus if not one.priced)
+
 
 def load_offers(given: Path | str, hwdb: Hwdb, *, priced: bool = True) -> Offers:
     """The offers in a YAML file, or the GPUs of a cluster (a file, a shipped name, `DGX-H100:2+L40Sx8:1`).
@@ -101,7 +106,7 @@ def _with_prices(offers: Offers, hwdb: Hwdb, source: str, *, priced: bool) -> Of
             if usd
             else f"price of {one.name} is not known: counted as nothing"
         )
-        gpus.append(replace(one, usd_per_hour=usd or NO_PRICE))
+        gpus.append(replace(one, usd_per_hour=usd or NO_PRICE, priced=usd > 0))
     return replace(offers, gpus=tuple(gpus), notes=tuple(notes))
 
 

@@ -40,12 +40,16 @@ _CUTS = (0.0, 0.5, 1.0)  # between layers by memory and layers by bandwidth
 
 @dataclass(frozen=True, slots=True)
 class GpuOffer:
-    """A kind of GPU to rent: its price, how many there are, and how many a node holds."""
+    """A kind of GPU to rent: its price, how many there are, and how many a node holds.
+
+    Where no price is known and none is asked for, `priced` is false and `usd_per_hour` next to nothing.
+    """
 
     name: str
     usd_per_hour: float
     available: float = inf
     gpus_per_node: int = 8
+    priced: bool = True
 
 
 @dataclass(frozen=True)

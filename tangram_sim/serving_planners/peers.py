@@ -45,7 +45,7 @@ def candidates(
     decode. Raises UnknownNameError, BadInputError for planners that know none of these.
     """
     if apart and planner in ("hexgen", "melange"):
-        raise BadInputError(f"planner {planner} plans whole requests; leave the link away for it")
+        raise BadInputError(f"planner {planner} plans whole requests; leave the link out")
     if planner == "hexgen":
         return _hexgen(pricer, offers, shares, budget_usd_per_hour)
     alone = [offer for offer in offers if offer.name == planner]

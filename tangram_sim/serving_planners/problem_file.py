@@ -55,7 +55,7 @@ def load_problem(path: Path, chosen: str | None = None) -> tuple[RentalProblem |
         else:
             raise unknown_name("problem", chosen, known)
     elif chosen is not None and (not isinstance(data, dict) or str(data.get("id")) != chosen):
-        raise BadInputError(f"{path}: holds no problem with id {chosen!r}; leave `id=` away")
+        raise BadInputError(f"{path}: holds no problem with id {chosen!r}; leave `id=` out")
     return read_problem(data, str(path))
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from tangram_sim.errors import TangramError, unknown_name
 from tangram_sim.serving_planners.problem import MAKESPAN, WHOLE, RentalProblem
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
-from tangram_sim.studies.serving_plan import ServePlanDocument, plan_problem
+from tangram_sim.studies.serving_plan import ServePlanDocument, ignored_keys, plan_problem
 
 
 class ServicePlannerDocument(Document):
@@ -21,7 +21,7 @@ class ServicePlannerDocument(Document):
     promised: float | None = Field(None, description="makespan in seconds, or requests a second")
     played: float | None = Field(None, description="the same as the simulator plays it")
     error: float | None = Field(None, description="played / promised - 1")
-    cost_per_hour: float | None = None
+    cost_per_hour: float | None = Field(None, description="USD; null: no price is known")
     good_share: float | None = None
     gpus_used: dict[str, int] = Field({})
     planning_cpu_s: float = 0.0
@@ -34,6 +34,7 @@ class ServiceComparisonDocument(Document):
     schema_version: str = SCHEMA_VERSION
     objective: str
     planners: dict[str, ServicePlannerDocument]
+    notes: list[str] = Field([])
 
 
 def compare_services(
@@ -84,9 +85,15 @@ def problem_planners(problem: RentalProblem) -> dict[str, RentalProblem]:
 
 
 def compare_problem(
-    problem: RentalProblem, planners: Sequence[str], time_limit_s: float | None
+    problem: RentalProblem,
+    planners: Sequence[str],
+    time_limit_s: float | None,
+    ignored: Sequence[str] = (),
 ) -> ServiceComparisonDocument:
-    """The plan of each planner for a problem with given throughputs. Raises UnknownNameError."""
+    """The plan of each planner for a problem with given throughputs. Raises UnknownNameError.
+
+    `ignored` are keys of its file that were not understood; the answer names them.
+    """
     known = problem_planners(problem)
     for name in planners:
         if name not in known:
@@ -110,7 +117,7 @@ def compare_problem(
             planning_cpu_s=found.planning_cpu_s,
             reason=found.reason,
         )
-    return ServiceComparisonDocument(objective=problem.objective, planners=rows)
+    return ServiceComparisonDocument(objective=problem.objective, planners=rows, notes=ignored_keys(ignored))
 
 
 def _busiest_s(problem: RentalProblem, found: ServePlanDocument) -> float | None:

@@ -79,6 +79,7 @@ def plan_service(
         "configurations": len(configurations),
         "configurations_refused": refused,
     }
+    _forget_costs(found, offers.unpriced)
     if goal.objective == GOODPUT:
         _as_goodput(found, float(question.amounts.sum()), goal.utilisation)
     found.planning_cpu_s = time.process_time() - begun
@@ -237,6 +238,18 @@ def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, slo: Slo)
     kept, before = _keeps(one, slo), _keeps(other, slo)
     more = one.played * one.good_share > other.played * other.good_share
     return kept if kept != before else more
+
+
+def _forget_costs(found: ServePlanDocument, unpriced: frozenset[str]) -> None:
+    """Take out costs of what is in part without a price, in place."""
+    for one in found.replicas:
+        if unpriced & one.gpus.keys():
+            one.cost_per_hour = None
+    if any(one.cost_per_hour is None for one in found.replicas):
+        found.cost_per_hour = None
+    for replica in (found.fleet or {}).get("replicas", ()):
+        if unpriced & {stage["gpu"] for stage in replica["stages"]}:
+            del replica["usd_per_hour"]
 
 
 def _spread(

@@ -25,7 +25,9 @@ class ReplicaCountDocument(Document):
     configuration: str
     count: int = Field(ge=0)
     gpus: dict[str, int] = Field(description="GPUs of one replica by kind")
-    cost_per_hour: float = Field(description="USD an hour of one replica")
+    cost_per_hour: float | None = Field(
+        description="USD an hour of one replica; null: the price of a kind is not known"
+    )
 
 
 class RivalDocument(Document):
@@ -87,7 +89,9 @@ class ServePlanDocument(Document):
     objective: Literal["makespan", "cost", "goodput", "tokens"]
     reason: str = Field("", description="why there is no plan")
     makespan_s: float | None = None
-    cost_per_hour: float | None = Field(None, description="USD an hour of the replicas")
+    cost_per_hour: float | None = Field(
+        None, description="USD an hour of the replicas; null also where the price of a kind is not known"
+    )
     tokens_per_s: float | None = None
     throughput_rps: float | None = Field(None, description="requests a second")
     bound: float | None = Field(None, description="no plan has a better objective")
@@ -116,6 +120,11 @@ class ServePlanDocument(Document):
     planning_cpu_s: float = 0.0
 
 
+def ignored_keys(ignored: Sequence[str]) -> list[str]:
+    """A note on keys of a problem file that were not understood, if there are any."""
+    return [f"keys that mean nothing here: {', '.join(ignored)}"] if ignored else []
+
+
 def plan_problem(
     problem: RentalProblem | FlowProblem,
     time_limit_s: float | None = None,
@@ -134,8 +143,7 @@ def plan_problem(
         found = _flow_document(problem, usual_s if time_limit_s is None else time_limit_s)
     else:
         found = _rental_document(problem, rent(problem, time_limit_s, beside=beside))
-    if ignored:
-        found.notes.append(f"keys that mean nothing here: {', '.join(ignored)}")
+    found.notes += ignored_keys(ignored)
     found.planning_cpu_s = time.process_time() - begun
     return found
 

@@ -72,7 +72,7 @@ def purchase_serving(
         else:
             if best is None or good_rps(plan) > good_rps(best):
                 best = plan
-            usd = best.cost_per_hour or 0.0
+            usd = best.cost_per_hour
             told = candidate(name, best, usd, last)
             last = told if told.good_rps > 0 else last
         front.append(BudgetDocument(**told.model_dump(), budget_usd_per_hour=budget))

@@ -25,12 +25,18 @@ def scenario_replays(
 
     Requests are shared out again over the replicas that are left, and so many of them come as the scenario
     says: of a batch they must be through within the plan's makespan, else they come at that part of the rate.
+    Where what is left cannot serve them, a note among the plan's says so in place of a replay.
     """
     told = []
     for scenario in question.goal.scenarios:
         left = _left(found, priced, scenario)
+        shared = _shared_out(left, question) if left else None
+        if shared is None or shared.status == "infeasible":
+            why = shared.reason if shared is not None else "no replica is left"
+            found.notes.append(f"not replayed in {scenario.name}: {why}")
+            continue
         share = scenario.coverage * scenario.rate_factor
-        fleet = fleet_document(*_shared_out(left, question), question)
+        fleet = fleet_document(shared, left, question)
         if question.goal.objective == MAKESPAN:
             promised = float(found.makespan_s or 0.0)
             workload, types = _part(question.workload, question.place, share)
@@ -61,10 +67,8 @@ def _left(
     ]
 
 
-def _shared_out(
-    left: Sequence[PricedConfiguration], question: ServiceQuestion
-) -> tuple[ServePlanDocument, Sequence[PricedConfiguration]]:
-    """(a plan that uses all of these replicas and shares out the requests as evenly as can be, they)."""
+def _shared_out(left: Sequence[PricedConfiguration], question: ServiceQuestion) -> ServePlanDocument:
+    """A plan that uses these replicas at most and shares out the requests as evenly as can be."""
     problem = replace(
         question.rental(left),
         objective=BATCH,
@@ -72,7 +76,7 @@ def _shared_out(
         utilisation=1.0,
         scenarios=(),
     )
-    return plan_problem(problem, _SHARES_S, beside=False), left
+    return plan_problem(problem, _SHARES_S, beside=False)
 
 
 def _part(workload: Workload, types: Ints, share: float) -> tuple[Workload, Ints]:

@@ -83,7 +83,8 @@ def what_if_serving(
     whole = replace(goal, objective=GOODPUT, budget_usd_per_hour=None)
     for name, bought in {_NOW: (), **purchases}.items():
         fleet = with_purchase(offers, bought)
-        usd = sum(gpu.usd_per_hour * gpu.available for gpu in fleet.gpus)
+        paid = sum(gpu.usd_per_hour * gpu.available for gpu in fleet.gpus)
+        usd = None if fleet.unpriced else paid
         try:
             plan = plan_service(models, fleet, workload, hwdb, whole, time_limit_s=time_limit_s)
         except InfeasibleError as error:
@@ -106,6 +107,10 @@ def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:
     gpus = {gpu.name: gpu for gpu in offers.gpus}
     for one in bought:
         there = gpus.get(one.gpu, GpuOffer(one.gpu, one.usd_per_hour, 0))
+        if not there.priced:
+            raise BadInputError(
+                f"what do the {one.gpu} that are there cost? No price is known; give it in the fleet's file"
+            )
         usd = one.usd_per_hour or there.usd_per_hour
         if not usd > 0:
             raise BadInputError(

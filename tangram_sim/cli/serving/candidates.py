@@ -60,7 +60,9 @@ def tell_candidates(
         tables()
     if output is not None:
         page = writing.is_report(output)
-        text = report() if page else json.dumps(found.model_dump(mode="json"), indent=1) + "\n"
-        write_whole(output, text)
+        if page:
+            writing.write_report(output, report())
+        else:
+            write_whole(output, json.dumps(found.model_dump(mode="json"), indent=1) + "\n")
         if not as_json:
             print_line(f"{'report' if page else 'answer'} written to {output}")

@@ -8,6 +8,7 @@ import typer
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serving import plan as single
+from tangram_sim.cli.serving.given_problem import given_problem
 from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests, plan_of_models
 
 OffersFile = Annotated[
@@ -43,25 +44,22 @@ def command(
     """
     time_limit_s = shared.given_limit_s(time_limit)
 
-    from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.cli.console import print_json, print_line, print_notes, print_table
     from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
     from tangram_sim.serving_planners.offer_file import load_offers
     from tangram_sim.serving_planners.peers import planner_names
     from tangram_sim.serving_planners.problem import RentalProblem
-    from tangram_sim.serving_planners.problem_file import load_problem
     from tangram_sim.studies.serving_comparison import compare_problem, compare_services
 
     chosen = tuple(name.strip() for name in planners.split(",")) if planners else ()
     objective = goal.objective
     if fleet is None:
-        if requests.workload is not None:
-            raise BadInputError("--workload belongs to plans of a model; give its GPUs with --fleet")
-        given, _ = load_problem(Path(question), identity)
+        given, ignored = given_problem(question, identity, requests, goal)
         if not isinstance(given, RentalProblem):
             raise BadInputError(
                 f"{question}: planners of replicas are compared; `serve plan` shows a flow beside its rivals"
             )
-        found = compare_problem(given, chosen, time_limit_s)
+        found = compare_problem(given, chosen, time_limit_s, ignored)
         objective = given.objective
     else:
         offers, database = fleet, shared.load_hwdb(hwdb)
@@ -87,7 +85,7 @@ def command(
             name,
             f"{one.played:.5g} {unit}",
             f"{one.promised:.5g} {unit}",
-            f"{one.cost_per_hour:.4g}",
+            "-" if one.cost_per_hour is None else f"{one.cost_per_hour:.4g}",
             f"{(one.good_share or 0.0) * 100:.1f} %",
             ", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count),
             f"{one.planning_cpu_s:.1f} CPU-s",
@@ -101,3 +99,4 @@ def command(
     for name, one in found.planners.items():
         if one.played is None:
             print_line(f"{name}: {one.status}: {one.reason}")
+    print_notes(found.notes)

@@ -7,8 +7,9 @@ import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.serving.given_problem import given_problem
 from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests, plan_of_models
-from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_plan import ServePlanDocument
@@ -73,18 +74,9 @@ def command(
 
     writing.require_writable(output=output)
     if fleet is None:
-        if requests.workload is not None:
-            raise BadInputError(
-                "--workload belongs to a plan of a model; give its GPUs with --fleet FILE.yaml"
-            )
-        from tangram_sim.serving_planners.problem_file import load_problem
         from tangram_sim.studies.serving_plan import plan_problem
 
-        if not question.lower().endswith(".json") and not Path(question).exists():
-            raise BadInputError(
-                f"{question}: no such problem file; a plan of a model needs --fleet FILE.yaml and --workload"
-            )
-        given, ignored = load_problem(Path(question), identity)
+        given, ignored = given_problem(question, identity, requests, goal)
         found = plan_problem(given, time_limit_s, ignored)
     else:
         found = plan_of_models(question, fleet, requests, goal, time_limit_s, shared.load_hwdb(hwdb))
@@ -95,7 +87,7 @@ def command(
     if output is not None and writing.is_report(output):
         from tangram_sim.reports.services import plan_report
 
-        write_whole(output, plan_report(found, question))
+        writing.write_report(output, plan_report(found, question))
     elif output is not None:
         write_whole(output, json.dumps(found.model_dump(exclude={"planning_cpu_s"}), indent=1) + "\n")
     if as_json:
@@ -125,12 +117,12 @@ def print_plan(found: "ServePlanDocument") -> None:
         print_line(f"{_value(found, found.tokens_per_s)}   {bound}")
     elif found.objective == "goodput":
         print_line(
-            f"{_value(found, found.throughput_rps)} of this mix   {found.cost_per_hour:.6g} USD/h   {bound}"
+            f"{_value(found, found.throughput_rps)} of this mix   {_usd(found.cost_per_hour)} USD/h   {bound}"
         )
     elif found.objective == "makespan":
         print_line(
             f"{_value(found, found.makespan_s)} for all requests   {found.throughput_rps:.6g} requests/s   "
-            f"{found.cost_per_hour:.6g} USD/h   {bound}"
+            f"{_usd(found.cost_per_hour)} USD/h   {bound}"
         )
     else:
         print_line(f"{_value(found, found.cost_per_hour)}   {found.throughput_rps:.6g} requests/s   {bound}")
@@ -144,7 +136,7 @@ def print_plan(found: "ServePlanDocument") -> None:
                 str(one.count),
                 one.configuration,
                 ", ".join(f"{count} {gpu}" for gpu, count in one.gpus.items()),
-                f"{one.cost_per_hour * one.count:.2f}",
+                "-" if one.cost_per_hour is None else f"{one.cost_per_hour * one.count:.2f}",
                 *(f"{found.shares[one.configuration][w] * 100:.1f}" for w in shown),
             )
             for one in used
@@ -202,6 +194,11 @@ def print_plan(found: "ServePlanDocument") -> None:
             f"TPOT p99 {played.tpot_p99_s:.3g} s   {played.good_share * 100:.1f} % good"
         )
     print_notes(found.notes)
+
+
+def _usd(value: float | None) -> str:
+    """USD an hour; `-` where the price of a kind in use is not known."""
+    return "-" if value is None else f"{value:.6g}"
 
 
 def _value(found: "ServePlanDocument", value: float | None) -> str:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tangram_sim.studies import serving_scenarios
+from tangram_sim.studies.serving_plan import ServePlanDocument
 from tests.commands import tangram
 
 BOTH = """\
@@ -53,6 +55,15 @@ def test_the_plan_is_played_in_every_scenario_with_what_is_left_of_it(fleet: Pat
         assert one["error"] > -0.05, "the program promised that what is left carries it"
     shown = tangram("serve", "plan", "llama3-8b", "--fleet", fleet, *ASKED, "--scenario", "rate=1.5")
     assert "in rate=1.5: " in shown.out and "of what is wanted" in shown.out
+
+
+def test_what_is_left_that_cannot_serve_is_noted(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares that no search found in time, say: the plan is shown, without a replay of that scenario."""
+    none = ServePlanDocument(status="infeasible", objective="makespan", reason="no plan was found in time")
+    monkeypatch.setattr(serving_scenarios, "plan_problem", lambda *_, **__: none)
+    told = planned(fleet, "--scenario", "rate=1.5")
+    assert told["status"] == "optimal" and told["scenario_replays"] == []
+    assert "not replayed in rate=1.5: no plan was found in time" in told["notes"]
 
 
 def test_a_batch_keeps_its_makespan_for_the_part_that_is_covered(fleet: Path) -> None:
