@@ -153,11 +153,6 @@ def test_on_several_kinds_the_plan_is_at_least_as_fast_as_the_best_symmetric_one
     assert plan.gpus_used == cluster.gpus
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="since the rows of stacks were fitted anew its own prices rank two stages of tp2 dp2 "
-    "before tp2 dp4, which is a fifth faster when played",
-)
 def test_on_equal_gpus_the_plan_is_one_grid_no_slower_than_the_best_even_one():
     asked = question(small_model(layers=8), cluster_of(("V100-PCIe-16GB", 2, 4)), batch=16)
     plan = FlashFlex().plan(asked.model, asked.cluster, asked.job, asked)

@@ -10,7 +10,7 @@ from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.planners.coarse.profile import Profile
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.peers.flashflex.ensemble import Ensemble, shared_microbatches, step_s
-from tangram_sim.planners.peers.flashflex.partition import Counts, DeviceGraph, deal, partition
+from tangram_sim.planners.peers.flashflex.partition import Counts, DeviceGraph, deal, packed, partition
 from tangram_sim.planners.peers.flashflex.pipelines import Fragment, Pipe, Pipes, speed_of
 from tangram_sim.planners.peers.flashflex.savings import Saving
 
@@ -28,7 +28,8 @@ class PartitionSearch:
 
     `start` "graph": for every number of pipelines the partition whose cut is least, edges weighing the
     inverse of their rate, so that links kept inside pipelines are the poor ones (activations are small) and
-    those cut are the rich ones (gradients are large); then exchanges of GPUs in the best one found. "random":
+    those cut are the rich ones (gradients are large), and one that fills machine after machine; then
+    exchanges of GPUs in the best one found. "random":
     parts are dealt out at random instead. Deterministic for a seed.
     """
 
@@ -45,7 +46,7 @@ class PartitionSearch:
     def __post_init__(self) -> None:
         self.machines = [kind for kind, one in enumerate(self.profile.kinds) for _ in range(one.nodes)]
         self.gpus = sum(kind.gpus for kind in self.profile.kinds)
-        few = len(degrees(self.profile, self.global_batch)) + FEW
+        few = 2 * len(degrees(self.profile, self.global_batch)) + FEW
         self.iterations = self.iterations or (few if self.gpus > LARGE else ITERATIONS)
         self._best_s = float("inf")
         self._random = np.random.default_rng(self.seed)
@@ -73,10 +74,15 @@ class PartitionSearch:
                 best_s, best = seconds, parts
 
     def _starts(self) -> Iterator[Counts]:
-        """Partitions to begin with: the least cut for every number of pipelines, or random ones."""
+        """Partitions to begin with: for every number of pipelines the least cut, and one by machine.
+
+        Where links between machines are the poor ones the least cut has them inside pipelines, whose tensor
+        parallelism does not cross them; filled machine after machine they stay between. Or random ones.
+        """
         if self.start == "graph":
             for k in degrees(self.profile, self.global_batch):
                 yield partition(self.graph, k)
+                yield packed(self.graph, k)
             return
         choices = degrees(self.profile, self.global_batch)
         vertices = np.array(self.graph.vertices)

@@ -118,15 +118,9 @@ class MixedPrices:
             ]
             for (kind, count), share in zip(members, sequences, strict=True)
         ]
-        passes = self.enumeration.job.global_batch // microbatch
         seen: set[tuple[Portion, ...]] = set()
-        for level in sorted({one.stages_behind for answer in answers for one in answer}):
-            able = [[one for one in answer if one.stages_behind >= level] for answer in answers]
-            if not all(able):
-                break
-            chosen = [min(some, key=lambda one: passes * one.slowest_s + one.tail_s) for some in able]
-            slowest_s, behind = max(one.slowest_s for one in chosen), min(one.stages_behind for one in chosen)
-            if any(one.slowest_s <= slowest_s and one.stages_behind >= behind for one in known):
+        for chosen in _choices(answers, self.enumeration.job.global_batch // microbatch):
+            if any(_surpasses(one, chosen) for one in known):
                 continue
             for zero in dict.fromkeys(pick(one.layout.zero_stage for one in chosen) for pick in (max, min)):
                 portions = tuple(
@@ -175,6 +169,32 @@ class MixedPrices:
         """The most stages behind at which a part fits; -1 never."""
         held = holding(self.enumeration.job.schedule, microbatches)
         return held.most_behind(price.in_flight_limit(), 0)
+
+
+def _choices(answers: Sequence[Sequence[PartialPlan]], passes: int) -> Iterator[tuple[PartialPlan, ...]]:
+    """Of every member one answer: the fastest of each, and the fastest of each with one tensor parallelism.
+
+    For every number of stages behind that they must fit with. Members that cut their matrices differently
+    exchange gradients piece by piece, which may cost more than their faster passes save.
+    """
+
+    def fastest(some: Sequence[PartialPlan]) -> PartialPlan:
+        return min(some, key=lambda one: passes * one.slowest_s + one.tail_s)
+
+    for level in sorted({one.stages_behind for answer in answers for one in answer}):
+        able = [[one for one in answer if one.stages_behind >= level] for answer in answers]
+        if not all(able):
+            return
+        yield tuple(fastest(some) for some in able)
+        for tp in sorted(set.intersection(*({one.layout.tp for one in some} for some in able))):
+            yield tuple(fastest([one for one in some if one.layout.tp == tp]) for some in able)
+
+
+def _surpasses(known: PartialPlan, chosen: Sequence[PartialPlan]) -> bool:
+    """Whether a plan is as fast as the slowest of `chosen`, fits where they do, and cuts as evenly."""
+    even = len({one.layout.tp for one in chosen}) > 1 or len({one.layout.tp for one in known.portions}) == 1
+    slowest_s, behind = max(one.slowest_s for one in chosen), min(one.stages_behind for one in chosen)
+    return even and known.slowest_s <= slowest_s and known.stages_behind >= behind
 
 
 def _portion(island: str, nodes: int, sequences: int, partial: PartialPlan, zero: int) -> Portion:
