@@ -27,6 +27,7 @@ from tangram_sim.units import show_seconds
 # Of a second format quick plans of whole islands are looked at first. They come some per cent behind all that
 # a search finds: one that is further behind than this is not worth a search in full.
 _NEAR = 1.15
+_GLANCE = "quick"  # effort of that look
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,8 @@ def search_formats(
                 if not glanced:
                     found, margin = kept(search, cluster, one.job, hwdb, wishes.memory_margin)
                     counts.add(found.counts)
-                else:  # a glance bounds whole islands alone, and hands over plans of more
-                    found = replace(found, pipeline_bound_s=0.0, fleet_bound_s=0.0, covered=False)
+                else:
+                    found = _without_its_limits(found)
         except TangramError as error:
             errors[one.job] = error
             continue
@@ -158,10 +159,20 @@ def _search(
 ) -> Found:
     """The search of one question in the memory that `within` lets be filled; a glance: of whole islands."""
     if glance:
-        one = replace(one, wishes=replace(one.wishes, sub_islands=False, effort="quick"))
+        one = replace(one, wishes=replace(one.wishes, sub_islands=False, effort=_GLANCE))
     able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
     plan = chunked if has_chunks(one.job.schedule) else tangram
     return plan(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
+
+
+def _without_its_limits(glance: Found) -> Found:
+    """What a glance found, without what holds for a glance only.
+
+    It bounds whole islands alone, but hands over plans of more; and its effort is nobody's: what it left
+    out was looked at in the format that was searched in full.
+    """
+    notes = [note for note in glance.notes if not note.startswith(f"effort {_GLANCE}:")]
+    return replace(glance, pipeline_bound_s=0.0, fleet_bound_s=0.0, covered=False, notes=notes)
 
 
 def _leaves_old_out(searched: Searched) -> bool:

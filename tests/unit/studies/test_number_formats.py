@@ -60,6 +60,9 @@ def test_auto_is_the_faster_format_and_fp16_only_where_old_gpus_are_used(cluster
         fp16 = ts.plan("gpt3-350m", cluster, Job(16, 512, "fp16"), wishes=wishes).document
         assert taken == "bf16" and not {stage.gpu for stage in fp16.stages} & {"T4", "V100-SXM2-32GB"}
     assert any(note.startswith(taken) and "loss scaling" in note for note in found.notes)
+    assert not any(note.startswith("effort") for note in found.notes), (
+        "a glance at the other is not the effort"
+    )
 
 
 def test_schedules_of_several_chunks_are_searched_in_full_in_both_formats() -> None:
