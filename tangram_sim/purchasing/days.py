@@ -65,5 +65,6 @@ def trained_day(
     by_night = all_tokens_per_s * max(0.0, night_s - change.all_nodes_s)
     if by_day + by_night <= apart:
         return TrainedDay(apart, apart, changes=False, lost=0.0)
-    at_once = rest_tokens_per_s * serving_s + all_tokens_per_s * night_s
-    return TrainedDay(by_day + by_night, apart, changes=True, lost=at_once - by_day - by_night)
+    lost = rest_tokens_per_s * min(serving_s, change.rest_s)
+    lost += all_tokens_per_s * min(night_s, change.all_nodes_s)
+    return TrainedDay(by_day + by_night, apart, changes=True, lost=lost)
