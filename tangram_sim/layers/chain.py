@@ -10,11 +10,10 @@ from tangram_sim.cost.kernels import Floats
 from tangram_sim.layers.program import (
     BEFORE_PREVIOUS,
     CLASSES,
+    CLOSING,
     DATA,
-    GRADIENTS,
     HOST,
     PREVIOUS,
-    REDUCTION,
     STREAMS,
     Program,
     Shape,
@@ -22,8 +21,8 @@ from tangram_sim.layers.program import (
 from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
 from tangram_sim.sim.fast import repeating
 
-# Groups of ops: what a pass waits for, gradient synchronisation, the rest.
-_PASS, _GRADIENTS, _BACKGROUND = 0, 1, -1
+# Groups of ops: what a pass waits for, gradient synchronisation, that at the end of a step, the rest.
+_PASS, _GRADIENTS, _CLOSING, _BACKGROUND = 0, 1, 2, -1
 
 
 class Played(NamedTuple):
@@ -31,12 +30,14 @@ class Played(NamedTuple):
 
     done: Floats  # the pass itself
     synced: Floats  # the pass and its gradient synchronisation, were this the last atom; 0 where none has any
+    closed: Floats  # the same at the end of a step, of programs that stand for both backward passes
 
 
 class _Structure(NamedTuple):
     graph: OpGraph  # durations zero
     source: IntArray  # which of the distinct programs' ops, counted through, each op is
     group: IntArray
+    groups: frozenset[int]  # that there are
     last: IntArray  # index of each atom's last op
     atom: IntArray  # place of each op's atom in the chain
     repeats: IntArray  # where atoms repeat: see `repeating`
@@ -59,8 +60,8 @@ def _structure(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> _Structure:
         last[place] = len(resource)
         resource.append(stream)
         kind.append(op_kind)
-        waited_for = stream not in (DATA, HOST, REDUCTION)
-        group.append(_GRADIENTS if gradients else _PASS if waited_for else _BACKGROUND)
+        synchronises = _CLOSING if stream == CLOSING else _GRADIENTS
+        group.append(synchronises if gradients else _BACKGROUND if stream in (DATA, HOST) else _PASS)
         source.append(int(offsets[order[place]]) + number)
         for other in after:
             back = {PREVIOUS: 1, BEFORE_PREVIOUS: 2}.get(other, 0)
@@ -79,7 +80,8 @@ def _structure(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> _Structure:
     )
     atoms = [place for place, _ in placed]
     sources, groups, lasts, atom = (column(values, np.int32) for values in (source, group, last, atoms))
-    return _Structure(graph, sources, groups, lasts, atom, repeating(graph, sources, groups, lasts))
+    repeats = repeating(graph, sources, groups, lasts)
+    return _Structure(graph, sources, groups, frozenset(group), lasts, atom, repeats)
 
 
 def _issue_order(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -117,15 +119,27 @@ def play_chain(programs: Sequence[Program]) -> Played:
 
     structure, durations = _join(programs)
     ends = latest_ends(
-        structure.graph, structure.source, durations, structure.group, 2, structure.last, structure.repeats
+        structure.graph, structure.source, durations, structure.group, 3, structure.last, structure.repeats
     )
-    done, reduced = ends[:, _PASS], ends[:, _GRADIENTS]
-    if not any(op.name == GRADIENTS for program in programs for op in program.ops):
-        return Played(done, reduced)
-    # Behind the last atom nothing is prefetched, so its gradients wait only for itself and those before.
+    done, reduced, closed = ends[:, _PASS], ends[:, _GRADIENTS], ends[:, _CLOSING]
+    if _GRADIENTS in structure.groups:
+        reduced = _behind(done, reduced, [program.gradients for program in programs])
+    if _CLOSING in structure.groups:
+        # ZeRO-3 synchronises gradients on the link of other things, and after every pass alike.
+        both = np.maximum(ends[:, _GRADIENTS], closed)
+        at_end = [program.gradients if program.closing is None else program.closing for program in programs]
+        closed = _behind(done, both, at_end)
+    return Played(done, reduced, closed)
+
+
+def _behind(done: Floats, reduced: Floats, gradients: Sequence[Floats]) -> Floats:
+    """Ends of the synchronisation behind each atom, were it the last, (K, atoms).
+
+    Behind the last atom nothing is prefetched, so its gradients wait only for itself and those before.
+    """
     before = np.concatenate([np.zeros((len(done), 1)), reduced[:, :-1]], axis=1)
-    gradients = np.stack([program.gradients for program in programs], axis=1)
-    return Played(done, np.maximum(done, before) + gradients)
+    ends: Floats = np.maximum(done, before) + np.stack(gradients, axis=1)
+    return ends
 
 
 def class_seconds(programs: Sequence[Program]) -> Floats:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tangram_sim.cost.kernels import Floats, Number
 
 # Gradients that wait for nobody (ZeRO 0 to 2) have a stream of their own; ZeRO-3 reduces and gathers in turn.
-COMPUTE, TENSOR, EXCHANGE, DATA, HOST, REDUCTION = range(6)
+# Those of the backward that ends a step have another, where a program stands for both backward passes.
+COMPUTE, TENSOR, EXCHANGE, DATA, HOST, REDUCTION, CLOSING = range(7)
 STREAMS = (
     "compute",
     "tensor-parallel link",
@@ -21,6 +22,7 @@ STREAMS = (
     "data-parallel link",
     "host",
     "data-parallel link (gradients)",
+    "data-parallel link (gradients of a step)",
 )
 
 # Predecessors outside the program: the output of the atom played before, and of the one before that.
@@ -63,6 +65,7 @@ class Program:
     ops: list[LayerOp] = field(default_factory=list)
     weight_gradient: Floats = field(init=False)  # seconds of compute that only weight gradients need
     gradients: Floats = field(init=False)  # seconds of gradient synchronisation
+    closing: Floats | None = field(default=None, init=False)  # of it at the end of a step, if told beside
     output: int = -1
     _shape: Shape | None = field(default=None, init=False)  # of the finished program
     _table: Floats | None = field(default=None, init=False)
@@ -80,17 +83,36 @@ class Program:
         self.output = len(self.ops) - 1
         return self.output
 
-    def add_gradients(self, seconds: Floats, shares_link: NDArray[np.bool_], *after: int) -> None:
+    def add_gradients(
+        self,
+        seconds: Floats,
+        shares_link: NDArray[np.bool_],
+        *after: int,
+        closing: Floats | None = None,
+    ) -> None:
         """Append the synchronisation of the atom's gradients, the last ops of a backward program.
 
         Where `shares_link` (ZeRO-3), it takes turns with the gathering of weights on the data-parallel
-        link; elsewhere it runs beside whatever comes, so that no later atom waits for it.
+        link; elsewhere it runs beside whatever comes, so that no later atom waits for it. There it may take
+        `closing` seconds at the end of a step: the program then stands for both backward passes.
         """
         output = self.output
         self.add(GRADIENTS, DATA, "data_parallel", np.where(shares_link, seconds, 0.0), *after)
         self.add(GRADIENTS, REDUCTION, "data_parallel", np.where(shares_link, 0.0, seconds), *after)
-        self.gradients = seconds
+        if closing is not None:
+            self.add(GRADIENTS, CLOSING, "data_parallel", np.where(shares_link, 0.0, closing), *after)
+        self.gradients, self.closing = seconds, closing
         self.output = output
+
+    def ending(self, step: bool) -> "Program":
+        """Of both backward passes that it stands for, the one that ends a step, or those before."""
+        assert self.closing is not None
+        part = Program(self.layouts, self.ops[:-1])
+        if step:
+            part.ops[-1] = self.ops[-1]._replace(stream=REDUCTION)
+        part.weight_gradient, part.output = self.weight_gradient, self.output
+        part.gradients = self.closing if step else self.gradients
+        return part
 
     def add_weight_gradient(self, name: str, seconds: Floats, *after: int) -> int:
         """Append a compute op that nothing but the gradient synchronisation waits for."""
@@ -128,5 +150,6 @@ class Program:
         part = Program(len(table))
         part._keep(self.ops, table)
         part.weight_gradient, part.gradients = self.weight_gradient[rows], self.gradients[rows]
+        part.closing = None if self.closing is None else self.closing[rows]
         part.output, part._shape = self.output, self.shape
         return part

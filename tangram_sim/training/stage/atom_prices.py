@@ -14,6 +14,7 @@ from tangram_sim.layers.program import COMPUTE, Program
 from tangram_sim.models import Block
 from tangram_sim.training.stage import block, state
 from tangram_sim.training.stage import model_ends as ends
+from tangram_sim.training.stage.reductions import backward_directions
 from tangram_sim.training.stage.setting import Setting
 
 
@@ -30,30 +31,35 @@ class AtomPrices:
         self._savings: dict[End, tuple[Floats, ...]] = {}
 
     def program(self, atom: Atom, direction: str) -> Program:
-        """The ops of `atom`; direction is `forward`, `backward` or `last` (backward that ends the step)."""
+        """The ops of `atom` in one direction (see `reductions`)."""
         key = (atom, direction)
         if key not in self._programs:
-            self._programs[key] = self._lower(atom, direction)
+            both = backward_directions(self.setting.job)[0] == "backwards"
+            if both and direction in ("backward", "last"):
+                found = self.program(atom, "backwards").ending(step=direction == "last")
+            else:
+                found = self._lower(atom, direction)
+            self._programs[key] = found
         return self._programs[key]
 
     def _lower(self, atom: Atom, direction: str) -> Program:
-        setting, last = self.setting, direction == "last"
+        setting = self.setting
         if isinstance(atom, Embedding):
             if direction == "forward":
                 return ends.embedding_forward(setting, atom)
-            return ends.embedding_backward(setting, atom, last)
+            return ends.embedding_backward(setting, atom, direction)
         if isinstance(atom, Head):
             return (
                 ends.head_forward(setting, atom)
                 if direction == "forward"
-                else ends.head_backward(setting, atom, last)
+                else ends.head_backward(setting, atom, direction)
             )
         if atom not in self._times:
             self._times[atom] = block.block_times(setting, atom)
         times = self._times[atom]
         if direction == "forward":
             return block.block_forward(setting, atom, times)
-        return block.block_backward(setting, atom, times, last)
+        return block.block_backward(setting, atom, times, direction)
 
     def held(self, kind: int, atom: Atom) -> state.Held:
         """What atoms of a kind keep in memory."""
@@ -66,12 +72,13 @@ class AtomPrices:
         """Prefix sums over atoms of what is additive: weight-gradient, gather, optimizer seconds; bytes."""
         zero = np.zeros(len(self.setting.layouts))
         columns: tuple[list[Floats], ...] = tuple([zero] for _ in range(5))
+        backward, _ = backward_directions(self.setting.job)
         cache: dict[int, tuple[Floats, ...]] = {}
         for kind, atom in zip(self.kinds, self.atoms, strict=True):
             if kind not in cache:
                 kept = self.held(kind, atom)
                 cache[kind] = (
-                    self.program(atom, "backward").weight_gradient,
+                    self.program(atom, backward).weight_gradient,
                     state.updated_weights_gather_s(self.setting, atom),
                     state.optimizer_s(self.setting, atom),
                     kept.static,
@@ -95,11 +102,12 @@ class AtomPrices:
     @cached_property
     def compute_s(self) -> Floats:
         """Seconds of compute ops of every atom, forward and backward. Array of (atoms, K)."""
+        backward, _ = backward_directions(self.setting.job)
         alone = {
             atom: np.sum(
                 [
                     op.seconds
-                    for direction in ("forward", "backward")
+                    for direction in ("forward", backward)
                     for op in self.program(atom, direction).ops
                     if op.stream == COMPUTE
                 ],

@@ -28,8 +28,9 @@ from tangram_sim.training.stage.attention import Core, add_core, cores, ring_ker
 from tangram_sim.training.stage.experts import apart, dispatch_s, expert_kernels, narrow_bytes
 from tangram_sim.training.stage.gemms import Passes, passes
 from tangram_sim.training.stage.launching import add_launch_gaps, host_s
+from tangram_sim.training.stage.reductions import add_reductions
 from tangram_sim.training.stage.setting import Setting
-from tangram_sim.training.stage.state import accumulation_s, gradient_sync_s, sharded_weights_gather_s
+from tangram_sim.training.stage.state import accumulation_s, sharded_weights_gather_s
 
 # Kernels the host launches per block and backward pass.
 KERNELS_BACKWARD = 26
@@ -199,7 +200,7 @@ def _reduced(
     return reduced, program.add_weight_gradient(name, product, start)
 
 
-def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> Program:
+def block_backward(setting: Setting, block: Block, times: Times, direction: str) -> Program:
     """The backward pass of one block; the `last` one also reduces the gradients that waited for it."""
     moe = isinstance(block.feed_forward, Experts)
     program = Program(len(setting.layouts))
@@ -234,10 +235,10 @@ def block_backward(setting: Setting, block: Block, times: Times, last: bool) -> 
     core = add_core(program, times.attention_back, "attention dx", scores)
     qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core)
     reduced, gradients = _reduced(program, 1, times.qkv.weight_gradient, core, times.reduce, qkv, late)
-    if not (last or setting.job.fuses_accumulation):
+    if direction == "backward":
         gradients = program.add_weight_gradient("accumulate", accumulation_s(setting, block), core)
     norm = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)
     output = add_launch_gaps(program, setting, host, norm)
     program.output = output
-    program.add_gradients(gradient_sync_s(setting, block, last), setting.zero == 3, gradients, output)
+    add_reductions(program, setting, block, direction, gradients, output)
     return program

@@ -9,8 +9,9 @@ from tangram_sim.layers.products import Gemm
 from tangram_sim.layers.program import BEFORE_PREVIOUS, COMPUTE, DATA, PREVIOUS, TENSOR, Program
 from tangram_sim.training.stage.gemms import passes
 from tangram_sim.training.stage.launching import host_s
+from tangram_sim.training.stage.reductions import add_reductions
 from tangram_sim.training.stage.setting import Setting
-from tangram_sim.training.stage.state import MASKED_FRACTION, gradient_sync_s, sharded_weights_gather_s
+from tangram_sim.training.stage.state import MASKED_FRACTION, sharded_weights_gather_s
 
 KERNELS_EMBEDDING, KERNELS_HEAD = 3, 8
 # Passes over fp32 logits forward: copied from the product, reduced for the maximum, shifted, exponentiated,
@@ -52,7 +53,7 @@ def embedding_forward(setting: Setting, atom: Embedding) -> Program:
     return program
 
 
-def embedding_backward(setting: Setting, atom: Embedding, last: bool) -> Program:
+def embedding_backward(setting: Setting, atom: Embedding, direction: str) -> Program:
     """Scatter gradients into the table (fp32 read-modify-write of the rows touched)."""
     program = Program(len(setting.layouts))
     gather = all_gather_s(_residual_bytes(setting), setting.tp_group)
@@ -63,7 +64,7 @@ def embedding_backward(setting: Setting, atom: Embedding, last: bool) -> Program
         "scatter", COMPUTE, "memory", streaming_s(3.0 * _residual_bytes(setting), setting.rates), start
     )
     program.output = output
-    program.add_gradients(gradient_sync_s(setting, atom, last), setting.zero == 3, output)
+    add_reductions(program, setting, atom, direction, output)
     return program
 
 
@@ -117,7 +118,7 @@ def head_forward(setting: Setting, atom: Head) -> Program:
     return program
 
 
-def head_backward(setting: Setting, atom: Head, last: bool) -> Program:
+def head_backward(setting: Setting, atom: Head, direction: str) -> Program:
     """Gradient of the loss through the vocabulary projection and the final norm."""
     program = Program(len(setting.layouts))
     residual = _residual_bytes(setting)
@@ -137,5 +138,5 @@ def head_backward(setting: Setting, atom: Head, last: bool) -> Program:
         reduced,
     )
     program.output = output
-    program.add_gradients(gradient_sync_s(setting, atom, last), setting.zero == 3, gradients, output)
+    add_reductions(program, setting, atom, direction, gradients, output)
     return program

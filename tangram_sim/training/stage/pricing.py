@@ -19,6 +19,7 @@ from tangram_sim.layers.chain import Played, play_chain
 from tangram_sim.layers.program import Program
 from tangram_sim.models import Model
 from tangram_sim.training.stage.atom_prices import AtomPrices
+from tangram_sim.training.stage.reductions import backward_directions
 from tangram_sim.training.stage.setting import Setting
 
 WINDOW = 4
@@ -84,6 +85,7 @@ class Pricer:
         self._lowered, self._rows = lowered or AtomPrices(setting), rows
         self._programs: dict[tuple[Atom, str], Program] = {}
         self._plays: dict[tuple[str, int, bool], Played] = {}
+        self._backward, self._last = backward_directions(setting.job)
         self._kinds = self._lowered.kinds
         self._ended: dict[tuple[str, tuple[int, ...], End | None], Floats] = {}  # by kinds of a window
         self._working: dict[frozenset[int], Floats] = {}  # bytes beside what is kept, by kinds of atoms
@@ -104,7 +106,7 @@ class Pricer:
         self._plays.clear()
 
     def program(self, atom: Atom, direction: str) -> Program:
-        """The ops of `atom`; direction is `forward`, `backward` or `last` (backward that ends the step)."""
+        """The ops of `atom` in one direction (see `reductions`)."""
         key = (atom, direction)
         if key not in self._programs:
             whole = self._lowered.program(atom, direction)
@@ -157,24 +159,30 @@ class Pricer:
             self._ended[key] = done[:, -1] - done[:, -2] if len(places) > 1 else done[:, -1]
         return self._ended[key]
 
-    def _pass(self, direction: str, start: int, stop: int, borrower: End | None) -> tuple[Floats, Floats]:
-        """(compute end, gradient end) of one pass over atoms [start, stop). Arrays of K."""
+    def _pass(
+        self, direction: str, start: int, stop: int, borrower: End | None
+    ) -> tuple[Floats, Floats, Floats]:
+        """(compute end, gradient end, that at the end of a step) of one pass over atoms [start, stop).
+
+        Arrays of K.
+        """
         forward, size = direction == "forward", len(self.atoms)
         borrower = None if forward else borrower  # weights are read where they are kept: there is no gradient
         places = range(start, stop) if forward else range(stop - 1, start - 1, -1)
-        closing = (stop == size) if forward else (start == 0)
-        length = len(places) - closing
+        ending = (stop == size) if forward else (start == 0)
+        length = len(places) - ending
         if length:
             played = self._chain(direction, places[0], length, borrower)
-            done, synced = played.done[:, length - 1], played.synced[:, length - 1]
+            done, synced, closed = (ends[:, length - 1] for ends in played)
         else:
-            done = synced = np.zeros(len(self.setting.layouts))
-        if not closing:
-            return done, synced
+            done = synced = closed = np.zeros(len(self.setting.layouts))
+        if not ending:
+            return done, synced, closed
         done = done + self._margin(direction, places, borrower)
         atoms = one_copy_of(self.setting.model, borrower) if borrower else self.atoms
         end = self.program(atoms[places[-1]], direction)
-        return done, np.maximum(synced, done) + end.gradients
+        at_end = end.gradients if end.closing is None else end.closing
+        return done, np.maximum(synced, done) + end.gradients, np.maximum(closed, done) + at_end
 
     @cached_property
     def _sums(self) -> tuple[Floats, ...]:
@@ -186,7 +194,7 @@ class Pricer:
         """Forward and backward seconds of every atom alone, under the first layout. Array of atoms."""
         alone = {
             atom: float(
-                self.play((atom,), "forward").done[0, -1] + self.play((atom,), "backward").done[0, -1]
+                self.play((atom,), "forward").done[0, -1] + self.play((atom,), self._backward).done[0, -1]
             )
             for atom in dict.fromkeys(self.atoms)
         }
@@ -203,7 +211,9 @@ class Pricer:
 
     def added_s(self, atom: Atom) -> Floats:
         """Seconds that an atom adds, forward and backward, to a run of equal ones under every layout."""
-        passes = [self.play((atom,) * (WINDOW + 1), direction).done for direction in ("forward", "backward")]
+        passes = [
+            self.play((atom,) * (WINDOW + 1), direction).done for direction in ("forward", self._backward)
+        ]
         added: Floats = np.sum([done[:, -1] - done[:, -2] for done in passes], axis=0)
         return added
 
@@ -237,9 +247,11 @@ class Pricer:
             borrower or self.borrower(*ends)
             for ends, borrower in zip(slices, borrowing or [None] * len(slices), strict=True)
         ]
-        forward, _ = self._passes("forward", slices, lent)
-        middle, middle_synced = self._passes("backward", slices, lent)
-        last, last_synced = self._passes("last", slices, lent)
+        forward = self._passes("forward", slices, lent)[0]
+        middle, synced, closed = self._passes(self._backward, slices, lent)
+        last = middle
+        if self._last != self._backward:
+            last, closed, _ = self._passes(self._last, slices, lent)
         weight, gather, optimizer, static, activation = (
             (column[:, stops] - column[:, starts]).T for column in self._sums
         )
@@ -249,12 +261,12 @@ class Pricer:
                     (gather, optimizer, static), self._lowered.saved(borrower), strict=True
                 ):
                     column[place] -= saved[self._rows]
-        backward = np.maximum(middle, middle_synced)
+        backward = np.maximum(middle, synced)
         return SlicePrices(
             forward_s=forward,
             backward_s=backward,
             backward_weight_s=np.minimum(weight, backward),
-            gradient_sync_s=np.maximum(np.maximum(last, last_synced) - backward, 0.0) + gather,
+            gradient_sync_s=np.maximum(np.maximum(last, closed) - backward, 0.0) + gather,
             optimizer_s=optimizer,
             static_bytes=static,
             activation_bytes=activation,
@@ -263,7 +275,11 @@ class Pricer:
 
     def _passes(
         self, direction: str, slices: Sequence[tuple[int, int]], lent: Sequence[End | None]
-    ) -> tuple[Floats, Floats]:
-        """(compute end, gradient end) of a pass over every slice. Arrays of (slices, K)."""
+    ) -> tuple[Floats, Floats, Floats]:
+        """(compute end, gradient end, that at the end of a step) of a pass over every slice.
+
+        Arrays of (slices, K).
+        """
         ends = [self._pass(direction, *of, borrower) for of, borrower in zip(slices, lent, strict=True)]
-        return np.array([done for done, _ in ends]), np.array([synced for _, synced in ends])
+        done, synced, closed = (np.array(of_each) for of_each in zip(*ends, strict=True))
+        return done, synced, closed

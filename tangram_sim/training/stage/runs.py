@@ -24,6 +24,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.training.plan import StagePrice
 from tangram_sim.training.stage import state
 from tangram_sim.training.stage.pricing import Pricer
+from tangram_sim.training.stage.reductions import backward_directions
 from tangram_sim.training.stage.setting import Setting
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -181,19 +182,22 @@ def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
     additive, the largest transient of any atom for what is not.
     """
 
-    def ends(direction: str) -> tuple[float, float]:
+    def ends(direction: str) -> tuple[float, float, float]:
         played = play_chain([program for program, _ in programs_of(runs, direction)])
-        return float(played.done[0, -1]), float(max(played.done[0, -1], played.synced[0, -1]))
+        done, synced, closed = (float(of[0, -1]) for of in played)
+        return done, max(done, synced), max(done, closed)
 
-    forward, _ = ends("forward")
-    _, backward = ends("backward")
-    _, last = ends("last")
+    middle, last_of = backward_directions(runs[0].pricer.setting.job)
+    forward, _, _ = ends("forward")
+    _, backward, last = ends(middle)
+    if last_of != middle:
+        _, last, _ = ends(last_of)
     weight = gather = optimizer = static = activation = transient = scratch = 0.0
     for run in runs:
         setting = run.pricer.setting
         for atom, count in Counter(run.atoms).items():
             kept = state.held(setting, atom)
-            weight += count * float(run.pricer.program(atom, "backward").weight_gradient[0])
+            weight += count * float(run.pricer.program(atom, middle).weight_gradient[0])
             gather += count * float(state.updated_weights_gather_s(setting, atom)[0])
             optimizer += count * float(state.optimizer_s(setting, atom)[0])
             static += count * float(kept.static[0])

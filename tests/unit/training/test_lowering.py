@@ -123,7 +123,7 @@ class TestStackDoesWhatItsSoftwareDoes:
         hidden = {}
         for setting in (beside, behind):
             times = block_room.block_times(setting, block)
-            program = block_room.block_backward(setting, block, times, last=False)
+            program = block_room.block_backward(setting, block, times, "backward")
             start = {op.name: number for number, op in enumerate(program.ops)}
             for half, product in ((1, "qkv dw"), (2, "up dw")):
                 reduce = start[f"gradient reduce {half}"]

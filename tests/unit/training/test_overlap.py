@@ -218,9 +218,9 @@ class TestPerturbation:
         if op == GRADIENTS:
             gradients = Program.add_gradients
 
-            def slower_gradients(self, seconds, shares_link, *after):
-                gradients(self, seconds, shares_link, *after)
-                self.gradients = 2 * seconds
+            def slower_gradients(self, seconds, shares_link, *after, closing):
+                gradients(self, seconds, shares_link, *after, closing=closing)
+                self.gradients, self.closing = 2 * seconds, 2 * closing
 
             monkeypatch.setattr(Program, "add_gradients", slower_gradients)
         after = Grid().price(self.request(), layout)
