@@ -89,16 +89,18 @@ class Program:
         shares_link: NDArray[np.bool_],
         *after: int,
         closing: Floats | None = None,
+        apart: bool = False,
     ) -> None:
         """Append the synchronisation of the atom's gradients, the last ops of a backward program.
 
         Where `shares_link` (ZeRO-3), it takes turns with the gathering of weights on the data-parallel
         link; elsewhere it runs beside whatever comes, so that no later atom waits for it. There it may take
-        `closing` seconds at the end of a step: the program then stands for both backward passes.
+        `closing` seconds at the end of a step: the program then stands for both backward passes. Or `apart`:
+        on the stream of kernels, which run before or after it.
         """
-        output = self.output
+        output, alone = self.output, COMPUTE if apart else REDUCTION
         self.add(GRADIENTS, DATA, "data_parallel", np.where(shares_link, seconds, 0.0), *after)
-        self.add(GRADIENTS, REDUCTION, "data_parallel", np.where(shares_link, 0.0, seconds), *after)
+        self.add(GRADIENTS, alone, "data_parallel", np.where(shares_link, 0.0, seconds), *after)
         if closing is not None:
             self.add(GRADIENTS, CLOSING, "data_parallel", np.where(shares_link, 0.0, closing), *after)
         self.gradients, self.closing = seconds, closing

@@ -300,7 +300,7 @@ class Estimator:
             )
             for row in range(len(size))
         ]
-        return [times.blocking() for times in made] if job.blocks_on_sends else made
+        return [times.blocking() for times in made] if job.code.blocks_on_sends else made
 
     def _spread(self, batch: _Batch, stages: Sequence[_Stage], slots: Floats, seconds: Floats) -> Floats:
         """Log standard deviations of the steps of a batch, [K]."""

@@ -5,18 +5,7 @@ from dataclasses import dataclass, replace
 from tangram_sim.errors import BadInputError, shown, unknown_name
 from tangram_sim.models import Model
 from tangram_sim.precision import Precision, converted, plain
-from tangram_sim.training.stacks import (
-    BLOCKING_SENDS,
-    BROADCASTING_SHARDS,
-    EARLY_STOPPING,
-    EXCHANGING_HEADS,
-    FUSED_ACCUMULATION,
-    FUSED_SOFTMAX,
-    GROUPED_EXPERTS,
-    REDUCING_LATE,
-    SENDING_ONCE,
-    STREAMED_RINGS,
-)
+from tangram_sim.training.stacks import Code, code_of
 
 MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far above any run there is
 
@@ -81,6 +70,7 @@ class Job:
     dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
     shard_ranks: int = 0  # replicas that what ZeRO cuts is cut over (hybrid sharding); 0: all of them
     launch_blocking: bool = False  # the device waits while the host launches (CUDA_LAUNCH_BLOCKING, timers)
+    gradients_last: bool = False  # reduced behind the last pass, even where the stack overlaps them
     cuda_graphs: bool = False  # blocks are captured: the host launches one at once, in each direction
 
     def __post_init__(self) -> None:
@@ -110,54 +100,19 @@ class Job:
         return replace(recipe, gradient_bytes=self.gradient_bytes) if self.gradient_bytes else recipe
 
     @property
-    def stops_early(self) -> bool:
-        """Whether full recomputation leaves out the last product of a block, which nothing reads."""
-        return self.stack in EARLY_STOPPING
+    def code(self) -> Code:
+        """What the code of the stack does, whatever its kernels and links take."""
+        return code_of(self.stack)
+
+    @property
+    def reduces_apart(self) -> bool:
+        """Whether gradients are reduced over data parallelism where nothing is computed beside it."""
+        return self.gradients_last or self.code.reduces_apart
 
     @property
     def fused_softmax(self) -> bool:
         """Whether attention without a flash kernel scales, masks and normalises scores in one kernel."""
-        return self.stack in FUSED_SOFTMAX and self.precision.activation_bytes < 4
-
-    @property
-    def blocks_on_sends(self) -> bool:
-        """Whether a stage computes nothing while it sends to its neighbours."""
-        return self.stack in BLOCKING_SENDS
-
-    @property
-    def reduces_late(self) -> bool:
-        """Whether a backward pass computes nothing while tensor parallelism reduces its gradients."""
-        return self.stack in REDUCING_LATE
-
-    @property
-    def exchanges_heads(self) -> bool:
-        """Whether context parallelism exchanges heads for tokens instead of passing keys around a ring."""
-        return self.stack in EXCHANGING_HEADS
-
-    @property
-    def streamed_ring(self) -> bool:
-        """Whether ring attention is Transformer Engine's."""
-        return self.stack in STREAMED_RINGS
-
-    @property
-    def broadcasts_shards(self) -> bool:
-        """Whether ZeRO-1 hands updated weights out by a broadcast from each owner of a shard."""
-        return self.stack in BROADCASTING_SHARDS
-
-    @property
-    def fuses_accumulation(self) -> bool:
-        """Whether products add weight gradients to those of the microbatches before."""
-        return self.stack in FUSED_ACCUMULATION
-
-    @property
-    def groups_experts(self) -> bool:
-        """Whether local experts run as one grouped product."""
-        return self.stack in GROUPED_EXPERTS
-
-    @property
-    def sends_once(self) -> bool:
-        """Whether a token is sent to a scale-up domain once, however many of its experts are there."""
-        return self.stack in SENDING_ONCE
+        return self.code.fused_softmax and self.precision.activation_bytes < 4
 
     @property
     def optimizer_bytes(self) -> float:
@@ -179,7 +134,9 @@ class Job:
 
     def tied_bytes(self, model: Model) -> float:
         """Bytes of the gradient of a tied matrix, one copy of it; 0 where a model's ends are not tied."""
-        return model.tied * model.vocabulary_parameters * self.recipe.gradient_bytes * self.trainable
+        kept = self.recipe.gradient_bytes
+        width = self.precision.activation_bytes if self.code.ties_as_computed else kept
+        return model.tied * model.vocabulary_parameters * width * self.trainable
 
     def boundary_bytes(self, model: Model, sequences: float) -> float:
         """Activations of `sequences` between two stages, each element sent once."""

@@ -1,58 +1,90 @@
 """Software stacks by name, and what the code of each does differently whatever the hardware."""
 
-# Every stack that rows of hwdb/efficiency may be about; `generic` is one that nobody measured.
-STACKS = (
-    "generic",
-    "megatron",
-    "megatron-deepspeed",
-    "nemo",
-    "fsdp",
-    "deepspeed",
-    "deepspeed-pipeline",
-    "jax",
-    "internevo",
-    "pytorch",
-    "megatron-lm",
-    "amp",
-    "sailor",
-    "pax",
-)
+from dataclasses import dataclass, replace
 
-# Stacks whose full recomputation ends as soon as everything the backward pass reads is there again: torch's
-# checkpoint without re-entrance (`early_stop`, PyTorch 2.1), and XLA, which drops what nothing reads.
-EARLY_STOPPING = ("fsdp", "jax", "pax")
-# Stacks with one kernel for scale, mask and softmax of unfused attention, for 16-bit numbers: Megatron's.
-FUSED_SOFTMAX = (
-    "generic",
-    "megatron",
-    "megatron-lm",
-    "megatron-deepspeed",
-    "deepspeed-pipeline",
-    "nemo",
-    "amp",
-    "amp-pipe",
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What the code of a training stack does, whatever its kernels and links take. Off: the plain way."""
+
+    # Full recomputation ends as soon as everything the backward pass reads is there again: torch's checkpoint
+    # without re-entrance (`early_stop`, PyTorch 2.1), and XLA, which drops what nothing reads.
+    stops_early: bool = False
+    # One kernel for scale, mask and softmax of unfused attention, for 16-bit numbers: Megatron's.
+    fused_softmax: bool = False
+    # Context parallelism exchanges heads for tokens (DeepSpeed Ulysses) instead of passing keys around.
+    exchanges_heads: bool = False
+    # Transformer Engine's ring attention: its steps alternate between two streams, so that one fills what
+    # another leaves idle, and one kernel adds a partial result in the width of activations.
+    streamed_ring: bool = False
+    # ZeRO-1 hands updated weights out by one broadcast from every rank that owns a shard, one after another
+    # (InternEvo, `HybridZeroOptimizer._broadcast_params`), instead of one collective.
+    broadcasts_shards: bool = False
+    # Stages compute nothing while they send: DeepSpeed's pipeline engine calls the blocking send on the
+    # stream of its kernels (`deepspeed/runtime/pipe/p2p.py`).
+    blocks_on_sends: bool = False
+    # Gradients are reduced over data parallelism where nothing is computed beside it. Megatron-LM before
+    # `--overlap-grad-reduce` (September 2023): `allreduce_gradients` behind the last pass (v2.0 to v3.0,
+    # megatron/training.py). DeepSpeed: `ReduceGrads` behind the last backward of a pipeline (v0.3
+    # runtime/pipe/engine.py); without one on the stream of the kernels, unless `overlap_comm` is set, which
+    # defaults to off below ZeRO-3 (runtime/zero/config.py).
+    reduces_apart: bool = False
+    # Tied matrices are exchanged in the type of activations: DeepSpeed's pipeline engine, `fp32_allreduce`
+    # or not (`ReduceTiedGrads`).
+    ties_as_computed: bool = False
+    # A backward pass reduces a gradient over tensor parallelism behind the product's weight gradient,
+    # blocking: autograd functions of Megatron-LM 1.1.5 and 2.x (`megatron/mpu/mappings.py`, in DachengLi1/AMP
+    # and bigscience-workshop/Megatron-DeepSpeed). Megatron-LM runs both at once since 2022.
+    reduces_late: bool = False
+    # Products add weight gradients to those of the microbatches before (Megatron's fused accumulation, XLA's
+    # loops); elsewhere autograd adds them with a kernel of its own.
+    fuses_accumulation: bool = False
+    # Local experts run as one grouped product; elsewhere each expert's kernels are launched.
+    groups_experts: bool = False
+    # Exchanges send a token to a scale-up domain once (DeepEP in Megatron-Core). NeMo's recipes leave them
+    # off: DeepSeek-V3 over 128 H100 nodes takes what plain exchanges take (-2 %; sent once, -20 %).
+    sends_once: bool = False
+    # An optimizer step over reading and writing every state once: many small kernels unscale, take norms,
+    # update moments and cast.
+    optimizer_passes: float = 1.0
+
+
+_CORE = Code(
+    fused_softmax=True, streamed_ring=True, fuses_accumulation=True, groups_experts=True, sends_once=True
 )
-# Stacks whose context parallelism exchanges heads for tokens (DeepSpeed Ulysses); others pass keys around.
-EXCHANGING_HEADS = ("deepspeed", "megatron-deepspeed")
-# Stacks with Transformer Engine's ring attention: its steps alternate between two streams, so that one fills
-# what another leaves idle, and one kernel adds a partial result in the width of activations.
-STREAMED_RINGS = ("generic", "megatron", "megatron-lm", "nemo")
-# Stacks whose ZeRO-1 hands updated weights out by one broadcast from every rank that owns a shard, one after
-# another (InternEvo, `HybridZeroOptimizer._broadcast_params`); others gather them in one collective.
-BROADCASTING_SHARDS = ("internevo",)
-# Stacks whose stages compute nothing while they send: DeepSpeed's pipeline engine calls the blocking send on
-# the stream of its kernels (`deepspeed/runtime/pipe/p2p.py`). No row of the database is about
-# `deepspeed-pipeline`: its efficiencies are those of `generic`.
-BLOCKING_SENDS = ("deepspeed-pipeline", "amp", "megatron-deepspeed", "sailor")
-# Stacks whose products add weight gradients to those of the microbatches before (Megatron's fused
-# accumulation, XLA's loops); elsewhere autograd adds them with a kernel of its own.
-FUSED_ACCUMULATION = ("generic", "megatron", "megatron-lm", "nemo", "jax", "pax")
-# Stacks whose backward passes reduce a gradient over tensor parallelism behind the product's weight gradient,
-# blocking: autograd functions of Megatron-LM 1.1.5 and 2.x (`megatron/mpu/mappings.py`, in DachengLi1/AMP and
-# bigscience-workshop/Megatron-DeepSpeed). Megatron-LM runs both at once since 2022.
-REDUCING_LATE = ("amp", "megatron-deepspeed")
-# Stacks that run local experts as one grouped product; the others launch each expert's kernels.
-GROUPED_EXPERTS = ("generic", "megatron", "megatron-lm", "nemo", "jax", "pax")
-# Stacks with exchanges that send a token to a scale-up domain once (DeepEP in Megatron-Core). NeMo's recipes
-# leave them off: DeepSeek-V3 over 128 H100 nodes takes what plain exchanges take (-2 %; sent once, -20 %).
-SENDING_ONCE = ("generic", "megatron")
+_PIPELINE_ENGINE = Code(blocks_on_sends=True, reduces_apart=True, ties_as_computed=True)
+_XLA = Code(stops_early=True, fuses_accumulation=True, groups_experts=True)
+_AMP = replace(_PIPELINE_ENGINE, fused_softmax=True, reduces_late=True)
+
+# Every stack that rows of hwdb/efficiency may be about; `generic` is one that nobody measured.
+_CODE = {
+    "generic": _CORE,
+    "megatron": _CORE,
+    "megatron-deepspeed": replace(
+        _PIPELINE_ENGINE, fused_softmax=True, exchanges_heads=True, reduces_late=True
+    ),
+    "nemo": replace(_CORE, sends_once=False),
+    "fsdp": Code(stops_early=True),
+    # No runs of its own: efficiencies of its lineage, whose engine waits for its reductions.
+    "deepspeed": replace(_PIPELINE_ENGINE, exchanges_heads=True),
+    # No row of the database is about it: its efficiencies are those of `generic`.
+    "deepspeed-pipeline": replace(_PIPELINE_ENGINE, fused_softmax=True),
+    "jax": _XLA,
+    "internevo": Code(broadcasts_shards=True),
+    "pytorch": Code(),
+    "megatron-lm": replace(_CORE, sends_once=False, reduces_apart=True),
+    "amp": _AMP,
+    # A layer's update in the profiles of eth-easl/sailor cf2c8e3 over one pass through memory: 10.0 to 14.6
+    # on six GPU kinds (traces/sailor).
+    "sailor": replace(_PIPELINE_ENGINE, optimizer_passes=11.7),
+    "pax": _XLA,
+}
+STACKS = tuple(_CODE)
+
+# Variants of a stack whose rows were fitted under another way of playing: sends are in its schedule.
+_VARIANTS = {"amp-pipe": replace(_AMP, blocks_on_sends=False, reduces_late=False)}
+
+
+def code_of(stack: str) -> Code:
+    """What the code of a stack does; of one by any other name, the plain way of everything."""
+    return _CODE.get(stack) or _VARIANTS.get(stack, Code())

@@ -7,14 +7,13 @@ the step lies that far between one that overlaps all it can and one that reduces
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.sim import contention
 from tangram_sim.training.plan import Plan
-from tangram_sim.training.step.lowered import Lowering
-from tangram_sim.training.step.side_by_side import lower_plan
-from tangram_sim.validation.published.habits import FrameworkTraits, with_habits
+from tangram_sim.training.step.side_by_side import price_plan
 
 WIDTH = 256  # of the products that stand for a backward pass
 REPEATS = 5
@@ -64,7 +63,6 @@ def bench_hidden(members: Sequence[int], size: int) -> float | None:
 
 def step_s(plan: Plan, overlapped_s: float, hidden: float, hwdb: Hwdb) -> float:
     """Seconds of a step that takes `overlapped_s` where reductions overlap, if only a share of them does."""
-    lowering = Lowering.of(plan, hwdb)
-    behind = with_habits(lower_plan(plan, lowering), lowering, FrameworkTraits(reduces_last=True))
-    last_s = contention.play(behind.graph()).makespan_s
+    late = replace(plan, job=replace(plan.job, gradients_last=True))
+    last_s = contention.play(price_plan(late, hwdb).graph()).makespan_s
     return overlapped_s + (1.0 - hidden) * max(last_s - overlapped_s, 0.0)

@@ -69,7 +69,10 @@ class AtomPrices:
 
     @cached_property
     def sums(self) -> tuple[Floats, ...]:
-        """Prefix sums over atoms of what is additive: weight-gradient, gather, optimizer seconds; bytes."""
+        """Prefix sums over atoms of what is additive.
+
+        Seconds of weight gradients, behind the last pass, of the optimizer; static and activation bytes.
+        """
         zero = np.zeros(len(self.setting.layouts))
         columns: tuple[list[Floats], ...] = tuple([zero] for _ in range(5))
         backward, _ = backward_directions(self.setting.job)
@@ -79,7 +82,7 @@ class AtomPrices:
                 kept = self.held(kind, atom)
                 cache[kind] = (
                     self.program(atom, backward).weight_gradient,
-                    state.updated_weights_gather_s(self.setting, atom),
+                    state.behind_last_pass_s(self.setting, atom),
                     state.optimizer_s(self.setting, atom),
                     kept.static,
                     kept.activation,
@@ -89,13 +92,15 @@ class AtomPrices:
         return tuple(np.stack(column, axis=1) for column in columns)
 
     def saved(self, borrower: End) -> tuple[Floats, ...]:
-        """(gather seconds, optimizer seconds, static bytes) that an end saves which borrows its matrix."""
+        """(seconds behind the last pass, of the optimizer, static bytes) that an end with a borrowed matrix
+        saves.
+        """
         if borrower not in self._savings:
             place = 0 if borrower == "embedding" else -1
             own, borrowed = self.atoms[place], one_copy_of(self.setting.model, borrower)[place]
             self._savings[borrower] = tuple(
                 of(self.setting, own) - of(self.setting, borrowed)
-                for of in (state.updated_weights_gather_s, state.optimizer_s, state.static_bytes)
+                for of in (state.behind_last_pass_s, state.optimizer_s, state.static_bytes)
             )
         return self._savings[borrower]
 

@@ -78,7 +78,7 @@ def cores(setting: Setting, block: Block) -> tuple[Core, Core]:
     backward = forward._replace(last=factor * alone)
     if not (setting.cp > 1).any():
         return forward, backward
-    if setting.job.exchanges_heads:
+    if setting.job.code.exchanges_heads:
         apart = (setting.cp > 1).astype(np.float64)
         inward, outward = (apart * seconds for seconds in _exchanges_s(setting, block.attention))
         return (
@@ -104,7 +104,7 @@ def add_core(program: Program, core: Core, name: str, *after: int) -> int:
 
 def ring_kernels(setting: Setting, backward: bool) -> Floats:
     """Kernels that the host launches for a ring's steps behind the first, K."""
-    steps = 0.0 if setting.job.exchanges_heads else setting.cp - 1.0
+    steps = 0.0 if setting.job.code.exchanges_heads else setting.cp - 1.0
     return np.asarray(steps * (RING_KERNELS_BACKWARD if backward else RING_KERNELS_FORWARD))
 
 
@@ -148,7 +148,7 @@ def _ring(setting: Setting, block: Block, alone: Floats, backward: float = 0.0) 
     width, columns = setting.job.precision.activation_bytes, attention.head_dim + attention.value_dim
     heads = setting.sharding.width(attention.heads)
     ringed, steps = cp > 1, cp - 1.0
-    streamed = setting.job.streamed_ring
+    streamed = setting.job.code.streamed_ring
     step = _alone_s(setting, block, cp.astype(np.float64))
     if streamed:
         step = step - rates.launch_s

@@ -205,13 +205,13 @@ def block_backward(setting: Setting, block: Block, times: Times, direction: str)
     moe = isinstance(block.feed_forward, Experts)
     program = Program(len(setting.layouts))
     add = program.add
-    full, selective, late = setting.recompute == 2, setting.recompute == 1, setting.job.reduces_late
+    full, selective, late = setting.recompute == 2, setting.recompute == 1, setting.job.code.reduces_late
     weights = add("weights", DATA, "data_parallel", sharded_weights_gather_s(setting, block), BEFORE_PREVIOUS)
     again = KERNELS_FORWARD + ring_kernels(setting, backward=False) + expert_kernels(setting, block, False)
     kernels = KERNELS_BACKWARD + ring_kernels(setting, backward=True) + expert_kernels(setting, block, True)
     kernels = kernels + np.where(full, again, 0)
     host = add("launch", setting.launch_stream, "dispatch", host_s(setting, kernels))
-    end = 0.0 if setting.job.stops_early else 1.0
+    end = 0.0 if setting.job.code.stops_early else 1.0
     replayed = _forward_ops(program, times, moe, full.astype(np.float64), weights, end=end)
     start = add("gradient gather 2", TENSOR, "tensor_parallel", times.gather_inner, PREVIOUS, replayed)
     if moe:

@@ -31,13 +31,13 @@ def expert_kernels(setting: Setting, block: Block, backward: bool) -> float | Fl
         if backward
         else (ROUTER_KERNELS_FORWARD, EXPERT_KERNELS_FORWARD)
     )
-    each = 0.0 if setting.job.groups_experts else own * (local - 1.0)
+    each = 0.0 if setting.job.code.groups_experts else own * (local - 1.0)
     return router + each + (CAST_KERNELS * local if setting.job.precision.narrow else 0.0)
 
 
 def apart(setting: Setting, part: Experts, grouped: gemms.Passes) -> gemms.Passes:
     """The passes of a grouped product, or of as many products as there are local experts, K."""
-    if setting.job.groups_experts:
+    if setting.job.code.groups_experts:
         return grouped
     starts = (part.experts / setting.ep - 1.0) * setting.rates.launch_s
     return gemms.Passes(*(seconds + starts for seconds in grouped))
@@ -71,6 +71,6 @@ def dispatch_s(setting: Setting, part: Experts) -> Floats:
     residual_bytes = setting.tokens * setting.model.hidden * setting.job.precision.activation_bytes
     sent = residual_bytes * part.active * gemms.imbalance(setting) / senders
     plain = all_to_all_s(sent, setting.ep_group)
-    if not setting.job.sends_once:
+    if not setting.job.code.sends_once:
         return plain
     return np.minimum(plain, all_to_all_s(sent, setting.ep_group, copies=part.active))

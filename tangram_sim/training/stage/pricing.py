@@ -36,7 +36,7 @@ class SlicePrices:
     forward_s: Floats
     backward_s: Floats  # input and weight gradients, and what ZeRO-2/3 reduce per microbatch
     backward_weight_s: Floats  # the part of it that only weight gradients need
-    gradient_sync_s: Floats  # after the last backward: reduction not hidden by it, gather of updated weights
+    gradient_sync_s: Floats  # after the last backward: reduction not hidden, gather of updated weights
     optimizer_s: Floats
     static_bytes: Floats
     activation_bytes: Floats  # per microbatch in flight
@@ -252,13 +252,13 @@ class Pricer:
         last = middle
         if self._last != self._backward:
             last, closed, _ = self._passes(self._last, slices, lent)
-        weight, gather, optimizer, static, activation = (
+        weight, behind, optimizer, static, activation = (
             (column[:, stops] - column[:, starts]).T for column in self._sums
         )
         for place, borrower in enumerate(lent):
             if borrower:
                 for column, saved in zip(
-                    (gather, optimizer, static), self._lowered.saved(borrower), strict=True
+                    (behind, optimizer, static), self._lowered.saved(borrower), strict=True
                 ):
                     column[place] -= saved[self._rows]
         backward = np.maximum(middle, synced)
@@ -266,7 +266,7 @@ class Pricer:
             forward_s=forward,
             backward_s=backward,
             backward_weight_s=np.minimum(weight, backward),
-            gradient_sync_s=np.maximum(np.maximum(last, closed) - backward, 0.0) + gather,
+            gradient_sync_s=np.maximum(np.maximum(last, closed) - backward, 0.0) + behind,
             optimizer_s=optimizer,
             static_bytes=static,
             activation_bytes=activation,

@@ -14,11 +14,13 @@ from tangram_sim.training.stage.state import gradient_sync_s
 
 def backward_directions(job: Job) -> tuple[str, str]:
     """Directions to play for backwards that others follow and for the last: one, where it tells both."""
-    return ("backwards", "backwards") if job.fuses_accumulation else ("backward", "last")
+    alike = job.code.fuses_accumulation and not job.reduces_apart
+    return ("backwards", "backwards") if alike else ("backward", "last")
 
 
 def add_reductions(program: Program, setting: Setting, atom: Atom, direction: str, *after: int) -> None:
     """Append the synchronisation of the gradients of `atom`, which waits for the ops `after`."""
     each = gradient_sync_s(setting, atom, last=direction == "last")
     closing = gradient_sync_s(setting, atom, last=True) if direction == "backwards" else None
-    program.add_gradients(each, setting.zero == 3, *after, closing=closing)
+    apart = setting.job.reduces_apart
+    program.add_gradients(each, setting.zero == 3, *after, closing=closing, apart=apart)

@@ -192,13 +192,13 @@ def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
     _, backward, last = ends(middle)
     if last_of != middle:
         _, last, _ = ends(last_of)
-    weight = gather = optimizer = static = activation = transient = scratch = 0.0
+    weight = behind = optimizer = static = activation = transient = scratch = 0.0
     for run in runs:
         setting = run.pricer.setting
         for atom, count in Counter(run.atoms).items():
             kept = state.held(setting, atom)
             weight += count * float(run.pricer.program(atom, middle).weight_gradient[0])
-            gather += count * float(state.updated_weights_gather_s(setting, atom)[0])
+            behind += count * float(state.behind_last_pass_s(setting, atom)[0])
             optimizer += count * float(state.optimizer_s(setting, atom)[0])
             static += count * float(kept.static[0])
             activation += count * float(kept.activation[0])
@@ -209,7 +209,7 @@ def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
         forward_s=forward,
         backward_s=backward,
         backward_weight_s=min(weight, backward),
-        gradient_sync_s=max(last - backward, 0.0) + gather + exchange_s,
+        gradient_sync_s=max(last - backward, 0.0) + behind + exchange_s,
         optimizer_s=optimizer,
         static_bytes=static,
         activation_bytes=activation,

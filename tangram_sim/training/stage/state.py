@@ -17,6 +17,7 @@ from tangram_sim.models import Attention, Block, Experts
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage.setting import Setting
 
+BUCKET = 5e8  # elements that DeepSpeed reduces at once (runtime/engine.py, `buffered_allreduce_fallback`)
 MASK_BYTES = 1.0  # a dropout mask, per number
 MASKED_FRACTION = 0.16  # tokens a masked language model predicts (BERT's 15 %, padded)
 
@@ -87,10 +88,13 @@ def static_bytes(setting: Setting, atom: Atom) -> Floats:
 
 
 def optimizer_s(setting: Setting, atom: Atom) -> Floats:
-    """Seconds of the optimizer update: every state read and written once, bound by memory."""
+    """Seconds of the optimizer update, bound by memory: every state read and written, as often as the stack
+    passes over it.
+    """
     job = setting.job
     moved = 2 * job.optimizer_bytes + job.recipe.gradient_bytes + job.precision.weight_bytes
-    return streaming_s(_sharded(setting, atom, 1) * moved * job.trainable, setting.rates)
+    moved *= job.trainable * job.code.optimizer_passes
+    return streaming_s(_sharded(setting, atom, 1) * moved, setting.rates)
 
 
 def accumulation_s(setting: Setting, atom: Atom) -> Floats:
@@ -100,7 +104,7 @@ def accumulation_s(setting: Setting, atom: Atom) -> Floats:
     up shards instead, which is nothing beside it.
     """
     job = setting.job
-    if job.fuses_accumulation:
+    if job.code.fuses_accumulation:
         return np.zeros(len(setting.layouts))
     dense, expert = parameters_per_rank(setting, atom)
     width = job.precision.weight_bytes + 2.0 * job.recipe.gradient_bytes
@@ -176,16 +180,35 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
     """Seconds of gradient reduction that an atom causes in one backward pass.
 
     ZeRO-2 and -3 reduce-scatter after every microbatch (gradients cannot accumulate unsharded);
-    ZeRO-0 all-reduces and ZeRO-1 reduce-scatters after the last one. FSEP takes expert
-    gradients apart after every microbatch.
+    ZeRO-0 all-reduces and ZeRO-1 reduce-scatters after the last one, unless the stack does that when all
+    passes are over (`reduced_apart_s`). FSEP takes expert gradients apart after every microbatch.
     """
     width = setting.job.recipe.gradient_bytes * setting.job.trainable
     kept = parameters_per_rank(setting, atom)
     scattered = _over_replicas(setting, kept, width, False) + _between_copies_s(setting, atom, width)
     experts = _experts_resharded_s(setting, atom, width)
-    if not last:
+    if not last or setting.job.reduces_apart:
         return np.where(setting.zero >= 2, scattered, 0.0) + experts
     return np.where(setting.zero >= 1, scattered, _over_replicas(setting, kept, width, True)) + experts
+
+
+def reduced_apart_s(setting: Setting, atom: Atom) -> Floats:
+    """Seconds that fall to an atom where ZeRO-0 and -1 reduce all gradients behind the last pass; else 0.
+
+    Dense gradients are flattened into buckets; the start of each is spread over the atoms by parameters.
+    """
+    if not setting.job.reduces_apart:
+        return np.zeros(len(setting.layouts))
+    width = setting.job.recipe.gradient_bytes * setting.job.trainable
+    dense, expert = parameters_per_rank(setting, atom)
+    bucket = np.minimum(setting.model.parameters / setting.tp, BUCKET)
+
+    def over_replicas(reduce: bool) -> Floats:
+        flat = _over_replicas(setting, (bucket, np.zeros_like(bucket)), width, reduce)
+        return flat * dense / bucket + _over_replicas(setting, (np.zeros_like(bucket), expert), width, reduce)
+
+    found: Floats = np.where(setting.zero == 0, over_replicas(True), over_replicas(False))
+    return np.where(setting.zero < 2, found, 0.0)
 
 
 def _broadcasts_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
@@ -203,11 +226,16 @@ def _broadcasts_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> F
 def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     """ZeRO-1 and -2: seconds to gather the updated weights behind the optimizer; 0 otherwise."""
     updated = setting.job.precision.weight_bytes * setting.job.trainable
-    if setting.job.broadcasts_shards:
+    if setting.job.code.broadcasts_shards:
         gathered = _broadcasts_s(setting, atom, updated)
     else:
         gathered = _over_replicas(setting, parameters_per_rank(setting, atom), updated, False)
     return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
+
+
+def behind_last_pass_s(setting: Setting, atom: Atom) -> Floats:
+    """Seconds of data parallelism that fall to an atom when all passes are over."""
+    return reduced_apart_s(setting, atom) + updated_weights_gather_s(setting, atom)
 
 
 def kv_bytes(setting: Setting, attention: Attention) -> Floats:
@@ -218,7 +246,7 @@ def kv_bytes(setting: Setting, attention: Attention) -> Floats:
 
 def _ring_bytes(setting: Setting, block: Block) -> Floats:
     """Buffers of a ring while a block's core runs: two blocks of keys and values, and of their gradients."""
-    ringed = (setting.cp > 1) & (not setting.job.exchanges_heads)
+    ringed = (setting.cp > 1) & (not setting.job.code.exchanges_heads)
     return np.where(ringed, 4.0 * kv_bytes(setting, block.attention), 0.0)
 
 

@@ -9,7 +9,7 @@ from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.validation.mixed_runs.lockstep import lockstep_graph
 from tangram_sim.validation.mixed_runs.reading import MixedRun, read_run
-from tangram_sim.validation.published.habits import habits_of, with_habits
+from tangram_sim.validation.published.habits import masks_sent, on_pipeline_engine, with_masks
 from tangram_sim.validation.published.table import Problem
 
 
@@ -55,9 +55,13 @@ def predict(run: MixedRun, hwdb: Hwdb) -> MixedPrediction:
     """One run. Raises TangramError where its plan cannot be priced."""
     from tangram_sim.sim import contention
 
-    habits = habits_of(run.software)
-    lowering = Lowering.of(run.plan, hwdb.with_rings_only() if habits.rings_only else hwdb)
-    lowered = with_habits(lower_plan(run.plan, lowering), lowering, habits)
-    graph = lockstep_graph(lowered.steps[0]) if habits.lockstep else lowered.graph()
+    engine = on_pipeline_engine(run.software)
+    lowering = Lowering.of(run.plan, hwdb.with_rings_only() if engine else hwdb)
+    lowered = lower_plan(run.plan, lowering)
+    if engine:
+        (step,) = lowered.steps
+        graph = lockstep_graph(with_masks(step, lowering) if masks_sent(run.software) else step)
+    else:
+        graph = lowered.graph()
     played = contention.play(graph)
     return MixedPrediction(run, played.makespan_s, lowered.fits(), lowered.fullness())

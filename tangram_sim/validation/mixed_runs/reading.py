@@ -16,7 +16,7 @@ from tangram_sim.validation.mixed_runs.hardware import cluster_of
 from tangram_sim.validation.mixed_runs.seats import block_bounds, replicas_of, seated
 from tangram_sim.validation.published import defaults, workload
 from tangram_sim.validation.published.cells import CellError, Cells
-from tangram_sim.validation.published.habits import habits_of, stack_under
+from tangram_sim.validation.published.habits import stack_under
 from tangram_sim.validation.published.stacks import stack_of
 from tangram_sim.validation.published.table import Problem, read_row, read_rows
 
@@ -67,9 +67,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
     microbatches = gbs // (per_rank * dp)
     if microbatches * pp > MOST_PASSES:
         raise CellError(f"{microbatches * pp:,} passes in one step are too many to play")
-    job = replace(
-        _job(cells, run_by, cluster, gbs, seq), stack=stack_under(habits_of(run_by), stack_of(run_by))
-    )
+    job = replace(_job(cells, run_by, cluster, gbs, seq), stack=stack_under(run_by, stack_of(run_by)))
     recompute, layout = _recompute(cells, run_by, model.layers, pp), workload.zero_stage(cells, run_by)
     bounds = block_bounds(cells.text("stage_layers"), model.layers, pp)
     kinds = list(dict.fromkeys(str(group.node.gpu.name) for group in cluster.groups))

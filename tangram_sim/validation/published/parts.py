@@ -13,6 +13,7 @@ from tangram_sim.layers.program import CLASSES
 from tangram_sim.models import Block
 from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.sharing import atoms_held
+from tangram_sim.training.stage.state import reduced_apart_s
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
 
 
@@ -47,6 +48,8 @@ def class_seconds(
     for atom, count in counts.items():
         for op in pricer.program(atom, direction).ops:
             total[op.kind] += count * float(op.seconds[0])
+        if direction == "last":
+            total[CLASSES.index("data_parallel")] += count * float(reduced_apart_s(pricer.setting, atom)[0])
     return total
 
 

@@ -20,7 +20,7 @@ from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.factors import ClassShares
 from tangram_sim.training.step.intervals import Z90, uncertainty
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
-from tangram_sim.validation.published.habits import habits_on_one_kind, step_with_habits
+from tangram_sim.validation.published.habits import masks_sent, with_masks
 from tangram_sim.validation.published.parts import StepParts, parts_of
 from tangram_sim.validation.published.reading import MEMORY_KINDS, Run, read_run
 from tangram_sim.validation.published.silent import Variant, variants
@@ -180,12 +180,11 @@ class Predictor:
     def _stated(self, run: Run, lowering: Lowering) -> LoweredStep:
         """The lowered step of a run that states its recomputation."""
 
-        habits = habits_on_one_kind(run.software, run.layout.pp)
-
         def lowered(kind: str) -> LoweredStep:
             layout = replace(run.layout, recompute=kind)
             plan = uniform_plan(run.model, run.cluster, run.job, layout)
-            return step_with_habits(lowering.lower(plan.pipelines[0]), lowering, habits)
+            step = lowering.lower(plan.pipelines[0])
+            return with_masks(step, lowering) if masks_sent(run.software) else step
 
         per_stage = -(-run.model.layers // run.layout.pp)
         step = lowered(run.recompute)

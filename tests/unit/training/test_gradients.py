@@ -7,10 +7,11 @@ import pytest
 
 from tangram_sim import Job, load_model
 from tangram_sim.clusters import Island
-from tangram_sim.cost.collectives import all_gather_s, broadcast_s
+from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, broadcast_s
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import Layout
 from tangram_sim.training.stage import state
+from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.setting import Setting
 
 HWDB = Hwdb.load()
@@ -83,3 +84,25 @@ def test_gradients_are_added_up_by_a_kernel_where_no_product_does(stack: str, ze
     moved = passes * BLOCK.parameters(MODEL.hidden) / found.rates.memory_bytes_per_s
     assert state.accumulation_s(found, BLOCK) == pytest.approx(moved, abs=1e-5)
     assert np.all(state.accumulation_s(found, BLOCK) >= moved)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_reductions_apart_take_their_whole_time_behind_the_passes(zero: int) -> None:
+    """In buckets behind the last pass; ZeRO-2's in every pass; ZeRO-3's are none of it."""
+    beside = Pricer(setting(replace(JOB, stack="megatron"), 4, zero)).price(1, 9)
+    job = replace(JOB, stack="megatron", gradients_last=True)
+    apart = Pricer(setting(job, 4, zero)).price(1, 9)
+    layer = state.parameters_per_rank(setting(job, 4, zero), BLOCK)[0]
+    size, over = 8 * layer * job.recipe.gradient_bytes, setting(job, 4).dp_group
+    share = setting(job, 4).rates.data_exposed
+    once = share * (all_reduce_s(size, over) if zero == 0 else all_gather_s(size, over))
+    behind = apart.gradient_sync_s - beside.gradient_sync_s
+    longer = apart.backward_s - beside.backward_s
+    if zero < 2:
+        gathered = np.where(zero == 1, 8 * share * all_gather_s(size / 16, over), 0.0)
+        assert apart.gradient_sync_s == pytest.approx(once + gathered, rel=0.02)
+        assert 0.1 * once < behind < once and longer == pytest.approx(0.0)
+    elif zero == 2:
+        assert 0.1 * once < longer < once
+    else:
+        assert behind == longer == 0.0

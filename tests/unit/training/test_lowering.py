@@ -128,7 +128,7 @@ class TestStackDoesWhatItsSoftwareDoes:
             for half, product in ((1, "qkv dw"), (2, "up dw")):
                 reduce = start[f"gradient reduce {half}"]
                 hidden[setting.job.stack, half] = start[product] > reduce
-                assert (start[product] in program.ops[reduce].after) == setting.job.reduces_late
+                assert (start[product] in program.ops[reduce].after) == setting.job.code.reduces_late
         assert hidden == {
             (stack, half): stack == "generic"
             for stack in ("generic", "megatron-deepspeed")

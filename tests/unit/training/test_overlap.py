@@ -218,8 +218,8 @@ class TestPerturbation:
         if op == GRADIENTS:
             gradients = Program.add_gradients
 
-            def slower_gradients(self, seconds, shares_link, *after, closing):
-                gradients(self, seconds, shares_link, *after, closing=closing)
+            def slower_gradients(self, seconds, shares_link, *after, closing, apart):
+                gradients(self, seconds, shares_link, *after, closing=closing, apart=apart)
                 self.gradients, self.closing = 2 * seconds, 2 * closing
 
             monkeypatch.setattr(Program, "add_gradients", slower_gradients)

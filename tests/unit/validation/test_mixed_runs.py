@@ -20,7 +20,6 @@ from tangram_sim.validation.mixed_runs.reading import MixedRun, read_run
 from tangram_sim.validation.mixed_runs.report import kendall_tau, regret
 from tangram_sim.validation.mixed_runs.seats import StageReplica, block_bounds, replicas_of
 from tangram_sim.validation.published.cells import CellError
-from tangram_sim.validation.published.habits import FrameworkTraits, with_habits
 from tangram_sim.validation.published.table import Problem
 from tests.commands import tangram
 from tests.places import ROOT, SHARED
@@ -320,8 +319,7 @@ def test_a_stage_with_both_ends_reduces_a_tied_matrix_once() -> None:
     read = run(**{"pp": "1", "dp": "8", "stage_layers": "[0, 10]", "stage_placement": ""})
     lowering = Lowering.of(read.plan, HWDB.with_rings_only())
     lowered = lower_plan(read.plan, lowering)
-    habits = FrameworkTraits(reduces_last=True)
-    seconds = float(with_habits(lowered, lowering, habits).steps[0].times.sync_s[0])
+    seconds = float(lowered.steps[0].times.sync_s[0])
     model = read.plan.model
     assert model.tied
     ring = 2 * 7 / 8 * 4 * model.parameters / (0.95 * 10e9 / 8)  # the p3.8xlarge's port

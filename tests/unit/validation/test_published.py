@@ -4,7 +4,6 @@ import pytest
 
 from tangram_sim.models import Experts
 from tangram_sim.validation.published import defaults
-from tangram_sim.validation.published.habits import FrameworkTraits, habits_on_one_kind
 from tangram_sim.validation.published.networks import network_gbps
 from tangram_sim.validation.published.predict import predict_rows
 from tangram_sim.validation.published.reading import Run, read_run, stage_layers
@@ -250,17 +249,18 @@ def test_fine_tunes_under_fsdp_mostly_recompute_fully():
     assert predicted(**silent, gbs="8", layers="8").recompute == "none"
 
 
-def test_deepspeeds_pipeline_engine_reduces_behind_its_last_pass():
+def test_old_software_reduces_gradients_behind_its_last_pass():
     """Nothing is hidden: the step grows by the whole reduction that a run on one replica does without."""
     many = {"gpus": "16", "nodes": "2", "dp": "2", "gbs": "8", "seq_parallel": "no", "flags": ""}
     alone = {"gpus": "8", "nodes": "1", "dp": "1", "gbs": "4", "seq_parallel": "no", "flags": ""}
     grown = {}
-    for framework in ("Megatron-LM", "Megatron-DeepSpeed"):
-        two, one = predicted(framework=framework, **many), predicted(framework=framework, **alone)
-        grown[framework] = (two.step_s - one.step_s) / two.parts.data_parallel_s
-    assert grown["Megatron-DeepSpeed"] == pytest.approx(1.0, abs=0.1)
-    assert grown["Megatron-LM"] < 0.9
-    assert habits_on_one_kind(defaults.software("DeepSpeed", ""), 1) == FrameworkTraits()
+    for run in (("Megatron-DeepSpeed", "2022-05"), ("Megatron-LM", "2022-05"), ("Megatron-LM", "2025-05")):
+        cells = {"framework": run[0], "date": run[1], "sharding": "none"}
+        two, one = predicted(**cells, **many), predicted(**cells, **alone)
+        grown[run] = (two.step_s - one.step_s) / two.parts.data_parallel_s
+    *behind, beside = grown.values()
+    assert behind == pytest.approx([1.0, 1.0], abs=0.1)
+    assert beside < 0.9
 
 
 def test_some_layers_recompute_fully_as_stated():
