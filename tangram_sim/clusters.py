@@ -3,6 +3,7 @@
 Every bandwidth is bytes per second in one direction; peaks are dense with fp32 accumulation.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -139,6 +140,11 @@ class Cluster:
     def node_group(self) -> tuple[int, ...]:
         """Index of the group of every node, in node order."""
         return tuple(index for index, group in enumerate(self.groups) for _ in range(group.count))
+
+    def kinds_of(self, ranks: Iterable[int]) -> tuple[Gpu, ...]:
+        """The kinds of GPUs, healthy, that these ranks are on: each once, in the order of their nodes."""
+        nodes = sorted({bisect_right(self.first_rank, rank) - 1 for rank in ranks})
+        return tuple(dict.fromkeys(self.groups[self.node_group[node]].node.gpu for node in nodes))
 
     @cached_property
     def gpus(self) -> int:

@@ -88,6 +88,7 @@ def print_answers(answers: "list[PlannerAnswer]") -> None:
     """
     from tangram_sim.cli.console import print_line, print_table
     from tangram_sim.cli.plan_words import step_words
+    from tangram_sim.studies.cautions import doubted
     from tangram_sim.units import show_bytes, show_seconds
 
     told = [(one, one.result.document) for one in answers if one.result is not None]
@@ -113,6 +114,8 @@ def print_answers(answers: "list[PlannerAnswer]") -> None:
         )
         print_line(f"no plan on the cluster below {show_seconds(told[0][1].lower_bound_step_s)}")
     plans = [plan for _, plan in told]
+    for doubt in doubted(kind for plan in plans for kind in plan.gpu_kinds):
+        print_line(doubt)
     shared = (
         [note for note in plans[0].notes if all(note in plan.notes for plan in plans)] if plans[1:] else []
     )

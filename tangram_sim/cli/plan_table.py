@@ -24,6 +24,7 @@ _BAR = 10  # characters of a bar of memory
 def print_document(document: "PlanDocument") -> None:
     """Print step time, stages, what limits the step, alternatives and notes."""
     from tangram_sim.studies.advice import advice
+    from tangram_sim.studies.cautions import doubted
 
     job = document.job
     verdict = "" if document.feasible else "   DOES NOT FIT"
@@ -58,7 +59,8 @@ def print_document(document: "PlanDocument") -> None:
         )
     _print_stages(document.stages)
     print_line(advice(document))
-    _print_doubts(document)
+    for doubt in doubted(document.gpu_kinds):
+        print_remark(doubt)
     if document.partial_plans is not None:
         _print_launch(document)
     print_notes(document.notes)
@@ -72,17 +74,6 @@ def print_document(document: "PlanDocument") -> None:
         )
     for alternative in document.alternatives:
         print_line(f"alternative {show_seconds(alternative.step_s)}: {alternative.summary}")
-
-
-def _print_doubts(document: "PlanDocument") -> None:
-    """Name the GPU kinds whose kernel efficiencies are assumed, or taken from other kinds."""
-    for how, why in (
-        ("assumed", "assumed, not measured"),
-        ("inherited", "inherited from measured kinds on the same chip"),
-    ):
-        kinds = [kind.gpu for kind in document.gpu_kinds if kind.rests_on.startswith(how)]
-        if kinds:
-            print_remark(f"Efficiencies of {', '.join(kinds)} are {why}: see `tangram hw show {kinds[0]}`.")
 
 
 def _print_launch(document: "PlanDocument") -> None:

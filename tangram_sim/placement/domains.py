@@ -1,5 +1,6 @@
-"""GPUs of scale-up domains that a plan leaves idle, e.g. 8 of the 72 of an NVL72 rack."""
+"""GPUs that a plan leaves idle: of whole groups, and of scale-up domains, e.g. 8 of the 72 of an NVL72."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 
@@ -31,3 +32,25 @@ def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[str]:
                 f"shorter, or groups of ranks would lie across two domains"
             )
     return notes
+
+
+def idle_in_groups(cluster: Cluster, ranks: Iterable[int], dtype: str) -> list[str]:
+    """A note on all GPUs with units for `dtype` that are not among the ranks in use: how many, where.
+
+    GPUs without such units are left out of a search, which says so itself.
+    """
+    taken = Counter(cluster.node_group[bisect_right(cluster.first_rank, rank) - 1] for rank in ranks)
+    idle = {
+        number: left
+        for number, group in enumerate(cluster.groups)
+        if (left := group.count * group.node.gpus - taken[number])
+        and group.node.gpu.peak_flop_per_s(dtype) > 0
+    }
+    if not idle:
+        return []
+    parts = [
+        f"{left} x {cluster.groups[number].node.gpu.name} ({cluster.groups[number].name})"
+        for number, left in idle.items()
+    ]
+    how_many = f"{sum(idle.values())} of {cluster.gpus} GPUs stay idle"
+    return [f"{how_many}: {', '.join(parts)}; no faster plan found uses them"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tangram_sim.hwdb.prices import FIGURES as PRICED
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import break_even_of, failure_lacks
+from tangram_sim.purchasing.cautions import cautions_of, where
 from tangram_sim.purchasing.pricefile import Prices
 
 if TYPE_CHECKING:
@@ -57,9 +58,10 @@ def tokens_per_s_means(failures: bool) -> str:
 
 
 def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = None) -> list[str]:
-    """Notes on missing figures, outdated prices, idle GPUs and assumptions, each once."""
+    """What speaks against the plans and prices behind a ranking, then missing figures, each once."""
     planned = [row for row in rows if row.document is not None]
-    notes = [*_not_counted(planned), *_failures(planned, prices)]
+    notes = [*cautions_of(planned), *_idle(planned), *_old_prices(rows, prices, today or this_day())]
+    notes += [*_not_counted(planned), *_failures(planned, prices)]
     bare = dict.fromkeys(
         member.name or member.label
         for row in rows
@@ -68,8 +70,7 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
     )
     if bare:
         notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
-    dated = _old_prices(rows, prices, today or this_day())
-    return [*notes, *dated, *_idle(planned), *map(str, break_evens(rows, prices))]
+    return [*notes, *map(str, break_evens(rows, prices))]
 
 
 def price_file(figures: Iterable[str]) -> str:
@@ -107,7 +108,7 @@ def _not_counted(rows: Sequence["WhatIfRow"]) -> list[str]:
             members[lack.member.removeprefix("+")] = names[row.name] = None
     return [
         f"costs leave out {', '.join(members)} in "
-        f"{'every row' if len(names) == len(rows) else ', '.join(f'`{name}`' for name in names)}, "
+        f"{where(names, (row.name for row in rows))}, "
         f"for want of {', '.join(figures)}"
         for figures, (members, names) in found.items()
     ]

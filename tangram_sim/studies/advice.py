@@ -91,9 +91,17 @@ def _waiting(document: PlanDocument, waits: float, twice: str) -> tuple[float, s
 def _for_kernels(document: PlanDocument, slowest: StageForecast, twice: str) -> str:
     if slowest.limited_by == "data_parallel":
         return f"a larger batch ({twice}), so that weights are gathered less often per sequence"
+    if slowest.limited_by == "dispatch":
+        return _larger_kernels(slowest, twice)
     if slowest.limited_by.endswith("_parallel"):
         return f"faster links between its GPUs, or {_otherwise(document)}"
     return _otherwise(document)
+
+
+def _larger_kernels(slowest: StageForecast, twice: str) -> str:
+    """Kernels shorter than their launch: faster GPUs would wait as long, longer kernels would not."""
+    split = " or less tensor parallelism" if slowest.tp > 1 else ""
+    return f"a larger batch ({twice}){split} for longer kernels; faster GPUs would not help"
 
 
 def _otherwise(document: PlanDocument) -> str:

@@ -13,7 +13,7 @@ from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb, ReadSet, load_cluster, load_model
 from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
-from tangram_sim.placement.domains import idle_in_domains
+from tangram_sim.placement.domains import idle_in_domains, idle_in_groups
 from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
@@ -122,9 +122,11 @@ def plan(
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
     bound = lower_bound(best.plan, hwdb)
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
-    idle += idle_in_domains(cluster, best.plan.ranks)
+    idle = idle or idle_in_domains(cluster, best.plan.ranks)
+    if not (idle or wishes.order or wishes.exclude):
+        idle = idle_in_groups(cluster, best.plan.ranks, best.plan.job.precision.compute)
     written = document(
-        best, hwdb, reads, bound, [*cautions(best, searched.note), *idle, *choice.notes, *found.notes]
+        best, hwdb, reads, bound, [*cautions(best, searched.note, idle), *choice.notes, *found.notes]
     )
     written.memory_margin, written.nearest_launchable = margin, choice.beside
     counts = found.counts

@@ -1,30 +1,34 @@
 """What a practitioner would warn of before a plan is run: one sentence each, the gravest first."""
 
-from tangram_sim.clusters import Gpu
+from collections.abc import Iterable
+
 from tangram_sim.hwdb.usual_node import ASSUMED
+from tangram_sim.studies.documents import GpuKind
 from tangram_sim.studies.forecast import Forecast
-from tangram_sim.training.plan import Pipeline
 from tangram_sim.units import show_bytes
 
-_NEARLY_FULL = 0.95  # of a GPU: fragmentation and a longer sample can take the rest
+NEARLY_FULL = 0.95  # of a GPU: fragmentation and a longer sample can take the rest
 _FEW = 2  # microbatches per stage below which waiting is the batch's fault
 _WAITING = 0.25  # share of the step that is bubble, from which it is worth a word
-_OPEN = 3.0  # upper over lower end of the step's interval from which a ranking by it is open
+_FILLING = ("1f1b", "gpipe", "interleaved")  # schedules that fill and drain their pipelines
+OPEN = 3.0  # upper over lower end of the step's interval from which a ranking by it is open
 
 
-def cautions(played: Forecast, formats: str = "") -> list[str]:
+def cautions(played: Forecast, formats: str = "", idle: Iterable[str] = ()) -> list[str]:
     """Notes on a played plan, ordered by how much harm comes of not knowing.
 
-    `formats`: what other number formats came to, where they were planned with too.
+    `formats`: what other number formats came to, where they were planned with too. `idle`: which GPUs a
+    search left idle, and why.
     """
     return [
         *_too_full(played),
         *_two_vendors(played),
         *_beyond(played),
         *_nearly_full(played),
-        *_across_nodes(played),
+        *_fragile(played),
         *([formats] if formats else _old_format(played)),
-        *_few_microbatches(played),
+        *idle,
+        *_small_batch(played),
         *_open_ranking(played),
         *_left_open(played),
         *_by_default(played),
@@ -51,29 +55,32 @@ def _too_full(played: Forecast) -> list[str]:
     ]
 
 
-def _gpus(played: Forecast, pipeline: Pipeline) -> list[Gpu]:
-    """The kinds of GPUs that a pipeline runs on, as the cluster holds them."""
-    cluster = played.plan.cluster
-    bounds = cluster.first_rank
-    ranks = sorted(rank for stage in pipeline.stages for rank in stage.ranks)
-    kinds, node = {}, 0
-    for rank in ranks:
-        while rank >= bounds[node + 1]:
-            node += 1
-        gpu = cluster.groups[cluster.node_group[node]].node.gpu
-        kinds[gpu.name] = gpu
-    return list(kinds.values())
-
-
 def _two_vendors(played: Forecast) -> list[str]:
     """NCCL and RCCL do not speak to each other: https://github.com/NVIDIA/nccl, https://github.com/ROCm/rccl."""
-    vendors = {gpu.vendor for pipeline in played.plan.pipelines for gpu in _gpus(played, pipeline)}
-    if len(vendors) < 2:
-        return []
-    return [
+    vendors = played.plan.vendors
+    return [between_vendors(vendors)] if len(vendors) > 1 else []
+
+
+def between_vendors(vendors: Iterable[str]) -> str:
+    """What would have to be true for GPUs of several vendors to train together."""
+    return (
         f"GPUs of {' and '.join(sorted(vendors))} in one run: no collective library spans them; it needs a "
         "transport of its own between them (gloo, UCX or MPI through host memory), slower than priced here"
-    ]
+    )
+
+
+def doubted(kinds: Iterable[GpuKind]) -> list[str]:
+    """Kinds of GPUs whose efficiencies nobody measured: what is ranked by them may be in another order."""
+    found = []
+    rests = {kind.gpu: kind.rests_on for kind in kinds}
+    for how, why in (
+        ("assumed", "assumed, not measured"),
+        ("inherited", "inherited from measured kinds on the same chip"),
+    ):
+        names = [name for name, on in rests.items() if on.startswith(how)]
+        if names:
+            found.append(f"Efficiencies of {', '.join(names)} are {why}: see `tangram hw show {names[0]}`.")
+    return found
 
 
 def _beyond(played: Forecast) -> list[str]:
@@ -86,7 +93,7 @@ def _beyond(played: Forecast) -> list[str]:
 
 def _nearly_full(played: Forecast) -> list[str]:
     full = played.lowered.fullness()
-    if not _NEARLY_FULL < full <= 1:
+    if not NEARLY_FULL < full <= 1:
         return []
     return [
         f"the fullest GPU is {full * 100:.0f} % full: fragmentation or an uneven batch can end the run; a "
@@ -94,22 +101,32 @@ def _nearly_full(played: Forecast) -> list[str]:
     ]
 
 
-def _across_nodes(played: Forecast) -> list[str]:
-    """Tensor parallelism whose groups do not fit into one scale-up domain."""
-    wide = {
-        f"tp {run.layout.tp} on nodes of {island.gpus_per_node} GPUs"
-        for seat, island in zip(played.seats, played.islands, strict=True)
-        for run in played.part_of(seat).layouts
-        if run.layout.tp > island.gpus_per_node * island.scale_up_nodes
-    }
-    return [f"{words}: tensor parallelism over the network is rarely run" for words in sorted(wide)]
+def _fragile(played: Forecast) -> list[str]:
+    """Layouts that are priced as any other and seldom run: by what is known to go wrong with them."""
+    found: set[str] = set()
+    for seat, island in zip(played.seats, played.islands, strict=True):
+        room = island.gpus_per_node * island.scale_up_nodes
+        stages = len(played.plan.pipelines[seat.pipeline].stages)
+        for run in played.part_of(seat).layouts:
+            if run.layout.tp > room:
+                found.add(
+                    f"tp {run.layout.tp} on nodes of {island.gpus_per_node} GPUs: tensor parallelism over "
+                    "the network is rarely run"
+                )
+            if stages > 1 and run.layout.zero_stage > 1:
+                moved = "weights" if run.layout.zero_stage > 2 else "gradients"
+                found.add(
+                    f"ZeRO {run.layout.zero_stage} inside pipelines: {moved} move for every microbatch; "
+                    "DeepSpeed refuses it, others need care to overlap it"
+                )
+    return sorted(found)
 
 
 def _old_format(played: Forecast) -> list[str]:
     """fp16 for all because some GPUs in use have no bf16: what it costs to keep them."""
     if played.plan.job.dtype != "fp16":
         return []
-    kinds = {gpu.name: gpu for pipeline in played.plan.pipelines for gpu in _gpus(played, pipeline)}
+    kinds = {gpu.name: gpu for gpu in played.plan.gpu_kinds}
     old = [gpu for gpu in kinds.values() if not gpu.peak_flop_per_s("bf16")]
     if not old or len(old) == len(kinds):
         return []
@@ -126,24 +143,31 @@ def _old_format(played: Forecast) -> list[str]:
     ]
 
 
-def _few_microbatches(played: Forecast) -> list[str]:
-    """Pipelines that wait because the batch does not fill them."""
-    if played.plan.job.schedule not in ("1f1b", "gpipe"):
-        return []
+def _small_batch(played: Forecast) -> list[str]:
+    """Pipelines that wait because the batch does not fill them, replicas that split single sequences."""
+    gpus, batch = played.plan.gpus_used, played.plan.job.global_batch
     for pipeline in played.plan.pipelines:
         stages, count = len(pipeline.stages), pipeline.microbatches
-        waiting = (stages - 1) / (count + stages - 1)
-        if count < _FEW * stages and waiting > _WAITING:
+        passes = count * max(len(stage.chunks) for stage in pipeline.stages)
+        waiting = (stages - 1) / (passes + stages - 1)  # of schedules that fill and drain
+        fills = played.plan.job.schedule in _FILLING
+        if count < stages or (fills and count < _FEW * stages and waiting > _WAITING):
             return [
                 f"{count} microbatches for {stages} stages: the batch is small for this many GPUs; "
                 f"{(_FEW + 2) * stages} would leave a fifth of the time waiting or less"
             ]
+    alone = all(len(one.stages) == one.microbatches == 1 for one in played.plan.pipelines)
+    if alone and batch < gpus:
+        return [
+            f"{batch} sequences a step for {gpus} GPUs: each GPU works on a part of one; a batch of {gpus} "
+            "or more would give each its own"
+        ]
     return []
 
 
 def _open_ranking(played: Forecast) -> list[str]:
     doubt = played.uncertainty
-    if not doubt.step_s_low or doubt.step_s_high < _OPEN * doubt.step_s_low:
+    if not doubt.step_s_low or doubt.step_s_high < OPEN * doubt.step_s_low:
         return []
     return [
         f"the ends of the step's interval are {doubt.step_s_high / doubt.step_s_low:.1f} times apart: plans "

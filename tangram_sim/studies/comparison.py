@@ -14,6 +14,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.studies.api import lower_bound, require_stack
+from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.documents import Document, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.margin import auto_margin, require_margin
@@ -75,7 +76,6 @@ def answer(
     try:
         made, warned = _planned(planner, price, margin)
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
-        notes = [*told, *price.deadline.notes(), *warned]
         reads = ReadSet()
         own = price.hwdb.read_into(reads)
         played = forecast(made, own)
@@ -83,6 +83,7 @@ def answer(
             return ended(FAILED, "planned another model, cluster or job than it was asked about")
         if not played.lowered.fits():
             return ended(FAILED, f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
+        notes = [*told, *cautions(played), *price.deadline.notes(), *warned]
         written = document(played, own, reads, lower_bound(made, own), notes)
     except InfeasibleError as error:
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
@@ -135,10 +136,11 @@ def plan_with(
     wall, cpu = time.perf_counter(), time.process_time()
     made, warned = _planned(planner, price, memory_margin)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    notes = [f"planned by {name}: {planner.limits}", *price.deadline.notes(), *warned]
     reads = ReadSet()
     own = price.hwdb.read_into(reads)
     played = forecast(made, own)
+    limits = f"planned by {name}: {planner.limits}"
+    notes = [*cautions(played), limits, *price.deadline.notes(), *warned]
     written = document(played, own, reads, lower_bound(made, own), notes)
     written.planning_s, written.planning_cpu_s = wall, cpu
     return Result(written, played)

@@ -203,7 +203,7 @@ class PlanDocument(Document):
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     mfu: float = Field(description="model FLOPs over the dense peak of the GPUs used")
-    mfu_cluster: float = Field(description="the same over all GPUs")
+    mfu_cluster: float = Field(description="the same over all GPUs, the idle ones at a peak that they have")
     schedule: str
     microbatch: int
     microbatch_per_rank: int = Field(description="largest share of any stage")

@@ -82,6 +82,9 @@ class Forecast:
         return (f"{seat.pipeline}." if several else "") + f"{seat.stage}" + (part if mixed else "")
 
 
+_ELSE = ("fp16", "bf16", "fp32")  # what a GPU without the job's format could have computed in
+
+
 def forecast(
     plan: Plan,
     hwdb: Hwdb,
@@ -313,9 +316,9 @@ def note_rows(cluster: Cluster, hwdb: Hwdb) -> None:
 
 
 def _rank_peaks(plan: Plan, dtype: str) -> list[float]:
-    """Dense peak of every rank of the cluster, flop/s."""
+    """Dense peak of every rank of the cluster, flop/s; where a GPU lacks the format, of 16 bits or fp32."""
     return [
-        group.node.gpu.peak_flop_per_s(dtype)
+        next((peak for known in (dtype, *_ELSE) if (peak := group.node.gpu.peak_flop_per_s(known))), 0.0)
         for group in plan.cluster.groups
         for _ in range(group.count * group.node.gpus)
     ]

@@ -217,7 +217,8 @@ def orders(cluster: Cluster, job: Job, options: SearchOptions) -> list[tuple[str
     """Which groups hold the model, front to back: all, without the slowest ones, or one alone.
 
     Slow are GPUs of few operations a second, or with little of a network to themselves. Groups whose GPUs
-    lack the dtype, and those excluded, are left out. An order asked for is the only one.
+    lack the dtype, and those excluded, are left out, as are orders of several vendors' GPUs, which no
+    collective library spans. An order asked for is the only one.
     """
     dtype = job.precision.compute
     out = {part for name in options.exclude for part in name.split("+")}
@@ -227,14 +228,17 @@ def orders(cluster: Cluster, job: Job, options: SearchOptions) -> list[tuple[str
     names = {group.name for group in usable}
     if options.order:
         asked = tuple(part for name in options.order for part in name.split("+"))
-        return [asked] if set(asked) <= names else []
+        makers = {group.node.gpu.vendor for group in usable if group.name in asked}
+        return [asked] if set(asked) <= names and len(makers) == 1 else []
     compute = {group.name: group.node.gpu.peak_flop_per_s(dtype) for group in usable}
     network = {group.name: group.node.nic_bytes_per_s / group.node.gpus for group in usable}
     fast = sorted(usable, key=lambda group: -compute[group.name])
     found: dict[tuple[str, ...], None] = {}
-    for pace in (compute, network):
-        for slowest in sorted(set(pace.values())):
-            some = [group for group in fast if pace[group.name] >= slowest]
+    for vendor in dict.fromkeys(group.node.gpu.vendor for group in usable):
+        ours = [group for group in fast if group.node.gpu.vendor == vendor]
+        floors = [(pace, slowest) for pace in (compute, network) for slowest in sorted(set(pace.values()))]
+        for pace, slowest in floors:
+            some = [group for group in ours if pace[group.name] >= slowest]
             for ordered in (some, some[::-1], [group for group in usable if group in some]):
                 found[tuple(group.name for group in ordered)] = None
     for group in usable:

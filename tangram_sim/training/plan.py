@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tangram_sim.clusters import Cluster
+from tangram_sim.clusters import Cluster, Gpu
 from tangram_sim.layouts import Layout, gradient_copies
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
@@ -231,6 +231,16 @@ class Plan:
     def ranks(self) -> frozenset[int]:
         """The ranks that the plan occupies."""
         return frozenset(rank for one in self.pipelines for stage in one.stages for rank in stage.ranks)
+
+    @cached_property
+    def gpu_kinds(self) -> tuple[Gpu, ...]:
+        """The kinds of GPUs that the plan occupies, as the cluster holds them."""
+        return self.cluster.kinds_of(self.ranks)
+
+    @property
+    def vendors(self) -> frozenset[str]:
+        """Who makes them."""
+        return frozenset(gpu.vendor for gpu in self.gpu_kinds)
 
 
 @dataclass(frozen=True, slots=True)

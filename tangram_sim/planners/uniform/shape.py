@@ -59,7 +59,11 @@ def unlike(plan: Plan) -> list[str]:
 
     Equal pipelines side by side count as data parallelism.
     """
-    return [*_of_pipelines(plan), *(reason for one in plan.pipelines[:1] for reason in _of_stages(one))]
+    return [
+        *_of_vendors(plan),
+        *_of_pipelines(plan),
+        *(reason for one in plan.pipelines[:1] for reason in _of_stages(one)),
+    ]
 
 
 def uniform_view(plan: Plan) -> UniformPlan:
@@ -83,6 +87,12 @@ def uniform_view(plan: Plan) -> UniformPlan:
         layout.recompute,
         layout.sequence_parallel,
     )
+
+
+def _of_vendors(plan: Plan) -> list[str]:
+    if len(plan.vendors) < 2:
+        return []
+    return [f"GPUs of {' and '.join(sorted(plan.vendors))}: it needs one collective library, none spans them"]
 
 
 def _of_pipelines(plan: Plan) -> list[str]:

@@ -1,8 +1,8 @@
-"""What a plan leaves idle of scale-up domains is said."""
+"""What a plan leaves idle, of scale-up domains and of whole groups, is said."""
 
 from tangram_sim.clusters import Cluster, Node, NodeGroup
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.placement.domains import idle_in_domains
+from tangram_sim.placement.domains import idle_in_domains, idle_in_groups
 
 HWDB = Hwdb.load()
 
@@ -22,3 +22,15 @@ def test_the_idle_gpus_of_racks_in_use_are_counted_and_of_others_not() -> None:
 def test_full_racks_and_racks_that_end_early_leave_nothing_idle() -> None:
     """A domain has the trays that the cluster has of it."""
     assert idle_in_domains(racks(20), range(80)) == []
+
+
+def test_idle_gpus_are_counted_by_group_where_they_have_the_format() -> None:
+    """Two trays idle and four GPUs of the DGX; in a format that only the trays have, the DGX is not named."""
+    used = [*range(64), *range(72, 76)]
+    (note,) = idle_in_groups(racks(18), used, "bf16")
+    assert note.startswith(
+        "12 of 80 GPUs stay idle: 8 x GB200 (gb), 4 x H100-SXM5-80GB (dgx); no faster plan"
+    )
+    (note,) = idle_in_groups(racks(18), used, "nvfp4")
+    assert note.startswith("8 of 80 GPUs stay idle: 8 x GB200 (gb); no")
+    assert idle_in_groups(racks(18), range(80), "bf16") == []

@@ -77,6 +77,25 @@ class TestWhatIf:
         (note,) = told(max(days) + timedelta(days=366))
         assert f"V100x4 (rent of {max(days).isoformat()})" in note
 
+    def test_what_speaks_against_a_ranking_comes_first_and_names_its_rows(self, study):
+        def told(rows):
+            return notes_of(rows, study.prices)
+
+        assert told(study.rows)[0].startswith("Efficiencies of T4")
+        row, *others = study.rows[1:]
+        member = row.fleet.members[0]
+        node = replace(member.node, gpu=replace(member.node.gpu, vendor="amd"))
+        fleet = replace(row.fleet, members=(replace(member, node=node), *row.fleet.members[1:]))
+        low, job = row.document.step_s_high / 3, row.document.job
+        document = row.document.model_copy(
+            update={"step_s_low": low, "job": job.model_copy(update={"dtype": "bf16"})}
+        )
+        first, second, third = told([replace(row, fleet=fleet, document=document), *others])[:3]
+        assert first.startswith(f"`{row.name}`: GPUs of amd and nvidia in one run")
+        assert second == f"`{row.name}`: planned in bf16" and "planned in fp16, with loss scaling" in third
+        (wide,) = (note for note in told([replace(row, document=document)]) if "its rank is open" in note)
+        assert wide.startswith("every row: the ends of the interval are 3 times apart")
+
     def test_old_gpus_that_nothing_uses_are_named(self, study):
         row = study.rows[3]
         uses = tuple(replace(use, gpus_used=0 if use.label == "g0" else use.gpus_used) for use in row.uses)

@@ -57,6 +57,14 @@ def test_a_layout_chosen_for_what_losses_leave_was_searched(base: PlanDocument) 
     assert "tangram plan" not in advice(changed(base, work_bound_step_s=0.5, liveput=chosen))
 
 
+def test_kernels_shorter_than_their_launch_ask_for_longer_ones_not_for_faster_gpus(
+    base: PlanDocument,
+) -> None:
+    said = advice(changed(base, {"limited_by": "dispatch", "limited_by_share": 0.98}, work_bound_step_s=0.5))
+    assert "launching kernels" in said and "a larger batch (`global_batch=8`) for longer kernels" in said
+    assert "faster GPUs would not help" in said and "what-if" not in said
+
+
 def test_few_microbatches_ask_for_a_larger_batch(base: PlanDocument) -> None:
     words = advice(changed(base, bubble_fraction=0.6))
     assert words.startswith("limited by waiting (60 % of the GPUs' time), as 4 microbatches")

@@ -30,11 +30,35 @@ def test_a_sound_plan_on_stated_machines_has_no_warning() -> None:
         ("DGX-A100-80GB:1+DGX-1-V100:1", ts.Uniform(tp=8, pp=2), 64, "have no bf16; without them"),
         ("DGX-H100:2", ts.Uniform(tp=16), 64, "tensor parallelism over the network"),
         ("DGX-H100:4", ts.Uniform(tp=8, pp=4), 4, "4 microbatches for 4 stages"),
+        ("DGX-H100:2", ts.Uniform(tp=4, dp=4), 4, "4 sequences a step for 16 GPUs: each GPU works on a part"),
+        ("DGX-H100:2", ts.Uniform(tp=2, pp=2, zero_stage=3), 64, "ZeRO 3 inside pipelines: weights move for"),
+        ("DGX-H100:2", ts.Uniform(tp=8), 1, "times apart: plans closer than that cannot be ranked"),
         ("H100x8:2", ts.Uniform(tp=8, pp=2), 64, "g0: assumed: NVLink4"),
     ],
 )
 def test_a_warning_where_it_is_due(cluster: str, layout: ts.Uniform, batch: int, words: str) -> None:
     assert words in notes(cluster, layout, batch)
+
+
+def test_gpus_of_two_vendors_are_launched_by_nothing_and_all_gpus_count() -> None:
+    """No collective library spans them; a GPU that lacks the format counts at a peak that it has."""
+    mixed = ts.estimate(
+        "gpt3-1.3b", "DGX-H100:1+MI300X-platform:1", ts.Job(global_batch=32), ts.Uniform(tp=8)
+    )
+    assert mixed.document.launchable_with == []
+    alone = ts.Uniform(tp=8, order=("g0",))
+    one = ts.estimate("gpt3-1.3b", "DGX-H100:1+DGX-A100-80GB:1", ts.Job(global_batch=32, dtype="fp8"), alone)
+    h100, a100 = (kind.node.gpu for kind in one.plan.cluster.groups)
+    assert not a100.peak_flop_per_s("fp8")
+    share = 1 + a100.peak_flop_per_s("fp16") / h100.peak_flop_per_s("fp8")
+    assert one.document.mfu == pytest.approx(one.document.mfu_cluster * share)
+
+
+def test_peers_plans_are_warned_of_as_our_own_and_what_they_rest_on_is_said() -> None:
+    asked = ("compare", "gpt3-1.3b", "DGX-H100:1+MI300X-platform:1", "--global-batch", 32, "--planners")
+    said = tangram(*asked, "uniform,metis").out
+    assert said.count("no collective library spans them") == 1
+    assert "Efficiencies of MI300X are assumed, not measured" in said
 
 
 def test_nearly_full_is_said_before_too_full() -> None:

@@ -257,3 +257,12 @@ def test_orders_leave_out_what_is_excluded_or_slow() -> None:
     assert orders(CLUSTER, JOB, SearchOptions(exclude=("g0",))) == [("g1",)]
     assert orders(CLUSTER, JOB, SearchOptions(order=("g0", "g1"))) == [("g0", "g1")]
     assert orders(CLUSTER, JOB, SearchOptions(order=("g0.1",))) == []
+
+
+def test_orders_are_of_one_vendor() -> None:
+    """No framework has a collective library that spans two."""
+    mixed = load_cluster("DGX-H100:1+MI300X-platform:1+DGX-A100-80GB:1", HWDB)
+    found = orders(mixed, JOB, SearchOptions())
+    assert ("g0", "g2") in found and ("g1",) in found
+    assert not any("g1" in order and len(order) > 1 for order in found)
+    assert orders(mixed, JOB, SearchOptions(order=("g0", "g1"))) == []
