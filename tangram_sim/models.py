@@ -194,6 +194,7 @@ class Model:
     source: str = ""
     extra_parameters: int = 0  # tensors of the checkpoint that belong to no block (poolers)
     rotary_base: float = 0.0  # of rotary position embeddings, 0 = not stated; no cost depends on it
+    norm_epsilon: float = 0.0  # what norms add to the variance, 0 = not stated; no cost depends on it
     # Keys that its file lacked, each with what its family usually has and was taken; no part of what it is.
     defaults: tuple[str, ...] = field(default=(), compare=False)
 

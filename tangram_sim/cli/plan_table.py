@@ -84,7 +84,7 @@ def _print_launch(document: "PlanDocument") -> None:
     elif near is not None:
         doubt = "" if near.told_apart else ", cannot be told apart"
         print_remark(
-            f"no framework launches this plan; {' and '.join(near.frameworks)} can launch one of "
+            f"no framework launches this plan; {', '.join(near.frameworks)} can launch one of "
             f"{show_seconds(near.step_s)} ({(near.ratio - 1) * 100:+.1f} %{doubt}): {near.summary} (`--for "
             f"{near.frameworks[0]}`)"
         )

@@ -30,7 +30,10 @@ def model_words(model: Model) -> tuple[dict[str, Any], list[str]]:
     words |= _feed_forward(model, list(parts), notes)
     words |= _biases(attention, next(iter(parts)), notes)
     words["--normalization"] = "LayerNorm" if model.blocks[-1].norm_bias else "RMSNorm"
-    words |= _positions(model, notes)
+    if model.norm_epsilon:
+        words["--norm-epsilon"] = model.norm_epsilon
+    words |= _positions(model)
+    notes += _not_stated(model)
     if not model.tied:
         words["--untie-embeddings-and-output-weights"] = None
     notes.append(f"tokenizer ({model.vocab} tokens), data and learning rate are yours to give")
@@ -113,15 +116,20 @@ def _biases(attention: Attention, part: FeedForward | Experts, notes: list[str])
     return words
 
 
-def _positions(model: Model, notes: list[str]) -> dict[str, Any]:
+def _positions(model: Model) -> dict[str, Any]:
     if model.positions:
         return {"--position-embedding-type": "learned_absolute"}
-    words: dict[str, Any] = {"--position-embedding-type": "rope"}
-    if model.rotary_base:
-        words["--rotary-base"] = round(model.rotary_base)
-    else:
-        notes.append(
-            "its file does not say the base of its rotary embedding (`rope_theta`): Megatron-LM takes 10000, "
-            "`--rotary-base` says another"
-        )
-    return words
+    base = {"--rotary-base": round(model.rotary_base)} if model.rotary_base else {}
+    return {"--position-embedding-type": "rope", **base}
+
+
+def _not_stated(model: Model) -> list[str]:
+    """Figures of the model that its file leaves out, and what Megatron-LM takes where it is not told them."""
+    lacks = []
+    if not (model.positions or model.rotary_base):
+        lacks.append("the base of its rotary embedding (`rope_theta`; 10000, `--rotary-base`)")
+    if not model.norm_epsilon:
+        lacks.append("what its norms add to the variance (`rms_norm_eps`; 1e-5, `--norm-epsilon`)")
+    if not lacks:
+        return []
+    return [f"its file does not say {' and '.join(lacks)}: Megatron-LM's own is in brackets, with its flag"]

@@ -23,7 +23,8 @@ Every layer has `attention` and either `feed_forward` or `experts`, and may set 
 window (0 = whole sequence), causal (true), qkv_bias, out_bias, qk_norm (false) and
 `latent: {kv_rank, rope_dim, query_rank}` for multi-head latent attention; `feed_forward` takes gated
 (true), bias (false); `experts` takes gated, bias, shared_width, router_bias, shared_gate. The model takes
-embedding_dim, token_types, embedding_norm, final_norm, head_parameters, masked_lm, rotary_base and source.
+embedding_dim, token_types, embedding_norm, final_norm, head_parameters, masked_lm, rotary_base, norm_epsilon
+and source.
 """
 
 from collections.abc import Iterator
@@ -137,6 +138,7 @@ class ModelSection(_Section):
     head_parameters: SizeOrZero = 0
     masked_lm: bool = False
     rotary_base: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
+    norm_epsilon: Annotated[float, Field(ge=0, lt=1)] = 0.0
     source: str = ""
     aliases: list[str] = []
     published_parameters: Annotated[int, Field(gt=0)] | None = None
@@ -284,6 +286,7 @@ def from_model_file(facts: Any, where: str, name: str) -> Model:
         head_parameters=model.head_parameters,
         masked_lm=model.masked_lm,
         rotary_base=model.rotary_base,
+        norm_epsilon=model.norm_epsilon,
         source=model.source or where,
     )
 

@@ -20,8 +20,13 @@ def cautions_of(rows: Sequence["WhatIfRow"]) -> list[str]:
             if said:
                 found.setdefault((grave, said), {})[row.name] = None
     names = dict.fromkeys(row.name for row, _ in planned)
-    notes = [f"{where(of, names)}: {said}" for (_, said), of in sorted(found.items(), key=lambda one: one[0])]
-    return [*notes, *doubted(kind for _, document in planned for kind in document.gpu_kinds)]
+    return [f"{where(of, names)}: {said}" for (_, said), of in sorted(found.items(), key=lambda one: one[0])]
+
+
+def doubts_of(rows: Sequence["WhatIfRow"], how: str) -> list[str]:
+    """Kinds of GPUs whose efficiencies are assumed, or inherited (`how`), in the plans of these rows."""
+    documents = [row.document for row in rows if row.document is not None]
+    return doubted((kind for one in documents for kind in one.gpu_kinds), (how,))
 
 
 def where(some: Iterable[str], every: Iterable[str]) -> str:
@@ -40,8 +45,12 @@ def _said_of(row: "WhatIfRow", document: "PlanDocument", formats: set[str]) -> I
     yield between_vendors(vendors) if len(vendors) > 1 else ""
     full = max(stage.peak_memory_bytes / stage.memory_capacity_bytes for stage in document.stages)
     yield "the fullest GPU has less than 5 % of its memory free" if full > NEARLY_FULL else ""
-    old = ", with loss scaling, as GPUs without bf16 need it" if document.job.dtype == "fp16" else ""
-    yield f"planned in {document.job.dtype}{old}" if len(formats) > 1 else ""
+    others = ", ".join(sorted(formats - {"fp16"}))
+    yield (
+        f"planned in fp16, with loss scaling, as GPUs without bf16 need it; the others in {others}"
+        if others and document.job.dtype == "fp16"
+        else ""
+    )
     apart = document.step_s_high / document.step_s_low if document.step_s_low else 1.0
     yield (
         f"the ends of the interval are {OPEN:.0f} times apart or more: its rank is open; one measured step "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tangram_sim.hwdb.prices import FIGURES as PRICED
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import break_even_of, failure_lacks
-from tangram_sim.purchasing.cautions import cautions_of, where
+from tangram_sim.purchasing.cautions import cautions_of, doubts_of, where
 from tangram_sim.purchasing.pricefile import Prices
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
     """What speaks against the plans and prices behind a ranking, then missing figures, each once."""
     planned = [row for row in rows if row.document is not None]
     notes = [*cautions_of(planned), *_idle(planned), *_old_prices(rows, prices, today or this_day())]
-    notes += [*_not_counted(planned), *_failures(planned, prices)]
+    notes += [*doubts_of(planned, "assumed"), *_not_counted(planned), *_failures(planned, prices)]
     bare = dict.fromkeys(
         member.name or member.label
         for row in rows
@@ -70,7 +70,7 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
     )
     if bare:
         notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
-    return [*notes, *map(str, break_evens(rows, prices))]
+    return [*notes, *map(str, break_evens(rows, prices)), *doubts_of(planned, "inherited")]
 
 
 def price_file(figures: Iterable[str]) -> str:

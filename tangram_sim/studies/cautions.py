@@ -69,16 +69,23 @@ def between_vendors(vendors: Iterable[str]) -> str:
     )
 
 
-def doubted(kinds: Iterable[GpuKind]) -> list[str]:
-    """Kinds of GPUs whose efficiencies nobody measured: what is ranked by them may be in another order."""
-    found = []
+_UNMEASURED = {
+    "assumed": "assumed, not measured",
+    "inherited": "inherited from measured kinds on the same chip",
+}
+
+
+def doubted(kinds: Iterable[GpuKind], how: Iterable[str] = tuple(_UNMEASURED)) -> list[str]:
+    """Kinds of GPUs whose efficiencies nobody measured: what is ranked by them may be in another order.
+
+    `how` they were come by: assumed, inherited.
+    """
     rests = {kind.gpu: kind.rests_on for kind in kinds}
-    for how, why in (
-        ("assumed", "assumed, not measured"),
-        ("inherited", "inherited from measured kinds on the same chip"),
-    ):
-        names = [name for name, on in rests.items() if on.startswith(how)]
+    found = []
+    for way in how:
+        names = [name for name, on in rests.items() if on.startswith(way)]
         if names:
+            why = _UNMEASURED[way]
             found.append(f"Efficiencies of {', '.join(names)} are {why}: see `tangram hw show {names[0]}`.")
     return found
 

@@ -49,10 +49,9 @@ _MUST_BE_POSITIVE = {"hidden", "vocab"}
 def model_to_dict(model: Model) -> dict[str, Any]:
     """Everything that defines a model, equal neighbouring blocks once with their count."""
     fields = {name: getattr(model, name) for name in Model.__dataclass_fields__ if name != "blocks"}
-    if not model.rotary_base:
-        del fields["rotary_base"]
-    if not model.defaults:
-        del fields["defaults"]
+    for name in ("rotary_base", "norm_epsilon", "defaults"):
+        if not fields[name]:
+            del fields[name]
     runs = [(block, len(list(same))) for block, same in groupby(model.blocks)]
     return {
         **fields,

@@ -10,6 +10,8 @@ from tangram_sim.models import Block, Model
 
 LARGEST_SIZE = 10**9  # far above any real size; keeps products inside 64-bit integers
 MOST_LAYERS = 10_000
+# Of Llama and its kin; GPT-2 and Falcon; BERT, GPT-NeoX, Phi and Cohere; StarCoder2; Nemotron.
+_NORM_EPSILON = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
 _LARGEST_BASE = 1e12  # of a rotary embedding
 _TELLING = {"tie_word_embeddings"}  # flags that change the size of a model when they are off, too
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -143,6 +145,7 @@ class Config:
             blocks=shared(blocks),
             source=source if isinstance(source, str) else self.where,
             rotary_base=self._rotary_base(),
+            norm_epsilon=self._norm_epsilon(),
             defaults=tuple(f"{key} {value}" for key, value in self.taken.items()),
             **rest,
         )
@@ -157,6 +160,17 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value < _LARGEST_BASE:
             raise self.error("rope_theta", f"a number above 1 and below {_LARGEST_BASE:g}")
         return float(value)
+
+    def _norm_epsilon(self) -> float:
+        """What norms add to the variance, under the key of any family; 0 where the file does not say."""
+        for key in _NORM_EPSILON:
+            value = self.facts.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+                raise self.error(key, "a number above 0 and below 1")
+            return float(value)
+        return 0.0
 
     def decoder(
         self,

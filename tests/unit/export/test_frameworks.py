@@ -24,6 +24,7 @@ MEGATRON_TRAINING = {
     *("global_batch_size", "micro_batch_size", "seq_length", "max_position_embeddings", "optimizer", "bf16"),
     *("group_query_attention", "untie_embeddings_and_output_weights", "swiglu", "use_distributed_optimizer"),
     *("position_embedding_type", "disable_bias_linear", "rotary_base"),
+    "norm_epsilon",
     *("use_megatron_fsdp", "data_parallel_sharding_strategy", "ckpt_format"),
 }
 

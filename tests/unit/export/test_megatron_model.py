@@ -2,9 +2,11 @@
 
 import pytest
 
+from tangram_sim.errors import BadInputError
 from tangram_sim.export.megatron_model import model_words
 from tangram_sim.hwdb import load_model
 from tangram_sim.hwdb.huggingface import from_config
+from tangram_sim.studies.planfile import model_from_dict, model_to_dict
 
 GPT = {"--normalization": "LayerNorm", "--position-embedding-type": "learned_absolute"}
 LLAMA = {"--normalization": "RMSNorm", "--position-embedding-type": "rope", "--disable-bias-linear": None}
@@ -69,3 +71,18 @@ def test_the_base_of_rotary_embeddings_is_written_where_a_file_says_it() -> None
     words, notes = model_words(from_config(config, "m", "m"))
     assert "--rotary-base" not in words
     assert any("`rope_theta`" in note for note in notes)
+
+
+@pytest.mark.parametrize("key", ["rms_norm_eps", "layer_norm_epsilon", "norm_eps"])
+def test_what_norms_add_is_written_where_a_file_says_it_and_read_back_from_a_plan(key: str) -> None:
+    facts = {"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
+    facts |= {"num_attention_heads": 4, "vocab_size": 1000}
+    model = from_config({**facts, key: 1e-6}, "tiny", "config.json")
+    words, notes = model_words(model)
+    assert words["--norm-epsilon"] == 1e-6 and not any("rms_norm_eps" in note for note in notes)
+    assert model_from_dict(model_to_dict(model), "plan.json").norm_epsilon == 1e-6
+    words, notes = model_words(from_config(facts, "tiny", "config.json"))
+    assert "--norm-epsilon" not in words
+    assert any("what its norms add" in note and "`--norm-epsilon`" in note for note in notes)
+    with pytest.raises(BadInputError, match=f"{key}.*above 0 and below 1"):
+        from_config({**facts, key: 2}, "tiny", "config.json")

@@ -31,6 +31,6 @@ def test_idle_gpus_are_counted_by_group_where_they_have_the_format() -> None:
     assert note.startswith(
         "12 of 80 GPUs stay idle: 8 x GB200 (gb), 4 x H100-SXM5-80GB (dgx); no faster plan"
     )
-    (note,) = idle_in_groups(racks(18), used, "nvfp4")
+    (note,) = idle_in_groups(racks(18), used, "fp4")
     assert note.startswith("8 of 80 GPUs stay idle: 8 x GB200 (gb); no")
     assert idle_in_groups(racks(18), range(80), "bf16") == []

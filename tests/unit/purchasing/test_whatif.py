@@ -78,23 +78,26 @@ class TestWhatIf:
         assert f"V100x4 (rent of {max(days).isoformat()})" in note
 
     def test_what_speaks_against_a_ranking_comes_first_and_names_its_rows(self, study):
-        def told(rows):
-            return notes_of(rows, study.prices)
-
-        assert told(study.rows)[0].startswith("Efficiencies of T4")
-        row, *others = study.rows[1:]
+        fp16, bf16 = (
+            study.rows[1].document.job.model_copy(update={"dtype": one}) for one in ("fp16", "bf16")
+        )
+        sure = []
+        for old in study.rows[1:]:
+            told = {"step_s_low": old.document.step_s_high, "job": fp16}
+            sure.append(replace(old, document=old.document.model_copy(update=told)))
+        row, *others = sure
         member = row.fleet.members[0]
         node = replace(member.node, gpu=replace(member.node.gpu, vendor="amd"))
         fleet = replace(row.fleet, members=(replace(member, node=node), *row.fleet.members[1:]))
-        low, job = row.document.step_s_high / 3, row.document.job
-        document = row.document.model_copy(
-            update={"step_s_low": low, "job": job.model_copy(update={"dtype": "bf16"})}
-        )
-        first, second, third = told([replace(row, fleet=fleet, document=document), *others])[:3]
+        told = {"step_s_low": row.document.step_s_high / 3, "job": bf16}
+        uses = tuple(replace(use, gpus_used=use.gpus) for use in row.uses)
+        wide = replace(row, fleet=fleet, uses=uses, document=row.document.model_copy(update=told))
+        first, second, third, fourth = notes_of([wide, *others], study.prices)[:4]
         assert first.startswith(f"`{row.name}`: GPUs of amd and nvidia in one run")
-        assert second == f"`{row.name}`: planned in bf16" and "planned in fp16, with loss scaling" in third
-        (wide,) = (note for note in told([replace(row, document=document)]) if "its rank is open" in note)
-        assert wide.startswith("every row: the ends of the interval are 3 times apart")
+        assert second.startswith(f"`{others[0].name}`") and second.endswith("need it; the others in bf16")
+        assert third.startswith(f"`{row.name}`: the ends of the interval are 3 times apart")
+        assert "apart" not in fourth
+        assert notes_of(sure, study.prices)[-1].startswith("Efficiencies of A100-SXM4-40GB are inherited")
 
     def test_old_gpus_that_nothing_uses_are_named(self, study):
         row = study.rows[3]

@@ -61,7 +61,7 @@ def test_kernels_shorter_than_their_launch_ask_for_longer_ones_not_for_faster_gp
     base: PlanDocument,
 ) -> None:
     said = advice(changed(base, {"limited_by": "dispatch", "limited_by_share": 0.98}, work_bound_step_s=0.5))
-    assert "launching kernels" in said and "a larger batch (`global_batch=8`) for longer kernels" in said
+    assert "launching kernels" in said and "a larger batch (`global_batch=16`) for longer kernels" in said
     assert "faster GPUs would not help" in said and "what-if" not in said
 
 
