@@ -13,7 +13,7 @@ from tangram_sim.hwdb.families.deepseek import deepseek_v2, deepseek_v3
 from tangram_sim.hwdb.families.dense import cohere, cohere2, glm4, nemotron, olmo2, starcoder2
 from tangram_sim.hwdb.families.falcon import falcon
 from tangram_sim.hwdb.families.gemma import gemma2, gemma3, gemma3_text
-from tangram_sim.hwdb.families.gpt import gpt2, gpt_neo, gpt_neox, opt
+from tangram_sim.hwdb.families.gpt import bloom, gpt2, gpt_neo, gpt_neox, gptj, opt
 from tangram_sim.hwdb.families.gpt_oss import gpt_oss
 from tangram_sim.hwdb.families.llama import granite, llama, mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe
 from tangram_sim.hwdb.families.sparse import (
@@ -30,6 +30,7 @@ from tangram_sim.models import Model
 
 FAMILIES: dict[str, Callable[[Config], Model]] = {
     "bert": bert,
+    "bloom": bloom,
     "cohere": cohere,
     "cohere2": cohere2,
     "deepseek_v2": deepseek_v2,
@@ -46,6 +47,7 @@ FAMILIES: dict[str, Callable[[Config], Model]] = {
     "gpt_neo": gpt_neo,
     "gpt_neox": gpt_neox,
     "gpt_oss": gpt_oss,
+    "gptj": gptj,
     "granite": granite,
     "kimi_k2": deepseek_v3,
     "kimi_k25": kimi_k25,

@@ -27,7 +27,7 @@ class PromptStation:
     cost: StepCost
     workers: int
     ranks: int  # attention data-parallel ranks of a worker, each with a prompt of its own
-    handover_s: float = 0.0
+    handover_s: Number = 0.0  # of each load, or of all
 
     def prompt_s(self, load: Load) -> Floats:
         """Seconds a prompt spends on a worker whose ranks all have one."""

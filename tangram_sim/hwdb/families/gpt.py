@@ -1,4 +1,4 @@
-"""The GPT line with LayerNorm and biases: GPT-2 (and Megatron's GPT-3), GPT-Neo, GPT-NeoX, OPT."""
+"""The GPT line with LayerNorm and biases: GPT-2 (and Megatron's GPT-3), GPT-Neo, -J, -NeoX, OPT, BLOOM."""
 
 from tangram_sim.hwdb.families.config import Config
 from tangram_sim.models import Attention, Block, FeedForward, Model
@@ -18,6 +18,7 @@ def _block(
     out_bias: bool = True,
     bias: bool = True,
     parallel: bool = False,
+    norms: int = 2,
     norm_affine: bool = True,
 ) -> Block:
     """A block of multi-head attention and a plain feed-forward."""
@@ -28,6 +29,7 @@ def _block(
     return Block(
         attention,
         FeedForward(width, gated=False, bias=bias),
+        norms=norms,
         norm_bias=True,
         parallel=parallel,
         norm_affine=norm_affine,
@@ -122,6 +124,49 @@ def gpt_neox(config: Config) -> Model:
         [block] * config.layers("num_hidden_layers", 44),
         tied=config.flag("tie_word_embeddings", False),
         max_seq=config.count("max_position_embeddings", 2048),
+    )
+
+
+def gptj(config: Config) -> Model:
+    """GPT-J: rotary positions, attention without biases beside the feed-forward, one norm for both.
+
+    The head's bias, one number for each entry of the vocabulary, is not counted.
+    """
+    hidden, heads = config.count("n_embd", 4096, also=("hidden_size",)), config.count("n_head", 16)
+    width = config.count("n_inner", 4 * hidden, null=4 * hidden)
+    block = _block(
+        config,
+        hidden,
+        heads,
+        width,
+        key="n_head",
+        qkv_bias=False,
+        out_bias=False,
+        parallel=True,
+        norms=1,
+    )
+    return config.model(
+        "gptj",
+        hidden,
+        config.count("vocab_size", 50400),
+        [block] * config.layers("n_layer", 28, also=("num_hidden_layers",)),
+        tied=config.flag("tie_word_embeddings", False),
+        max_seq=config.count("n_positions", 2048),
+    )
+
+
+def bloom(config: Config) -> Model:
+    """BLOOM: positions as slopes of attention scores (ALiBi). The norm of embeddings is not counted."""
+    hidden = config.count("hidden_size", 64, also=("n_embed",))
+    heads = config.count("n_head", 8, also=("num_attention_heads",))
+    return config.model(
+        "bloom",
+        hidden,
+        config.count("vocab_size", 250880),
+        [_block(config, hidden, heads, 4 * hidden, key="n_head")]
+        * config.layers("n_layer", 2, also=("num_hidden_layers",)),
+        tied=config.flag("tie_word_embeddings", True),
+        max_seq=config.count("seq_length", 2048),
     )
 
 

@@ -4,7 +4,16 @@ import math
 import re
 
 from tangram_sim.errors import TangramError
-from tangram_sim.validation.serving.runs import BURST, CLOSED, DECODE, FIRST, OFFLINE, OPEN, STATIC
+from tangram_sim.validation.serving.runs import (
+    BURST,
+    CLOSED,
+    DECODE,
+    FIRST,
+    OFFLINE,
+    OPEN,
+    SHAREGPT,
+    STATIC,
+)
 
 # How scenarios of measured tables begin, and the load each is.
 SCENARIOS = (
@@ -48,6 +57,16 @@ def arrivals(scenario: str) -> tuple[float, float]:
     """(requests, a second) of "... 300 requests, 10 sessions/s"; 0.0 for what is not said."""
     sent, rate = (re.search(rf"([\d.]+) {word}", scenario) for word in ("requests", "sessions/s"))
     return float(sent[1]) if sent else 0.0, float(rate[1]) if rate else 0.0
+
+
+def dataset(row: dict[str, str]) -> str:
+    """The dataset whose lengths a burst has; "" where all requests are alike.
+
+    gpustack's pages send a thousand conversations of ShareGPT, and requests of fixed lengths under "Other
+    Benchmark Cases" (docs/performance-lab of github.com/gpustack/gpustack, "Benchmark Dataset").
+    """
+    told = row.get("source", "").startswith("gpustack/") and row.get("note", "")
+    return SHAREGPT if told and not told.startswith("Other Benchmark Cases") else ""
 
 
 def fraction(row: dict[str, str]) -> float:

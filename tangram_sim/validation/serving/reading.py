@@ -17,11 +17,13 @@ from tangram_sim.validation.serving.cells import (
     SCENARIOS,
     RowError,
     arrivals,
+    dataset,
     degrees,
     fraction,
     number,
     version,
 )
+from tangram_sim.validation.serving.commands import launch_command
 from tangram_sim.validation.serving.placed_runs import is_placed_runs, read_placed_runs
 from tangram_sim.validation.serving.request_logs import NEEDED, TIMES, by_setup, is_request_log, summary
 from tangram_sim.validation.serving.runs import (
@@ -49,6 +51,8 @@ ENDINGS = (
 NAMED = {"vllm (Splitwise, ISCA24)": ("vllm", "0.2")}
 FAR = 1.5  # times its own first token and tokens: more, and an end-to-end time is of something else
 OTHER_REQUESTS = "e2e_ms is not of the requests of ttft_ms and tpot_ms, or was cut short: not compared"
+COPIED = "the same figures are listed for another kind of GPU"
+DRAFTED = "the row's server guessed tokens ahead, and the row does not say how many were right"
 RANKS = "the row's degrees do not divide the heads: read as ranks with attention data parallelism"
 _UNSTATED = ("", "unstated", "unset", "auto", "nan")
 # Publishers of quantised copies, and what their copies are called at home.
@@ -112,7 +116,21 @@ def read_rows_as_runs(rows: Iterable[dict[str, str]], hwdb: Hwdb) -> list[Served
             found.append(reader.start(line, row) if "kv_tokens" in row else reader.run(line, row))
         except TangramError as error:
             found.append(RefusedRun(line, _short(str(error))))
-    return found
+    return _doubting_copies(found)
+
+
+def _doubting_copies(found: list[ServedRun | RefusedRun]) -> list[ServedRun | RefusedRun]:
+    """Runs whose every figure is another kind of GPU's too, with that doubt: it is true of one of them."""
+    kinds: dict[object, set[str]] = {}
+    for run in found:
+        if isinstance(run, ServedRun) and len(run.measured) > 2:
+            kinds.setdefault((run.isl, run.osl, run.measured), set()).add(run.gpu)
+    return [
+        replace(run, doubt=COPIED)
+        if isinstance(run, ServedRun) and len(kinds.get((run.isl, run.osl, run.measured), ())) > 1
+        else run
+        for run in found
+    ]
 
 
 def _short(text: str) -> str:
@@ -145,14 +163,17 @@ class _Reader:
         engine, release = self.engine(row)
         gpu = self.hwdb.gpu(row["gpu"]).name
         model = self.model(row["model"])
-        precision = self.precision(row, model, engine)
+        command = launch_command(row.get("note", ""))
+        precision = self.precision(row, model, engine, command.model)
         apart = apart_layout(row, model, self.layouts) if is_apart(row) and load == CLOSED else None
         tp, dp, ep = (apart.tp, apart.attention_dp, apart.ep) if apart else degrees(row, gpu)
         uneven = tensor_law(model, tp)
-        doubt = apart.doubt if apart else ""
+        doubt = apart.doubt if apart else DRAFTED if command.speculative else ""
         if uneven and not apart and any(block.attention.kv_rank for block in model.blocks):
             # Engines serve latent attention with ranks that share no heads; rows list these as tp.
             tp, dp, ep, doubt, uneven = 1, tp * dp, tp * dp, RANKS, None
+        if command.expert_parallel and ep == 1 and not apart:
+            ep = tp * dp
         if uneven:
             raise RowError(f"{uneven}: degrees of another layout")
         clients, rate = number(row, "concurrency"), number(row, "request_rate_rps")
@@ -199,13 +220,14 @@ class _Reader:
             cached=min(number(row, "prefix_tokens"), isl - 1),
             source=row.get("source", "")[:60],
             measured=kept,
-            max_sequences=int(number(row, "max_num_seqs")),
-            max_batched_tokens=int(number(row, "max_num_batched_tokens")),
-            memory_fraction=fraction(row),
+            max_sequences=int(number(row, "max_num_seqs")) or command.max_sequences,
+            max_batched_tokens=int(number(row, "max_num_batched_tokens")) or command.max_batched_tokens,
+            memory_fraction=fraction(row) or command.memory_fraction,
             workers=apart.workers if apart else 1,
             prompts=apart.prompts if apart else None,
             doubt=doubt,
             dropped=dropped,
+            dataset=dataset(row) if load == BURST else "",
         )
 
     def start(self, line: int, row: dict[str, str]) -> ServedRun:
@@ -297,7 +319,7 @@ class _Reader:
             raise found
         return found
 
-    def precision(self, row: dict[str, str], model: Model, engine: str) -> Precision:
+    def precision(self, row: dict[str, str], model: Model, engine: str, launched: str = "") -> Precision:
         """What weights and caches are in: stated, told by the checkpoint's name, or 16 bits.
 
         TensorRT-LLM's fp8 and fp4 checkpoints carry scales for an fp8 cache and use it.
@@ -310,7 +332,12 @@ class _Reader:
             ),
             "",
         )
-        told = next((kind for end, kind in ENDINGS if row["model"].lower().endswith(end)), "")
+        names = (row["model"].lower(), launched.lower())
+        told = next((kind for end, kind in ENDINGS for name in names if name.endswith(end)), "")
+        if model.family == "gpt_oss" and not told:
+            # All of its checkpoints have experts in mxfp4 (arXiv:2508.10925, section 2.1); rows name the type
+            # of the rest.
+            told = "mxfp4"
         cache = row.get("kv_cache_dtype", "auto") or "auto"
         found = precision_of(told or stated or "bf16", model, "auto" if cache == "auto" else cache)
         if cache == "auto" and engine == "trtllm" and found.weights in ("fp8", "nvfp4"):

@@ -88,8 +88,7 @@ def prompt_station(replica: DeploymentRuns, hwdb: Hwdb) -> PromptStation:
         raise ValueError("these runs have no workers for prompts alone")
     alone = replace(first, tp=pool.tp, pp=1, attention_dp=pool.attention_dp, ep=pool.ep)
     source = deployment_for(alone, hwdb)
-    longest = max(run.isl for run in replica.runs)
-    handover_s = kv_transfer_s(source, replica.deployment, longest, hwdb)
+    handover_s = np.array([kv_transfer_s(source, replica.deployment, run.isl, hwdb) for run in replica.runs])
     return PromptStation(
         LayerStepCost(source, hwdb, replica.fit), pool.workers, pool.attention_dp, handover_s
     )

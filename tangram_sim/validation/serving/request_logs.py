@@ -16,8 +16,9 @@ from tangram_sim.serving.outcome import ServiceOutcome
 from tangram_sim.serving.router import RoundRobin
 from tangram_sim.serving.stepcost import StepTable
 from tangram_sim.serving.workload import Floats, plain
+from tangram_sim.validation.serving.lengths import sharegpt_lengths
 from tangram_sim.validation.serving.replicas import DeploymentRuns
-from tangram_sim.validation.serving.runs import LoggedRequest, ServedRun
+from tangram_sim.validation.serving.runs import SHAREGPT, LoggedRequest, ServedRun
 
 NEEDED = ("arrival_s", "input_toks", "output_toks")
 # What served a request: rows that agree in these are one run.
@@ -66,8 +67,14 @@ def bursts(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
     table = _table(replica, max(int(run.clients) for run in replica.runs), hwdb)
     for run in replica.runs:
         apart = 1.0 / run.rate if run.rate else 0.0
-        lengths = max(round(run.isl), 1), max(round(run.osl), 1)
-        sent = [LoggedRequest(k * apart, *lengths) for k in range(int(run.clients))]
+        count = int(run.clients)
+        prompts, outputs = np.full(count, run.isl), np.full(count, run.osl)
+        if run.dataset == SHAREGPT:
+            prompts, outputs = sharegpt_lengths(count, run.isl, run.osl)
+        sent = [
+            LoggedRequest(k * apart, max(round(isl), 1), max(round(osl), 1))
+            for k, (isl, osl) in enumerate(zip(prompts.tolist(), outputs.tolist(), strict=True))
+        ]
         told.append(_played(replica, sent, table, hwdb))
     return _columns(told)
 

@@ -15,6 +15,7 @@ APART = "apart"  # closed, with prompts on workers of their own
 BURST = "burst"  # so many requests at once, or at a rate: played
 DECODE = "decode"  # all requests decode, no prompt is under way
 LOG = "log"  # every request of the run is known: it is played
+SHAREGPT = "ShareGPT"  # conversations whose lengths vLLM's benchmark takes over
 PLACED = "placed layers"  # on unlike nodes: played hop by hop
 METRICS = (
     *("tpot", "ttft", "e2e", "output_tok_s", "kv_tokens"),
@@ -73,6 +74,7 @@ class ServedRun:
     doubt: str = ""  # why the row may not say what was run; scored apart
     dropped: tuple[str, ...] = ()  # why values of the row are not compared
     table: str = ""  # the file, where several are read
+    dataset: str = ""  # SHAREGPT: lengths differ as there, `isl` and `osl` are means (BURST)
 
     def value(self, metric: str) -> float:
         """A measured value, 0.0 where there is none."""

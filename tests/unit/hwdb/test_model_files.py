@@ -35,6 +35,7 @@ def model_file(text: str) -> Model:
 # Hidden size, layers, heads, key/value heads, head size, vocabulary, tied: defaults of transformers 5.23.
 DEFAULTS = {
     "bert": (768, 12, 12, 12, 64, 30522, True),
+    "bloom": (64, 2, 8, 8, 8, 250880, True),
     "falcon": (4544, 32, 71, 1, 64, 65024, True),
     "gemma2": (2304, 26, 8, 4, 256, 256000, True),
     "gemma3": (2304, 26, 8, 4, 256, 262208, True),
@@ -43,6 +44,7 @@ DEFAULTS = {
     "gpt_neo": (2048, 24, 16, 16, 128, 50257, True),
     "gpt_neox": (6144, 44, 64, 64, 96, 50432, False),
     "gpt_oss": (2880, 36, 64, 8, 64, 201088, False),
+    "gptj": (4096, 28, 16, 16, 256, 50400, False),
     "llama": (4096, 32, 32, 32, 128, 32000, False),
     "mistral": (4096, 32, 32, 8, 128, 32000, False),
     "mixtral": (4096, 32, 32, 8, 128, 32000, False),

@@ -1,0 +1,102 @@
+"""Bursts as benchmarks run them: commands that started the server, lengths, figures listed twice."""
+
+import numpy as np
+import pytest
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.build import precision_of
+from tangram_sim.validation.serving.commands import LaunchCommand, launch_command
+from tangram_sim.validation.serving.lengths import sharegpt_lengths, spread_lengths
+from tangram_sim.validation.serving.reading import COPIED, DRAFTED, read_rows_as_runs
+from tangram_sim.validation.serving.runs import SHAREGPT, ServedRun
+
+HWDB = Hwdb.load()
+BURST_ROW = {
+    **{"gpu": "H100-SXM", "model": "Qwen/Qwen3-14B", "precision": "bf16", "engine": "vllm", "tp": "1"},
+    **{"scenario": "burst of all prompts at once", "requests": "64", "isl": "217.4", "osl": "201.6"},
+    **{"ttft_ms": "900", "tpot_ms": "40", "output_tok_s": "1500", "source": "gpustack/gpustack h100.md"},
+}
+
+
+def read(*changes: dict[str, str]) -> list[ServedRun]:
+    found = read_rows_as_runs([BURST_ROW | change for change in changes], HWDB)
+    assert all(isinstance(one, ServedRun) for one in found)
+    return [one for one in found if isinstance(one, ServedRun)]
+
+
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [
+        (
+            "5. Sizes; vllm serve openai/gpt-oss-20b --max-num-batched-tokens 8192",
+            ("openai/gpt-oss-20b", 8192),
+        ),
+        (
+            "1.; python3 -m sglang.launch_server --model-path=Qwen/Q --chunked-prefill-size 512",
+            ("Qwen/Q", 512),
+        ),
+        ("1.; trtllm-serve Qwen/Qwen3-14B", ("Qwen/Qwen3-14B", 0)),
+        ("achieved 4.99 req/s; ISL is the client tokenizer mean", ("", 0)),
+    ],
+)
+def test_a_command_says_its_model_and_budget(note: str, told: tuple[str, int]) -> None:
+    found = launch_command(note)
+    assert (found.model, found.max_batched_tokens) == told
+
+
+def test_a_command_s_other_flags() -> None:
+    note = "2.; vllm serve a/B-FP8 --max-num-seqs=512 --gpu-memory-utilization 0.85 --enable-expert-parallel"
+    assert launch_command(note) == LaunchCommand("a/B-FP8", 512, 0, 0.85, True)
+    assert launch_command("sglang.launch_server --model-path a/B --speculative-num-steps 4").speculative
+
+
+def test_rows_are_read_with_their_command() -> None:
+    """A quantised copy named in the command alone, limits, drafts; the row's own columns count first."""
+    copy, limits, drafted, stated = read(
+        {"note": "2.; vllm serve Qwen/Qwen3-14B-AWQ"},
+        {"note": "2.; vllm serve Qwen/Qwen3-14B --max-num-seqs 99 --max-num-batched-tokens 4096"},
+        {"note": "2.; vllm serve Qwen/Qwen3-14B --speculative-config x"},
+        {"note": "2.; vllm serve Qwen/Qwen3-14B --max-num-seqs 99", "max_num_seqs": "7"},
+    )
+    assert copy.precision == precision_of("int4", copy.model)
+    assert (limits.max_sequences, limits.max_batched_tokens) == (99, 4096)
+    assert drafted.doubt == DRAFTED and not limits.doubt
+    assert stated.max_sequences == 7
+
+
+def test_checkpoints_of_gpt_oss_are_mxfp4_whatever_the_row_gives() -> None:
+    plain, other = read({"model": "openai/gpt-oss-20b"}, {})
+    assert plain.precision == precision_of("mxfp4", plain.model)
+    assert other.precision.name == "bf16"
+
+
+def test_figures_of_two_kinds_of_gpu_are_doubted() -> None:
+    """Both rows: one of them has the other's figures. The same figures of one kind are repeats."""
+    twice = read({}, {"gpu": "A100-SXM"}, {"tpot_ms": "41"}, {"tpot_ms": "41"})
+    assert [one.doubt for one in twice] == [COPIED, COPIED, "", ""]
+
+
+def test_gpustack_s_bursts_are_sharegpt_but_for_other_cases() -> None:
+    first, other, elsewhere = read(
+        {"note": "1. Choosing; vllm serve Qwen/Qwen3-14B"},
+        {"note": "Other Benchmark Cases; vllm serve Qwen/Qwen3-14B"},
+        {"source": "somebody", "note": "1. Choosing"},
+    )
+    assert [one.dataset for one in (first, other, elsewhere)] == [SHAREGPT, "", ""]
+
+
+@pytest.mark.parametrize(("mean", "least", "most"), [(200.0, 4.0, 1024.0), (10.0, 4.0, 2000.0)])
+def test_spread_lengths_have_the_mean_and_stay_within_bounds(mean: float, least: float, most: float) -> None:
+    """A truncated exponential: as many tokens as told; far from the upper bound it spreads by its mean."""
+    lengths = spread_lengths(1000, mean, least, most)
+    assert lengths.mean() == pytest.approx(mean, rel=1e-6)
+    assert least <= lengths[0] and lengths[-1] <= most and np.all(np.diff(lengths) > 0)
+    assert lengths.std() == pytest.approx(mean - least, rel=0.12)
+
+
+def test_conversations_keep_to_the_benchmark_s_bounds() -> None:
+    prompts, outputs = sharegpt_lengths(1000, 217.4, 201.6)
+    assert prompts.mean() == pytest.approx(217.4) and outputs.mean() == pytest.approx(201.6)
+    assert prompts.max() <= 1024 and outputs.max() <= 2048 - 217.4
+    assert abs(np.corrcoef(prompts, outputs)[0, 1]) < 0.1
+    assert np.all(sharegpt_lengths(3, 2.0, 201.6)[0] == 2.0)  # no mean of what is at least 4
