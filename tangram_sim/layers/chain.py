@@ -102,43 +102,51 @@ def _issue_order(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> list[tupl
     return placed
 
 
-def _join(programs: Sequence[Program]) -> tuple[_Structure, Floats]:
-    """The structure of programs played one after another, and durations (K, distinct ops)."""
+class _Joined(NamedTuple):
+    """Programs to be played one after another: the different ones, and which of them stands where."""
+
+    distinct: list[Program]
+    order: tuple[int, ...]
+    structure: _Structure
+    durations: Floats  # of the distinct programs' ops, (K, ops)
+
+
+def _join(programs: Sequence[Program]) -> _Joined:
     distinct = {id(program): program for program in programs}
     numbers = {key: number for number, key in enumerate(distinct)}
-    structure = _structure(
-        tuple(program.shape for program in distinct.values()),
-        tuple(numbers[id(program)] for program in programs),
-    )
-    return structure, np.concatenate([program.table for program in distinct.values()], axis=1)
+    order = tuple(map(numbers.__getitem__, map(id, programs)))
+    structure = _structure(tuple(program.shape for program in distinct.values()), order)
+    durations = np.concatenate([program.table for program in distinct.values()], axis=1)
+    return _Joined(list(distinct.values()), order, structure, durations)
 
 
 def play_chain(programs: Sequence[Program]) -> Played:
     """Play programs in sequence under the fast engine, for all layouts at once."""
     from tangram_sim.sim.fast import latest_ends  # compiled code: loaded when something is played
 
-    structure, durations = _join(programs)
+    distinct, order, structure, durations = _join(programs)
     ends = latest_ends(
         structure.graph, structure.source, durations, structure.group, 3, structure.last, structure.repeats
     )
     done, reduced, closed = ends[:, _PASS], ends[:, _GRADIENTS], ends[:, _CLOSING]
     if _GRADIENTS in structure.groups:
-        reduced = _behind(done, reduced, [program.gradients for program in programs])
+        seconds = np.stack([program.gradients for program in distinct], axis=1)
+        reduced = _behind(done, reduced, seconds[:, order])
     if _CLOSING in structure.groups:
         # ZeRO-3 synchronises gradients on the link of other things, and after every pass alike.
         both = np.maximum(ends[:, _GRADIENTS], closed)
-        at_end = [program.gradients if program.closing is None else program.closing for program in programs]
-        closed = _behind(done, both, at_end)
+        at_end = [program.gradients if program.closing is None else program.closing for program in distinct]
+        closed = _behind(done, both, np.stack(at_end, axis=1)[:, order])
     return Played(done, reduced, closed)
 
 
-def _behind(done: Floats, reduced: Floats, gradients: Sequence[Floats]) -> Floats:
+def _behind(done: Floats, reduced: Floats, gradients: Floats) -> Floats:
     """Ends of the synchronisation behind each atom, were it the last, (K, atoms).
 
     Behind the last atom nothing is prefetched, so its gradients wait only for itself and those before.
     """
     before = np.concatenate([np.zeros((len(done), 1)), reduced[:, :-1]], axis=1)
-    ends: Floats = np.maximum(done, before) + np.stack(gradients, axis=1)
+    ends: Floats = np.maximum(done, before) + gradients
     return ends
 
 
@@ -149,7 +157,7 @@ def class_seconds(programs: Sequence[Program]) -> Floats:
     """
     from tangram_sim.sim.fast import path_totals
 
-    structure, durations = _join(programs)
+    _, _, structure, durations = _join(programs)
     graph = structure.graph
     counted = structure.group != _BACKGROUND
     return path_totals(graph, structure.source, durations, graph.kind, len(CLASSES), counted)
@@ -157,9 +165,8 @@ def class_seconds(programs: Sequence[Program]) -> Floats:
 
 def chain_graph(programs: Sequence[Program], names: Sequence[str], layout: int = 0) -> OpGraph:
     """The op graph of one layout of the chain, labelled for people: what a slice looks like inside."""
-    structure, durations = _join(programs)
-    distinct = {id(program): program for program in programs}
-    ops = [op.name for program in distinct.values() for op in program.ops]
+    distinct, _, structure, durations = _join(programs)
+    ops = [op.name for program in distinct for op in program.ops]
     labels = [
         f"{names[atom]}: {ops[source]}" for atom, source in zip(structure.atom, structure.source, strict=True)
     ]

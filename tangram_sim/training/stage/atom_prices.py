@@ -73,23 +73,23 @@ class AtomPrices:
 
         Seconds of weight gradients, behind the last pass, of the optimizer; static and activation bytes.
         """
-        zero = np.zeros(len(self.setting.layouts))
-        columns: tuple[list[Floats], ...] = tuple([zero] for _ in range(5))
         backward, _ = backward_directions(self.setting.job)
-        cache: dict[int, tuple[Floats, ...]] = {}
+        own: dict[int, tuple[Floats, ...]] = {}  # by kind of atom
         for kind, atom in zip(self.kinds, self.atoms, strict=True):
-            if kind not in cache:
+            if kind not in own:
                 kept = self.held(kind, atom)
-                cache[kind] = (
+                own[kind] = (
                     self.program(atom, backward).weight_gradient,
                     state.behind_last_pass_s(self.setting, atom),
                     state.optimizer_s(self.setting, atom),
                     kept.static,
                     kept.activation,
                 )
-            for column, value in zip(columns, cache[kind], strict=True):
-                column.append(column[-1] + value)
-        return tuple(np.stack(column, axis=1) for column in columns)
+        row = {kind: number for number, kind in enumerate(own)}
+        of_atoms = np.array(list(own.values()))[[row[kind] for kind in self.kinds]]  # (atoms, columns, K)
+        sums = np.zeros((of_atoms.shape[1], of_atoms.shape[2], len(self.atoms) + 1))
+        sums[:, :, 1:] = np.cumsum(of_atoms, axis=0).transpose(1, 2, 0)
+        return tuple(sums)
 
     def saved(self, borrower: End) -> tuple[Floats, ...]:
         """(seconds behind the last pass, of the optimizer, static bytes) that an end with a borrowed matrix

@@ -116,11 +116,9 @@ class Pricer:
 
     def programs(self, atoms: tuple[Atom, ...], direction: str) -> tuple[Program, ...]:
         """The programs of `atoms`, in the order given; equal neighbours are looked up once."""
-        found: dict[int, Program] = {}  # by identity: hashing every block of a deep model takes longer
-        for atom in atoms:
-            if id(atom) not in found:
-                found[id(atom)] = self.program(atom, direction)
-        return tuple(found[id(atom)] for atom in atoms)
+        different = {id(atom): atom for atom in atoms}  # hashing every block of a deep model takes longer
+        found = {number: self.program(atom, direction) for number, atom in different.items()}
+        return tuple(map(found.__getitem__, map(id, atoms)))
 
     def play(self, atoms: tuple[Atom, ...], direction: str) -> Played:
         """Play the programs of `atoms`, in the order given."""

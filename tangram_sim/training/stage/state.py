@@ -159,6 +159,8 @@ def _between_copies_s(setting: Setting, atom: Atom, bytes_per_parameter: float) 
 
 def _experts_resharded_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
     """FSEP: an all-to-all over all replicas puts a rank's experts together, or takes them apart; else 0."""
+    if not setting.fsep.any():
+        return np.zeros(len(setting.layouts))
     _, expert = parameters_per_rank(setting, atom)
     moved = np.where(setting.fsep, expert, 0.0) * bytes_per_parameter
     return setting.rates.data_exposed * all_to_all_s(moved, setting.dp_group)
@@ -170,10 +172,13 @@ def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     Every slice beyond the first is one more collective, hence one more latency.
     """
     width = _weight_bytes(setting.job)
+    resharded = _experts_resharded_s(setting, atom, width)
+    if not (setting.zero >= 3).any():
+        return resharded
     again = np.where(setting.replicas > 1, (setting.slices - 1) * setting.shard_group.once.start, 0.0)
     read = _over_replicas(setting, _parameters_read(setting, atom), width, False)
     gathered = read + setting.rates.data_exposed * again
-    return np.where(setting.zero >= 3, gathered, 0.0) + _experts_resharded_s(setting, atom, width)
+    return np.where(setting.zero >= 3, gathered, 0.0) + resharded
 
 
 def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
@@ -185,11 +190,15 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
     """
     width = setting.job.recipe.gradient_bytes * setting.job.trainable
     kept = parameters_per_rank(setting, atom)
-    scattered = _over_replicas(setting, kept, width, False) + _between_copies_s(setting, atom, width)
-    experts = _experts_resharded_s(setting, atom, width)
-    if not last or setting.job.reduces_apart:
-        return np.where(setting.zero >= 2, scattered, 0.0) + experts
-    return np.where(setting.zero >= 1, scattered, _over_replicas(setting, kept, width, True)) + experts
+    apart = last and not setting.job.reduces_apart  # from those that are reduced in every pass
+    shared_out = setting.zero >= (1 if apart else 2)
+    found = np.zeros(len(setting.layouts))
+    if apart and not shared_out.all():
+        found = _over_replicas(setting, kept, width, True)
+    if shared_out.any():
+        scattered = _over_replicas(setting, kept, width, False) + _between_copies_s(setting, atom, width)
+        found = np.where(shared_out, scattered, found)
+    return found + _experts_resharded_s(setting, atom, width)
 
 
 def reduced_apart_s(setting: Setting, atom: Atom) -> Floats:
@@ -225,12 +234,15 @@ def _broadcasts_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> F
 
 def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
     """ZeRO-1 and -2: seconds to gather the updated weights behind the optimizer; 0 otherwise."""
+    kept_whole = (setting.zero == 1) | (setting.zero == 2)
+    if not kept_whole.any():
+        return np.zeros(len(setting.layouts))
     updated = setting.job.precision.weight_bytes * setting.job.trainable
     if setting.job.code.broadcasts_shards:
         gathered = _broadcasts_s(setting, atom, updated)
     else:
         gathered = _over_replicas(setting, parameters_per_rank(setting, atom), updated, False)
-    return np.where((setting.zero == 1) | (setting.zero == 2), gathered, 0.0)
+    return np.where(kept_whole, gathered, 0.0)
 
 
 def behind_last_pass_s(setting: Setting, atom: Atom) -> Floats:

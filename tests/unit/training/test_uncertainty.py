@@ -79,7 +79,7 @@ def test_class_seconds_are_those_of_the_slices_own_graph() -> None:
     programs = pricer.programs(pricer.atoms[start:stop], "forward")
     found = ClassShares().seconds(pricer, start, stop, "forward")[0]
     graph = chain_graph(programs, [""] * len(programs))
-    structure, _ = _join(programs)
+    structure = _join(programs).structure
     pass_s = fast.play(graph).end_s[structure.group >= 0].max()
     assert found.sum() == pytest.approx(pass_s, rel=1e-9)
     assert found[CLASSES.index("gemm")] > found[CLASSES.index("memory")] > 0
