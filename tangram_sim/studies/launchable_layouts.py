@@ -201,6 +201,8 @@ class LaunchLayouts:
         """Expert degrees and ZeRO stages for given degrees, as far as a framework has them and state fits."""
         wanted, constraints = one.layout, self.options.constraints
         replicas, shards = wanted.dp * wanted.cp, wanted.sequence_parallel
+        schedule = schedule_named(one.job.schedule)
+        places = stage_places(chunk_bounds(self.model, wanted), wanted.pp, wanted.vpp, schedule)
         for ep in expert_degrees(self.model, replicas):
             for zero in (0, 1, 2, 3) if replicas > 1 else (0,):
                 layout = Layout(wanted.tp, wanted.dp, wanted.cp, ep, 1, zero, wanted.recompute, shards)
@@ -209,7 +211,7 @@ class LaunchLayouts:
                 if least_bytes(self.model, one.job, layout, 1) > one.state_bytes:
                     continue
                 saved = replace(one, layout=replace(wanted, ep=ep, zero_stage=zero))
-                if _permitted(self.model, saved, self.frameworks):
+                if _permitted(self.model, saved, tuple(places), self.frameworks):
                     yield saved
 
 
@@ -274,10 +276,14 @@ def layers_by_speed(
     return tuple(counts)
 
 
-def _permitted(model: Model, one: LaunchCandidate, frameworks: Iterable[Framework]) -> bool:
-    """Whether one of the frameworks can be told a candidate."""
-    wanted, schedule = one.layout, schedule_named(one.job.schedule)
-    places = tuple(stage_places(chunk_bounds(model, wanted), wanted.pp, wanted.vpp, schedule))
+def _permitted(
+    model: Model,
+    one: LaunchCandidate,
+    places: tuple[tuple[tuple[int, int], ...], ...],
+    frameworks: Iterable[Framework],
+) -> bool:
+    """Whether one of the frameworks can be told a candidate, whose stages hold the chunks in `places`."""
+    wanted = one.layout
     view = UniformPlan(
         Shape(wanted.tp, wanted.cp, wanted.dp, wanted.ep, places, ()),
         model,

@@ -7,6 +7,7 @@ several microbatch sizes are lowered in one setting, and pricers of one size loo
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.layers.atoms import Atom, Embedding, End, Head, atom_kinds, atoms_of, one_copy_of
@@ -25,6 +26,9 @@ class AtomPrices:
         self.setting = setting
         self.atoms = atoms_of(setting.model)
         self.kinds = atom_kinds(setting.model)  # numbers for atoms: hashing them takes longer
+        self.different = dict(zip(self.kinds, self.atoms, strict=True))  # an atom of each kind
+        row = {kind: number for number, kind in enumerate(self.different)}
+        self.rows = np.array([row[kind] for kind in self.kinds])  # of each atom's kind among the different
         self._programs: dict[tuple[Atom, str], Program] = {}
         self._times: dict[Block, block.Times] = {}
         self._holding: dict[int, state.Held] = {}  # by kind of atom
@@ -68,28 +72,29 @@ class AtomPrices:
         return self._holding[kind]
 
     @cached_property
-    def sums(self) -> tuple[Floats, ...]:
-        """Prefix sums over atoms of what is additive.
+    def counts(self) -> NDArray[np.int64]:
+        """Atoms of each kind among the first ones: (atoms + 1, kinds)."""
+        own = self.rows[:, None] == np.arange(len(self.different))
+        return np.concatenate([np.zeros((1, len(self.different)), np.int64), np.cumsum(own, axis=0)])
+
+    @cached_property
+    def additive(self) -> Floats:
+        """What adds up over atoms, of each kind: (5, kinds, K).
 
         Seconds of weight gradients, behind the last pass, of the optimizer; static and activation bytes.
         """
         backward, _ = backward_directions(self.setting.job)
-        own: dict[int, tuple[Floats, ...]] = {}  # by kind of atom
-        for kind, atom in zip(self.kinds, self.atoms, strict=True):
-            if kind not in own:
-                kept = self.held(kind, atom)
-                own[kind] = (
-                    self.program(atom, backward).weight_gradient,
-                    state.behind_last_pass_s(self.setting, atom),
-                    state.optimizer_s(self.setting, atom),
-                    kept.static,
-                    kept.activation,
-                )
-        row = {kind: number for number, kind in enumerate(own)}
-        of_atoms = np.array(list(own.values()))[[row[kind] for kind in self.kinds]]  # (atoms, columns, K)
-        sums = np.zeros((of_atoms.shape[1], of_atoms.shape[2], len(self.atoms) + 1))
-        sums[:, :, 1:] = np.cumsum(of_atoms, axis=0).transpose(1, 2, 0)
-        return tuple(sums)
+        held = [self.held(kind, atom) for kind, atom in self.different.items()]
+        atoms = self.different.values()
+        return np.array(
+            [
+                [self.program(atom, backward).weight_gradient for atom in atoms],
+                [state.behind_last_pass_s(self.setting, atom) for atom in atoms],
+                [state.optimizer_s(self.setting, atom) for atom in atoms],
+                [kept.static for kept in held],
+                [kept.activation for kept in held],
+            ]
+        )
 
     def saved(self, borrower: End) -> tuple[Floats, ...]:
         """(seconds behind the last pass, of the optimizer, static bytes) that an end with a borrowed matrix
@@ -106,10 +111,10 @@ class AtomPrices:
 
     @cached_property
     def compute_s(self) -> Floats:
-        """Seconds of compute ops of every atom, forward and backward. Array of (atoms, K)."""
+        """Seconds of compute ops of every kind of atom, forward and backward. Array of (kinds, K)."""
         backward, _ = backward_directions(self.setting.job)
-        alone = {
-            atom: np.sum(
+        alone = [
+            np.sum(
                 [
                     op.seconds
                     for direction in ("forward", backward)
@@ -118,6 +123,6 @@ class AtomPrices:
                 ],
                 axis=0,
             )
-            for atom in dict.fromkeys(self.atoms)
-        }
-        return np.array([alone[atom] for atom in self.atoms])
+            for atom in self.different.values()
+        ]
+        return np.array(alone)

@@ -183,9 +183,17 @@ class Pricer:
         return done, np.maximum(synced, done) + end.gradients, np.maximum(closed, done) + at_end
 
     @cached_property
-    def _sums(self) -> tuple[Floats, ...]:
-        """Prefix sums over atoms of what is additive, see `AtomPrices.sums`. Arrays of (K, atoms + 1)."""
-        return tuple(column[self._rows] for column in self._lowered.sums)
+    def _additive(self) -> Floats:
+        """What adds up over atoms, see `AtomPrices.additive`: (5, kinds, K)."""
+        return self._lowered.additive[:, :, self._rows]
+
+    def _totals(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Floats:
+        """What adds up over the atoms [start, stop) of each slice: (5, slices, K)."""
+        counts = self._lowered.counts[stops] - self._lowered.counts[starts]
+        totals = np.zeros((len(self._additive), len(counts), len(self.setting.layouts)))
+        for kind in np.flatnonzero(counts.any(axis=0)):
+            totals += counts[:, kind, None] * self._additive[:, kind, None]
+        return totals
 
     @cached_property
     def atom_seconds(self) -> Floats:
@@ -198,14 +206,15 @@ class Pricer:
         }
         return np.array([alone[atom] for atom in self.atoms])
 
-    @cached_property
+    @property
     def compute_s(self) -> Floats:
         """Seconds of compute ops of every atom, forward and backward. Array of (atoms, K).
 
         They run one after another: no pass over a slice, whatever it hides behind them, takes less than
         their sum over its atoms.
         """
-        return self._lowered.compute_s[:, self._rows]
+        of_atoms: Floats = self._lowered.compute_s[:, self._rows][self._lowered.rows]
+        return of_atoms
 
     def added_s(self, atom: Atom) -> Floats:
         """Seconds that an atom adds, forward and backward, to a run of equal ones under every layout."""
@@ -250,9 +259,7 @@ class Pricer:
         last = middle
         if self._last != self._backward:
             last, closed, _ = self._passes(self._last, slices, lent)
-        weight, behind, optimizer, static, activation = (
-            (column[:, stops] - column[:, starts]).T for column in self._sums
-        )
+        weight, behind, optimizer, static, activation = self._totals(starts, stops)
         for place, borrower in enumerate(lent):
             if borrower:
                 for column, saved in zip(

@@ -190,10 +190,10 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
     """
     width = setting.job.recipe.gradient_bytes * setting.job.trainable
     kept = parameters_per_rank(setting, atom)
-    apart = last and not setting.job.reduces_apart  # from those that are reduced in every pass
-    shared_out = setting.zero >= (1 if apart else 2)
+    ends = last and not setting.job.reduces_apart
+    shared_out = setting.zero >= (1 if ends else 2)
     found = np.zeros(len(setting.layouts))
-    if apart and not shared_out.all():
+    if ends and not shared_out.all():
         found = _over_replicas(setting, kept, width, True)
     if shared_out.any():
         scattered = _over_replicas(setting, kept, width, False) + _between_copies_s(setting, atom, width)
