@@ -9,17 +9,18 @@ two models of different width tell the two apart.
 """
 
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from tangram_sim.clusters import Island, Link
-from tangram_sim.datafiles import read_csv, write_whole
+from tangram_sim.datafiles import read_csv
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.hwdb.tables import Row
 from tangram_sim.layouts import Layout
 from tangram_sim.training.job import RECIPES, Job
 from tangram_sim.training.stage.pricing import Pricer
@@ -29,7 +30,7 @@ from tangram_sim.validation.calibration.robust import Floats, median_error, spre
 # Model name in the profiles -> (model file, tokens of one sequence).
 MODELS = {"OPT-350": ("opt-350m-sailor", 2048), "GPT-Neo-2.7": ("gpt-neo-2.7b", 2048)}
 BLOCK = 1  # atom 0 is the embedding
-LOWEST, HIGHEST = 0.05, 1.0
+LOWEST, HIGHEST, CELLS = 0.05, 1.0, 1 << 13
 MEMORY = 0.8  # share of the memory's rate, where it is not fitted
 SHARES = tuple(0.4 + 0.05 * step for step in range(13))  # that are tried where it is
 # Relative: two models on the V100 lie 5 to 10 % apart under one constant; kinds with one model show less.
@@ -88,23 +89,7 @@ def block_seconds(
 
     GEMM and attention efficiency of the GPU are set to `efficiency`, all else is assumed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        trial = Path(folder)
-        header = "gpu,dtype,kernel,stack,parameter,value,sigma,n,source"
-        # All else as assumed, whatever rows the database has by now: a fit must not depend on other fits.
-        others = [
-            f"{gpu},*,memory,generic,efficiency,{memory!r},0,0,assumed",
-            f"{gpu},*,launch,generic,seconds,4e-6,0,0,assumed",
-            "*,*,dispatch,generic,seconds,5e-6,0,0,assumed",
-            "*,*,stack,generic,time_scale,1,0,0,assumed",
-            "*,*,stack,generic,attention_scale,1,0,0,assumed",
-        ]
-        lines = [
-            f"{gpu},{column},{kernel},generic,efficiency,{efficiency!r},0,0,assumed"
-            for kernel, column in columns(dtype)
-        ]
-        write_whole(trial / "efficiency" / "trial.csv", "\n".join([header, *lines, *others]) + "\n")
-        database = Hwdb.load([trial])
+    database = _assumed(gpu, dtype, efficiency, memory)
     device = database.gpu(gpu)
     alone = Island("one", device, 1, 1, Link("none", "none", 0.0, 0.0), 0.0, 0.0)
     times = []
@@ -116,15 +101,57 @@ def block_seconds(
     return np.array(times)
 
 
+def _assumed(gpu: str, dtype: str, efficiency: float, memory: float) -> Hwdb:
+    """The shipped database with these efficiencies of a GPU, and all else as assumed.
+
+    Whatever rows the database has by now: a fit must not depend on other fits.
+    """
+    base = Hwdb.load()
+    name = base.gpu(gpu).name
+    values = {(name, column, kernel, "efficiency"): efficiency for kernel, column in columns(dtype)} | {
+        (name, "*", "memory", "efficiency"): memory,
+        (name, "*", "launch", "seconds"): 4e-6,
+        ("*", "*", "dispatch", "seconds"): 5e-6,
+        ("*", "*", "stack", "time_scale"): 1.0,
+        ("*", "*", "stack", "attention_scale"): 1.0,
+    }
+    return base.with_efficiency(
+        [
+            Row(
+                "efficiency",
+                f"{'/'.join(place)}/generic/{parameter}",
+                dict(zip(("gpu", "dtype", "kernel"), place, strict=True))
+                | {"stack": "generic", "parameter": parameter, "value": repr(value)}
+                | {"sigma": "0", "n": "0", "source": "assumed"},
+            )
+            for (*place, parameter), value in values.items()
+        ]
+    )
+
+
 def fit_scale(blocks: Sequence[BlockTime], gpu: str, dtype: str, memory: float = MEMORY) -> ScaleFit:
-    """The efficiency at which predicted and measured block times agree in the median (bisection)."""
+    """The efficiency at which predicted and measured block times agree in the median.
+
+    To one of `CELLS` equal steps of its logarithm. Two looks of three are where a straight line through the
+    last two says that times agree, the third halves what is still open.
+    """
     measured = np.array([block.seconds for block in blocks])
-    low, high = LOWEST, HIGHEST
-    while high / low > 1.0005:
-        middle = math.sqrt(low * high)
-        slower = np.median(block_seconds(blocks, gpu, dtype, middle, memory) / measured) > 1.0
-        low, high = (middle, high) if slower else (low, middle)
-    efficiency = math.sqrt(low * high)
+    step = math.log(HIGHEST / LOWEST) / CELLS
+
+    def edge(cell: int) -> float:
+        return LOWEST * math.exp(cell * step)
+
+    low, high, cell, last, before = 0, CELLS, CELLS // 2, 0, math.nan
+    for look in count(1):
+        off = math.log(np.median(block_seconds(blocks, gpu, dtype, edge(cell), memory) / measured))
+        low, high = (cell, high) if off > 0 else (low, cell)
+        if high - low == 1:
+            break
+        # Times fall as the efficiency rises, at most in proportion; at an eighth of that all is memory.
+        slope = step if math.isnan(before) else max((before - off) / (cell - last), step / 8)
+        last, before = cell, off
+        cell = (low + high) // 2 if look % 3 == 0 else min(max(cell + round(off / slope), low + 1), high - 1)
+    efficiency = math.sqrt(edge(low) * edge(high))
     predicted = block_seconds(blocks, gpu, dtype, efficiency, memory)
     return ScaleFit(
         efficiency,
