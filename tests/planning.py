@@ -3,6 +3,8 @@
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from operator import gt, sub
 
 import numpy as np
 
@@ -126,7 +128,12 @@ class Workshop:
 
 def pipelines(table: PartialPlanTable, counts: list[int]) -> Iterator[tuple[tuple[int, int, int], ...]]:
     """Every complete pipeline: (option, start, stop) front to back, memory and node counts respected."""
-    atoms = table.slice_class.shape[0] - 1
+    atoms, islands = table.slice_class.shape[0] - 1, [*np.eye(len(counts), dtype=int), *table.joint]
+
+    def needed(option: int) -> tuple[int, ...]:
+        """Nodes of every island."""
+        kind, nodes = int(table.ints[option, 0]), int(table.ints[option, 1])
+        return tuple(nodes * int(one) for one in islands[kind])
 
     def fits(pipeline: tuple[tuple[int, int, int], ...]) -> bool:
         """Where stages hold the whole depth, each must fit at the depth of the complete pipeline."""
@@ -135,24 +142,26 @@ def pipelines(table: PartialPlanTable, counts: list[int]) -> Iterator[tuple[tupl
             depth - int(table.ints[option, 2]) <= int(table.ints[option, 3]) for option, _, _ in pipeline
         )
 
-    def extend(stop: int, left: list[int], behind: int) -> Iterator[tuple[tuple[int, int, int], ...]]:
+    choices: dict[tuple[int, int], list[tuple[int, tuple[int, ...], int, int]]] = {}
+    for start, stop in combinations(range(atoms + 1), 2):
+        group = int(table.slice_class[start, stop])
+        choices[start, stop] = [
+            (option, needed(option), int(table.ints[option, 2]), int(table.ints[option, 3]))
+            for option in range(int(table.option_ptr[group]), int(table.option_ptr[group + 1]))
+        ]
+
+    def extend(stop: int, left: tuple[int, ...], behind: int) -> Iterator[tuple[tuple[int, int, int], ...]]:
         if stop == 0:
             yield ()
             return
         for start in range(stop):
-            group = int(table.slice_class[start, stop])
-            for option in range(int(table.option_ptr[group]), int(table.option_ptr[group + 1])):
-                kind, nodes, depth, most = (int(value) for value in table.ints[option])
-                each = (
-                    np.eye(len(left), dtype=int)[kind] if kind < len(left) else table.joint[kind - len(left)]
-                )
-                rest = [have - nodes * int(one) for have, one in zip(left, each, strict=True)]
-                if min(rest) < 0 or behind > most:
+            for option, nodes, depth, most in choices[start, stop]:
+                if behind > most or any(map(gt, nodes, left)):
                     continue
-                for front in extend(start, rest, behind + depth):
+                for front in extend(start, tuple(map(sub, left, nodes)), behind + depth):
                     yield (*front, (option, start, stop))
 
-    yield from filter(fits, extend(atoms, list(counts), 0))
+    yield from filter(fits, extend(atoms, tuple(counts), 0))
 
 
 def objective_s(
@@ -250,29 +259,38 @@ def recursion_s(problem: PipelineTable, pipeline: tuple[tuple[int, int, int], ..
     return float(value)
 
 
-def busiest_s(composed: Composed) -> float:
-    """Seconds that the slowest stage alone is busy in a step: no play of the pipeline takes less."""
-    return composed.microbatches * max(place.partial.slowest_s for place in composed.places)
+def passes_s(composed: Composed) -> float:
+    """Seconds that no play of a pipeline goes below, whichever stage is looked at.
+
+    All of a stage's passes one after another, and before and behind these one microbatch's through the
+    stages in front.
+    """
+    least = in_front = 0.0
+    for place in composed.places:
+        for stage in place.partial.stages:
+            once = stage.forward_s + stage.backward_s
+            least = max(least, in_front + composed.microbatches * once)
+            in_front += once
+    return least
 
 
 def exhaustive_s(workshop: Workshop, every: bool = False) -> float:
     """The fastest of all pipelines of all partial plans, played whole.
 
-    Unless `every` one is to be played, those are left out whose slowest stage alone takes as long as the
-    best step.
+    Unless `every` one is to be played, those are left out whose passes alone take as long as the best step.
     """
     found: list[tuple[float, Composed]] = []
     for microbatch in microbatch_sizes(workshop.instance.job):
         table, hops = workshop.table(microbatch), workshop.hops(microbatch)
         for pipeline in pipelines(table, workshop.counts):
             composed = composed_of(table, pipeline, objective_s(table, pipeline, hops))
-            found.append((busiest_s(composed), composed))
+            found.append((passes_s(composed), composed))
     best = float("inf")
-    for busy_s, composed in sorted(found, key=lambda one: one[0]):
-        if busy_s >= best and not every:
+    for least, composed in sorted(found, key=lambda one: one[0]):
+        if least >= best and not every:
             break
         seconds = workshop.played(composed)
-        assert seconds >= busy_s * (1 - 1e-9)
+        assert seconds >= least * (1 - 1e-9)
         best = min(best, seconds)
     return best
 

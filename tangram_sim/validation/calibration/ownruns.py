@@ -158,8 +158,8 @@ def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:
 
     def logs(at: FloatArray) -> FloatArray:
         predictor = Predictor(moved(hwdb, [key], float(at[0]), float(at[1])))
-        found = [predictor.predict(run) for run in runs]
-        return np.log([one.step_s if isinstance(one, Prediction) else 1.0 for one in found])
+        found = [predictor.predicted_s(run) for run in runs]
+        return np.log([1.0 if isinstance(one, Problem) else one for one in found])
 
     doubt = doubt_of(group, hwdb)
     load = max(one.parts.dispatch_s / max(one.parts.pass_s, 1e-12) for one in group)

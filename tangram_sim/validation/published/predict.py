@@ -3,14 +3,16 @@
 `predict_rows` is the one entry: the report and the calibration of stacks both start from it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp
+from typing import TypeVar
 
 import numpy as np
 
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.opgraph import FloatArray
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.training.plan import StagePrice
@@ -25,6 +27,8 @@ from tangram_sim.validation.published.parts import StepParts, parts_of
 from tangram_sim.validation.published.reading import MEMORY_KINDS, Run, read_run
 from tangram_sim.validation.published.silent import Variant, variants
 from tangram_sim.validation.published.table import Problem
+
+Answer = TypeVar("Answer")
 
 MOST_PASSES = 4_000_000  # of one step that are still played: ten times the largest run published
 
@@ -97,12 +101,24 @@ class Predictor:
 
     def predict(self, run: Run) -> Prediction | Problem:
         """One run, or the law of layouts that it breaks."""
+        return self._unless_broken(run, self._predict)
+
+    def predicted_s(self, run: Run) -> float | Problem:
+        """Seconds of the step that `predict` tells of, without the rest, for fits of many looks."""
+
+        def seconds(one: Run) -> float:
+            found = self._variants(one, self._lowering(one))
+            return float(np.exp(_middle(found)[0]))
+
+        return self._unless_broken(run, seconds)
+
+    def _unless_broken(self, run: Run, found: Callable[[Run], Answer]) -> Answer | Problem:
         layout = run.layout
         passes = run.job.global_batch // (layout.micro_batch * layout.dp) * layout.pp * layout.vpp
         if passes > MOST_PASSES:
             return Problem(run.id, run.source_id, f"{passes:,} passes in one step are too many to play")
         try:
-            return self._predict(run)
+            return found(run)
         except TangramError as error:
             return Problem(run.id, run.source_id, str(error))
 
@@ -131,10 +147,7 @@ class Predictor:
         lowering = self._lowering(run)
         found = self._variants(run, lowering)
         likeliest = found[0]
-        logs = np.log([_played_s(one.step) for one in found])
-        weights = np.array([one.weight for one in found])
-        middle = float(weights @ logs)
-        spread = float(np.sqrt(weights @ (logs - middle) ** 2))
+        middle, spread, logs = _middle(found)
         seconds, step = float(np.exp(middle)), likeliest.step
         fullest = max(range(len(step.prices)), key=step.peak_bytes)
         doubt = uncertainty(step, lowering, shares=self._shares).doubting_network(run.network_sigma)
@@ -191,6 +204,14 @@ class Predictor:
         if run.recompute != "full" or not 0 < run.full_layers < per_stage:
             return step
         return blended(lowered(run.rest), step, run.full_layers / per_stage)
+
+
+def _middle(found: Sequence[Variant]) -> tuple[float, float, FloatArray]:
+    """(mean, standard deviation) of log seconds over what a run may have done, and those of each, [N]."""
+    logs = np.log([_played_s(one.step) for one in found])
+    weights = np.array([one.weight for one in found])
+    middle = float(weights @ logs)
+    return middle, float(np.sqrt(weights @ (logs - middle) ** 2)), logs
 
 
 def _played_s(step: LoweredStep) -> float:

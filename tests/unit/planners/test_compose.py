@@ -15,11 +15,11 @@ from tangram_sim.planners.tangram.composition.labels import Look
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tests.planning import (
     Workshop,
-    busiest_s,
     composed_of,
     exhaustive_s,
     least_s,
     objective_s,
+    passes_s,
     pipelines,
     planned,
     problem_of,
@@ -134,7 +134,7 @@ def baselines(workshop: Workshop, microbatch: int) -> list[float]:
     for composed in every:
         kinds = [place.kind for place in composed.places]
         work = np.array([workshop.work[place.stop] - workshop.work[place.start] for place in composed.places])
-        if len(set(kinds)) == 1 and busiest_s(composed) < best["single"]:
+        if len(set(kinds)) == 1 and passes_s(composed) < best["single"]:
             best["single"] = min(best["single"], workshop.played(composed))
         if len(kinds) == len(set(kinds)) == len(workshop.islands) and all(
             place.partial.nodes == workshop.islands[place.kind].nodes for place in composed.places
