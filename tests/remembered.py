@@ -8,6 +8,7 @@ which others share changes none (`tests/unit/purchasing/test_purchasing.py`).
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 from tangram_sim.clusters import Cluster
@@ -16,6 +17,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Found, SearchOptions
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.studies import format_choice
 from tangram_sim.training.job import Job
 
@@ -25,7 +27,7 @@ SHIPPED = (shipped("hwdb"),)
 @contextmanager
 def searched_once() -> Iterator[None]:
     """Within it, `plan` on the shipped hardware data, without a time limit, asks only what is new."""
-    search, kept = format_choice.tangram, dict[object, Found]()
+    search, kept, tables = tangram, dict[object, Found](), Hwdb.load().edition[0]
 
     def remembered(
         model: Model,
@@ -34,12 +36,13 @@ def searched_once() -> Iterator[None]:
         hwdb: Hwdb,
         wishes: SearchOptions,
         *more: object,
-        **named: object,
+        **named: Any,
     ) -> Found:
         deadline = next((one for one in more if isinstance(one, Deadline)), Deadline())
-        if any(named.values()) or hwdb.folders != SHIPPED or deadline.left_s() < float("inf"):
+        own = hwdb.folders != SHIPPED or hwdb.edition[0] is not tables
+        if named.keys() - {"known"} or own or deadline.left_s() < float("inf"):
             return search(model, cluster, job, hwdb, wishes, *more, **named)
-        key = (model, cluster, job, hwdb.edition[1:], wishes)
+        key = (model, cluster, job, hwdb.edition[1:], wishes, tuple(named.get("known", ())))
         if key not in kept:
             kept[key] = search(model, cluster, job, hwdb, wishes, *more, **named)
         found = kept[key]  # whoever gets it may write into it
@@ -52,4 +55,11 @@ def searched_once() -> Iterator[None]:
         )
 
     with patch.object(format_choice, "tangram", remembered):
+        yield
+
+
+@contextmanager
+def searched_anew() -> Iterator[None]:
+    """Within it, every question is searched for, whatever is remembered: for tests of the search itself."""
+    with patch.object(format_choice, "tangram", tangram):
         yield

@@ -1,5 +1,6 @@
 """A folder of a small shop, and answers kept between the tests of one module."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,15 @@ from tangram_sim.purchasing.fleets import parse_purchases
 from tangram_sim.purchasing.pricefile import load_prices
 from tangram_sim.purchasing.whatif import what_if
 from tests.commands import files
+from tests.remembered import searched_once
 from tests.unit.purchasing.shop import HWDB, JOB, NODES, PRICES, fleet_of
+
+
+@pytest.fixture(autouse=True, scope="package")
+def one_search_for_all_fleets() -> Iterator[None]:
+    """The same few fleets grow by the same few nodes in most tests of this room."""
+    with searched_once():
+        yield
 
 
 @pytest.fixture

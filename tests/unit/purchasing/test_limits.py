@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from itertools import pairwise
@@ -28,6 +29,7 @@ from tangram_sim.studies.sweep import STOPPED, Cache, Sweep
 from tangram_sim.training.job import Job
 from tangram_sim.training.step.side_by_side import price_plan
 from tests.commands import files, tangram
+from tests.remembered import searched_anew
 
 HWDB = Hwdb.load()
 JOB = Job(global_batch=8, seq=1024)
@@ -55,6 +57,13 @@ def stopping(monkeypatch, room: str, most: int) -> Deadline:
 
     monkeypatch.setattr(f"tangram_sim.purchasing.{room}.simulate_case", work)
     return deadline
+
+
+@pytest.fixture(autouse=True)
+def limits_meet_searches() -> Iterator[None]:
+    """Nothing that is cut short here was found before."""
+    with searched_anew():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from tangram_sim.purchasing.whatif import what_if
 from tangram_sim.studies import api
 from tangram_sim.studies.sweep import Cache, Sweep
 from tangram_sim.training.job import Job
+from tests.remembered import searched_anew
 from tests.unit.purchasing.shop import HWDB, JOB, NODES, PRICES, TODAY, TWO, fleet_of
 
 
@@ -139,10 +140,14 @@ class TestPurchase:
         model, fleet = load_model(str(shop / "tiny.yaml")), fleet_of(shop)
         grown = fleet.with_purchases(parse_purchases(f"{shop}/V100x4.yaml:2", HWDB))
         shared = Grid()
-        quick = [api.plan(model, one.cluster, JOB, hwdb=HWDB, parallelizer=shared) for one in (fleet, grown)]
+        with searched_anew():
+            quick = [
+                api.plan(model, one.cluster, JOB, hwdb=HWDB, parallelizer=shared) for one in (fleet, grown)
+            ]
         at_once = replace(budget("normal"), coarse_limits=())
         monkeypatch.setattr("tangram_sim.planners.tangram.engine.budget", lambda _: at_once)
-        slow = [api.plan(model, one.cluster, JOB, hwdb=HWDB) for one in (fleet, grown)]
+        with searched_anew():
+            slow = [api.plan(model, one.cluster, JOB, hwdb=HWDB) for one in (fleet, grown)]
         for one, other in zip(quick, slow, strict=True):
             assert one.document.pipelines == other.document.pipelines
             assert one.document.step_s == other.document.step_s
