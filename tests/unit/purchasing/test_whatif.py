@@ -18,6 +18,13 @@ from tests.commands import tangram
 from tests.unit.purchasing.shop import HWDB, PRICES
 
 
+@pytest.fixture(scope="module")
+def found(study):
+    """What the ranking of the study hangs on, with a row that nobody put a price to."""
+    unbilled = replace(study.rows[2], name="unbilled", bill=Bill((), None, (Lack("x", 1, 1, ("y",)),)))
+    return sensitivity(replace(study, rows=(*study.rows, unbilled)), HWDB)
+
+
 class TestWhatIf:
     def test_rows_are_the_fleet_what_is_left_of_it_and_the_candidates(self, study):
         assert [row.name for row in study.rows] == [
@@ -105,17 +112,13 @@ class TestWhatIf:
         (note,) = (note for note in notes_of([replace(row, uses=uses)], study.prices) if "uses g0" in note)
         assert f"`{row.name}`" in note
 
-    def test_the_ranking_is_among_what_is_bought_and_billed(self, study):
+    def test_the_ranking_is_among_what_is_bought_and_billed(self, study, found):
         assert study.contenders == study.rows[2:], "the fleet as it stands is no purchase"
-        unbilled = replace(study.rows[2], name="unbilled", bill=Bill((), None, (Lack("x", 1, 1, ("y",)),)))
-        found = sensitivity(replace(study, rows=(*study.rows, unbilled)), HWDB)
         assert found.unpriced == ("unbilled",)
         assert {found.best, found.second} == {row.name for row in study.rows[2:]}
 
-    def test_thresholds_are_where_the_ranking_flips(self, study):
-        study = replace(study, rows=study.rows[2:])  # both bought: one for capital, one by the hour
-        found = sensitivity(study, HWDB)
-        by_name = {row.name: row for row in study.rows}
+    def test_thresholds_are_where_the_ranking_flips(self, study, found):
+        by_name = {row.name: row for row in study.contenders}  # one bought for capital, one by the hour
         best, second = by_name[found.best], by_name[found.second]
         assert found.score == "usd_per_million_tokens"
         assert found.tornado[0].width == max(swing.width for swing in found.tornado)
@@ -137,8 +140,7 @@ class TestWhatIf:
             assert before[0] <= before[1] * (1 + 1e-9)
             assert after[1] <= after[0] * (1 + 1e-9)
 
-    def test_efficiencies_are_varied_within_their_standard_error(self, study):
-        found = sensitivity(study, HWDB)
+    def test_efficiencies_are_varied_within_their_standard_error(self, found):
         rows = [swing.input for swing in found.tornado if swing.input.row is not None]
         assert rows
         for one in rows:
