@@ -55,7 +55,7 @@ class GenModelTerms:
 
     def seconds(self, at: GenModelParameters) -> float:
         """GenModel's time under parameters `at`."""
-        incast = max(self.senders - at.senders, 0.0) if at.epsilon_s_per_byte else 0.0
+        incast = max(self.senders - at.senders, 0.0)
         return (
             self.rounds * at.alpha_s
             + self.sent_bytes * at.beta_s_per_byte

@@ -78,7 +78,7 @@ class _Planner:
         steps = _merged(step for plan in below for step in plan.steps)
         density = max(map(max, zip(links, inner, strict=True)))
         if members == 1:
-            return TreePlan(first, steps, max(shares), density)
+            return TreePlan(first, steps, shares[0], density)
         level = tree.depth
         as_is = min(
             (self._local(tree, plan, members, density, shares), index, plan)
@@ -106,7 +106,7 @@ class _Planner:
         terms, at = plan.terms(members, self.size).of(self.op), tree.at
         share = max(shares)  # the leaf with the largest block is the last to finish
         senders = terms.senders * ceil(share / min(shares) - 1e-9)
-        excess = max(senders - at.senders, 0.0) if at.epsilon_s_per_byte else 0.0
+        excess = max(senders - at.senders, 0.0)
         return (
             terms.rounds * at.alpha_s
             + terms.sent_bytes * density
@@ -121,20 +121,20 @@ class _Planner:
             if share < goal * (1 - 1e-12):
                 at, received = child.worst, (goal - share) * self.size
                 senders = ceil(goal / share - 1e-9) - 1
-                excess = max(senders - at.senders, 0.0) if at.epsilon_s_per_byte else 0.0
+                excess = max(senders - at.senders, 0.0)
                 seconds = at.alpha_s + received * (
                     child.slowest_link_s_per_byte * max(child.size * share, 1.0)
                     + excess * at.epsilon_s_per_byte
                 )
                 worst = max(worst, seconds)
-        return worst * (2 if self.op == "all_reduce" else 1)
+        return 2 * worst  # and back: only an all-reduce may have owners of unequal blocks (`_answers`)
 
     def flat(self, tree: Tree, plan: LocalPlan) -> TreePlan:
         """One plan over all leaves below, in the tree's order."""
         n, at = tree.size, tree.worst
         terms = plan.terms(n, self.size).of(self.op)
         sending = _FLAT_LINKS[plan.name](tree, self.size) / (1 if self.op == "all_reduce" else 2)
-        excess = max(terms.senders - at.senders, 0.0) if at.epsilon_s_per_byte else 0.0
+        excess = max(terms.senders - at.senders, 0.0)
         seconds = (
             terms.rounds * at.alpha_s
             + sending
@@ -188,7 +188,7 @@ def _flat_halving(tree: Tree, size: float) -> float:
     extra = n - power
     # The first 2 x extra leaves fold in neighbouring pairs; the even ones of them go on.
     active = np.concatenate((np.arange(0, 2 * extra, 2), np.arange(2 * extra, n)))
-    links = [(first, stop, beta) for first, stop, beta in tree.uplinks() if beta > 0]
+    links = list(tree.uplinks())
     leaf = tree.widest_leaf_s_per_byte
     rank = np.arange(power)
     starts = np.searchsorted(active, [first for first, _, _ in links])

@@ -81,6 +81,10 @@ def test_what_flat_plans_leave_behind() -> None:
     spread, rooted = fixed_plan("ring", CORE, 10.0), fixed_plan("reduce-broadcast", CORE, 10.0)
     assert (spread.largest_share, rooted.largest_share) == (1 / 5, 1)
     assert spread.density_s_per_byte == pytest.approx(7 * 3 / 5) and rooted.density_s_per_byte == 7
+    # Where leaves' own links are the slow ones, a fifth of 2 s a byte below them, or all of it.
+    quick = replace(CORE, children=tuple(replace(one, up_s_per_byte=0.1) for one in CORE.children))
+    for name, density in (("ring", 2 / 5), ("reduce-broadcast", 2)):
+        assert fixed_plan(name, quick, 10.0).density_s_per_byte == pytest.approx(density)
     (step,) = spread.steps
     assert (step.switch, step.level, step.members, step.flat, step.rearranged) == ("core", 2, 5, True, False)
 
@@ -97,6 +101,7 @@ def test_rings_at_every_level() -> None:
         ("near", 1, 1), ("far", 1, 1), ("core", 2, 1)
     ]  # fmt: skip
     assert [one.seconds for one in found.steps] == pytest.approx([18.25, below, 77.25])
+    assert not any(one.flat or one.rearranged for one in found.steps)
     assert (found.largest_share, found.density_s_per_byte) == (pytest.approx(1 / 4), pytest.approx(3.5))
 
 
@@ -112,6 +117,84 @@ def test_blocks_are_gathered_first_where_that_is_faster() -> None:
     assert found.seconds == pytest.approx(below + 32 / 3 + 77.25, rel=1e-12)
     calm = replace(CORE, at=GenModelParameters(3, 0, 0.125, 0.125, 2, 1))  # 10 s: less than gathering
     assert fixed_plan("hierarchical-ring", calm, 10.0).seconds == pytest.approx(below + 87.25, rel=1e-12)
+
+
+def scaled(tree: Tree, factor: float) -> Tree:
+    """Every figure in seconds so many times as long."""
+    at = tree.at
+    figures = (
+        at.alpha_s,
+        at.beta_s_per_byte,
+        at.gamma_s_per_byte,
+        at.delta_s_per_byte,
+        at.epsilon_s_per_byte,
+    )
+    return replace(
+        tree,
+        at=GenModelParameters(*(factor * one for one in figures), at.senders),
+        children=tuple(scaled(child, factor) for child in tree.children),
+        up_s_per_byte=factor * tree.up_s_per_byte,
+    )
+
+
+def test_plans_take_a_thousandth_where_every_figure_is_a_thousandth() -> None:
+    busy = replace(CORE, at=GenModelParameters(3, 0, 0.125, 0.125, 4, 1))
+    for tree in (CORE, busy):
+        for name in ("hierarchical-ring", "ring", "reduce-broadcast", "halving-doubling"):
+            slow, quick = (fixed_plan(name, one, 10.0) for one in (tree, scaled(tree, 1e-3)))
+            assert quick.seconds == pytest.approx(slow.seconds / 1000, rel=1e-9), name
+            assert [one.rearranged for one in quick.steps] == [one.rearranged for one in slow.steps]
+
+
+def test_who_has_as_large_blocks_as_anybody_gathers_nothing() -> None:
+    """near's owners have a half each already: its rounds of 1,000 s are those of its own ring only."""
+    far_off = replace(NEAR, at=replace(NEAR.at, alpha_s=1000))
+    busy = replace(CORE, at=GenModelParameters(3, 0, 0.125, 0.125, 4, 1), children=(far_off, FAR))
+    found = fixed_plan("hierarchical-ring", busy, 10.0)
+    assert found.seconds == pytest.approx(2 * 1000 + 10 + 2.5 + 3.75 + 32 / 3 + 77.25, rel=1e-12)
+
+
+def test_twice_as_many_owners_are_one_sender_each() -> None:
+    """Four leaves to two: a quarter of 10 bytes from one other owner, which the receiver hears at no cost.
+
+    Four: 6 rounds of 2 s, 15 bytes at 2, 7.5 added at .25, 22.5 moved at .5; gathering takes a round and
+    5 s, there and back; then two rounds and 10 halved bytes over the link of 7.
+    """
+    four = replace(FAR, leaves=4, at=replace(FAR.at, epsilon_s_per_byte=50.0, senders=1))
+    busy = replace(CORE, at=GenModelParameters(3, 0, 0.125, 0.125, 40, 1), children=(NEAR, four))
+    found = fixed_plan("hierarchical-ring", busy, 10.0)
+    assert found.steps[-1].rearranged
+    assert found.seconds == pytest.approx(12 + 30 + 1.875 + 11.25 + 2 * (2 + 5) + 77.25, rel=1e-12)
+
+
+def test_a_root_sends_over_its_own_link() -> None:
+    """Behind quick uplinks the first leaf's link carries four buffers each way, or the slowest leaf's one."""
+    near, far = (replace(one, up_s_per_byte=0.1) for one in (NEAR, FAR))
+    free = replace(CORE, children=(near, far))
+    other = replace(CORE, children=(far, near))
+    seconds = [fixed_plan("reduce-broadcast", one, 10.0).seconds for one in (free, other)]
+    assert seconds == pytest.approx([6 + 2 * 10 * 4 * 1 + 20 + 30 + 160, 6 + 2 * 10 * 4 * 2 + 20 + 30 + 160])
+
+
+def test_unequal_subtrees_leave_no_equal_blocks() -> None:
+    """Quarters and sixths of the buffer are not fifths."""
+    with pytest.raises(BadInputError, match="unequal blocks"):
+        fixed_plan("hierarchical-ring", CORE, 10.0, "reduce_scatter")
+
+
+def test_a_subtree_may_best_be_served_as_if_it_were_flat() -> None:
+    """Two racks of two: a ring over all four sends 3/2 of the buffer over leaves of 1 s a byte.
+
+    By racks it is one buffer over leaves and one over links of .6; servers would hear three where one is
+    free. Below one more switch, behind a link that nothing has to cross, nothing changes.
+    """
+    at = GenModelParameters(0.0, 1.0, epsilon_s_per_byte=9.0, senders=1)
+    rack = Tree("rack", at, leaves=2, up_s_per_byte=0.6)
+    core = Tree("core", replace(at, beta_s_per_byte=0.0), children=(rack, rack), up_s_per_byte=100.0)
+    for tree in (core, Tree("top", core.at, children=(core,))):
+        found = gentree(tree, 10.0)
+        assert found.seconds == pytest.approx(15.0)
+        assert [(one.switch, one.plan.name, one.flat) for one in found.steps] == [("core", "ring", True)]
 
 
 def test_gathering_waits_for_receivers_that_many_send_to() -> None:
@@ -176,6 +259,12 @@ def test_a_cluster_of_one_box_is_a_switch_over_its_gpus() -> None:
         # Three and three are four, of two pairs each: the pair of leaves 2 and 3 folds over both links; then
         # two partners each cross with a quarter, counted as of six ranks.
         ((3, 3), (5.0, 7.0), 9.0, 2 * (9 / 4 * 2 * 7 * (5 / 6) / (3 / 4) + 9 * 7)),
+        ((3, 3), (7.0, 5.0), 9.0, 2 * (9 / 4 * 2 * 7 * (5 / 6) / (3 / 4) + 9 * 7)),
+        # Five and one: leaves 0 to 3 fold in pairs below the link of 5, at no cost. Of the four that go on
+        # one is alone: in either step it and its partner cross the link of 7, with a half, then a quarter.
+        ((5, 1), (5.0, 7.0), 9.0, 2 * (9 / 2 + 9 / 4) * 7 * (5 / 6) / (3 / 4)),
+        # Two and four: the first pair folds on one side, the second on the other.
+        ((2, 4), (5.0, 7.0), 9.0, 2 * (9 / 2 + 9 / 4) * 7 * (5 / 6) / (3 / 4)),
     ],
 )
 def test_halving_where_partners_stand_on_different_sides(
