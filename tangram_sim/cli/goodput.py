@@ -44,7 +44,7 @@ Policy = Annotated[
 Days = Annotated[float, typer.Option("--days", help="Days that the interval is for.")]
 Quantile = Annotated[float, typer.Option("--quantile", help="Spares are enough with this probability.")]
 Sample = Annotated[int, typer.Option("--sample", help="Failures to play in the event simulation.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of the event simulation.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the event simulation.")]
 
 
 def command(

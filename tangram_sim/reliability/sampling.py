@@ -29,10 +29,12 @@ def sample_share(regime: Regime, failures: int, window_s: float, seed: int = 0) 
     """Play `failures` failures of a regime and look at windows of `window_s` of the history.
 
     Windows are shortened where fewer than 20 would fit. Raises BadInputError for fewer than 100 failures,
-    and for more windows than can be looked at.
+    a seed below zero, and more windows than can be looked at.
     """
     if failures < 100:
         raise BadInputError(f"`sample={failures}`: give 100 failures or more, e.g. 10000")
+    if seed < 0:
+        raise BadInputError(f"`seed={seed}`: give a whole number, zero or more")
     if not regime.struck:
         share = regime.share()
         return SampledShare(share, 0.0, share, share, 0, 0, window_s)

@@ -367,9 +367,7 @@ def test_more_layers_add_equal_blocks(family: str, hidden: int, heads: int):
     assert large.parameters - small.parameters == 2 * block
 
 
-yaml_values = st.sampled_from(
-    ["hidden", "vocab", "tied", "positions", "norm", "name", "final_norm", "source"]
-)
+named = ["hidden", "vocab", "tied", "positions", "norm", "name", "final_norm", "source"]
 layer = st.fixed_dictionaries(
     {"attention": st.fixed_dictionaries({"heads": st.sampled_from([1, 2, 3, 4]) | junk})},
     optional={
@@ -384,7 +382,10 @@ layer = st.fixed_dictionaries(
 
 
 @settings(max_examples=300, deadline=None)
-@given(layers=st.lists(layer, max_size=3) | junk, spoiled=st.dictionaries(yaml_values, junk, max_size=2))
+@given(
+    layers=st.lists(layer, max_size=3) | junk,
+    spoiled=st.dictionaries(st.sampled_from(named), junk, max_size=2),
+)
 def test_any_model_file_gives_a_model_or_an_error_meant_for_people(layers: Any, spoiled: dict[str, Any]):
     try:
         model = from_model_file({"hidden": 16, "vocab": 50, "layers": layers} | spoiled, "model.yaml", "test")

@@ -105,9 +105,11 @@ def test_more_failures_longer_constants_never_help(
 
 
 def test_a_history_of_more_windows_than_can_be_looked_at_is_refused() -> None:
-    """Found by fuzzing: repairs of 10^20 s in windows of two days asked for 78 PiB. Half seconds here."""
+    """Found by fuzzing, as seeds below zero: repairs of 10^20 s asked for 78 PiB. Half seconds here."""
     with pytest.raises(BadInputError, match=r"1,000,000 at most are looked at"):
         sample_share(single(3 * HOUR, 60, 60, 300, 600.0), 100, 0.5)
+    with pytest.raises(BadInputError, match=r"`seed=-1`: .*zero or more"):
+        sample_share(single(3 * HOUR, 60, 60, 300, 600.0), 100, HOUR, -1)
 
 
 @pytest.mark.parametrize("period_s", [600.0, 1200.0, 2400.0, 4800.0, math.nan])
