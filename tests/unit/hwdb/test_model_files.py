@@ -343,9 +343,8 @@ def test_any_config_gives_a_model_or_an_error_meant_for_people(
 ):
     """Bad input never ends in a traceback, whatever the family."""
     facts = facts | spoiled
-    wrapped = (
-        {"text_config": facts | spoiled} if family == "gemma3" and "text_config" not in spoiled else facts
-    )
+    inside = family == "gemma3" and "text_config" not in spoiled
+    wrapped = {"text_config": facts} if inside else facts
     try:
         model = config(family, **wrapped)
     except TangramError as error:
@@ -367,15 +366,14 @@ def test_more_layers_add_equal_blocks(family: str, hidden: int, heads: int):
     assert large.parameters - small.parameters == 2 * block
 
 
+few = st.integers(1, 4)
 named = ["hidden", "vocab", "tied", "positions", "norm", "name", "final_norm", "source"]
 layer = st.fixed_dictionaries(
     {"attention": st.fixed_dictionaries({"heads": st.sampled_from([1, 2, 3, 4]) | junk})},
     optional={
         "count": st.integers(1, 3) | junk,
         "feed_forward": st.fixed_dictionaries({"width": st.integers(1, 64)}) | junk,
-        "experts": st.fixed_dictionaries(
-            {"count": st.integers(1, 4), "active": st.integers(1, 4), "width": st.just(8)}
-        ),
+        "experts": st.fixed_dictionaries({"count": few, "active": few, "width": st.just(8)}),
         "repeat": st.integers(1, 3) | junk,
     },
 )
