@@ -50,9 +50,10 @@ class StagePrices:
         self, island: Island, layout: Layout, microbatch: int, sharing: Sharing | None = None
     ) -> Pricer:
         """The pricer of one layout on one (part of an) island, which may share its weights with others."""
-        key = (island, layout, microbatch, sharing)
+        alike = island.anonymous()  # stages on equal nodes of one island, or of two, have one
+        key = (alike, layout, microbatch, sharing)
         if key not in self._pricers:
-            setting = Setting(self.model, island, self.job, microbatch, (layout,), self.hwdb, sharing)
+            setting = Setting(self.model, alike, self.job, microbatch, (layout,), self.hwdb, sharing)
             self._pricers[key] = Pricer(setting)
         return self._pricers[key]
 

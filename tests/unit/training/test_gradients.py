@@ -10,7 +10,7 @@ from tangram_sim.clusters import Island
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, broadcast_s
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import Layout
-from tangram_sim.training.stage import state
+from tangram_sim.training.stage import atom_prices, pricing, state
 from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.setting import Setting
 
@@ -106,3 +106,21 @@ def test_reductions_apart_take_their_whole_time_behind_the_passes(zero: int) -> 
         assert 0.1 * once < longer < once
     else:
         assert behind == longer == 0.0
+
+
+@pytest.mark.parametrize("stack", ["generic", "megatron"])
+def test_both_backward_passes_at_once_take_what_each_takes_alone(
+    stack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One play with two ways to synchronise gradients is a shortcut, not another model."""
+    of_zero = [Layout(tp=2, dp=16, zero_stage=zero, sequence_parallel=True) for zero in range(4)]
+    island = Island("nodes", HWDB.gpu("A100-80GB"), 4, 8, HWDB.link("NVLink3"), 1e9, 1e-5)
+    where = Setting(MODEL, island, replace(JOB, stack=stack), 16, tuple(of_zero), HWDB)
+    slices = [(0, 1), (0, 12), (3, 20), (20, 34)]
+    together = Pricer(where).price_many(slices)
+    assert (together.gradient_sync_s[:, :2] > 0).all()
+    for room in (atom_prices, pricing):
+        monkeypatch.setattr(room, "backward_directions", lambda job: ("backward", "last"))
+    apart = Pricer(where).price_many(slices)
+    for name in ("forward_s", "backward_s", "backward_weight_s", "gradient_sync_s"):
+        assert getattr(together, name) == pytest.approx(getattr(apart, name), rel=1e-12), name

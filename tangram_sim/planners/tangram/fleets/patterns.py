@@ -6,6 +6,7 @@ times the sequences: a pattern is priced as that pipeline, by the search that pl
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -179,6 +180,12 @@ def _copies(model: Model, most: int) -> int:
     return most - most % 8 if most >= 16 else 1 << (most.bit_length() - 1)
 
 
+@lru_cache(maxsize=4)  # looking through what is installed takes milliseconds, and every shape asks
+def _parallelizer(name: str) -> type[Parallelizer]:
+    found: type[Parallelizer] = parallelizer_named(name)
+    return found
+
+
 def _search(
     ground: FleetProblem,
     shape: PatternLimits,
@@ -203,7 +210,7 @@ def _search(
     if microbatches > budget.many and "zero_stage" not in dict(constraints.fixed):
         constraints = replace(constraints, zero_stages=(0, 1))
     # A fresh one for each search: its prices are of no use to the next, and take memory.
-    parallelizer = parallelizer_named(ground.parallelizer)()
+    parallelizer = _parallelizer(ground.parallelizer)()
     widest = min(budget.widest * shape.parts, max(counts_of))
     least, passage_s = _least(
         ground, job, islands, constraints, sequences, unit, widest, parallelizer, counts
