@@ -39,10 +39,12 @@ class Code:
     # Products add weight gradients to those of the microbatches before (Megatron's fused accumulation, XLA's
     # loops); elsewhere autograd adds them with a kernel of its own.
     fuses_accumulation: bool = False
-    # Local experts run as one grouped product; elsewhere each expert's kernels are launched.
+    # Local experts run as one grouped product; elsewhere each expert's kernels are launched. On FSDP2 by
+    # `torch._grouped_mm` (pytorch/torchtitan, NVIDIA-NeMo/Automodel: `experts: torch_mm`).
     groups_experts: bool = False
-    # Exchanges send a token to a scale-up domain once (DeepEP in Megatron-Core). NeMo's recipes leave them
-    # off: DeepSeek-V3 over 128 H100 nodes takes what plain exchanges take (-2 %; sent once, -20 %).
+    # Exchanges send a token to a scale-up domain once (DeepEP in Megatron-Core, and in the recipes of
+    # NVIDIA-NeMo/Automodel on FSDP2: `enable_deepep`, `dispatcher: hybridep`). NeMo's recipes leave them off:
+    # DeepSeek-V3 over 128 H100 nodes takes what plain exchanges take (-2 %; sent once, -20 %).
     sends_once: bool = False
     # An optimizer step over reading and writing every state once: many small kernels unscale, take norms,
     # update moments and cast.
@@ -64,7 +66,7 @@ _CODE = {
         _PIPELINE_ENGINE, fused_softmax=True, exchanges_heads=True, reduces_late=True
     ),
     "nemo": replace(_CORE, sends_once=False),
-    "fsdp": Code(stops_early=True),
+    "fsdp": Code(stops_early=True, groups_experts=True, sends_once=True),
     # No runs of its own: efficiencies of its lineage, whose engine waits for its reductions.
     "deepspeed": replace(_PIPELINE_ENGINE, exchanges_heads=True),
     # No row of the database is about it: its efficiencies are those of `generic`.

@@ -116,10 +116,11 @@ def _shifted(
 
 def _doubt(fit: Fit, widths: Widths, left: LeftOutPredictions, known: Facts, own: NDArray[np.int64]) -> Doubt:
     """Prior standard deviations for the rows `own`, which share a stack, a GPU kind and a dtype."""
-    common = widths.source[int(left.novelty[own[0]])]
+    novelty = int(left.novelty[own[0]])
+    common = widths.source[novelty]
     added = (
         widths.unmeasured * (not known.measured[own[0]]),
-        widths.mixture * bool(known.mixture[own].all()),
+        widths.mixture[novelty] * bool(known.mixture[own].all()),
     )
     total = max(float(np.sqrt(common**2 + added[0] ** 2 + added[1] ** 2)), 0.02)
     return Doubt(total, math.hypot(fit.sigma.dispatch_s, HOST_SIGMA), max(widths.plan, 0.01))

@@ -3,7 +3,8 @@
 Both logarithms have a normal prior around 0, as wide as sources differ from one another; rows differ from
 their source by a spread with long tails (Student's t), so that a row far off the others and off the
 prediction hardly pulls, and the more rows agree the more they are believed. Rows that no shift makes much
-more probable shift nothing: most stacks are about where the database has them, and a shift by chance harms.
+more probable shift no further than all of them agree: most stacks are about where the database has them, and
+a shift by chance harms.
 """
 
 import math
@@ -21,6 +22,9 @@ NEAR = 0.5  # of the device's time: where the host's begins to matter
 HOST_STARTS = (0.0, 1.6)  # device-bound and host-bound optima can both be local ones
 LIMIT = math.log(8.0)  # no stack is further off than this
 EVIDENCE = 1.25  # log of how much more probable a shift must be than none: odds of 3.5
+AGREEING = 3  # rows that all lie on one side by chance in one case of four
+LEAST = 0.25  # of the spread from plan to plan: a row nearer to its prediction than this speaks for no shift
+
 STEP, SMALL, MOST_STEPS = 0.05, 0.003, 8
 
 # Log seconds of every row, [N], at (log scale, log host factor).
@@ -66,7 +70,8 @@ def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float
     found = [_search(logs, target, plan, width, np.clip(start, -LIMIT, LIMIT)) for start in starts]
     best, at, left, slopes = min(found, key=lambda one: one[0])
     if _loss(target - first, plan, np.zeros(2), width) - best < EVIDENCE:
-        at, left = np.zeros(2), target - first
+        at = np.array([agreed(target - first, doubt), 0.0])
+        left = target - logs(at)
     used = 2 if free and abs(at[1]) > 1e-3 else 1
     freedom = max(len(target) - used, 0)
     seen = DEGREES * doubt.plan**2
@@ -76,6 +81,18 @@ def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float
     pull = np.minimum(_pull(left, spread), 1 / spread**2)
     curvature = float((pull * slopes[:, 0] ** 2).sum()) + 1 / doubt.common**2
     return ShiftEstimate(float(at[0]), float(at[1]), 1 / math.sqrt(curvature), spread, left)
+
+
+def agreed(error: FloatArray, doubt: Doubt) -> float:
+    """A log scale as far as all rows [N] agree on it: the mean of their two least errors, if none is against.
+
+    Every row but the nearest is then nearer to its prediction than before, and a single bad row says nothing.
+    It goes no further than sources differ.
+    """
+    least = np.sort(np.abs(error))
+    if len(error) < AGREEING or abs(np.sign(error).sum()) < len(error) or least[0] < LEAST * doubt.plan:
+        return 0.0
+    return float(np.sign(error[0]) * min((least[0] + least[1]) / 2.0, doubt.common))
 
 
 def _spread(error: FloatArray, plan: float) -> float:

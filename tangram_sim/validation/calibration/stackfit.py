@@ -31,7 +31,7 @@ ASSUMED = StackParameters(dispatch_s=25e-6)
 # Standard deviations of the logarithms of the parameters: of generic around the assumed, of lineages around
 # generic and of stacks around their lineage: less free where what was seen elsewhere is the better guess.
 LOOSE = StackParameters(0.15, 0.2, 0.8, 0.2, 0.3)
-KIN = StackParameters(0.025, 0.05, 0.8, 0.06, 0.09)
+KIN = StackParameters(0.025, 0.05, 0.4, 0.06, 0.09)
 # Of DeepSpeed's engine, whose factors of communication are its own: it waits where others overlap.
 WAITING = KIN._replace(tensor_exposed=LOOSE.tensor_exposed, data_exposed=LOOSE.data_exposed)
 TIGHT = StackParameters(0.1, 0.2, 0.4, 0.25, 0.35)

@@ -37,7 +37,7 @@ from tangram_sim.validation.published.reading import Run, read_run, read_table
 from tangram_sim.validation.published.stacks import GENERIC, lineage
 
 SOURCE = "fit to published runs, tangram_sim.validation.calibration.stacks"
-FITTED = "2026-11-22"  # the day of the fit; rows must not depend on the day they are written again
+FITTED = "2026-11-23"  # the day of the fit; rows must not depend on the day they are written again
 MOST_ROWS = 48  # of one source that are used
 # Of a stack like many; its errors are left out, those of the fit count.
 TYPICAL = StackParameters(1.2, 1.3, 25e-6, 0.9, 1.5)

@@ -18,7 +18,10 @@ COVERED = 0.90
 ROWS = 10  # independent rows that a source is taken for, however many it has
 FEWEST_SOURCES = 3  # of a stratum that speaks for itself
 FEWEST_ROWS = 20
-BELIEVED = 0.5  # of what few sources say against the errors of factors
+# What a mixture adds to the error of a dense model under a stack whose mixtures nobody ran (balance of
+# experts, exchanges, a kernel for each expert): a log standard deviation, and the sources it counts for.
+MIXTURE, MIXTURE_SOURCES = 0.2, 2.0
+SISTERS = CLASSES.index("sister stack")
 SLIPPED = 0.25  # log error of a peak
 
 
@@ -70,16 +73,16 @@ class Widths:
     share: tuple[float, ...]  # the same: of what factors are said to err by, 1 at most
     source: tuple[float, ...]  # the same: what the rows of one source share
     unmeasured: float
-    mixture: float
+    mixture: tuple[float, ...]  # as novelty.CLASSES
     plan: float
     memory: float
     memory_unfitted: float  # of a stack whose peaks were never measured
 
     def sigma(self, errors: Errors) -> FloatArray:
         """Log standard deviation of every step of `errors`, [N]: factors, stack, what nobody measured."""
-        added = np.where(errors.measured, 0.0, self.unmeasured**2) + np.where(
-            errors.mixture, self.mixture**2, 0.0
-        )
+        of_mixture = np.array(self.mixture)[errors.novelty]
+        added = np.where(errors.measured, 0.0, self.unmeasured**2)
+        added = added + np.where(errors.mixture, of_mixture**2, 0.0)
         own, share = np.array(self.residual)[errors.novelty], np.array(self.share)[errors.novelty]
         total: FloatArray = np.sqrt((share * errors.factors_sigma) ** 2 + own**2 + added)
         return total
@@ -151,6 +154,20 @@ def between_sources(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     return float(np.sqrt((clipped**2).mean()))
 
 
+def beside_dense(errors: Errors) -> float:
+    """Log standard deviation of what mixtures of an unseen stack add, shrunk to `MIXTURE`.
+
+    Each source's median error of mixtures beside that of its dense models, if it has any.
+    """
+    squares = MIXTURE_SOURCES * MIXTURE**2
+    found = np.unique(errors.source[errors.mixture])
+    for name in found:
+        own = errors.source == name
+        mixed, dense = errors.log_error[own & errors.mixture], errors.log_error[own & ~errors.mixture]
+        squares += float(np.median(mixed) - (np.median(dense) if len(dense) else 0.0)) ** 2
+    return math.sqrt(squares / (MIXTURE_SOURCES + len(found)))
+
+
 def memory_residual(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     """Log standard deviation of peaks whose upper 95 % point covers what was measured.
 
@@ -175,7 +192,7 @@ def calibrate(errors: Errors) -> Widths:
     A class seen in fewer than three sources, or in few rows, borrows those of the classes that know less (of
     the last: all), and no residual is less than that of a class that knows more. Where enough whole sources
     were left out of a class, they must be held by themselves, too: stacks left out are seen in other rows of
-    the same machine.
+    the same machine. Mixtures of sister and new stacks are a class of their own.
     """
     plain = errors.measured & ~errors.mixture
     whole = np.ones(len(plain), bool) if errors.whole is None else errors.whole
@@ -187,8 +204,10 @@ def calibrate(errors: Errors) -> Widths:
         return len(np.unique(errors.source[use])) >= FEWEST_SOURCES and int(use.sum()) >= FEWEST_ROWS
 
     def share(use: NDArray[np.bool_], beside: float) -> float:
-        error, sigma = errors.log_error[use], errors.factors_sigma[use]
-        return 1.0 - BELIEVED * (1.0 - conformal_share(error, sigma, beside, errors.source[use]))
+        """Of the errors of factors; k sources are believed k / (k + 1) against them."""
+        error, sigma, source = errors.log_error[use], errors.factors_sigma[use], errors.source[use]
+        believed = 1.0 - 1.0 / (1.0 + len(np.unique(source)))
+        return 1.0 - believed * (1.0 - conformal_share(error, sigma, beside, source))
 
     def between(use: NDArray[np.bool_]) -> float:
         return between_sources(errors.log_error[use], errors.source[use])
@@ -206,14 +225,16 @@ def calibrate(errors: Errors) -> Widths:
         found.append(max(*(residual(one, errors.factors_sigma) for one in of), *found[-1:], 0.0))
         shares.append(max(share(one, found[-1]) for one in of))
         shared.append(max(*(between(one) for one in of), *shared[-1:], 0.0))
-    widths = Widths(tuple(found), tuple(shares), tuple(shared), 0.0, 0.0, 0.0, 0.0, 0.0)
+    none = (0.0,) * len(CLASSES)
+    widths = Widths(tuple(found), tuple(shares), tuple(shared), 0.0, none, 0.0, 0.0, 0.0)
     dense = ~errors.measured & ~errors.mixture
     unmeasured = residual(dense, widths.sigma(errors)) if dense.any() else 0.0
     widths = replace(widths, unmeasured=unmeasured)
     mixture = residual(errors.mixture, widths.sigma(errors)) if errors.mixture.any() else 0.0
+    unseen = max(mixture, beside_dense(errors))
     return replace(
         widths,
-        mixture=mixture,
+        mixture=tuple(unseen if number >= SISTERS else mixture for number in range(len(CLASSES))),
         plan=plan_spread(errors.log_error, errors.source),
         memory=memory_residual(errors.memory, errors.memory_source),
         memory_unfitted=memory_residual(errors.unfitted, errors.memory_source),

@@ -73,12 +73,13 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
     if not cells.text("gpu"):
         raise CellError("gpu not stated, and nothing else in the row says it")
     gpus, tp, pp, dp, gbs, seq = cells.needed("gpus", "tp", "pp", "dp", "gbs", "seq_len")
-    cp, ep = cells.count("cp") or 1, cells.count("ep") or 1
+    cp = cells.count("cp") or 1
     if tp * pp * cp * dp != gpus:
         raise CellError(
             f"tp {tp} x pp {pp} x cp {cp} x dp {dp} = {tp * pp * cp * dp}, the row has {gpus} GPUs"
         )
     run_by = defaults.software(cells.text("framework"), cells.text("date"))
+    ep = workload.stated_experts(cells, run_by, dp * cp)
     cluster, network_sigma = _cluster(cells, gpus, hwdb)
     model = workload.model(cells, run_by, tp, seq)
     per_rank = cells.count("mbs")
@@ -93,7 +94,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         shard_ranks=workload.shard_ranks(cells, cluster, tp),
     )
     recompute, full_layers = workload.recompute(cells, model.layers, pp)
-    zero_stage = workload.zero_stage(cells, run_by)
+    zero_stage = workload.zero_stage(cells, run_by, pp)
     layout = Uniform(
         tp=tp,
         pp=pp,

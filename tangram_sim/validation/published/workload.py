@@ -1,5 +1,6 @@
 """Cells about the work: model, job, schedule, recomputation and sharding, with defaults for blanks."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -191,6 +192,16 @@ def recompute(cells: Cells, layers: int, pp: int) -> Recompute:
     return recompute_of(text, layers, pp)
 
 
+def stated_experts(cells: Cells, run_by: defaults.Software, replicas: int) -> int:
+    """Expert parallelism as stated; where it is blank under FSDP2, over as many replicas as it can be."""
+    stated, experts = cells.count("ep"), cells.count("experts", 0) or 0
+    if stated or not experts or run_by.family != "fsdp":
+        return stated or 1
+    spread = math.gcd(experts, replicas)
+    cells.assume("ep", spread, "recipes on FSDP2 spread experts over as many replicas as divide them")
+    return spread
+
+
 def expert_degree(cells: Cells, ep: int, tp: int, replicas: int) -> int:
     """Expert parallelism over the `replicas` = dp x cp of a layer's dense part.
 
@@ -212,8 +223,20 @@ def expert_degree(cells: Cells, ep: int, tp: int, replicas: int) -> int:
     return max(ep // across, 1)
 
 
-def zero_stage(cells: Cells, run_by: defaults.Software) -> int:
-    """ZeRO stage from words like fsdp-zero3, distributed-optimizer-zero1, none (DDP)."""
+def zero_stage(cells: Cells, run_by: defaults.Software, pp: int = 1) -> int:
+    """ZeRO stage from words like fsdp-zero3, distributed-optimizer-zero1, none (DDP), beside a pipeline.
+
+    FSDP2 then keeps weights gathered between microbatches and reduces gradients behind the last one, as
+    ZeRO-1 does (pytorch/torchtitan: `reshard_after_forward = not pp_enabled`).
+    """
+    stage = _zero_stage(cells, run_by)
+    if run_by.family == "fsdp" and pp > 1 and stage == 3:
+        cells.assume("zero_stage", 1, "under a pipeline FSDP2 keeps weights gathered")
+        return 1
+    return stage
+
+
+def _zero_stage(cells: Cells, run_by: defaults.Software) -> int:
     text = cells.text("sharding").lower()
     if not text:
         stage, why = defaults.zero_stage(run_by)

@@ -219,6 +219,25 @@ def test_one_bad_row_in_three_hardly_moves_the_rest(bad: float) -> None:
     assert 0 < alone.log_scale < math.log(1.25) and alone.common > found.common / 2
 
 
+@pytest.mark.parametrize(
+    ("errors", "agreed"),
+    [
+        ((0.04, 0.05, 0.3), 0.045),  # as far as the two nearest go, whatever the third says
+        ((-0.04, -0.3, -0.05), -0.045),
+        ((0.06, 0.07, 0.07), 0.05),  # no further than sources differ
+        ((0.04, 0.05, -0.03), 0.0),  # one against
+        ((0.01, 0.05, 0.06), 0.0),  # one that is where it was predicted to be
+        ((0.04, 0.05), 0.0),
+    ],
+)
+def test_rows_of_one_mind_shift_no_further_than_they_agree(errors: tuple[float, ...], agreed: float) -> None:
+    """Too little to make any shift 3.5 times as probable as none."""
+    error, doubt = np.array(errors), shifts.Doubt(0.05, 0.0, 0.1)
+    assert shifts.agreed(error, doubt) == pytest.approx(agreed)
+    found = shifts.most_probable(lambda at: np.full(len(error), at[0]), error, doubt, 0.0)
+    assert found.log_scale == pytest.approx(agreed)
+
+
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(

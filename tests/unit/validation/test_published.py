@@ -249,6 +249,24 @@ def test_fine_tunes_under_fsdp_mostly_recompute_fully():
     assert predicted(**silent, gbs="8", layers="8").recompute == "none"
 
 
+def test_mixtures_on_fsdp2_spread_their_experts_where_nobody_says_how():
+    """As recipes do: gpt-oss 20B over 8 GPUs has ep 8; what is stated wins, and other software stays at 1."""
+    cells = {"framework": "torchtitan", "date": "2025-06", "experts": "32", "topk": "4", "moe_ffn": "2880"}
+    cells |= {"gpus": "8", "tp": "1", "dp": "8", "gbs": "32", "sharding": "fsdp-zero3", "seq_parallel": ""}
+    degrees = [
+        predicted(**(cells | own)).run.layout.ep
+        for own in ({"ep": ""}, {"ep": "2"}, {"ep": "", "framework": "NeMo"}, {"ep": "", "experts": "12"})
+    ]
+    assert degrees == [8, 2, 1, 4]
+
+
+def test_fsdp2_keeps_weights_gathered_under_a_pipeline():
+    cells = {"framework": "torchtitan", "date": "2025-06", "sharding": "fsdp-zero3", "gbs": "32"}
+    alone = predicted(**cells, tp="1", dp="8", seq_parallel="")
+    staged = predicted(**cells, tp="1", pp="2", dp="4", seq_parallel="")
+    assert alone.run.layout.zero_stage == 3 and staged.run.layout.zero_stage == 1
+
+
 def test_old_software_reduces_gradients_behind_its_last_pass():
     """Nothing is hidden: the step grows by the whole reduction that a run on one replica does without."""
     many = {"gpus": "16", "nodes": "2", "dp": "2", "gbs": "8", "seq_parallel": "no", "flags": ""}
