@@ -1,17 +1,18 @@
 """Families whose config.json is read beyond those of shipped models: counts against the published ones.
 
-The published figures are recalled from the model cards and papers named; they are the rounded ones printed
-there, or the sum over the checkpoint's tensors where the card shows it. Read in public copies since:
+The published figures are those of the model cards and papers named, rounded as printed there, or the sum over
+the checkpoint's tensors. Read in public copies:
 
+- to the last parameter: OLMo 2 7B and 13B, phi-4, StarCoder2-15B (the hub's counters, copied into others'
+  tables), GLM-4-9B (the count a fine-tuning log prints), Kimi-K2 (a checkpoint's tensors, and its counter);
+- as published: Command-R (35e9), Command-R+ (104e9) and Command-A (111e9) on their cards, StarCoder2-3B
+  (3.03e9) by the hub's counter, Llama-4-Maverick (400e9) in Hugging Face's post on its release, Qwen1.5-MoE
+  (14.3e9, 2.7e9 of them active) on a copy of its card, Qwen3-Next (80e9) by the hub's counter;
 - whole configs of Qwen2-57B-A14B and of Nemotron-4-4B, whose shape Minitron-4B has (TensorRT-LLM's tests);
-- the dimensions of Qwen1.5-MoE, Kimi-K2, StarCoder2-15B, Llama-4-Maverick (with 400e9) in others' code, of
-  phi-4 in the header of its GGUF file (with 14.66e9), layers, width and heads of OLMo 2 on its card;
-- that StarCoder2-3B ties its embeddings (bigcode-project/starcoder2, issue 18);
-- counts as published: Command-R (35e9) and Command-R+ (104e9) on their cards, Llama-4-Maverick (400e9) in
-  Hugging Face's post on its release, Qwen1.5-MoE (14.3e9, 2.7e9 of them active) on a copy of its card,
-  Qwen3-Next (80e9) by the hub's counter. Kimi-K2's README says 1 T (32e9 active): its 1.026e12 is recalled.
+  the dimensions of Qwen1.5-MoE, Kimi-K2, StarCoder2-15B and Llama-4-Maverick in others' code; that StarCoder2-3B
+  ties its embeddings (bigcode-project/starcoder2, issue 18).
 
-Not read: the rest, StarCoder2-15B's own head and its 15.96e9 among it.
+Recalled, not read: Minitron-4B's 4.19e9, Qwen2-57B's 57.4e9, Mistral-Small-3.1's 23.57e9.
 """
 
 import json
@@ -35,8 +36,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
             "num_key_value_heads": 32,
             "vocab_size": 100352,
         },
-        7300000000.0,
-        "arXiv:2501.00656",
+        7298617344.0,
+        "the hub's counter (safetensors metadata), equal to the last parameter; arXiv:2501.00656",
     ),
     "OLMo-2-1124-13B": (
         {
@@ -48,8 +49,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
             "num_key_value_heads": 40,
             "vocab_size": 100352,
         },
-        13700000000.0,
-        "arXiv:2501.00656",
+        13716198400.0,
+        "the hub's counter, equal to the last parameter; arXiv:2501.00656",
     ),
     "phi-4": (
         {
@@ -61,8 +62,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
             "num_key_value_heads": 10,
             "vocab_size": 100352,
         },
-        14700000000.0,
-        "arXiv:2412.08905 (14B; card: 14.7B)",
+        14659507200.0,
+        "the hub's counter, equal to the last parameter; arXiv:2412.08905",
     ),
     "glm-4-9b-chat-hf": (
         {
@@ -76,8 +77,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
             "head_dim": 128,
             "attention_bias": True,
         },
-        9400000000.0,
-        "card of THUDM/glm-4-9b-chat-hf",
+        9399951360.0,
+        "a fine-tuning log of THUDM/glm-4-9b-chat: trainable parameters, to the last",
     ),
     "command-r": (
         {
@@ -144,8 +145,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
             "vocab_size": 49152,
             "tie_word_embeddings": False,
         },
-        15960000000.0,
-        "card of bigcode/starcoder2-15b",
+        15957889024.0,
+        "the hub's counter of bigcode/starcoder2-15b, equal to the last parameter",
     ),
     "minitron-4b": (
         {
@@ -256,8 +257,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
             "qk_rope_head_dim": 64,
             "v_head_dim": 128,
         },
-        1026000000000.0,
-        "card of moonshotai/Kimi-K2-Instruct (1.03 T with the tensors' own sum)",
+        1026408232448.0,
+        "tensors of moonshotai/Kimi-K2-Instruct's checkpoint, to the last",
     ),
     "mistral3": (
         {
@@ -281,9 +282,11 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_count_is_within_half_a_percent_of_the_published_one(name: str) -> None:
+def test_count_is_the_published_one_or_within_half_a_percent_of_a_rounded_one(name: str) -> None:
     facts, published, source = PUBLISHED[name]
-    assert from_config(facts, "config.json", name).parameters == pytest.approx(published, rel=0.005), source
+    counted = from_config(facts, "config.json", name).parameters
+    to_the_last = published % 1e6 > 0
+    assert counted == published if to_the_last else counted == pytest.approx(published, rel=0.005), source
 
 
 def test_active_parameters_are_those_in_the_names() -> None:
