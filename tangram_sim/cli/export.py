@@ -42,7 +42,8 @@ def command(
     if output is not None:
         buying.require_folder(output)
     database = shared.load_hwdb(hwdb)
-    show_files(export(plan_from_document(read_plan(plan), database, str(plan)), to), to, output, as_json)
+    made = plan_from_document(read_plan(plan), database, str(plan))
+    show_files(export(made, to, str(plan)), to, output, as_json)
 
 
 def show_files(found: "Exported", to: str, output: Path | None, as_json: bool) -> None:

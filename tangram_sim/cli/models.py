@@ -65,8 +65,8 @@ def template(
 def show(model: shared.ModelArgument, as_json: shared.AsJson = False) -> None:
     """Show one model: parameters, layer kinds, source."""
     from tangram_sim.hwdb import load_model
+    from tangram_sim.hwdb.model_section import model_to_dict
     from tangram_sim.studies.documents import ModelDocument
-    from tangram_sim.studies.planfile import model_to_dict
 
     found = load_model(model)
     document = ModelDocument(

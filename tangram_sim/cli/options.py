@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 ModelArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="A shipped name (`tangram models list`), a config.json or a model.yaml."
+        metavar="MODEL", help="A shipped name (`tangram models list`), a config.json, a model.yaml or a plan."
     ),
 ]
 ClusterArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="CLUSTER", help="A shipped name or a cluster YAML file.")
+    str, typer.Argument(metavar="CLUSTER", help="A shipped name, a cluster YAML file or a plan.")
 ]
 
 

@@ -1,5 +1,6 @@
 """The formats of `tangram export` by name; every file is read back before it is handed out."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,8 +20,8 @@ class Exported:
     notes: tuple[str, ...]
 
 
-def export(plan: Plan, to: str) -> Exported:
-    """The launch configuration of a plan for a framework.
+def export(plan: Plan, to: str, source: str = "") -> Exported:
+    """The launch configuration of a plan for a framework; `source` is its file, for the advice in a refusal.
 
     Raises UnknownNameError for another format, CannotExportError for a plan that a framework cannot express.
     """
@@ -29,17 +30,20 @@ def export(plan: Plan, to: str) -> Exported:
     try:
         return FORMATS[to](plan)
     except CannotExportError as error:
-        raise CannotExportError(f"{error}\n{_instead(plan, to)}") from None
+        raise CannotExportError(f"{error}\n{_instead(plan, to, source)}") from None
 
 
-def _instead(plan: Plan, to: str) -> str:
-    """A hint: formats that can express this plan, and the command that finds a plan for the framework."""
+def _instead(plan: Plan, to: str, source: str) -> str:
+    """A hint: formats that can express this plan, and the command that finds a plan for the framework.
+
+    A plan's file stands for its model and its cluster.
+    """
     able = [name for name in FORMATS if name != to and _writes(plan, name)]
-    job = plan.job
+    job, given = plan.job, shlex.quote(source)
+    asked = f"{given} {given}" if source else f"{plan.model.name} {plan.cluster.name}"
     return (
-        f"it can be written as {', '.join(f'`to={name}`' for name in able)}; `tangram plan {plan.model.name} "
-        f"{plan.cluster.name} --global-batch {job.global_batch} --seq {job.seq} --for {to}` looks for a plan "
-        "that it can express"
+        f"it can be written as {', '.join(f'`to={name}`' for name in able)}; `tangram plan {asked} "
+        f"--global-batch {job.global_batch} --seq {job.seq} --for {to}` looks for a plan that it can express"
     )
 
 

@@ -8,9 +8,10 @@ from pydantic import Field, ValidationError
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb.model_section import first_problem
 from tangram_sim.layouts import Layout
 from tangram_sim.studies.documents import Document, PipelineDocument
-from tangram_sim.studies.planfile import first_problem, pipeline_documents
+from tangram_sim.studies.planfile import pipeline_documents
 from tangram_sim.training.plan import LayerLayout, Part, Pipeline, Plan, Stage
 
 FILE = "rankmap.json"

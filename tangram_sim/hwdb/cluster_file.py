@@ -12,7 +12,7 @@ from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb.cluster_schema import MAX_NODES, ClusterIn, GroupIn, parse_cluster
 from tangram_sim.hwdb.database import GENERIC_BRIDGE, Hwdb
 from tangram_sim.hwdb.efficiency import DTYPES
-from tangram_sim.hwdb.file_kinds import ORDER, misplaced
+from tangram_sim.hwdb.file_kinds import ORDER, is_plan, misplaced
 from tangram_sim.hwdb.inline_cluster import inline_cluster, is_inline, with_counts
 from tangram_sim.hwdb.models import is_model_name
 from tangram_sim.hwdb.usual_node import ASSUMED, UsualNode, usual_node
@@ -59,6 +59,8 @@ def load_cluster(name_or_path: str, hwdb: Hwdb | None = None) -> Cluster:
             raise BadInputError(f"`{given}` is a model, given for a cluster: {ORDER}")
         raise unknown_name("cluster", given, shipped, _HINT)
     data = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if is_plan(data):
+        return cluster_from_dict(data["cluster"], hwdb, f"{path}: cluster", path.stem)
     if other := misplaced(data, "cluster"):
         raise BadInputError(f"{path} is {other}")
     return cluster_from_dict(data, hwdb, str(path), path.stem)

@@ -31,6 +31,11 @@ def kind_of(data: Any) -> str:
     return next((words for keys, words in _KINDS if all(key in data for key in keys)), "")
 
 
+def is_plan(data: Any) -> bool:
+    """Whether a mapping is a whole plan file: it stands for the model and the cluster it was made for."""
+    return kind_of(data).startswith("a plan") and {"schema_version", "model", "cluster"} <= data.keys()
+
+
 def misplaced(data: Any, wanted: str) -> str:
     """What a file given for a `wanted`, "model" or "cluster", is instead; "" where it may be one."""
     found = kind_of(data)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tangram_sim.datafiles import read_json, read_yaml, shipped
 from tangram_sim.errors import BadInputError, unknown_name
-from tangram_sim.hwdb.file_kinds import ORDER, misplaced
+from tangram_sim.hwdb.file_kinds import ORDER, is_plan, misplaced
 from tangram_sim.hwdb.huggingface import from_config
 from tangram_sim.models import Model
 
@@ -54,6 +54,10 @@ def published(name: str) -> dict[str, Any]:
 def _read(path: Path, name: str) -> Model:
     """Read a file of either format, told apart by its content."""
     facts = _facts(path)
+    if is_plan(facts):
+        from tangram_sim.hwdb.model_section import model_from_dict  # pydantic, as below
+
+        return model_from_dict(facts["model"], str(path))
     if other := misplaced(facts, "model"):
         raise BadInputError(f"{path} is {other}")
     if "model_type" in facts or (path.suffix == ".json" and "layers" not in facts):

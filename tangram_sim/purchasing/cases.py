@@ -7,6 +7,7 @@ from pathlib import Path
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, cluster_to_dict
+from tangram_sim.hwdb.model_section import model_to_dict
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import SearchOptions
@@ -14,7 +15,6 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.registry import parallelizer
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
-from tangram_sim.studies.planfile import model_to_dict
 from tangram_sim.studies.sweep import STOPPED, Answer, content_key
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan

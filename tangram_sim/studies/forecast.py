@@ -8,6 +8,7 @@ import numpy as np
 from tangram_sim import __version__
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.hwdb import Hwdb, ReadSet, cluster_to_dict
+from tangram_sim.hwdb.model_section import model_to_dict
 from tangram_sim.layers.chain import class_seconds
 from tangram_sim.layers.program import CLASSES
 from tangram_sim.opgraph import OpGraph
@@ -15,7 +16,7 @@ from tangram_sim.planners.uniform.frameworks import launching
 from tangram_sim.sim import contention, fast
 from tangram_sim.sim.timeline import Timeline
 from tangram_sim.studies.documents import GpuKind, PlanDocument, StageForecast
-from tangram_sim.studies.planfile import job_document, model_to_dict, pipeline_documents
+from tangram_sim.studies.planfile import job_document, pipeline_documents
 from tangram_sim.training.plan import LayerLayout, Part, Plan, Stage
 from tangram_sim.training.stage import peaks
 from tangram_sim.training.stage.runs import programs_of

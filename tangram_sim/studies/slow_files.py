@@ -13,7 +13,7 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_text, read_yaml
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.health import Pause, Resizing, Slowdown
-from tangram_sim.studies.planfile import first_problem
+from tangram_sim.hwdb.model_section import first_problem
 from tangram_sim.studies.slow_documents import PauseDocument, ResizingDocument, SlowDocument, SlowdownDocument
 
 

@@ -6,7 +6,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.export.megatron_model import model_words
 from tangram_sim.hwdb import load_model
 from tangram_sim.hwdb.huggingface import from_config
-from tangram_sim.studies.planfile import model_from_dict, model_to_dict
+from tangram_sim.hwdb.model_section import model_from_dict, model_to_dict
 
 GPT = {"--normalization": "LayerNorm", "--position-embedding-type": "learned_absolute"}
 LLAMA = {"--normalization": "RMSNorm", "--position-embedding-type": "rope", "--disable-bias-linear": None}

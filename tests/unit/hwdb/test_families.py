@@ -9,8 +9,8 @@ the checkpoint's tensors. Read in public copies:
   (3.03e9) by the hub's counter, Llama-4-Maverick (400e9) in Hugging Face's post on its release, Qwen1.5-MoE
   (14.3e9, 2.7e9 of them active) on a copy of its card, Qwen3-Next (80e9) by the hub's counter;
 - whole configs of Qwen2-57B-A14B and of Nemotron-4-4B, whose shape Minitron-4B has (TensorRT-LLM's tests);
-  the dimensions of Qwen1.5-MoE, Kimi-K2, StarCoder2-15B and Llama-4-Maverick in others' code; that StarCoder2-3B
-  ties its embeddings (bigcode-project/starcoder2, issue 18).
+  the dimensions of Qwen1.5-MoE, Kimi-K2, StarCoder2-15B and Llama-4-Maverick in others' code; that
+  StarCoder2-3B ties its embeddings (bigcode-project/starcoder2, issue 18).
 
 Recalled, not read: Minitron-4B's 4.19e9, Qwen2-57B's 57.4e9, Mistral-Small-3.1's 23.57e9.
 """

@@ -1,6 +1,7 @@
 """What is given in the wrong place is named for what it is."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tangram_sim.datafiles import shipped
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tests.commands import tangram
+from tests.commands import files, tangram
 
 CLUSTER = str(shipped("hwdb") / "clusters" / "azure-c1.yaml")
 MODEL = str(shipped("hwdb") / "models" / "llama3-8b.json")
@@ -88,3 +89,34 @@ def test_slow_parts_that_are_not_there_are_refused_before_planning(monkeypatch: 
     found = tangram("plan", "llama3-8b", "azure-c1", "--slow", "foo=1.5")
     assert found.code == 2
     assert "unknown part of the cluster 'foo'" in found.err
+
+
+def test_a_plan_stands_for_its_model_and_its_cluster(tmp_path: Path) -> None:
+    """As the advice of a refused export says, pasted; a plan that was cut is named for what it is."""
+    files(tmp_path)
+    path = tmp_path / "my plan.json"
+    given = (
+        tmp_path / "tiny.yaml",
+        "T4x4:1+V100x4:1",
+        "--tp",
+        4,
+        "--pp",
+        2,
+        "--global-batch",
+        8,
+        "--dtype",
+        "fp16",
+    )
+    assert tangram("estimate", *given, "--schedule", "gpipe", "-o", path).code == 0
+    assert load_model(str(path)) == load_model(str(tmp_path / "tiny.yaml"))
+    assert load_cluster(str(path)).groups == load_cluster("T4x4:1+V100x4:1").groups
+    refused = tangram("export", path, "--to", "megatron")
+    assert refused.code == 2
+    command = refused.err.partition("`tangram ")[2].partition("`")[0] if "`" in refused.err else refused.err
+    words = shlex.split(command)
+    assert words[:3] == ["plan", str(path), str(path)] and words[-2:] == ["--for", "megatron"]
+    assert tangram("estimate", *words[1:-2], "--tp", 4, "--pp", 2, "--dtype", "fp16").code == 0
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({key: document[key] for key in ("pipelines", "step_s", "stages")}))
+    with pytest.raises(BadInputError, match="is a plan"):
+        load_model(str(path))

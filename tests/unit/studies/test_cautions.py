@@ -8,7 +8,7 @@ import pytest
 import tangram_sim as ts
 from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tangram_sim.hwdb import load_cluster, load_model
-from tangram_sim.studies.planfile import model_from_dict, model_to_dict
+from tangram_sim.hwdb.model_section import model_from_dict, model_to_dict
 from tests.commands import tangram
 
 

@@ -10,9 +10,9 @@ import pytest
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.hwdb.model_section import model_from_dict, model_to_dict
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.studies import api
-from tangram_sim.studies.planfile import model_from_dict, model_to_dict
 from tangram_sim.training.job import Job
 from tests.commands import files, tangram
 
