@@ -40,7 +40,13 @@ def _tokens(given: str | float) -> float:
 
 Tokens: TypeAlias = Annotated[
     float,
-    typer.Option("--tokens", parser=_tokens, metavar="AMOUNT", help="Tokens to train on, e.g. 2T or 2e12."),
+    typer.Option(
+        "--tokens",
+        parser=_tokens,
+        metavar="AMOUNT",
+        show_default=False,
+        help="Tokens to train on, e.g. 2T or 2e12.  [default: 1T]",
+    ),
 ]
 PriceFile: TypeAlias = Annotated[
     Path | None,

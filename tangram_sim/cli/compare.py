@@ -24,6 +24,10 @@ TimeLimit = Annotated[
         help="Seconds after which each planner has to take its best plan so far.  [default: none]",
     ),
 ]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Write every planner's plan into this folder, as PLANNER.json."),
+]
 Plot = Annotated[
     Path | None,
     typer.Option("--plot", help="Draw steps and planning times into this HTML file (extra `plot`)."),
@@ -41,6 +45,7 @@ def command(
     time_limit: TimeLimit = None,
     memory_margin: shared.MemoryMargin = "auto",
     as_json: shared.AsJson = False,
+    output: Output = None,
     plot: Plot = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
@@ -51,13 +56,15 @@ def command(
     time_limit_s = shared.time_limit_s(time_limit)
     margin = shared.memory_margin(memory_margin)
 
-    from tangram_sim.cli import writing
-    from tangram_sim.cli.console import print_json
+    from tangram_sim.cli import buying, writing
+    from tangram_sim.cli.console import print_json, print_line
     from tangram_sim.datafiles import write_whole
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.studies import comparison
 
     writing.require_writable(plot=plot)
+    if output is not None:
+        buying.require_folder(output)
     if plot is not None:
         _require_plotly()
     database = shared.load_hwdb(hwdb)
@@ -75,10 +82,25 @@ def command(
         raise InfeasibleError(f"no planner has a plan of {model} on {cluster}\n{reasons}")
     if plot is not None:
         write_whole(plot, plot_html(answers, f"{model} on {cluster}"))
+    written = [] if output is None else [_write(output, one) for one in answers if one.result is not None]
     if as_json:
         print_json(comparison.comparison(answers).model_dump())
-    else:
-        print_answers(answers)
+        return
+    print_line(f"{model} on {cluster}: {trained.words}")
+    print_answers(answers)
+    for path in written:
+        print_line(f"plan written to {path}")
+
+
+def _write(folder: Path, answer: "PlannerAnswer") -> Path:
+    """Write the plan of a planner that has one; where it lies."""
+    from tangram_sim.cli import writing
+    from tangram_sim.datafiles import write_whole
+
+    assert answer.result is not None
+    path = folder / f"{answer.planner}.json"
+    write_whole(path, writing.plan_text(answer.result.document))
+    return path
 
 
 def print_answers(answers: "list[PlannerAnswer]") -> None:

@@ -81,6 +81,13 @@ class JobOptions:
 
         return Job(self.global_batch, self.seq, self.dtype, self.optimizer, self.schedule)
 
+    @property
+    def words(self) -> str:
+        """The job in words, defaults too: `128 sequences of 2,048 tokens, adamw, 1f1b`."""
+        dtype = "" if self.dtype == "auto" else f", {self.dtype}"
+        batch = f"{self.global_batch:,} sequence{'' if self.global_batch == 1 else 's'}"
+        return f"{batch} of {self.seq:,} tokens{dtype}, {self.optimizer}, {self.schedule}"
+
 
 HwdbFolders: TypeAlias = Annotated[
     list[Path] | None,

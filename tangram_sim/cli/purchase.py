@@ -223,7 +223,8 @@ def command(
         _write(study, found, output, report)
         return
     print_line(
-        f"{', '.join(work.model.name for work in works)} on {standing.cluster.name} and what to add to it"
+        f"{', '.join(work.model.name for work in works)} on {standing.cluster.name} and what to add to it   "
+        f"{trained.words}"
     )
     unit = "$/h of it" if cost == "hourly" else "capital $"
     print_table(

@@ -124,7 +124,10 @@ def command(
         print_json(document.model_dump(mode="json"))
         _write(study, hangs_on, database, output)
         return
-    print_line(f"{study.model.name} on {standing.cluster.name}, {show_amount(billing.tokens)} tokens")
+    print_line(
+        f"{study.model.name} on {standing.cluster.name}, {show_amount(billing.tokens)} tokens   "
+        f"{trained.words}"
+    )
     print_table(
         (
             *("candidate", "tokens/s", "MFU", "time", "GPUs used, and busy", "kW", "capital $", "$/h"),

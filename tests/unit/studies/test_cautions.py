@@ -54,10 +54,16 @@ def test_gpus_of_two_vendors_are_launched_by_nothing_and_all_gpus_count() -> Non
     assert one.document.mfu == pytest.approx(one.document.mfu_cluster * share)
 
 
-def test_peers_plans_are_warned_of_as_our_own_and_what_they_rest_on_is_said() -> None:
+def test_peers_plans_are_warned_of_as_our_own_and_what_they_rest_on_is_said(tmp_path: Path) -> None:
+    """The job is said with its defaults; plans are written for those who ask, and can be replayed."""
     asked = ("compare", "gpt3-1.3b", "DGX-H100:1+MI300X-platform:1", "--global-batch", 32, "--planners")
-    said = tangram(*asked, "uniform,metis").out
+    said = tangram(*asked, "uniform,amp", "-o", tmp_path / "plans").out
+    assert said.startswith(
+        "gpt3-1.3b on DGX-H100:1+MI300X-platform:1: 32 sequences of 2,048 tokens, adamw, 1f1b"
+    )
     assert said.count("no collective library spans them") == 1
+    assert {path.name for path in (tmp_path / "plans").iterdir()} == {"uniform.json", "amp.json"}
+    assert "no collective library" in tangram("simulate", tmp_path / "plans" / "amp.json").out
     assert "Efficiencies of MI300X are assumed, not measured" in said
 
 
