@@ -62,9 +62,18 @@ export function toggle(label, chosen) {
   return remembered({ element: h("label", { class: "switch" }, input, label), input, value: () => input.checked }, label, {});
 }
 
-/** A place to drop one text file or to choose it. `took(name, text)` hears of it, and of one that was kept. */
+/** A place to drop one text file or to choose it. `took(name, text)` hears of it, and of one that was kept;
+ * of one that is taken away again it hears `took(null, null)`. */
 export function drop(label, accept, took) {
   const said = h("span", { role: "status" }), key = keyOf(label), before = kept(key);
+  const away = h("button", { type: "button", class: "small", hidden: true, onclick: () => {
+    forget();
+    took(null, null);
+  } }, "take away");
+  const show = (name) => {
+    said.textContent = name ? ` ${name} ` : "";
+    away.hidden = !name;
+  };
   const read = async (file) => {
     if (!file) return;
     if (file.size > 48 * 2 ** 20) {
@@ -74,7 +83,7 @@ export function drop(label, accept, took) {
     const text = await file.text();
     took(file.name, text);
     keep(key, [file.name, text]);
-    said.textContent = ` ${file.name}`;
+    show(file.name);
   };
   // Emptied at every click, so that the same file, edited meanwhile, is read again.
   const input = h("input", { type: "file", accept, onchange: () => read(input.files[0]), onclick: () => {
@@ -90,14 +99,14 @@ export function drop(label, accept, took) {
       event.preventDefault();
       element.classList.remove("over");
       read(event.dataTransfer.files[0]);
-    } }, label, input, said);
+    } }, label, input, said, away);
   const forget = () => {
     keep(key, undefined);
-    said.textContent = "";
+    show("");
   };
   if (before) {
     took(...before);
-    said.textContent = ` ${before[0]}`;
+    show(before[0]);
   }
   return { element, forget };
 }

@@ -14,8 +14,8 @@ export function modelPicker(offered, title = "What to train") {
     dropped.forget();
   });
   const dropped = drop("or drop a config.json or model.yaml: ", ".json,.yaml,.yml", (given, text) => {
-    file = [given.endsWith(".json") ? "config.json" : "model.yaml", text];
-    name.input.value = file[0];
+    file = given && [given.endsWith(".json") ? "config.json" : "model.yaml", text];
+    name.input.value = file ? file[0] : "";
   });
   return {
     element: h("fieldset", {}, h("legend", {}, title), name.element, dropped.element),
@@ -36,7 +36,7 @@ export function clusterPicker(offered) {
   const built = builder(offered);
   let file = null;
   const dropped = drop("Drop a cluster file: ", ".yaml,.yml,.json", (name, text) => {
-    file = [name.endsWith(".json") ? "cluster.json" : "cluster.yaml", text];
+    file = name && [name.endsWith(".json") ? "cluster.json" : "cluster.yaml", text];
   });
   const bodies = { shipped: h("div", {}, shipped.element, about), built: built.element, file: dropped.element };
   const body = h("div");

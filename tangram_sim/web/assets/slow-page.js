@@ -12,7 +12,7 @@ export function slowPage(offered, setup, state) {
   const fields = { tp: figure("tp", 1, { min: 1, step: 1 }), pp: figure("Stages, of torch.profiler's files", 1, { min: 1, step: 1 }),
     layers: words("Layers of each stage", "", { placeholder: "9,9,9,9" }), "restart-s": figure("Seconds of a restart", "", { min: 0 }) };
   const dropped = drop("Trace: a table of operations (CSV) or a timeline (JSON): ", ".csv,.json", (name, text) => {
-    trace = [name.endsWith(".json") ? "trace.json" : "trace.csv", text];
+    trace = name && [name.endsWith(".json") ? "trace.json" : "trace.csv", text];
   });
   const replay = asking("Find slow ranks", {
     into: content,

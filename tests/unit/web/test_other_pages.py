@@ -60,6 +60,10 @@ class TestOtherPages:
         page.evaluate("document.querySelector('form > details').open = true")
         page.choose_file("form > details:nth-of-type(1) input[type=file]", prices)
         assert says(page, "prices.yaml")
+        click(page, "take away")
+        assert not page.evaluate("document.body.innerText.includes('prices.yaml')")
+        page.choose_file("form > details:nth-of-type(1) input[type=file]", prices)
+        assert says(page, "prices.yaml")
         click(page, "Compare")
         assert says(page, "Throughput against cost"), page.evaluate("document.body.innerText")
         assert page.evaluate("document.querySelectorAll('.point').length") == 2
