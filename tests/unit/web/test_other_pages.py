@@ -60,8 +60,9 @@ class TestOtherPages:
         page.evaluate("document.querySelector('form > details').open = true")
         page.choose_file("form > details:nth-of-type(1) input[type=file]", prices)
         assert says(page, "prices.yaml")
-        click(page, "take away")
-        assert not page.evaluate("document.body.innerText.includes('prices.yaml')")
+        field = "document.querySelector('form > details:nth-of-type(1) .drop')"
+        page.evaluate(f"{field}.querySelector('button').click()")
+        assert "prices.yaml" not in page.evaluate(f"{field}.innerText")
         page.choose_file("form > details:nth-of-type(1) input[type=file]", prices)
         assert says(page, "prices.yaml")
         click(page, "Compare")
