@@ -102,6 +102,7 @@ export function drop(label, accept, took) {
     } }, label, input, said, away);
   const forget = () => {
     keep(key, undefined);
+    input.value = "";
     show("");
   };
   if (before) {
