@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_line, print_notes, print_remark, print_table
 from tangram_sim.errors import BadInputError
@@ -147,10 +148,8 @@ class LookOptions:
         return most if self.sub_islands is None else 0
 
     def deadline(self) -> "Deadline":
-        """The deadline of --time-limit, counted from this call. Raises BadInputError for a negative limit."""
-        from tangram_sim.planners.deadline import Deadline
-
-        return Deadline(shared.time_limit_s(self.time_limit))
+        """The deadline of --time-limit, from the command's start. Raises BadInputError for a negative one."""
+        return begun.deadline(shared.time_limit_s(self.time_limit))
 
     def sweep(self, progress: "SlowProgress") -> "Sweep":
         """The runner that plans all candidates, with its cache and processes.

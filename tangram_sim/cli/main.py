@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import TextIO, cast
@@ -10,6 +11,7 @@ from typing import TextIO, cast
 import typer
 
 from tangram_sim.cli import (
+    begun,
     bounds,
     calibrate,
     cluster,
@@ -94,7 +96,8 @@ def main() -> None:
     out, err = (cast(TextIO, PrintableStream(*of)) for of in ((sys.stdout, 0), (sys.stderr, LONGEST)))
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            code = _run()
+            with begun.since(begun.process_start_s()):
+                code = _run()
             sys.stdout.flush()
         except BrokenPipeError:
             code = _reader_left()
@@ -110,7 +113,7 @@ def main() -> None:
 
 def run_verb(words: Sequence[str], report: Listener) -> int:
     """Run one verb in this process and return its exit code; `report` is called with its progress."""
-    with listening(report):
+    with listening(report), begun.since(time.monotonic()):
         return _run(words)
 
 

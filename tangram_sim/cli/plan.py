@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.cli import plan_options as own
 from tangram_sim.cli.option_groups import grouped
@@ -56,13 +57,12 @@ def command(
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.planners.deadline import Deadline
     from tangram_sim.studies import tried
     from tangram_sim.training.job import Job
 
     writing.require_writable(output=output, trace=trace, candidates=search.candidates)
     wishes = search.wishes(time_limit_s, jobs, margin)
-    deadline = Deadline(time_limit_s)
+    deadline = begun.deadline(time_limit_s)
     database = shared.load_hwdb(hwdb)
     job = Job(global_batch, seq, dtype, optimizer, schedule, stack=stack)
     if search.ablation:

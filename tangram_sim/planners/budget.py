@@ -161,11 +161,10 @@ class SearchBudget:
     chunks: int = 4
     fleets: FleetBudget = FleetBudget()
     launchable: LaunchBudget = LaunchBudget()
-    # For a uniform layout where a search out of time has no plan at all: seconds on the clock, and ops played
-    # in any case, all that matter on small clusters.
-    grace_s: float = 0.7
-    grace_ops: int = 300_000
-    grace_gpus: int = 128  # clusters up to which ops count: on larger ones it is the clock alone
+    # For a uniform layout where a search out of time has no plan at all: seconds on the clock. Beside copies
+    # of patterns: ops of uniform layouts played.
+    grace_s: float = 0.6
+    beside_ops: int = 300_000
 
     @property
     def coarse(self) -> "SearchBudget":

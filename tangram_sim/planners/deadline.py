@@ -7,22 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+LEAST_GRACE_S = 0.3
+
 
 @dataclass
 class Deadline:
     """`limit_s` seconds from now on, by the clock on the wall; searches ask between steps if it is over.
 
     Nothing between two questions takes longer than about a third of a second: compiled loops work in slices.
-    It travels to other processes as the time that is left.
+    It travels to other processes as the time that is left. `used_s` of the limit were gone before: whoever
+    started a program waits for its imports, too.
     """
 
     limit_s: float = float("inf")
+    used_s: float = 0.0
     stopped: bool = field(init=False, default=False)  # somebody asked when it was over, and left off there
     interrupted: bool = field(init=False, default=False)  # by hand
     _waiting: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self._until_s = time.monotonic() + self.limit_s
+        self._until_s = time.monotonic() + self.limit_s - self.used_s
 
     def __reduce__(self) -> tuple[type["Deadline"], tuple[float]]:
         return Deadline, (self.left_s(),)
@@ -47,6 +51,25 @@ class Deadline:
         """A deadline for a part of the work: over after `limit_s` seconds, or when this one is."""
         return _Share(limit_s, whole=self)
 
+    def grace(self, grace_s: float) -> "Deadline":
+        """A deadline for what has to be done though this one is over: `grace_s` after its end, or from now
+        on where that is sooner.
+
+        So a search that falls back on something simple more than once takes `grace_s` for all of it, but for
+        LEAST_GRACE_S each time: an answer late by that is worth more than none.
+        """
+        late_s = max(time.monotonic() - self._ended_s(), 0.0)
+        return Deadline(max(grace_s - late_s, min(LEAST_GRACE_S, grace_s)))
+
+    def _ended_s(self) -> float:
+        """When it was over, or is going to be: by the clock of `time.monotonic`."""
+        return self._until_s
+
+    @property
+    def asked_s(self) -> float:
+        """The limit that was asked for, of which this may be a share."""
+        return self.limit_s
+
     def why(self) -> str:
         """What ended it, in words."""
         return "stopped by hand" if self.interrupted else f"time limit of {round(self.limit_s, 2):g} s"
@@ -63,6 +86,7 @@ class Deadline:
 
         def heard(*_: object) -> None:
             again, self.interrupted = self.interrupted, True
+            self._until_s = min(self._until_s, time.monotonic())
             if again or self._waiting:
                 raise KeyboardInterrupt
 
@@ -93,6 +117,19 @@ class _Share(Deadline):
     def left_s(self) -> float:
         """Seconds that are left."""
         return min(super().left_s(), self.whole.left_s())
+
+    @property
+    def asked_s(self) -> float:
+        """As the whole deadline's."""
+        return self.whole.asked_s
+
+    def why(self) -> str:
+        """What ended it: the whole deadline where that is over, since users know of no share."""
+        return self.whole.why() if self.whole.left_s() <= 0 else super().why()
+
+    def _ended_s(self) -> float:
+        """As the whole deadline's: what is left of that is for whoever shared it out."""
+        return self.whole._ended_s()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

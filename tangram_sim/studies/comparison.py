@@ -174,7 +174,8 @@ def compare_planners(
 ) -> list[PlannerAnswer]:
     """What each planner (all installed ones by default) answers, in the order given, at fresh prices each.
 
-    Each has `time_limit_s` and leaves `memory_margin` (see `margin.kept`) free; Ctrl-C ends the one at work.
+    Each has `time_limit_s` and leaves `memory_margin` (see `margin.kept`) free; Ctrl-C ends the one at work,
+    and those after it are not asked.
     Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
     """
     require_margin(memory_margin)
@@ -184,11 +185,15 @@ def compare_planners(
     loaded = [registry.planner(name)() for name in names]
     asked = question(model, cluster, job, hwdb)
     told = [_ONE_FORMAT] if len(formats(job or Job(), cluster)) > 1 else []
-    answers = []
+    answers, stopped = list[PlannerAnswer](), False
     for one in loaded:
+        if stopped:
+            answers.append(PlannerAnswer(one.name, CANNOT, 0.0, 0.0, reason="not asked: stopped by hand"))
+            continue
         with Deadline(time_limit_s).hearing_interrupts() as deadline:
             asking = Price(model, cluster, asked.job, asked.hwdb, deadline)
             answers.append(answer(one, asking, memory_margin, told))
+        stopped = deadline.interrupted
     return answers
 
 

@@ -137,7 +137,7 @@ def tangram(
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
     effort = budget(wishes.effort)
     task = _Task(model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress)
-    if deadline.limit_s <= 0:
+    if deadline.asked_s <= 0:
         return _unsearched(task)
     found = _copies_of_patterns(task) if task.is_large() else None
     return found or _node_by_node(task, parallelizer)
@@ -145,7 +145,7 @@ def tangram(
 
 def _unsearched(task: _Task) -> Found:
     """The best uniform layout, for lack of time to look for others."""
-    simple = sorted([*_simple(task, task.budget.grace_ops), *task.standing], key=lambda scored: scored.step_s)
+    simple = sorted([*_simple(task), *task.standing], key=lambda scored: scored.step_s)
     if not simple:
         raise InfeasibleError(
             f"no uniform layout of {task.model.name} was found to fit {task.cluster.name} in "
@@ -155,14 +155,12 @@ def _unsearched(task: _Task) -> Found:
     return Found(simple, task.bound.step_s(), task.counts, task.notes, task.candidates)
 
 
-def _simple(task: _Task, at_least: int | None = None, beside: Scored | None = None) -> list[Scored]:
+def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
     """The fastest uniform layout that can be found while a search that is out of time is waited for.
 
-    `at_least` ops are played whatever the clock says; by default none on large clusters. Where a plan is
-    found already, layouts that may be faster are played `beside` it: as many ops on every machine.
+    Where a plan is found already, layouts that may be faster are played `beside` it: as many ops on every
+    machine.
     """
-    if at_least is None:
-        at_least = task.budget.grace_ops if task.cluster.gpus <= task.budget.grace_gpus else 0
     order = task.wishes.order
     seated = sorted(task.islands, key=lambda one: order.index(one.name) if order else 0)
     some = bool(order or task.notes)  # not all of the cluster, or not in file order
@@ -175,9 +173,9 @@ def _simple(task: _Task, at_least: int | None = None, beside: Scored | None = No
         task.wishes.constraints,
         task.counts,
         some,
-        PlayLimits(task.deadline, at_least, task.budget.grace_ops, beside.step_s)
+        PlayLimits(task.deadline, task.budget.beside_ops, beside.step_s)
         if beside
-        else PlayLimits(Deadline(task.budget.grace_s), at_least),
+        else PlayLimits(task.deadline.grace(task.budget.grace_s)),
     )
     return [found] if found else []
 
@@ -205,7 +203,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
         )
     ready = [fleet] if fleet else _simple(task) if task.deadline.over() else []
     if fleet:  # copies of patterns use every kind, uniform layouts may leave one idle
-        ready += _simple(task, 0, fleet)
+        ready += _simple(task, fleet)
     if not (ready or task.standing):
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))
@@ -358,7 +356,7 @@ def _several(
 
 
 def _out_of_time(task: _Task) -> str:
-    limit_s = task.deadline.limit_s
+    limit_s = task.deadline.asked_s
     return f"no plan was found within {limit_s:g} s and no uniform layout fits; raise `time_limit_s=`"
 
 

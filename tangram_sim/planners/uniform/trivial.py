@@ -31,14 +31,11 @@ SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
 
 @dataclass(frozen=True, slots=True)
 class PlayLimits:
-    """Layouts are played until time is over, but no fewer than `at_least` ops.
-
-    On small clusters that is every layout that matters. Never more than `at_most` ops, nor layouts whose
-    bound is not below `limit_s`.
+    """Layouts are played until time is over, never more than `at_most` ops, nor layouts whose bound is not
+    below `limit_s`.
     """
 
     deadline: Deadline
-    at_least: int = 0
     at_most: float = inf
     limit_s: float = inf
 
@@ -82,8 +79,7 @@ def fastest_uniform(
 
     Played exactly, in the order of a bound on their steps, until no other can win or `limits` are reached.
     """
-    deadline, limit_s = limits.deadline, limits.limit_s
-    at_least, at_most = limits.at_least, limits.at_most
+    deadline, limit_s, at_most = limits.deadline, limits.limit_s, limits.at_most
     best: Scored | None = None
     candidates: list[tuple[float, int, Uniform]] = []
     for order in orders:
@@ -93,15 +89,14 @@ def fastest_uniform(
             bound_s = least_s(model, cluster, job, wanted, lowering.prices.hwdb)
             candidates.append((bound_s, len(candidates), wanted))
     for bound_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
-        late = at_least <= 0 and deadline.over()
-        if bound_s >= (limit_s if best is None else min(best.step_s, limit_s)) or late or at_most <= 0:
+        hopeless = bound_s >= (limit_s if best is None else min(best.step_s, limit_s))
+        if hopeless or at_most <= 0 or deadline.over():
             break
-        at_least, at_most = at_least - OPS_WITHOUT_PLAY, at_most - OPS_WITHOUT_PLAY
+        at_most -= OPS_WITHOUT_PLAY
         found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts)
         if found is not None:
             seconds = _played_s(found[1])
-            ops = len(found[1].template.graph)
-            at_least, at_most = at_least - ops, at_most - ops
+            at_most -= len(found[1].template.graph)
             if best is None or seconds < best.step_s:
                 best = Scored(*found, seconds)
     return best

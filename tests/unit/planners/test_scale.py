@@ -201,7 +201,14 @@ def test_a_large_cluster_is_planned_whole_and_says_what_was_not_searched() -> No
     assert best.step_s <= uniform.ranked[0].step_s
 
 
+@pytest.fixture
+def unhurried(monkeypatch) -> None:
+    """What is done though time is over takes as long as it needs: the same plan on every machine."""
+    monkeypatch.setattr(Deadline, "grace", lambda self, grace_s: Deadline())
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("unhurried")
 def test_a_time_limit_of_zero_gives_a_uniform_plan_or_says_there_is_none() -> None:
     """Nothing is searched, and the plan can be replayed like any other."""
     cluster = load_cluster("azure-c3", HWDB)
@@ -216,6 +223,7 @@ def test_a_time_limit_of_zero_gives_a_uniform_plan_or_says_there_is_none() -> No
         tangram(load_model("gpt3-175b"), small, Job(64, dtype="fp16"), HWDB, FEW_SECONDS)
 
 
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["azure-c1", "azure-c3"])
 def test_the_plan_without_a_search_is_no_worse_than_the_uniform_planner(name: str) -> None:
@@ -226,6 +234,7 @@ def test_the_plan_without_a_search_is_no_worse_than_the_uniform_planner(name: st
     assert at_once.step_s <= price.step_s(BestUniform().plan(model, cluster, job, price)) * (1 + 1e-9)
 
 
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.slow
 def test_the_plan_without_a_search_keeps_to_what_is_excluded_ordered_and_fixed() -> None:
     """Islands left out are not used; an order is kept; fixed degrees are the plan's."""
@@ -246,6 +255,7 @@ def test_the_plan_without_a_search_keeps_to_what_is_excluded_ordered_and_fixed()
             assert {(stage.layout.tp, stage.layout.zero_stage) for stage in stages} == {(4, 2)}
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_short_time_limit_gives_the_best_plan_so_far_never_worse_than_uniform() -> None:
     """Stopped in mid-search, and said so."""
     model, cluster, job = load_model("gpt3-6.7b"), load_cluster("azure-c3", HWDB), Job(64, dtype="fp16")

@@ -1,0 +1,145 @@
+"""`python -m benchmarks.limits`: how long verbs run past their time limit, and past Ctrl-C.
+
+Every figure is of a whole process by the clock on the wall, from its start to its end: imports before the
+limit begins to count are in it. Cases are the clusters that this was once broken on, and generated ones.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import purchase
+from benchmarks.anywhere.worlds import world
+
+THREE_KINDS = """\
+name: three-kinds
+nodes:
+  - {count: 3, node: DGX-H100}
+  - {count: 5, node: DGX-A100-80GB}
+  - {count: 6, gpu: V100-SXM2-16GB, gpus: 4, intra_link: NVLink2, nic_gbps: 100}
+"""
+FOUR_AND_SIX = """\
+name: h100-a100-l40s
+nodes:
+  - {count: 4, node: DGX-H100}
+  - {count: 6, node: DGX-A100-80GB}
+  - {count: 4, gpu: L40S, gpus: 8, intra_link: PCIe4x16, nic_gbps: 100}
+"""
+UNEQUAL_NICS = """\
+name: unequal-nics
+nodes:
+  - {count: 5, node: DGX-A100-80GB}
+  - {count: 3, gpu: A100-SXM4-80GB, gpus: 8, intra_link: NVLink3, nic_gbps: 200}
+  - {count: 2, node: DGX-H100}
+"""
+HARD = {
+    "three-kinds": ("qwen3-14b", THREE_KINDS),
+    "h100-a100-l40s": ("llama3-70b", FOUR_AND_SIX),
+    "unequal-nics": ("llama3-8b", UNEQUAL_NICS),
+}
+VERBS = ("plan", "compare", "what-if", "purchase")
+LATEST_S = 120.0  # past the limit: a process that still runs is killed
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one process ended: by the clock, and with what."""
+
+    wall_s: float
+    cpu_s: float
+    code: int
+    said: str  # the last line on standard error, where it left with an error
+
+
+def questions(folder: Path, seeds: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """(name, `MODEL CLUSTER OPTIONS`) of the hard clusters and of the generated worlds of some seeds."""
+    for name, (model, text) in HARD.items():
+        path = folder / f"{name}.yaml"
+        path.write_text(text, encoding="utf-8")
+        yield name, f"{model} {path} --global-batch 128"
+    for seed in seeds:
+        yield f"world {seed}", world(seed).write(folder).removeprefix("tangram plan ")
+
+
+def command(verb: str, question: str, folder: Path) -> list[str]:
+    """The command line of a verb that asks a question; what is bought is that of `benchmarks.purchase`."""
+    bought = {
+        "what-if": "--add p5.48xlarge:2 --add g6e.12xlarge:4 "
+        f"--prices {folder}/prices.yaml --no-cache --jobs 1",
+        "purchase": f"--catalogue {folder}/catalogue.yaml --prices {folder}/prices.yaml "
+        "--budget-per-hour 150 --no-cache --jobs 1",
+    }
+    given = question.split()
+    if verb in bought:  # these know no schedule
+        given = [word for word in given if word != "--schedule" and word not in ("1f1b", "gpipe", "zb-h1")]
+    return [sys.executable, "-m", "tangram_sim.cli.main", verb, *given, *bought.get(verb, "").split()]
+
+
+def run(line: Sequence[str], limit_s: float, interrupt_s: float | None = None) -> Ended:
+    """Run a command to its end; SIGINT after `interrupt_s`. One that does not end is killed."""
+    with tempfile.TemporaryFile("w+") as errors:
+        begin = time.perf_counter()
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+        wake_s = [] if interrupt_s is None else [(interrupt_s, signal.SIGINT)]
+        for at_s, what in [*wake_s, (limit_s + LATEST_S, signal.SIGKILL)]:
+            while (left := begin + at_s - time.perf_counter()) > 0 and process.returncode is None:
+                done, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if done:
+                    process.returncode = os.waitstatus_to_exitcode(status)
+                else:
+                    time.sleep(min(left, 0.02))
+            if process.returncode is None:
+                process.send_signal(what)
+        wall_s = time.perf_counter() - begin
+        if process.returncode is None:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        errors.seek(0)
+        last = errors.read().strip().splitlines()[-1:] if process.returncode else []
+    return Ended(wall_s, usage.ru_utime + usage.ru_stime, process.returncode, "".join(last)[:160])
+
+
+def main(given: Sequence[str]) -> None:
+    """Print one row a case: seconds past the limit, past Ctrl-C, and how it ended."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.limits", description=__doc__)
+    parser.add_argument("--limits", type=float, nargs="+", default=[1, 3, 10], help="seconds (1 3 10)")
+    parser.add_argument(
+        "--seeds", type=int, nargs="*", default=[0, 2, 3, 5, 7, 9], help="worlds (0 2 3 5 7 9)"
+    )
+    parser.add_argument("--verbs", nargs="+", default=VERBS, choices=VERBS)
+    parser.add_argument(
+        "--interrupt-s", type=float, default=2.0, help="Ctrl-C after so many seconds; 0: never"
+    )
+    parser.add_argument("--only", nargs="*", help="names of questions")
+    asked = parser.parse_args(given)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        purchase.write_inputs(folder)
+        for verb in asked.verbs:
+            for what, question in questions(folder, asked.seeds):
+                if asked.only and what not in asked.only:
+                    continue
+                line = command(verb, question, folder)
+                turns = [(f"limit {limit_s:g}", limit_s, None) for limit_s in asked.limits]
+                if asked.interrupt_s:
+                    turns.append(("Ctrl-C", asked.interrupt_s, asked.interrupt_s))
+                for how, until_s, interrupt_s in turns:
+                    limited = [] if interrupt_s else ["--time-limit", f"{until_s:g}"]
+                    ended = run([*line, *limited], until_s, interrupt_s)
+                    sys.stdout.write(
+                        f"{verb:9} {what:15} {how:9} {ended.wall_s - until_s:+7.2f} s past it, "
+                        f"{ended.cpu_s:6.1f} CPU-s, left with {ended.code} {ended.said}\n"
+                    )
+                    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
