@@ -212,7 +212,7 @@ def check_order(order: ScheduleOrder) -> None:
             raise BadInputError(
                 f"schedule order: stage {stage} repeats a pass and misses another; list each once."
             )
-        if (np.diff(place, axis=0) < 0).any():
+        if (place != np.sort(place, axis=0)).any():
             raise BadInputError(
                 f"schedule order: stage {stage} runs a backward before what it needs; order F, B, W."
             )

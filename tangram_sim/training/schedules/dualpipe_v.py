@@ -27,7 +27,7 @@ class DualPipeV(VShape):
             yield FORWARD, 1
         for _ in range(behind):
             yield BACKWARD, 1
-            yield OLDEST, 0
+            yield OLDEST
             yield FORWARD, 1
         for _ in range(microbatches - 2 * stages + stage + 1):
             yield FORWARD, 0
@@ -43,7 +43,7 @@ class DualPipeV(VShape):
                 late = number >= (stage + 1) // 2
                 yield from ((BACKWARD, chunk),) if late else _whole_backward(chunk)
         for _ in range(behind):
-            yield OLDEST, 0
+            yield OLDEST
             yield BACKWARD, 0
 
 

@@ -22,7 +22,7 @@ from tangram_sim.training.schedules.base import (
     positive_shape,
 )
 
-OLDEST = -1
+OLDEST = (-1, -1)  # in a list of passes: the weight gradient that waits longest, of either chunk
 
 
 class PassQueue:
@@ -47,7 +47,7 @@ class PassQueue:
     def oldest_weight(self) -> None:
         """The weight gradient whose backward came first, if one waits."""
         for kind, microbatch, chunk in self.listed:
-            if kind == BACKWARD and microbatch == self._next[WEIGHT][chunk] and self.left(WEIGHT, chunk):
+            if kind == BACKWARD and microbatch == self._next[WEIGHT][chunk]:
                 self.add(WEIGHT, chunk)
                 return
 
@@ -87,17 +87,17 @@ class VShape(Schedule):
 
     @abstractmethod
     def passes(self, stage: int, stages: int, microbatches: int) -> Iterator[tuple[int, int]]:
-        """(kind, chunk) of each pass in turn; kind OLDEST is the weight gradient that waits longest."""
+        """(kind, chunk) of each pass in turn, or OLDEST."""
 
 
 @lru_cache(maxsize=512)
 def _listed(schedule: type[VShape], stage: int, stages: int, microbatches: int) -> IntArray:
     """The passes of one stage, [3, passes]; what `passes` leaves out comes at the end."""
     found = PassQueue(microbatches)
-    for kind, chunk in schedule().passes(stage, stages, microbatches):
-        if kind == OLDEST:
+    for one in schedule().passes(stage, stages, microbatches):
+        if one == OLDEST:
             found.oldest_weight()
         else:
-            found.add(kind, chunk)
+            found.add(*one)
     found.finish()
     return np.array(found.listed, np.int32).T

@@ -96,18 +96,19 @@ def test_blocks_are_gathered_where_unequal_children_would_flood_a_receiver() -> 
 def test_a_cluster_is_seen_as_boxes_under_leaves_under_the_core() -> None:
     tree = tree_of(load_cluster("dgx-a100-h100", HWDB), HWDB)
     assert (tree.size, tree.depth, tree.name) == (64, 3, "core")
+    nics, nvlink = HWDB.network_efficiency.value, HWDB.link_efficiency(HWDB.link("NVLink3")).value
     assert [child.size for child in tree.children] == [32, 32]
-    assert tree.children[0].up_s_per_byte == pytest.approx(1 / (4 * 200e9 / 2 * 0.9))
+    assert 1 / tree.children[0].up_s_per_byte == pytest.approx(4 * 200e9 / 2 * nics)
     box = tree.children[0].children[0]
-    assert box.at.beta_s_per_byte == pytest.approx(1 / (300e9 * 0.78))
-    assert box.up_s_per_byte == pytest.approx(1 / (200e9 * 0.9))
+    assert 1 / box.at.beta_s_per_byte == pytest.approx(300e9 * nvlink)
+    assert 1 / box.up_s_per_byte == pytest.approx(200e9 * nics)
     racks = {
         "nodes": [{"count": 8, "node": "DGX-H100"}],
         "topology": {"leaf_nodes": 4, "leaf_oversubscription": 2},
     }
     tree = tree_of(cluster_from_dict(racks, HWDB), HWDB)
     assert [child.size for child in tree.children] == [32, 32]
-    assert tree.children[0].up_s_per_byte == pytest.approx(1 / (4 * 400e9 / 2 * 0.9))
+    assert 1 / tree.children[0].up_s_per_byte == pytest.approx(4 * 400e9 / 2 * nics)
 
 
 def test_eight_by_eight_gains_over_the_ring_while_rounds_count() -> None:

@@ -240,14 +240,19 @@ def test_a_cluster_of_one_box_is_a_switch_over_its_gpus() -> None:
     gpu, link = hwdb.gpu("A100-SXM4-80GB"), hwdb.link("NVLink3")
     reached = hwdb.efficiency(gpu, gpu.peaks[0][0]).memory_efficiency.value
     assert (box.leaves, box.children, box.up_s_per_byte) == (8, (), 0)
-    assert box.at.delta_s_per_byte == pytest.approx(1 / (gpu.memory_bytes_per_s * reached))
-    assert box.at.alpha_s == pytest.approx(link.latency_s / 2 + 0.6e-6)
+    assert 1 / box.at.delta_s_per_byte == pytest.approx(gpu.memory_bytes_per_s * reached)
+    assert box.at.alpha_s == pytest.approx(link.latency_s / 2 + 0.6e-6, rel=1e-9, abs=0)
     lone = {"gpu": gpu.name, "gpus": 1, "intra_link": link.name, "nic_gbps": 200, "count": 2}
     single = tree_of(cluster_from_dict({"nodes": [lone]}, hwdb), hwdb).children[0]
     assert single.at.alpha_s == 0 and single.at.beta_s_per_byte == single.up_s_per_byte > 0
     two = tree_of(cluster_from_dict({"nodes": [{"count": 2, "node": "DGX-A100-80GB"}]}, hwdb), hwdb)
     assert [one.leaves for one in two.children] == [8, 8] and two.at.beta_s_per_byte == 0
     assert two.at.alpha_s > box.at.alpha_s and two.at.delta_s_per_byte == box.at.delta_s_per_byte
+    # Of two kinds the one with the slower memory is waited for.
+    kinds = [{"count": 1, "node": name} for name in ("DGX-A100-80GB", "DGX-H100")]
+    for order in (kinds, kinds[::-1]):
+        mixed = tree_of(cluster_from_dict({"nodes": order}, hwdb), hwdb)
+        assert mixed.at.delta_s_per_byte == box.at.delta_s_per_byte
 
 
 @pytest.mark.parametrize(
