@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,15 @@ def read_text(path: Path) -> str:
         raise BadInputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
+@contextmanager
+def naming_csv(where: object) -> Iterator[None]:
+    """Within it, what Python's reader refuses of a CSV text (a cell without an end, say) names the file."""
+    try:
+        yield
+    except csv.Error as error:
+        raise BadInputError(f"{where}: not CSV: {error}") from None
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
     """Rows of a CSV file, cells stripped; a row of the wrong width is an error naming its line."""
     header, rows = csv_cells(path)
@@ -48,7 +59,12 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def csv_cells(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Header, and rows with their line numbers; as `read_csv`."""
-    reader = csv.reader(read_text(path).splitlines())
+    with naming_csv(path):
+        return _cells(path, read_text(path))
+
+
+def _cells(path: Path, text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    reader = csv.reader(text.splitlines())
     header = [cell.strip() for cell in next(reader, [])]
     rows = []
     for cells in reader:

@@ -9,6 +9,7 @@ import csv
 import io
 import re
 
+from tangram_sim.datafiles import naming_csv
 from tangram_sim.errors import BadInputError
 from tangram_sim.training.plan import Pipeline, Plan
 from tangram_sim.training.schedules.base import Pass, Schedule
@@ -52,7 +53,8 @@ def _ranks(place: int, ranks: int) -> tuple[int, int]:
 
 def read(text: str) -> list[tuple[Pass, ...]]:
     """The passes of every rank, in order. Raises BadInputError for a cell that is not a pass."""
-    rows = [row for row in csv.reader(text.splitlines()) if row]
+    with naming_csv("schedule.csv"):
+        rows = [row for row in csv.reader(text.splitlines()) if row]
     found = []
     for rank, row in enumerate(rows):
         passes = []

@@ -3,10 +3,12 @@
 import csv
 import gzip
 import io
+import zlib
 from pathlib import Path
 
 import numpy as np
 
+from tangram_sim.datafiles import naming_csv
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.reliability.traces.kinds import code_of
 from tangram_sim.reliability.traces.trace import StepTrace, TraceRows, assemble
@@ -23,9 +25,14 @@ def read_table(path: Path) -> StepTrace:
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise BadInputError(f"{path}: cannot be read as a table: {error}.") from None
-    lines = csv.reader(io.StringIO(text))
+    with naming_csv(path):
+        return _trace_of(text, path)
+
+
+def _trace_of(text: str, path: Path) -> StepTrace:
+    lines = csv.reader(io.StringIO(text, newline=""))
     header = next(lines, [])
     missing = [column for column in COLUMNS if column not in header]
     if missing:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.datafiles import read_text, write_whole
+from tangram_sim.datafiles import naming_csv, read_text, write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb.efficiency import CALIBRATED, NOVELTY_STACKS
 from tangram_sim.opgraph import FloatArray
@@ -154,7 +154,8 @@ def rows_text(errors: Errors) -> str:
 
 def read_errors(path: Path) -> Errors:
     """Errors from a table of predictions; rows without a measured step count for memory only."""
-    rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+    with naming_csv(path):
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
     needed = {"factors_sigma", "stack_known", "measured_gpu"}
     if not rows or not needed <= rows[0].keys() or not {"error", "log_error"} & rows[0].keys():
         raise BadInputError(

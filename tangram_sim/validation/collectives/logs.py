@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tangram_sim.datafiles import read_text
+from tangram_sim.datafiles import naming_csv, read_text
 from tangram_sim.errors import BadInputError
 from tangram_sim.units import MEGA
 from tangram_sim.validation.collectives.points import OPERATIONS
@@ -169,7 +169,11 @@ def _operation(
 
 
 def _sweep(path: Path, text: str) -> Log:
-    reader = csv.DictReader(io.StringIO(text))
+    with naming_csv(path):
+        return _sweep_of(path, csv.DictReader(io.StringIO(text, newline="")))
+
+
+def _sweep_of(path: Path, reader: "csv.DictReader[str]") -> Log:
     names = [name.strip() for name in reader.fieldnames or []]
     missing = [column for column in SWEEP_COLUMNS if column not in names]
     if missing:
