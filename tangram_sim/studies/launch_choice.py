@@ -86,8 +86,7 @@ def choose(
         if longer < 0:
             note = f"one layout for all GPUs is {_percent(-longer)} faster than what the search composed"
             return LaunchChoice(near.forecast.plan, (note,))
-        usual = SIMPLE_WITHIN_ALIKE if alike else SIMPLE_WITHIN
-        within_share = usual if options.simple_within is None else options.simple_within
+        within_share = may_be_slower_by(cluster, options)
         apart = compare(near.forecast.uncertainty, free.uncertainty).told_apart
         if not able and longer <= within_share and not apart:
             saved = f"{show_seconds(free.step_s)}, {_percent(longer / (1 + longer))} less"
@@ -97,6 +96,12 @@ def choose(
             )
             return LaunchChoice(near.forecast.plan, (note,))
     return LaunchChoice(free.plan, (), None if able else described(near, free))
+
+
+def may_be_slower_by(cluster: Cluster, options: SearchOptions) -> float:
+    """The share of the step by which a launchable plan may be slower than one that is not, and be shown."""
+    usual = SIMPLE_WITHIN_ALIKE if _alike(cluster) else SIMPLE_WITHIN
+    return usual if options.simple_within is None else options.simple_within
 
 
 def _alike(cluster: Cluster) -> bool:

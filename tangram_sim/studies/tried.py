@@ -1,7 +1,13 @@
-"""`--schedule auto`, `--parallelizer auto`: the same question under each, the fastest plan shown."""
+"""`--schedule auto`, `--parallelizer auto`: the plan of the first of them, and what the others would gain.
+
+The first is searched in full. The others begin at its plan, in its number format, with a glance: quick, over
+whole islands (schedules of several chunks: over parts of islands, too, since few plans can be cut). What a
+glance finds far behind is left at that; the rest is searched in full.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 from tangram_sim.clusters import Cluster
@@ -11,14 +17,39 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import api
+from tangram_sim.studies.launch_choice import may_be_slower_by
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.schedules import chunked
 from tangram_sim.units import show_seconds
 
 AUTO = "auto"
 # gpipe holds more than 1f1b and is faster where transfers are long: all forwards pass before anything waits.
 SCHEDULES = ("1f1b", "zb-h1", "interleaved", "zb-v", "gpipe")
 PARALLELIZERS = ("grid", "galvatron")  # one layout per stage, a strategy per layer
+_GLANCE = "quick"  # effort of a glance
+_NEAR = 1.02  # of the best step: what a glance finds further behind is not searched in full
+_FIRST = 0.5  # of a time limit
+_SAME = 1e-9  # relative
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """One schedule with one parallelizer, what it came to, and whether that is of a glance only."""
+
+    name: str
+    schedule: str
+    parallelizer: str
+    result: Result | None = None
+    glanced: bool = False
+
+    @property
+    def words(self) -> str:
+        """Its name and step."""
+        if self.result is None:
+            return f"{self.name} no plan"
+        return f"{self.name} {show_seconds(self.result.step_s)}{' at a glance' * self.glanced}"
 
 
 def plan(
@@ -33,39 +64,106 @@ def plan(
 ) -> Result:
     """As `api.plan`, where the job's schedule and the parallelizer may be `auto`: all of them are tried.
 
-    Each gets an equal share of the time that is left. A note says what each came to. Raises InfeasibleError
-    with the first one's reason where none has a plan.
+    The plan of the first, 1f1b with grid, is the one that would be given without `auto`. Another takes its
+    place where it is faster; one that no framework can launch has to be by more than plans beside it may be
+    slower (`simple_within`). A note says what each came to. Half of a time limit is the first one's. Raises
+    InfeasibleError with the first one's reason where none has a plan.
     """
     schedules: Sequence[str] = SCHEDULES if job.schedule == AUTO else (job.schedule,)
     parallelizers: Sequence[str] = PARALLELIZERS if wishes.parallelizer == AUTO else (wishes.parallelizer,)
-    asked, deadline = list(product(schedules, parallelizers)), deadline or Deadline(wishes.time_limit_s)
-    found: list[tuple[str, Result]] = []
-    reasons: list[InfeasibleError] = []
-    for number, (schedule, parallelizer) in enumerate(asked):
-        if found and deadline.over():
-            break
-        share_s = deadline.left_s() / (len(asked) - number)
-        name = " with ".join(
-            word for word, known in ((schedule, schedules), (parallelizer, parallelizers)) if len(known) > 1
+    deadline = deadline or Deadline(wishes.time_limit_s)
+    if len(schedules) == len(parallelizers) == 1:
+        ask = partial(api.plan, model, cluster, hwdb=hwdb, progress=progress, deadline=deadline)
+        return ask(job, wishes=wishes)
+    tries = [
+        _Try(
+            " with ".join(
+                word
+                for word, known in ((schedule, schedules), (parallelizer, parallelizers))
+                if len(known) > 1
+            ),
+            schedule,
+            parallelizer,
         )
+        for schedule, parallelizer in product(schedules, parallelizers)
+    ]
+    done, reasons = list[_Try](), list[InfeasibleError]()
+    for number, one in enumerate(tries):
+        best = _best(done, wishes)
+        if best and (deadline.over() or best.result.step_s <= _least_s(best.result)):
+            break
+        share = deadline.share(deadline.left_s() * (_FIRST if number == 0 else 1 / (len(tries) - number)))
+        told = _named(progress, one.name)
+        ask = partial(api.plan, model, cluster, hwdb=hwdb, progress=told, deadline=share)
+        asked = replace(wishes, parallelizer=one.parallelizer)
         try:
-            one = api.plan(
-                model,
-                cluster,
-                replace(job, schedule=schedule),
-                wishes=replace(wishes, parallelizer=parallelizer, time_limit_s=share_s),
-                hwdb=hwdb,
-                progress=progress,
-                deadline=deadline.share(share_s) if len(asked) > 1 else deadline,
-            )
+            done.append(_asked(ask, one, job, asked, best.result if best else None))
         except InfeasibleError as error:
             reasons.append(error)
-            continue
-        found.append((name, one))
-    if not found:
+            done.append(one)
+    best = _best(done, wishes)
+    if best is None:
         raise reasons[0]
-    name, best = min(found, key=lambda pair: pair[1].document.step_s)
-    if len(asked) > 1:
-        told = ", ".join(f"{other} {show_seconds(one.document.step_s)}" for other, one in found)
-        best.document.notes.insert(0, f"tried: {told}; this is {name}")
-    return best
+    unseen = [one.name for one in tries[len(done) :]]
+    why = "for lack of time" if deadline.over() else "since the bound says that none is faster"
+    left = f"; not looked at {why}: {', '.join(unseen)}" if unseen else ""
+    every = ", ".join(one.words for one in done)
+    best.result.document.notes.insert(0, f"tried: {every}; this is {best.name}{left}")
+    return best.result
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The try whose plan is shown so far."""
+
+    name: str
+    result: Result
+
+
+def _best(done: Sequence[_Try], wishes: SearchOptions) -> _Best | None:
+    """The fastest plan, launchable ones preferred within what a plan that is shown may be slower by."""
+    prefers = wishes.beside and not wishes.frameworks
+
+    def weighed_s(one: _Best) -> float:
+        free = prefers and not one.result.document.launchable_with
+        within = may_be_slower_by(one.result.forecast.plan.cluster, wishes) if free else 0.0
+        return one.result.step_s * (1.0 + within)
+
+    known = [_Best(one.name, one.result) for one in done if one.result is not None]
+    return min(known, key=weighed_s, default=None)
+
+
+def _least_s(result: Result) -> float:
+    """The step below which no plan is, whatever its schedule, with room for rounding."""
+    return result.document.work_bound_step_s * (1 + _SAME)
+
+
+def _asked(ask: "partial[Result]", one: _Try, job: Job, wishes: SearchOptions, best: Result | None) -> _Try:
+    """What a try comes to: in full where nothing is known or a glance is near the best plan."""
+    if best is None:
+        return replace(one, result=ask(replace(job, schedule=one.schedule), wishes=wishes))
+    known = _known(best, one)
+    own = replace(job, schedule=one.schedule, dtype=best.forecast.plan.job.dtype)
+    parts = wishes.sub_islands and chunked(one.schedule)
+    quick = replace(wishes, effort=_GLANCE, sub_islands=parts, beside=False)
+    glance = ask(own, wishes=quick, known=known)
+    if glance.step_s > _NEAR * best.step_s:
+        return replace(one, result=glance, glanced=True)
+    full = ask(own, wishes=wishes, known=[*known, glance.forecast.plan])
+    return replace(one, result=min(full, glance, key=lambda each: each.step_s))
+
+
+def _known(best: Result, one: _Try) -> list[Plan]:
+    """The best plan under another schedule, where both have one chunk per stage."""
+    made = best.forecast.plan
+    if chunked(made.job.schedule) or chunked(one.schedule):
+        return []
+    return [replace(made, job=replace(made.job, schedule=one.schedule))]
+
+
+def _named(progress: Progress | None, name: str) -> Progress | None:
+    """Progress that says which try it is of."""
+    if progress is None:
+        return None
+    tell = progress
+    return lambda done, total, what: tell(done, total, f"{name}: {what}")

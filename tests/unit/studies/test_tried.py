@@ -1,9 +1,11 @@
 """`--schedule auto` and `--parallelizer auto`: the fastest of what each of them gives."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
+from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.planners.api import SearchOptions
@@ -15,6 +17,16 @@ HWDB = Hwdb.load()
 CLUSTER = load_cluster("azure-c1-t4x4-v100x4", HWDB)
 MODEL = load_model("gpt3-350m")
 JOB = Job(global_batch=4, seq=512, schedule=tried.AUTO)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Of a plan: its cluster and job."""
+
+    cluster: Cluster
+    job: Job
+
+
 FAST = SearchOptions(sub_islands=False, replicate=False, beside=False)
 
 
@@ -28,6 +40,72 @@ def test_the_fastest_schedule_is_shown_and_all_are_told() -> None:
     assert found.schedule in tried.SCHEDULES
     assert found.notes[0].startswith("tried: 1f1b ")
     assert api.simulate(found, hwdb=HWDB).document.step_s == pytest.approx(found.step_s, rel=1e-9)
+
+
+def answering(monkeypatch, steps: dict[str, float], launchable: set[str] = frozenset()) -> list[tuple]:
+    """`api.plan` answers with these steps by schedule; what it was asked is kept."""
+    asked = []
+
+    def plan(model, cluster, job, *, wishes, hwdb, progress, deadline, known=()):
+        asked.append((job.schedule, job.dtype, wishes.effort, [one.job.schedule for one in known]))
+        if progress:
+            progress(1, 2, "half way")
+        document = SimpleNamespace(
+            launchable_with=["megatron"] * (job.schedule in launchable), notes=[], work_bound_step_s=1.0
+        )
+        made = Made(CLUSTER, replace(job, dtype="fp16"))
+        return SimpleNamespace(
+            step_s=steps[job.schedule], document=document, forecast=SimpleNamespace(plan=made)
+        )
+
+    monkeypatch.setattr(api, "plan", plan)
+    return asked
+
+
+def test_others_begin_at_the_plan_of_the_first_and_are_glanced_at(monkeypatch) -> None:
+    """In the format that the first one chose; in full only where a glance comes near it."""
+    steps = {"1f1b": 2.0, "zb-h1": 2.03, "interleaved": 2.5, "zb-v": 2.2, "gpipe": 3.0}
+    asked, told = answering(monkeypatch, steps), list[str]()
+    found = tried.plan(
+        MODEL,
+        CLUSTER,
+        JOB,
+        wishes=SearchOptions(effort="normal"),
+        hwdb=HWDB,
+        progress=lambda done, total, what: told.append(what),
+    )
+    assert [one[0] for one in asked] == ["1f1b", "zb-h1", "zb-h1", "interleaved", "zb-v", "gpipe"]
+    assert [one[2] for one in asked] == ["normal", "quick", "normal", "quick", "quick", "quick"]
+    assert [one[1] for one in asked] == ["auto"] + ["fp16"] * 5
+    assert asked[1][3] == ["zb-h1"]
+    assert told[0] == "1f1b: half way"
+    assert told[-1] == "gpipe: half way"
+    assert found.document.notes[0] == (
+        "tried: 1f1b 2 s, zb-h1 2.03 s, interleaved 2.5 s at a glance, zb-v 2.2 s at a glance, "
+        "gpipe 3 s at a glance; this is 1f1b"
+    )
+
+
+def test_a_plan_that_no_framework_launches_has_to_be_faster_by_what_simpler_plans_may_be_slower(
+    monkeypatch,
+) -> None:
+    """As beside a single search; `simple_within` sets it."""
+    steps = {"1f1b": 2.0, "zb-h1": 1.99, "interleaved": 9.0, "zb-v": 9.0, "gpipe": 9.0}
+    answering(monkeypatch, steps, {"1f1b"})
+    for within, step_s in ((None, 2.0), (0.0, 1.99)):
+        wishes = SearchOptions(simple_within=within)
+        assert tried.plan(MODEL, CLUSTER, JOB, wishes=wishes, hwdb=HWDB).step_s == step_s
+
+
+def test_nothing_is_tried_that_the_bound_leaves_no_room_for(monkeypatch) -> None:
+    """The work bound holds for any schedule."""
+    asked = answering(monkeypatch, {"1f1b": 1.0})
+    found = tried.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(), hwdb=HWDB)
+    assert len(asked) == 1
+    assert found.document.notes[0] == (
+        "tried: 1f1b 1 s; this is 1f1b; not looked at since the bound says that none is faster: "
+        "zb-h1, interleaved, zb-v, gpipe"
+    )
 
 
 @pytest.mark.slow
