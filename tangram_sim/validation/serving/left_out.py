@@ -114,6 +114,11 @@ def novel(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> list[FittedR
         FOLDS[leave_out](own[0]): predict(own, hwdb, table_of(rows))[0]
         for own, _, rows in left_out(clear, hwdb, leave_out)
     }
+    return novel_rows(found, leave_out)
+
+
+def novel_rows(found: Mapping[str, Sequence[PredictedRun]], leave_out: str) -> list[FittedRow]:
+    """The same of folds' predictions, each fold predicted from the others."""
     errors = novel_errors(found)
     rows = []
     for (engine, metric), folds in sorted(errors.widths.items()):

@@ -24,6 +24,7 @@ from tangram_sim.validation.serving.cells import (
     version,
 )
 from tangram_sim.validation.serving.commands import launch_command
+from tangram_sim.validation.serving.copies import doubting_copies
 from tangram_sim.validation.serving.placed_runs import is_placed_runs, read_placed_runs
 from tangram_sim.validation.serving.request_logs import NEEDED, TIMES, by_setup, is_request_log, summary
 from tangram_sim.validation.serving.runs import (
@@ -51,7 +52,6 @@ ENDINGS = (
 NAMED = {"vllm (Splitwise, ISCA24)": ("vllm", "0.2")}
 FAR = 1.5  # times its own first token and tokens: more, and an end-to-end time is of something else
 OTHER_REQUESTS = "e2e_ms is not of the requests of ttft_ms and tpot_ms, or was cut short: not compared"
-COPIED = "the same figures are listed for another kind of GPU"
 DRAFTED = "the row's server guessed tokens ahead, and the row does not say how many were right"
 RANKS = "the row's degrees do not divide the heads: read as ranks with attention data parallelism"
 _UNSTATED = ("", "unstated", "unset", "auto", "nan")
@@ -116,21 +116,7 @@ def read_rows_as_runs(rows: Iterable[dict[str, str]], hwdb: Hwdb) -> list[Served
             found.append(reader.start(line, row) if "kv_tokens" in row else reader.run(line, row))
         except TangramError as error:
             found.append(RefusedRun(line, _short(str(error))))
-    return _doubting_copies(found)
-
-
-def _doubting_copies(found: list[ServedRun | RefusedRun]) -> list[ServedRun | RefusedRun]:
-    """Runs whose every figure is another kind of GPU's too, with that doubt: it is true of one of them."""
-    kinds: dict[object, set[str]] = {}
-    for run in found:
-        if isinstance(run, ServedRun) and len(run.measured) > 2:
-            kinds.setdefault((run.isl, run.osl, run.measured), set()).add(run.gpu)
-    return [
-        replace(run, doubt=COPIED)
-        if isinstance(run, ServedRun) and len(kinds.get((run.isl, run.osl, run.measured), ())) > 1
-        else run
-        for run in found
-    ]
+    return doubting_copies(found)
 
 
 def _short(text: str) -> str:

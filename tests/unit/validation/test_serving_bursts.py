@@ -6,8 +6,9 @@ import pytest
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.build import precision_of
 from tangram_sim.validation.serving.commands import LaunchCommand, launch_command
+from tangram_sim.validation.serving.copies import COPIED
 from tangram_sim.validation.serving.lengths import sharegpt_lengths, spread_lengths
-from tangram_sim.validation.serving.reading import COPIED, DRAFTED, read_rows_as_runs
+from tangram_sim.validation.serving.reading import DRAFTED, read_rows_as_runs
 from tangram_sim.validation.serving.runs import SHAREGPT, ServedRun
 
 HWDB = Hwdb.load()

@@ -1,0 +1,246 @@
+"""How far serving predictions are off: the one table of docs/serving/validation.md, and its figures as JSON.
+
+    python -m benchmarks.serving_accuracy FOLDER [shipped] [gpu] [model]
+
+FOLDER holds the collected tables. `shipped` scores the shipped calibration on them, `gpu` and `model` leave
+each kind of GPU or each model out of both tables together and predict it from rows fitted to the others
+(minutes). Without words all three. Figures of what was not
+asked for stay as they are.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.validation.serving.left_out import FOLDS, left_out, novel_errors, widened
+from tangram_sim.validation.serving.null import with_null
+from tangram_sim.validation.serving.predict import PredictedRun, predict
+from tangram_sim.validation.serving.reading import read_tables
+from tangram_sim.validation.serving.runs import (
+    APART,
+    BURST,
+    CLOSED,
+    DECODE,
+    OFFLINE,
+    OPEN,
+    SHAREGPT,
+    START,
+    STATIC,
+    ServedRun,
+)
+from tangram_sim.validation.serving.tables import table_of
+
+ROOT = Path(__file__).resolve().parents[1]
+FIGURES = ROOT / "benchmarks/results/serving_accuracy.json"
+PAGE = ROOT / "docs/serving/validation.md"
+BEGIN, END = "<!-- table of benchmarks.serving_accuracy -->\n", "<!-- end of the table -->"
+TABLES = ("measurements.csv", "measurements_2026-11.csv", "vllm_kv_capacity.csv", "helix_runs.csv")
+PARTS = ("shipped", "gpu", "model")
+Test = Callable[[PredictedRun], bool]
+
+
+def _is(load: str, metric: str, more: Test = lambda one: True) -> Test:
+    return lambda one: one.run.load == load and one.metric == metric and more(one)
+
+
+def _splitwise(one: PredictedRun) -> bool:
+    return one.run.version == "0.2"
+
+
+def _sharegpt(one: PredictedRun) -> bool:
+    return one.run.dataset == SHAREGPT
+
+
+def _alike(one: PredictedRun) -> bool:
+    return not one.run.dataset and not _splitwise(one) and not one.run.rate
+
+
+LINES: tuple[tuple[str, Test], ...] = (
+    ("TPOT, closed loop", _is(CLOSED, "tpot")),
+    ("- vLLM", _is(CLOSED, "tpot", lambda one: one.run.engine == "vllm")),
+    ("- SGLang", _is(CLOSED, "tpot", lambda one: one.run.engine == "sglang")),
+    ("- TensorRT-LLM", _is(CLOSED, "tpot", lambda one: one.run.engine == "trtllm")),
+    ("- on H100", _is(CLOSED, "tpot", lambda one: one.run.gpu.startswith("H100"))),
+    ("- on B200", _is(CLOSED, "tpot", lambda one: one.run.gpu.startswith("B200"))),
+    ("TTFT, closed loop", _is(CLOSED, "ttft")),
+    ("TPOT, prefill and decode apart", _is(APART, "tpot")),
+    ("TTFT, the same", _is(APART, "ttft")),
+    ("open loop (vLLM, H100): E2E", _is(OPEN, "e2e")),
+    ("the same: TTFT", _is(OPEN, "ttft")),
+    (
+        "greatest throughput by shape, TensorRT-LLM 0.15",
+        _is(OFFLINE, "output_tok_s", lambda one: one.run.version.startswith("0.15")),
+    ),
+    (
+        "greatest throughput, TensorRT-LLM 1.0",
+        _is(OFFLINE, "output_tok_s", lambda one: not one.run.version.startswith("0.15")),
+    ),
+    ("static batches, TensorRT-LLM 0.9: tokens/s", _is(STATIC, "output_tok_s")),
+    ("decode alone, vLLM on B200: TPOT", _is(DECODE, "tpot")),
+    ("batches of 2023 (Splitwise): TPOT", _is(BURST, "tpot", _splitwise)),
+    ("the same: TTFT", _is(BURST, "ttft", _splitwise)),
+    ("bursts of ShareGPT: tokens/s", _is(BURST, "output_tok_s", _sharegpt)),
+    ("the same: TTFT", _is(BURST, "ttft", _sharegpt)),
+    ("bursts of equal requests: tokens/s", _is(BURST, "output_tok_s", _alike)),
+    ("the same: TTFT", _is(BURST, "ttft", _alike)),
+    ("all bursts but Splitwise's: tokens/s", _is(BURST, "output_tok_s", lambda one: not _splitwise(one))),
+    ("KV tokens at vLLM's start", _is(START, "kv_tokens")),
+    (
+        "layers on unlike GPUs (Helix): tokens/s",
+        lambda one: bool(one.run.placed) and one.metric == "output_tok_s",
+    ),
+)
+
+
+# Kinds of GPU whose throughputs by shape are divided by each other.
+RATIOS = (
+    ("ratio of two kinds (the same shapes): H100 over A100 SXM", "H100-SXM5-80GB", "A100-SXM4-80GB"),
+    ("the same: A100 SXM over PCIe", "A100-SXM4-80GB", "A100-PCIe-80GB"),
+)
+
+
+def ratios(found: Sequence[PredictedRun], one: str, other: str) -> dict[str, Any]:
+    """Errors of one kind's greatest throughput over another's, wherever both were measured alike."""
+    by_kind: dict[str, dict[object, PredictedRun]] = {one: {}, other: {}}
+    for row in found:
+        run = row.run
+        if run.load == OFFLINE and run.version.startswith("0.15") and run.gpu in by_kind:
+            by_kind[run.gpu][run.model.name, run.precision, run.tp, run.isl, run.osl] = row
+    errors = np.array(
+        [
+            row.predicted / of.predicted * of.measured / row.measured - 1.0
+            for key, row in by_kind[one].items()
+            if (of := by_kind[other].get(key)) is not None
+        ]
+    )
+    return {"rows": len(errors), **_errors(errors)} if len(errors) else {"rows": 0}
+
+
+def _errors(errors: Any) -> dict[str, float]:
+    return {
+        "median": float(np.median(np.abs(errors))),
+        "p90": float(np.quantile(np.abs(errors), 0.9)),
+        "bias": float(np.median(errors)),
+    }
+
+
+def scores(found: Sequence[PredictedRun]) -> list[dict[str, Any]]:
+    """Of each line: rows, median and 90th percentile of absolute errors, bias, coverage, null's median."""
+    clear = [one for one in found if not one.run.doubt]
+    answers = []
+    for _, test in LINES:
+        own = [one for one in clear if test(one)]
+        errors = np.array([one.predicted / one.measured - 1.0 for one in own])
+        nulls = [abs(one.null / one.measured - 1.0) for one in own if one.null]
+        answers.append(
+            {
+                "rows": len(own),
+                **_errors(errors),
+                "inside": float(np.mean([one.low <= one.measured <= one.high for one in own])),
+                "null": float(np.median(nulls)) if nulls else None,
+            }
+            if own
+            else {"rows": 0}
+        )
+    return answers + [ratios(clear, one, other) for _, one, other in RATIOS]
+
+
+def predicted(part: str, runs: Sequence[ServedRun], hwdb: Hwdb) -> list[PredictedRun]:
+    """Predictions of one part, the null model's beside them."""
+    if part == "shipped":
+        found, _ = predict(runs, hwdb, CalibrationTable.load(hwdb))
+        return with_null(found, found, hwdb)
+    folds = folds_of(part, runs, hwdb)
+    errors = novel_errors(folds)
+    return [widened(one, errors, fold) for fold, found in folds.items() for one in found]
+
+
+def folds_of(part: str, runs: Sequence[ServedRun], hwdb: Hwdb) -> dict[str, list[PredictedRun]]:
+    """Each kind's or model's runs, predicted from rows fitted to the others' steady loads."""
+    key = FOLDS[part]
+    clear = [run for run in runs if not run.doubt]
+    bursts = [run for run in clear if run.load == BURST]
+    measured = _measured(clear)
+    folds = {}
+    for own, _, rows in left_out([run for run in clear if run.load != BURST], hwdb, part):
+        fold = key(own[0])
+        training = [one for one in measured if key(one.run) != fold]
+        asked = own + [run for run in bursts if key(run) == fold]
+        folds[fold] = with_null(training, predict(asked, hwdb, table_of(rows))[0], hwdb)
+        sys.stderr.write(f"{part} {fold}: {len(asked)} runs\n")
+    return folds
+
+
+def _measured(runs: Sequence[ServedRun]) -> list[PredictedRun]:
+    """What was measured, as the null model wants it."""
+    return [
+        PredictedRun(run, metric, value, value, value, value)
+        for run in runs
+        for metric, value in run.measured
+    ]
+
+
+# Columns of the table: the part they are of, heading, figure.
+COLUMNS = (
+    *(("shipped", "in sample", "median"), ("shipped", "90 % of rows", "p90")),
+    *(("shipped", "bias", "bias"), ("shipped", "null", "null")),
+    *(("gpu", "kind left out", "median"), ("gpu", "90 % of rows", "p90")),
+    *(("gpu", "null", "null"), ("gpu", "inside", "inside")),
+    *(("model", "model left out", "median"), ("model", "inside", "inside")),
+)
+
+
+def table(figures: dict[str, Any]) -> str:
+    """The table in Markdown, of the parts there are."""
+    columns = [column for column in COLUMNS if column[0] in figures]
+    headings = ["what", "rows", *(heading for _, heading, _ in columns)]
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    names = [*(name for name, _ in LINES), *(name for name, _, _ in RATIOS)]
+    for place, name in enumerate(names):
+        rows = max(part["lines"][place]["rows"] for part in figures.values())
+        cells = [_percent(figures[part]["lines"][place], key) for part, _, key in columns]
+        lines.append(f"| {' | '.join([name, f'{rows:,}', *cells])} |")
+    days = ", ".join(f"{part} {figures[part]['date']}" for part in PARTS if part in figures)
+    return "\n".join([*lines, "", f"Measured: {days}."]) + "\n"
+
+
+def _percent(one: dict[str, Any], key: str) -> str:
+    value = one.get(key)
+    if value is None:
+        return ""
+    sign = "+" if key == "bias" and value > 0 else ""
+    digits = 1 if abs(value) < 0.3 and key not in ("inside", "p90") else 0
+    return f"{sign}{100 * value:.{digits}f} %"
+
+
+def main(words: list[str]) -> int:
+    """Score the parts asked for, write figures and page."""
+    if not words or set(words[1:]) - set(PARTS):
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    hwdb = Hwdb.load()
+    read = read_tables([Path(words[0]) / name for name in TABLES], hwdb)
+    runs = [one for one in read if isinstance(one, ServedRun)]
+    figures = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
+    for part in words[1:] or PARTS:
+        figures[part] = {
+            "date": date.today().isoformat(),
+            "lines": scores(predicted(part, runs, hwdb)),
+        }
+        FIGURES.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+    if figures:
+        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n{table(figures)}{END}{after}", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
