@@ -39,6 +39,7 @@ from tangram_sim.cli.progress import Listener, listening
 from tangram_sim.cli.serving import app as serving
 from tangram_sim.cli.wording import as_options
 from tangram_sim.errors import TangramError
+from tangram_sim.studies.collecting import collecting_rarely
 
 app = typer.Typer(
     name="tangram",
@@ -94,7 +95,8 @@ def main() -> None:
     """Run a command. Exit 2 with one message for requests that cannot be met; `| head` ends quietly."""
     # Names out of files reach both streams: neither passes on what would steer a terminal.
     out, err = (cast(TextIO, PrintableStream(*of)) for of in ((sys.stdout, 0), (sys.stderr, LONGEST)))
-    with redirect_stdout(out), redirect_stderr(err):
+    # What a verb imports is most of what a short one does, and makes many objects that all stay.
+    with redirect_stdout(out), redirect_stderr(err), collecting_rarely():
         try:
             with begun.since(begun.process_start_s()):
                 code = _run()
