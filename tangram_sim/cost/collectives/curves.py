@@ -128,9 +128,8 @@ def halving_doubling(ranks: Floats, domains: Floats, rounds: int, path: Path, ne
 def hierarchical(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: GroupNetwork) -> Curve:
     """All-reduce as a reduce-scatter inside domains, an all-reduce of shards across, an all-gather."""
     one = np.ones_like(ranks)
-    inner = ring(np.maximum(inside, 1.0), one, 1, path, network)
-    several = domains > 1
-    wire = np.where(several, 2.0 * (domains - 1) / domains / network.bytes_per_s, 0.0)
+    inner = ring(inside, one, 1, path, network)
+    wire = 2.0 * (domains - 1) / domains / network.bytes_per_s
     return Curve(
         np.where(inside > 1, 2.0 * inner.start, path.base_s) + 2.0 * (domains - 1) * network.hop_s,
         np.where(inside > 1, 2.0 * inner.root, 0.0) + np.sqrt(network.fill_s * wire),

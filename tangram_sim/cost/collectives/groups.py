@@ -265,9 +265,8 @@ def _path(
     """What `pattern` sees of `link`; `extent` is (ranks in a domain, GPUs spanned). Arrays of K."""
     ranks, reach = extent
     found = _wanted(pattern, link, gpu, hwdb)
-    rate: Floats | float = max(found.bytes_per_s_of(link, 2), LEAST_BYTES_PER_S)
-    if found.bridged_share > 0.0:
-        rate = np.where(reach > 2, max(found.bytes_per_s_of(link, 3), LEAST_BYTES_PER_S), rate)
+    pair, more = (max(found.bytes_per_s_of(link, size), LEAST_BYTES_PER_S) for size in (2, 3))
+    rate = np.where(reach > 2, more, pair)
     copy = found.copy_share * link.bytes_per_s
     rate = np.maximum(rate * mesh_share(link, np.maximum(ranks, 2.0)), LEAST_BYTES_PER_S)
     return Path(found.base_s, found.hop_s, found.fill_s * fill, rate, 1.0 / copy if copy > 0 else 0.0)
