@@ -83,7 +83,7 @@ def answer(
             return ended(FAILED, "planned another model, cluster or job than it was asked about")
         if not played.lowered.fits():
             return ended(FAILED, f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
-        notes = [*told, *cautions(played), *price.deadline.notes(), *warned]
+        notes = [*told, *price.deadline.notes(), *cautions(played), *warned]
         written = document(played, own, reads, lower_bound(made, own), notes)
     except InfeasibleError as error:
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
@@ -140,7 +140,7 @@ def plan_with(
     own = price.hwdb.read_into(reads)
     played = forecast(made, own)
     limits = f"planned by {name}: {planner.limits}"
-    notes = [*cautions(played), limits, *price.deadline.notes(), *warned]
+    notes = [*price.deadline.notes(), *cautions(played), limits, *warned]
     written = document(played, own, reads, lower_bound(made, own), notes)
     written.planning_s, written.planning_cpu_s = wall, cpu
     return Result(written, played)
