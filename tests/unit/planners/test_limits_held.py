@@ -4,6 +4,8 @@ import json
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -44,6 +46,16 @@ def test_seconds_that_were_gone_before_count(monkeypatch):
     with begun.since(now[0] - 1.5):
         assert begun.deadline(10.0).left_s() == pytest.approx(8.5)
     assert begun.deadline(10.0).left_s() == pytest.approx(10.0)
+
+
+def test_a_process_began_before_it_used_the_seconds_that_it_used():
+    """And at one time, whenever it is asked; a command that is asked at once began just then."""
+    told = begun.process_start_s()
+    assert told <= time.monotonic() - time.process_time() + 0.05
+    code = "import time; from tangram_sim.cli import begun; print(time.monotonic() - begun.process_start_s())"
+    before = time.monotonic()
+    age_s = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert 0 < age_s <= time.monotonic() - before + 0.05
 
 
 def test_a_part_of_a_limit_that_is_over_names_the_limit_that_was_asked_for(monkeypatch):
