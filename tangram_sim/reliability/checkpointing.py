@@ -1,7 +1,8 @@
 """Checkpoint tiers and recovery as a user states them: what blocks, what survives, what a restart takes."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.failures import REACH, Takes
 
 Survives = Literal["process", "node", "leaf", "all"]
+_MOST_S = 1e12  # 30,000 years: nothing that a run waits for takes longer, and sums stay far from overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,20 @@ def load_checkpointing(
     )
     if init < 0:
         raise BadInputError(f"{path}: recovery.init_s: {init:g} given; 0 or more is wanted")
-    return Checkpointing(
-        tiers,
-        RecoveryTimes(given.detect_s, given.allocate_s, init, given.warmup_steps * step_s, given.notice_s),
-    )
+    warmup_s = given.warmup_steps * step_s
+    recovery = RecoveryTimes(given.detect_s, given.allocate_s, init, warmup_s, given.notice_s)
+    stated: Sequence[tuple[str, CheckpointTier | RecoveryTimes]] = [
+        *((f"checkpoint.{index}", tier) for index, tier in enumerate(tiers)),
+        ("recovery", recovery),
+    ]
+    for place, one in stated:
+        for each in fields(one):
+            seconds = getattr(one, each.name)
+            if each.name.endswith("_s") and seconds > _MOST_S:
+                raise BadInputError(
+                    f"{path}: {place}: {each.name} comes to {seconds:g} s; at most {_MOST_S:g} s can be meant"
+                )
+    return Checkpointing(tiers, recovery)
 
 
 def _tier(

@@ -383,3 +383,18 @@ def test_a_plan_under_a_failure_file(tmp_path: Path) -> None:
     shrunk = answer(f"goodput {plan} --failures rsc-1 --checkpoint {checkpoint} --policy shrink")
     assert shrunk["accounts"]["degraded"] > 0
     assert shrunk["goodput"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("checkpoint: [{block_s: 1}]\nrecovery: {warmup_steps: 1.0e+308}\n", "recovery: warmup_s comes to"),
+        ("checkpoint: [{block_bytes_per_s: 1.0e-308}]\n", r"checkpoint\.0: block_s comes to inf s"),
+        ("checkpoint: [{block_s: 1}, {block_s: 1, load_s: 2.0e+12}]\n", r"checkpoint\.1: load_s"),
+        ("checkpoint: [{block_s: 1, every: 1e300 steps}]\n", r"checkpoint\.0: period_s"),
+    ],
+)
+def test_ages_are_no_seconds_of_a_checkpoint(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "checkpoint.yaml").write_text(text)
+    with pytest.raises(BadInputError, match=said):
+        load_checkpointing(tmp_path / "checkpoint.yaml", 1, 100.0, 1.0, 10.0)
