@@ -55,13 +55,17 @@ def model_from_dict(data: dict[str, Any], where: str) -> Model:
         raise BadInputError(f"{where}: model: {first_problem(error)}") from None
     except KeyError as error:
         raise BadInputError(f"{where}: model: key {error} is missing") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:  # overflow: a count of infinity
         raise BadInputError(f"{where}: model: malformed: {error}") from None
     known = {name: getattr(model, name) for name in Model.__dataclass_fields__}
     _require_agreement(
         {key: value for key, value in data.items() if key != "blocks"}, known, f"{where}: model"
     )
     _require_sizes(known, _MUST_BE_POSITIVE, f"{where}: model")
+    if not 0 <= model.norm_epsilon < 1:
+        raise BadInputError(
+            f"{where}: model.norm_epsilon: {model.norm_epsilon} given; 0 to below 1 is wanted"
+        )
     return model
 
 

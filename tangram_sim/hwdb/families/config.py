@@ -1,6 +1,7 @@
 """A config.json being read: typed look-ups whose errors name the file, the key and what was expected."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ MOST_LAYERS = 10_000
 # Of Llama and its kin; GPT-2 and Falcon; BERT, GPT-NeoX, Phi and Cohere; StarCoder2; Nemotron.
 _NORM_EPSILON = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
 _LARGEST_BASE = 1e12  # of a rotary embedding
+_POWER = re.compile(r"\d+(\.\d*)?[eE][-+]?\d{1,3}")
 _TELLING = {"tie_word_embeddings"}  # flags that change the size of a model when they are off, too
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -154,7 +156,7 @@ class Config:
         """`rope_theta`, which newer files nest; 0 where the file does not say."""
         nested = self.facts.get("rope_parameters")
         inner = nested.get("rope_theta") if isinstance(nested, dict) else None
-        value = self.facts.get("rope_theta", inner)
+        value = _power_of_ten(self.facts.get("rope_theta", inner))
         if value is None:
             return 0.0
         if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value < _LARGEST_BASE:
@@ -164,7 +166,7 @@ class Config:
     def _norm_epsilon(self) -> float:
         """What norms add to the variance, under the key of any family; 0 where the file does not say."""
         for key in _NORM_EPSILON:
-            value = self.facts.get(key)
+            value = _power_of_ten(self.facts.get(key))
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
@@ -200,6 +202,11 @@ def shown(value: object) -> str:
     """A value of a user's file as the file spells it, shortened."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _power_of_ten(value: Any) -> Any:
+    """The number where YAML gives text: it takes `1.0e-06` for a number, and `1e-06`, as JSON has it, not."""
+    return float(value) if isinstance(value, str) and _POWER.fullmatch(value) else value
 
 
 def shared(blocks: list[Block]) -> tuple[Block, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.errors import TangramError
+from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.hwdb.model_section import model_from_dict, model_to_dict
 from tangram_sim.planners.uniform.layouts import Uniform
@@ -282,3 +282,18 @@ def test_what_a_config_leaves_out_survives_the_way_through_a_file(tmp_path: Path
     assert model.defaults
     again = model_from_dict(json.loads(json.dumps(model_to_dict(model))), "plan")
     assert (again, again.defaults) == (model, model.defaults)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda model: model["blocks"][0].update(count=float("inf")), "model: malformed: cannot convert"),
+        (lambda model: model.update(norm_epsilon=-1.0), "model.norm_epsilon: -1.0 given"),
+        (lambda model: model.update(norm_epsilon=float("inf")), "model.norm_epsilon: inf given"),
+    ],
+)
+def test_numbers_no_model_has_are_refused(spoil: Callable[[Document], None], said: str) -> None:
+    model = model_to_dict(load_model("gpt3-125m"))
+    spoil(model)
+    with pytest.raises(BadInputError, match=said):
+        model_from_dict(model, "plan.json")
