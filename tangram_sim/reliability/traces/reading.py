@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,14 +53,14 @@ def _text(path: Path) -> str:
     try:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise BadInputError(f"{path}: cannot be read: {error}; {_HINT}.") from None
 
 
 def _document(text: str, path: Path) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInputError(f"{path}: is no JSON ({error}); {_HINT}.") from None
     document = {"traceEvents": found} if isinstance(found, list) else found
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):

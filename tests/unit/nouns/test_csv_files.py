@@ -8,6 +8,7 @@ import pytest
 from tangram_sim.datafiles import read_csv
 from tangram_sim.errors import BadInputError
 from tangram_sim.export import schedule_csv
+from tangram_sim.reliability.traces.reading import read_trace
 from tangram_sim.reliability.traces.tables import read_table
 
 HEADER = "step,dp,stage,op,seq,start_us,dur_us\n"
@@ -38,5 +39,12 @@ def test_a_damaged_archive_of_a_trace_is_refused(tmp_path: Path) -> None:
         damaged = packed.copy()
         damaged[place] ^= 255
         (tmp_path / "trace.csv.gz").write_bytes(damaged)
-        with pytest.raises(BadInputError, match=r"trace\.csv\.gz"):
-            read_table(tmp_path / "trace.csv.gz")
+        for read in (read_table, lambda path: read_trace([path])):
+            with pytest.raises(BadInputError, match=r"trace\.csv\.gz"):
+                read(tmp_path / "trace.csv.gz")
+
+
+def test_a_profile_nested_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_text("[" * 100_000)
+    with pytest.raises(BadInputError, match=r"rank0\.json: is no JSON"):
+        read_trace([tmp_path / "rank0.json"])
