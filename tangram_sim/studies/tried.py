@@ -1,8 +1,8 @@
 """`--schedule auto`, `--parallelizer auto`: the plan of the first of them, and what the others would gain.
 
 The first is searched in full. The others begin at its plan, in its number format, with a glance: quick, over
-whole islands (schedules of several chunks: over parts of islands, too, since few plans can be cut). What a
-glance finds far behind is left at that; the rest is searched in full.
+whole islands; over parts of islands, too, where that plan is none of theirs, since they hold more than fits
+or have other chunks. What a glance finds far behind is left at that; the rest is searched in full.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,8 @@ from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked
+from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import show_seconds
 
 AUTO = "auto"
@@ -47,9 +49,8 @@ class _Try:
     @property
     def words(self) -> str:
         """Its name and step."""
-        if self.result is None:
-            return f"{self.name} no plan"
-        return f"{self.name} {show_seconds(self.result.step_s)}{' at a glance' * self.glanced}"
+        came_to = show_seconds(self.result.step_s) if self.result else "no plan"
+        return f"{self.name} {came_to}{' at a glance' * self.glanced}"
 
 
 def plan(
@@ -71,7 +72,7 @@ def plan(
     """
     schedules: Sequence[str] = SCHEDULES if job.schedule == AUTO else (job.schedule,)
     parallelizers: Sequence[str] = PARALLELIZERS if wishes.parallelizer == AUTO else (wishes.parallelizer,)
-    deadline = deadline or Deadline(wishes.time_limit_s)
+    hwdb, deadline = hwdb or Hwdb.load(), deadline or Deadline(wishes.time_limit_s)
     if len(schedules) == len(parallelizers) == 1:
         ask = partial(api.plan, model, cluster, hwdb=hwdb, progress=progress, deadline=deadline)
         return ask(job, wishes=wishes)
@@ -97,7 +98,11 @@ def plan(
         ask = partial(api.plan, model, cluster, hwdb=hwdb, progress=told, deadline=share)
         asked = replace(wishes, parallelizer=one.parallelizer)
         try:
-            done.append(_asked(ask, one, job, asked, best.result if best else None))
+            if best is None:
+                found = ask(replace(job, schedule=one.schedule), wishes=asked)
+                done.append(replace(one, result=found))
+            else:
+                done.append(_beside(ask, one, job, asked, best.result, _known(best.result, one, hwdb)))
         except InfeasibleError as error:
             reasons.append(error)
             done.append(one)
@@ -138,27 +143,35 @@ def _least_s(result: Result) -> float:
     return result.document.work_bound_step_s * (1 + _SAME)
 
 
-def _asked(ask: "partial[Result]", one: _Try, job: Job, wishes: SearchOptions, best: Result | None) -> _Try:
-    """What a try comes to: in full where nothing is known or a glance is near the best plan."""
-    if best is None:
-        return replace(one, result=ask(replace(job, schedule=one.schedule), wishes=wishes))
-    known = _known(best, one)
+def _beside(
+    ask: "partial[Result]", one: _Try, job: Job, wishes: SearchOptions, best: Result, known: list[Plan]
+) -> _Try:
+    """What a try comes to beside the best plan: in full where a glance is near it."""
     own = replace(job, schedule=one.schedule, dtype=best.forecast.plan.job.dtype)
-    parts = wishes.sub_islands and chunked(one.schedule)
+    parts = wishes.sub_islands and not known
     quick = replace(wishes, effort=_GLANCE, sub_islands=parts, beside=False)
-    glance = ask(own, wishes=quick, known=known)
+    try:
+        glance = ask(own, wishes=quick, known=known)
+    except InfeasibleError:
+        return replace(one, glanced=True)
     if glance.step_s > _NEAR * best.step_s:
         return replace(one, result=glance, glanced=True)
-    full = ask(own, wishes=wishes, known=[*known, glance.forecast.plan])
-    return replace(one, result=min(full, glance, key=lambda each: each.step_s))
+    # It knows the plan of the glance: what it shows is slower only where that one cannot be launched.
+    return replace(one, result=ask(own, wishes=wishes, known=[*known, glance.forecast.plan]))
 
 
-def _known(best: Result, one: _Try) -> list[Plan]:
-    """The best plan under another schedule, where both have one chunk per stage."""
+def _known(best: Result, one: _Try, hwdb: Hwdb) -> list[Plan]:
+    """The best plan under another schedule, where both have one chunk per stage and its memory suffices."""
     made = best.forecast.plan
     if chunked(made.job.schedule) or chunked(one.schedule):
         return []
-    return [replace(made, job=replace(made.job, schedule=one.schedule))]
+    other = replace(made, job=replace(made.job, schedule=one.schedule))
+    return [other] if fullness(other, hwdb) <= 1.0 - best.document.memory_margin else []
+
+
+def fullness(made: Plan, hwdb: Hwdb) -> float:
+    """Memory of the fullest GPU under a plan over what it has."""
+    return lower_plan(made, Lowering.of(made, hwdb)).fullness()
 
 
 def _named(progress: Progress | None, name: str) -> Progress | None:

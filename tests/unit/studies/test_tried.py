@@ -42,23 +42,33 @@ def test_the_fastest_schedule_is_shown_and_all_are_told() -> None:
     assert api.simulate(found, hwdb=HWDB).document.step_s == pytest.approx(found.step_s, rel=1e-9)
 
 
-def answering(monkeypatch, steps: dict[str, float], launchable: set[str] = frozenset()) -> list[tuple]:
-    """`api.plan` answers with these steps by schedule; what it was asked is kept."""
+def answering(
+    monkeypatch, steps: dict[str, float], launchable: set[str] = frozenset(), fullness: float = 0.5
+) -> list[tuple]:
+    """`api.plan` answers with these steps by schedule; what it was asked is kept.
+
+    A glance finds the step itself, a full search one that can be launched where `launchable` says so: by a
+    hundredth slower. Without a step there is no plan.
+    """
     asked = []
 
     def plan(model, cluster, job, *, wishes, hwdb, progress, deadline, known=()):
-        asked.append((job.schedule, job.dtype, wishes.effort, [one.job.schedule for one in known]))
+        whole = not wishes.sub_islands
+        asked.append((job.schedule, job.dtype, wishes.effort, [one.job.schedule for one in known], whole))
         if progress:
             progress(1, 2, "half way")
+        if job.schedule not in steps:
+            raise InfeasibleError("none")
+        able = job.schedule in launchable and wishes.beside
         document = SimpleNamespace(
-            launchable_with=["megatron"] * (job.schedule in launchable), notes=[], work_bound_step_s=1.0
+            launchable_with=["megatron"] * able, notes=[], work_bound_step_s=1.0, memory_margin=0.1
         )
         made = Made(CLUSTER, replace(job, dtype="fp16"))
-        return SimpleNamespace(
-            step_s=steps[job.schedule], document=document, forecast=SimpleNamespace(plan=made)
-        )
+        step_s = steps[job.schedule] * (1.01 if able and known else 1.0)
+        return SimpleNamespace(step_s=step_s, document=document, forecast=SimpleNamespace(plan=made))
 
     monkeypatch.setattr(api, "plan", plan)
+    monkeypatch.setattr(tried, "fullness", lambda made, hwdb: fullness)
     return asked
 
 
@@ -95,6 +105,38 @@ def test_a_plan_that_no_framework_launches_has_to_be_faster_by_what_simpler_plan
     for within, step_s in ((None, 2.0), (0.0, 1.99)):
         wishes = SearchOptions(simple_within=within)
         assert tried.plan(MODEL, CLUSTER, JOB, wishes=wishes, hwdb=HWDB).step_s == step_s
+
+
+def test_a_glance_looks_at_parts_of_islands_where_the_first_plan_is_none_of_its_own(monkeypatch) -> None:
+    """It has other chunks, or does not fit what the margin leaves: zb-h1 and gpipe hold more than 1f1b."""
+    steps = {"1f1b": 2.0, "zb-h1": 1.9, "interleaved": 2.5, "zb-v": 2.2, "gpipe": 3.0}
+    for fullness, whole in ((0.9, True), (0.91, False)):
+        asked = answering(monkeypatch, steps, fullness=fullness)
+        tried.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(effort="normal"), hwdb=HWDB)
+        glances = {one[0]: one[4] for one in asked if one[2] == "quick"}
+        assert glances == {"zb-h1": whole, "interleaved": False, "zb-v": False, "gpipe": whole}
+        assert [one[3] for one in asked if one[0] == "gpipe"] == [["gpipe"] * whole]
+
+
+def test_a_launchable_plan_of_a_full_search_is_not_given_up_for_that_of_a_glance(monkeypatch) -> None:
+    """The glance prefers none; the full search knows its plan and shows what can be launched."""
+    steps = {"1f1b": 2.0, "interleaved": 1.8}
+    answering(monkeypatch, steps, {"interleaved"})
+    found = tried.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(), hwdb=HWDB)
+    assert found.document.launchable_with == ["megatron"]
+    assert found.step_s == pytest.approx(1.818)
+    assert "zb-h1 no plan at a glance, interleaved 1.82 s, zb-v no plan" in found.document.notes[0]
+
+
+@pytest.mark.slow
+def test_a_schedule_that_holds_more_than_fits_of_the_first_plan_is_not_lost() -> None:
+    """1f1b's plan of 5.63 s does not fit under zb-h1, whose own is faster by a tenth."""
+    model, cluster = load_model("gpt3-6.7b"), load_cluster("azure-c1", HWDB)
+    wishes = SearchOptions(effort="quick", beside=False)
+    job = Job(32, 2048, "fp16", schedule="zb-h1")
+    alone = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB)
+    found = tried.plan(model, cluster, replace(job, schedule=tried.AUTO), wishes=wishes, hwdb=HWDB)
+    assert found.step_s <= alone.step_s * (1 + 1e-9)
 
 
 def test_nothing_is_tried_that_the_bound_leaves_no_room_for(monkeypatch) -> None:
