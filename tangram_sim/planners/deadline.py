@@ -58,12 +58,8 @@ class Deadline:
         So a search that falls back on something simple more than once takes `grace_s` for all of it, but for
         LEAST_GRACE_S each time: an answer late by that is worth more than none.
         """
-        late_s = max(time.monotonic() - self._ended_s(), 0.0)
+        late_s = max(time.monotonic() - self._until_s, 0.0)
         return Deadline(max(grace_s - late_s, min(LEAST_GRACE_S, grace_s)))
-
-    def _ended_s(self) -> float:
-        """When it was over, or is going to be: by the clock of `time.monotonic`."""
-        return self._until_s
 
     @property
     def asked_s(self) -> float:
@@ -108,6 +104,21 @@ class Deadline:
             self._waiting = False
 
 
+class NoSearch(Deadline):
+    """Over before a search begins; what stands in for one is bounded by its work, not by the clock.
+
+    For studies that ask many times and whose figures must not depend on how busy the machine is.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+
+    def grace(self, grace_s: float) -> Deadline:
+        """As long as it takes."""
+        del grace_s
+        return Deadline()
+
+
 @dataclass
 class _Share(Deadline):
     """A part of the time that is left."""
@@ -127,9 +138,9 @@ class _Share(Deadline):
         """What ended it: the whole deadline where that is over, since users know of no share."""
         return self.whole.why() if self.whole.left_s() <= 0 else super().why()
 
-    def _ended_s(self) -> float:
+    def grace(self, grace_s: float) -> Deadline:
         """As the whole deadline's: what is left of that is for whoever shared it out."""
-        return self.whole._ended_s()
+        return self.whole.grace(grace_s)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

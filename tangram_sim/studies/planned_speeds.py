@@ -11,6 +11,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import NoSearch
 from tangram_sim.reliability.moves import assign, moves, transfer_seconds
 from tangram_sim.reliability.spot.rerouting import rerouted_step_s
 from tangram_sim.reliability.spot.speeds import Fleet, Option
@@ -26,7 +27,7 @@ from tangram_sim.training.job import Job
 SEARCHES = ("auto", "uniform", "full")
 CHECKPOINT_STEPS = 50
 KINDS = ("mixed", "ignored")  # beside the name of one kind
-_UNIFORM = SearchOptions(time_limit_s=0.0)
+_UNIFORM = SearchOptions()
 _FULL = SearchOptions(replicate=False, spanning=False)
 
 
@@ -178,7 +179,8 @@ class PlannedSpeeds:
         mixed = len(fleet) > 1 and self.kinds != "ignored"
         uniform = self.search == "uniform" or (self.search == "auto" and not mixed) or self.kinds == "ignored"
         try:
-            result = api.plan(self.model, cluster, job, wishes=_UNIFORM if uniform else _FULL, hwdb=self.hwdb)
+            wishes, deadline = (_UNIFORM, NoSearch()) if uniform else (_FULL, None)
+            result = api.plan(self.model, cluster, job, wishes=wishes, hwdb=self.hwdb, deadline=deadline)
         except InfeasibleError as error:
             self.reasons[fleet] = str(error)
             return None

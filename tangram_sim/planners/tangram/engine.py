@@ -5,6 +5,7 @@ Tao et al., "Tangram: Hiding GPU Heterogeneity for Efficient LLM Parallelization
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -159,8 +160,10 @@ def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
     """The fastest uniform layout that can be found while a search that is out of time is waited for.
 
     Where a plan is found already, layouts that may be faster are played `beside` it: as many ops on every
-    machine.
+    machine, as where no clock counts (`NoSearch`).
     """
+    grace = task.deadline.grace(task.budget.grace_s)
+    most = task.budget.beside_ops if grace.limit_s == inf else inf
     order = task.wishes.order
     seated = sorted(task.islands, key=lambda one: order.index(one.name) if order else 0)
     some = bool(order or task.notes)  # not all of the cluster, or not in file order
@@ -175,7 +178,7 @@ def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
         some,
         PlayLimits(task.deadline, task.budget.beside_ops, beside.step_s)
         if beside
-        else PlayLimits(task.deadline.grace(task.budget.grace_s)),
+        else PlayLimits(grace, most),
     )
     return [found] if found else []
 

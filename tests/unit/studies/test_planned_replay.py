@@ -2,11 +2,16 @@
 
 import random
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.planners import deadline
+from tangram_sim.studies.planned_speeds import PlannedSpeeds
+from tangram_sim.training.job import Job
 from tests.commands import MODEL, tangram
 from tests.remembered import searched_once
 
@@ -115,3 +120,20 @@ def test_kinds_that_the_cluster_does_not_have_are_named(folder: Path) -> None:
     found = tangram("replay-trace", folder / "model.yaml", history, folder / "cluster.yaml")
     assert found.code == 2
     assert "names no kinds" in found.err
+
+
+def test_plans_of_one_kind_do_not_depend_on_how_fast_the_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds between any two looks at it: the same layouts, none given up for lack of time."""
+    hwdb = Hwdb.load()
+    model, cluster = load_model("gpt3-350m"), load_cluster("azure-c1", hwdb)
+    kind = cluster.groups[0].name
+
+    def step_s() -> list[float]:
+        speeds = PlannedSpeeds(model, cluster, Job(16, 512, "fp16"), hwdb, "uniform")
+        plans = [speeds.best(((kind, nodes),)) and speeds.plans[(kind, nodes),] for nodes in (1, 2)]
+        return [plan.document.step_s if plan else 0.0 for plan in plans]
+
+    usual, ticks = step_s(), count(0, 10)
+    monkeypatch.setattr(deadline.time, "monotonic", lambda: float(next(ticks)))
+    assert step_s() == usual
+    assert min(usual) > 0
