@@ -19,6 +19,7 @@ TIMES = {
     "output_tok_s": ("output_throughput",),
 }
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "trt": "trtllm", "openai": ""}
+_MOST = 1e18  # of requests and tokens
 _NEEDED = ("completed", "total_input_tokens", "total_output_tokens")
 
 
@@ -38,13 +39,15 @@ def read_bench_json(path: Path, setup: Mapping[str, str]) -> list[dict[str, str]
     try:
         whole = json.loads(text)
         results = whole if isinstance(whole, list) else [whole]
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # of several lines, or of too many digits or brackets
         results = []
         for number, line in enumerate(text.splitlines(), start=1):
             try:
                 results.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise BadInputError(f"{path}, line {number}: not JSON: {error.msg}") from None
+            except (ValueError, RecursionError) as error:
+                raise BadInputError(
+                    f"{path}, line {number}: not JSON: {getattr(error, 'msg', error)}"
+                ) from None
     return [_row(path, result, setup) for result in results]
 
 
@@ -89,6 +92,6 @@ def _row(path: Path, result: Any, setup: Mapping[str, str]) -> dict[str, str]:
 
 def _number(path: Path, result: Mapping[str, Any], name: str) -> float:
     value = result[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
         raise BadInputError(f"{path}: {name} is {value!r}; a number of zero or more is wanted")
     return float(value)

@@ -50,6 +50,7 @@ ENDINGS = (
 )
 # Engines under other names, and their versions: Splitwise's authors measured on the vLLM of autumn 2023.
 NAMED = {"vllm (Splitwise, ISCA24)": ("vllm", "0.2")}
+MOST_SENT = 1_000_000  # requests of a burst, played one by one
 FAR = 1.5  # times its own first token and tokens: more, and an end-to-end time is of something else
 OTHER_REQUESTS = "e2e_ms is not of the requests of ttft_ms and tpot_ms, or was cut short: not compared"
 DRAFTED = "the row's server guessed tokens ahead, and the row does not say how many were right"
@@ -119,6 +120,11 @@ def read_rows_as_runs(rows: Iterable[dict[str, str]], hwdb: Hwdb) -> list[Served
     return doubting_copies(found)
 
 
+def _limit(given: float) -> int:
+    """A limit of an engine; what no engine comes near is none, and fits into its players' integers."""
+    return int(min(given, MOST_SENT * 1000))
+
+
 def _short(text: str) -> str:
     """A reason without the suggestions that follow it."""
     for mark in (" Nearest", " Known", " Others"):
@@ -168,6 +174,8 @@ class _Reader:
             clients = sent or number(row, "requests") or clients
         if load in (CLOSED, STATIC, BURST, DECODE) and not clients:
             raise RowError("the row does not state how many requests are in flight")
+        if load == BURST and not 1 <= clients <= MOST_SENT:
+            raise RowError(f"a burst of {clients:g} requests: 1 to {MOST_SENT:,} are played")
         if load == OPEN and not rate:
             raise RowError("the row does not state the rate of requests")
         if number(row, "failures") > 0:
@@ -206,8 +214,8 @@ class _Reader:
             cached=min(number(row, "prefix_tokens"), isl - 1),
             source=row.get("source", "")[:60],
             measured=kept,
-            max_sequences=int(number(row, "max_num_seqs")) or command.max_sequences,
-            max_batched_tokens=int(number(row, "max_num_batched_tokens")) or command.max_batched_tokens,
+            max_sequences=_limit(number(row, "max_num_seqs") or command.max_sequences),
+            max_batched_tokens=_limit(number(row, "max_num_batched_tokens") or command.max_batched_tokens),
             memory_fraction=fraction(row) or command.memory_fraction,
             workers=apart.workers if apart else 1,
             prompts=apart.prompts if apart else None,

@@ -245,7 +245,11 @@ def test_vllm_s_and_sglang_s_results_are_read_as_they_are(tmp_path: Path) -> Non
         (json.dumps(BENCH | {"completed": 0}), "no request of this run completed"),
         (json.dumps(BENCH | {"total_input_tokens": "x"}), "a number of zero or more"),
         (json.dumps(BENCH | {"model_id": ""}), "give `model=`"),
+        (json.dumps(BENCH | {"completed": 10**400}), "a number of zero or more"),
+        ("[" * 100_000, "line 1: not JSON"),
+        ('{"completed": ' + "9" * 5000 + "}", "line 1: not JSON"),
     ],
+    ids=lambda given: given[:40],
 )
 def test_other_files_are_refused_with_what_to_give(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "result.json"

@@ -9,7 +9,7 @@ from tangram_sim.validation.serving.commands import LaunchCommand, launch_comman
 from tangram_sim.validation.serving.copies import COPIED
 from tangram_sim.validation.serving.lengths import sharegpt_lengths, spread_lengths
 from tangram_sim.validation.serving.reading import DRAFTED, read_rows_as_runs
-from tangram_sim.validation.serving.runs import SHAREGPT, ServedRun
+from tangram_sim.validation.serving.runs import SHAREGPT, RefusedRun, ServedRun
 
 HWDB = Hwdb.load()
 BURST_ROW = {
@@ -101,3 +101,15 @@ def test_conversations_keep_to_the_benchmark_s_bounds() -> None:
     assert prompts.max() <= 1024 and outputs.max() <= 2048 - 217.4
     assert abs(np.corrcoef(prompts, outputs)[0, 1]) < 0.1
     assert np.all(sharegpt_lengths(3, 2.0, 201.6)[0] == 2.0)  # no mean of what is at least 4
+
+
+@pytest.mark.parametrize("requests", ["1e11", "0.5"])
+def test_bursts_that_cannot_be_played_are_refused(requests: str) -> None:
+    (found,) = read_rows_as_runs([BURST_ROW | {"requests": requests}], HWDB)
+    assert isinstance(found, RefusedRun) and "are played" in found.reason
+
+
+def test_limits_beyond_any_engine_s_limit_nothing() -> None:
+    digits = "9" * 23
+    (found,) = read({"note": f"1.; vllm serve a/b --max-num-seqs {digits} --max-num-batched-tokens {digits}"})
+    assert found.max_sequences == found.max_batched_tokens == 10**9
