@@ -16,7 +16,7 @@ _MODEL = ("model-path", "model")
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchCommand:
+class BenchmarkCommand:
     """What a command sets; "" and 0: nothing is said."""
 
     model: str = ""
@@ -27,15 +27,15 @@ class LaunchCommand:
     speculative: bool = False
 
 
-def launch_command(note: str) -> LaunchCommand:
+def launch_command(note: str) -> BenchmarkCommand:
     """The command in a row's note; an empty one where the note quotes none."""
     found = PROGRAMS.search(note)
     if found is None:
-        return LaunchCommand()
+        return BenchmarkCommand()
     rest = note[found.end() :]
     flags = {name.lower().replace("_", "-"): value for name, value in _FLAG.findall(rest)}
     named = _first(flags, _MODEL) or rest.split()[:1]
-    return LaunchCommand(
+    return BenchmarkCommand(
         model=named if isinstance(named, str) else "".join(named).rstrip(";"),
         max_sequences=_count(_first(flags, _SEATS)),
         max_batched_tokens=_count(_first(flags, _BUDGET)),

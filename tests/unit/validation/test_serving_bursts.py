@@ -5,7 +5,7 @@ import pytest
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.build import precision_of
-from tangram_sim.validation.serving.commands import LaunchCommand, launch_command
+from tangram_sim.validation.serving.commands import BenchmarkCommand, launch_command
 from tangram_sim.validation.serving.copies import COPIED
 from tangram_sim.validation.serving.lengths import sharegpt_lengths, spread_lengths
 from tangram_sim.validation.serving.reading import DRAFTED, read_rows_as_runs
@@ -47,7 +47,7 @@ def test_a_command_says_its_model_and_budget(note: str, told: tuple[str, int]) -
 
 def test_a_command_s_other_flags() -> None:
     note = "2.; vllm serve a/B-FP8 --max-num-seqs=512 --gpu-memory-utilization 0.85 --enable-expert-parallel"
-    assert launch_command(note) == LaunchCommand("a/B-FP8", 512, 0, 0.85, True)
+    assert launch_command(note) == BenchmarkCommand("a/B-FP8", 512, 0, 0.85, True)
     assert launch_command("sglang.launch_server --model-path a/B --speculative-num-steps 4").speculative
 
 
