@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tangram_sim.planners.deadline import Deadline
 
 _STARTTIME = 19  # field 22 of the file, the 20th behind the command's name
-_LONGEST_START_S = 60.0
+_MOST_TIMES = 4.0  # the CPU seconds of a start, on a machine that others use; a second more in any case
 _BEGUN_S: ContextVar[float | None] = ContextVar("begun", default=None)  # by time.monotonic
 
 
@@ -20,7 +20,8 @@ def process_start_s() -> float:
     """When this process began, by `time.monotonic`.
 
     As the kernel tells where it does (Linux: proc(5), `starttime`); else so long ago as the process has used
-    CPU seconds, which is later on a busy machine.
+    CPU seconds, which is later on a busy machine. A script that waited and then became this program by `exec`
+    is older than the command: it is told by having used few seconds for its age.
     """
     used_s = time.process_time()
     try:
@@ -30,7 +31,7 @@ def process_start_s() -> float:
     except (OSError, ValueError, IndexError, AttributeError):
         age_s = used_s
     # Clocks of a container may not be those of its kernel.
-    plausible = used_s <= age_s <= used_s + _LONGEST_START_S
+    plausible = used_s <= age_s <= _MOST_TIMES * used_s + 1.0
     return time.monotonic() - (age_s if plausible else used_s)
 
 

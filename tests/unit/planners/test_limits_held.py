@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -56,6 +57,20 @@ def test_a_process_began_before_it_used_the_seconds_that_it_used():
     before = time.monotonic()
     age_s = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert 0 < age_s <= time.monotonic() - before + 0.05
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="a clock of Linux")
+def test_what_a_script_waited_for_before_it_became_the_command_is_not_of_its_limit(monkeypatch):
+    """`sh -c "sleep 20; exec tangram plan ... --time-limit 10"` has ten seconds to search."""
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    monkeypatch.setattr(time, "process_time", lambda: 0.3)
+    ages = []
+    for waited_s in (20.0, 0.0):
+        told = f"7 (sh) S {' '.join(['0'] * 18)} {int((now - waited_s - 0.5) * os.sysconf('SC_CLK_TCK'))} 0"
+        monkeypatch.setattr(Path, "read_text", lambda *_, told=told, **__: told)
+        ages.append(time.monotonic() - begun.process_start_s())
+    assert ages[0] == pytest.approx(0.3, abs=0.1)
+    assert 0.49 <= ages[1] < 1.5
 
 
 def test_a_part_of_a_limit_that_is_over_names_the_limit_that_was_asked_for(monkeypatch):
