@@ -149,5 +149,10 @@ class _Share(Deadline):
             yield
 
     def notes(self) -> list[str]:
-        """The whole deadline's notes where that is over, since users know of no share; else its own."""
-        return self.whole.notes() if self.stopped and self.whole.over() else super().notes()
+        """The whole deadline's notes where that is over; else that its share was."""
+        if self.stopped and self.whole.over():
+            return self.whole.notes()
+        own = f"{round(self.limit_s, 2):g} of {round(self.asked_s, 2):g} s"
+        return (
+            [f"stopped by its share of the time limit, {own}: the best plan so far"] if self.stopped else []
+        )

@@ -126,7 +126,10 @@ class _Best:
 
 
 def _best(done: Sequence[_Try], wishes: SearchOptions) -> _Best | None:
-    """The fastest plan, launchable ones preferred within what a plan that is shown may be slower by."""
+    """The fastest plan, launchable ones preferred within what a plan that is shown may be slower by.
+
+    Of those as fast to rounding the first.
+    """
     prefers = wishes.beside and not wishes.frameworks
 
     def weighed_s(one: _Best) -> float:
@@ -134,8 +137,12 @@ def _best(done: Sequence[_Try], wishes: SearchOptions) -> _Best | None:
         within = may_be_slower_by(one.result.forecast.plan.cluster, wishes) if free else 0.0
         return one.result.step_s * (1.0 + within)
 
-    known = [_Best(one.name, one.result) for one in done if one.result is not None]
-    return min(known, key=weighed_s, default=None)
+    best: _Best | None = None
+    for one in done:
+        own = _Best(one.name, one.result) if one.result else None
+        if own and (best is None or weighed_s(own) < weighed_s(best) * (1.0 - _SAME)):
+            best = own
+    return best
 
 
 def _least_s(result: Result) -> float:

@@ -78,8 +78,12 @@ def test_a_part_of_a_limit_that_is_over_names_the_limit_that_was_asked_for(monke
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     deadline = Deadline(10.0)
     part = deadline.share(2.5)
-    now[0] = 111.0
+    now[0] = 103.0
     assert part.over()
+    assert part.notes() == ["stopped by its share of the time limit, 2.5 of 10 s: the best plan so far"]
+    now[0] = 111.0
+    assert deadline.over()
+    assert part.notes() == ["stopped by the time limit of 10 s: the best plan so far"]
     assert part.why() == "time limit of 10 s"
 
 

@@ -128,6 +128,14 @@ def test_a_launchable_plan_of_a_full_search_is_not_given_up_for_that_of_a_glance
     assert "zb-h1 no plan at a glance, interleaved 1.82 s, zb-v no plan" in found.document.notes[0]
 
 
+def test_of_plans_that_are_as_fast_to_rounding_the_first_is_shown(monkeypatch) -> None:
+    """On one stage every schedule is the same: 1f1b needs no saying."""
+    steps = {"1f1b": 2.0, "zb-h1": 2.0 - 4e-16, "gpipe": 2.0 * (1 - 1e-12)}
+    answering(monkeypatch, steps)
+    found = tried.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(), hwdb=HWDB)
+    assert found.document.notes[0].endswith("this is 1f1b")
+
+
 @pytest.mark.slow
 def test_a_schedule_that_holds_more_than_fits_of_the_first_plan_is_not_lost() -> None:
     """1f1b's plan of 5.63 s does not fit under zb-h1, whose own is faster by a tenth."""
