@@ -19,3 +19,19 @@ def test_what_was_set_is_put_back(before: tuple[int, int, int]) -> None:
         assert gc.get_threshold() == before
     finally:
         gc.set_threshold(*usual)
+
+
+def test_searches_of_several_threads_put_back_what_was_set_before_the_first() -> None:
+    """The first to begin is the first to end: nobody is left with rare collection."""
+    usual = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    try:
+        one, other = collecting_rarely(), collecting_rarely()
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)
+        assert gc.get_threshold()[0] == OBJECTS
+        other.__exit__(None, None, None)
+        assert gc.get_threshold() == (700, 10, 10)
+    finally:
+        gc.set_threshold(*usual)
