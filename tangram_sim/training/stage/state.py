@@ -145,14 +145,13 @@ def _over_replicas(
     )
 
 
-def _between_copies_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
+def _between_copies_s(setting: Setting, dense: Floats, bytes_per_parameter: float) -> Floats:
     """Hybrid sharding: seconds to all-reduce a rank's shard of the gradients with its copies; else 0.
 
     Zhao et al., PyTorch FSDP (arXiv:2304.11277, section 3.2.2).
     """
     if not setting.hybrid:
         return np.zeros(len(setting.layouts))
-    dense, _ = parameters_per_rank(setting, atom)
     shard = all_reduce_s(dense * bytes_per_parameter / setting.shards, setting.copy_group)
     return setting.rates.data_exposed * shard
 
@@ -196,7 +195,7 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
     if ends and not shared_out.all():
         found = _over_replicas(setting, kept, width, True)
     if shared_out.any():
-        scattered = _over_replicas(setting, kept, width, False) + _between_copies_s(setting, atom, width)
+        scattered = _over_replicas(setting, kept, width, False) + _between_copies_s(setting, kept[0], width)
         found = np.where(shared_out, scattered, found)
     return found + _experts_resharded_s(setting, atom, width)
 
@@ -216,7 +215,8 @@ def reduced_apart_s(setting: Setting, atom: Atom) -> Floats:
         flat = _over_replicas(setting, (bucket, np.zeros_like(bucket)), width, reduce)
         return flat * dense / bucket + _over_replicas(setting, (np.zeros_like(bucket), expert), width, reduce)
 
-    found: Floats = np.where(setting.zero == 0, over_replicas(True), over_replicas(False))
+    scattered = over_replicas(False) + _between_copies_s(setting, bucket, width) * dense / bucket
+    found: Floats = np.where(setting.zero == 0, over_replicas(True), scattered)
     return np.where(setting.zero < 2, found, 0.0)
 
 

@@ -124,3 +124,14 @@ def test_both_backward_passes_at_once_take_what_each_takes_alone(
     apart = Pricer(where).price_many(slices)
     for name in ("forward_s", "backward_s", "backward_weight_s", "gradient_sync_s"):
         assert getattr(together, name) == pytest.approx(getattr(apart, name), rel=1e-12), name
+
+
+def test_copies_of_a_hybrid_group_agree_on_gradients_that_are_reduced_apart_too() -> None:
+    """ZeRO-1 over 4 of 16 replicas: shards are scattered, then all-reduced with three other copies."""
+    where = setting(replace(JOB, stack="megatron", gradients_last=True, shard_ranks=4), 4, 1)
+    dense, width = state.parameters_per_rank(where, BLOCK)[0], where.job.recipe.gradient_bytes
+    shards = all_gather_s(dense * width, where.shard_group)
+    copies = all_reduce_s(dense * width / 4, where.copy_group)
+    assert (copies > 0.1 * shards).all()
+    found = state.reduced_apart_s(where, BLOCK)
+    assert found == pytest.approx(where.rates.data_exposed * (shards + copies), rel=0.05)
