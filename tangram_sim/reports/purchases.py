@@ -164,13 +164,13 @@ def _front(question: PurchaseFigures, cited: CitedFigures, best: WhatIfRow) -> s
     sources = dict.fromkeys([*(one for row in rows for one in cited.rate(row)), *bills])
     drawn = charts.front(rows, costs, question.cost_name, line=question.is_front, chosen=best.name)
     rates = tuple(dict.fromkeys(one for row in rows for one in cited.rate(row)[:1]))
-    said = page.figure_of("Bars are 90 % intervals.", rates)
+    priced = drawn["kind"] == "points"  # only points are drawn with their intervals
+    title = "Throughput against cost" if priced else "Throughput"
+    said = page.figure_of("Bars are 90 % intervals." if priced else "Longer is faster.", rates)
     absent = [question.rows[number].name for number in planned if number not in shown]
     if absent:
         said += f" Without a whole bill, hence not shown: {page.name(', '.join(absent))}."
-    return page.section(
-        "Throughput against cost", page.chart("front", drawn, tuple(sources)), page.caption(said)
-    )
+    return page.section(title, page.chart("front", drawn, tuple(sources)), page.caption(said))
 
 
 def _costs(question: PurchaseFigures, cited: CitedFigures) -> str:

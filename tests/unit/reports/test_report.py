@@ -293,6 +293,8 @@ class TestWhatIsMissing:
         assert read.cited == set(read.listed)
         assert "Not stated, hence not counted" in text
         assert "nothing fits: 3 GiB missing" in text
+        assert ">Throughput</h2>" in text
+        assert "Bars are 90 % intervals" not in text
         assert 'id="tornado"' not in text
 
     def test_reports_need_no_extra(self, tmp_path, monkeypatch):
