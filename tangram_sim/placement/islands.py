@@ -1,5 +1,6 @@
 """Islands of a cluster: measuring its nodes, cutting them (`cutting`), naming and describing the pieces."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from heapq import nsmallest
@@ -125,6 +126,11 @@ class _Nodes:
             base += -(-group.count // size)
         return domains
 
+    def most_in_a_domain(self, members: Sequence[int]) -> int:
+        """The most of some nodes that share one scale-up domain: every joined group has its own."""
+        together = Counter(self.domain[node] for node in members)
+        return max(1 if domain < 0 else count for domain, count in together.items())
+
     def _blocks(self) -> list[list[int]]:
         """Nodes that nothing tells apart: group, shared scale-up domain, part of a stated graph, health."""
         blocks: dict[tuple[int, int, int, Gpu, float], list[int]] = {}
@@ -246,7 +252,7 @@ def _island(cluster: Cluster, nodes: _Nodes, members: Sequence[int], name: str, 
         nic_bytes_per_s=min(cluster.nic_of(node) for node in sample),
         nic_latency_s=_latency_between(cluster, groups),
         network_bytes_per_s=float(rates.min()) if len(members) > 1 else float("inf"),
-        scale_up_nodes=kinds[0].scale_up_nodes,
+        scale_up_nodes=nodes.most_in_a_domain(members),
         bridge=_worst_link(bridges) if len(bridges) == len(kinds) else None,
         groups=groups,
         node_indices=tuple(members),

@@ -27,12 +27,13 @@ def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> 
 def formats(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> tuple[Job, ...]:
     """The jobs that `auto` stands for where plans may leave GPUs out: fp16 on all, bf16 without the old ones.
 
-    One job where a dtype is given, or an order (its islands are asked for), where all GPUs have bf16 or
-    none, and where the frameworks asked for have only one of the two. Errors as `resolve`.
+    One job where a dtype is given, where all GPUs that could be used have bf16 or none, and where the
+    frameworks asked for have only one of the two. An order may leave islands idle, too: it has the formats of
+    the search without it, so that it is no way around what that prefers. Errors as `resolve`.
     """
     wishes, settled = wishes or SearchOptions(), resolve(job, cluster, wishes)
     lacking = _lacking(cluster, wishes)
-    if job.dtype != "auto" or wishes.order or all(lacking) or not any(lacking):
+    if job.dtype != "auto" or all(lacking) or not any(lacking):
         return (settled,)
     both = (settled, replace(settled, dtype=_BETTER))
     spoken = {dtype for name in wishes.frameworks for dtype in FRAMEWORKS[name].dtypes}

@@ -234,7 +234,7 @@ def test_an_explicit_dtype_leaves_out_islands_by_name(folder: Path) -> None:
         ("--exclude g0", "bf16"),
         ("--order g1", "bf16"),
         ("--exclude g1", "fp16"),
-        ("--order g1,g0", "fp16"),
+        ("--order g1,g0", "bf16"),  # it leaves the T4s idle as well: fp16 would beat the free search
     ],
 )
 def test_automatic_dtype_looks_at_the_islands_that_could_be_used(

@@ -13,6 +13,7 @@ from tangram_sim.errors import UnknownNameError
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, cluster_names, load_cluster
 from tangram_sim.placement.cutting import Tolerances
 from tangram_sim.placement.islands import find_islands
+from tangram_sim.placement.ranks import Placement
 from tests.places import ROOT
 
 TOLERANCES = Tolerances()
@@ -103,6 +104,24 @@ def test_nodes_in_and_out_of_a_wide_scale_up_domain_are_apart():
     first, second = islands_of(cluster_of(tray | {"scale_up_nodes": 18, "count": 18}, tray), "bf16")
     assert (first.scale_up_nodes, second.scale_up_nodes) == (18, 1)
     assert "scale-up domain" in first.reason
+
+
+@pytest.mark.parametrize("trays", [1, 2])
+def test_trays_of_several_racks_share_no_scale_up_domain(trays: int) -> None:
+    """Groups are racks of their own: joined, as many trays share a domain as one group has in a rack."""
+    rack = {
+        "gpu": "GB200",
+        "intra_link": "NVLink5",
+        "nic_gbps": 1600,
+        "scale_up_nodes": 18,
+        "gpus": 4,
+        "count": trays,
+    }
+    cluster = cluster_of(rack, rack)
+    (joined,) = islands_of(cluster, "bf16")
+    assert joined.nodes == 2 * trays
+    assert joined.scale_up_nodes == trays
+    assert joined.scale_up_nodes == Placement(cluster, HWDB).island(tuple(range(8 * trays))).scale_up_nodes
 
 
 def test_a_group_whose_nodes_have_their_faster_links_outside_is_cut_and_numbered():

@@ -32,6 +32,8 @@ def dtypes(cluster: str, wishes: SearchOptions | None = None, dtype: str = "auto
         (OLD, SearchOptions(), ["fp16"]),
         (MIXED, SearchOptions(exclude=("g1",)), ["bf16"]),
         (MIXED, SearchOptions(order=("g1",)), ["fp16"]),
+        (MIXED, SearchOptions(order=("g0",)), ["bf16"]),
+        (MIXED, SearchOptions(order=("g1", "g0")), ["fp16", "bf16"]),  # as without: either may stay idle
         (MIXED, SearchOptions(frameworks=("torchtitan",)), ["bf16"]),
         (MIXED, SearchOptions(frameworks=("torchtitan", "megatron")), ["fp16", "bf16"]),
         (OLD, SearchOptions(frameworks=("torchtitan",)), ["fp16"]),
