@@ -16,7 +16,7 @@ from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.domains import idle_in_domains, idle_in_groups
 from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.bound import WorkBound, passage_s
 from tangram_sim.planners.uniform.frameworks import launching
 from tangram_sim.planners.uniform.layouts import Uniform, settle_chunks, uniform_plan
 from tangram_sim.planners.usable import usable_islands
@@ -272,6 +272,12 @@ def _require_units(made: Plan) -> None:
 
 def lower_bound(made: Plan, hwdb: Hwdb) -> float:
     """The bound on the step of any plan for the same model, cluster and job."""
+    islands, _ = usable_islands(made.cluster, made.job, hwdb, SearchOptions())
+    return max(least_work_s(made, hwdb), passage_s(made.model, made.job, islands, hwdb, made.cluster))
+
+
+def least_work_s(made: Plan, hwdb: Hwdb) -> float:
+    """Of that bound the part that is in proportion to the work of the batch."""
     islands, _ = usable_islands(made.cluster, made.job, hwdb, SearchOptions())
     return WorkBound(made.model, made.job, islands, hwdb, made.cluster).step_s()
 

@@ -30,7 +30,9 @@ def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result
     hwdb = hwdb.read_into(reads)
     healthy = forecast(made, hwdb, engine)
     played = play_slow(made, slow.slowdowns, hwdb, engine, slow.sequences, slow.resizing)
-    written = document(played, hwdb, reads, api.lower_bound(played.plan, hwdb))
+    # Lengths scale what is in proportion to the work; one sequence's passage is not.
+    bound = api.least_work_s if slow.sequences else api.lower_bound
+    written = document(played, hwdb, reads, bound(played.plan, hwdb))
     if slow.sequences:
         _count_lengths(written, step_shares(made, slow.sequences, hwdb))
     written.slow = slow_section(made, played, slow, healthy.step_s, hwdb, engine)

@@ -13,6 +13,7 @@ from tangram_sim.training.stage.setting import Setting
 HANDOVER = 3.0
 # What eight ranks of tensor parallelism add to each other's host time, and the most ranks that were seen.
 WAITING, RANKS = 0.6, 8
+LAUNCH_GAPS = "launch gaps"
 
 
 def host_s(setting: Setting, kernels: float | Floats) -> Floats:
@@ -47,4 +48,4 @@ def add_launch_gaps(program: Program, setting: Setting, host: int, done: int) ->
     launching = program.ops[host]
     gaps = gaps_s(launching.seconds, np.sum(busy, axis=0))
     program.ops[host] = launching._replace(seconds=launching.seconds + gaps)
-    return program.add("launch gaps", COMPUTE, "dispatch", gaps, done)
+    return program.add(LAUNCH_GAPS, COMPUTE, "dispatch", gaps, done)

@@ -19,7 +19,7 @@ from tangram_sim.placement.islands import find_islands
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import budget
-from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.bound import WorkBound, passage_s
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tangram_sim.planners.tangram.engine import node_units, tangram
 from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable, slice_classes
@@ -118,7 +118,9 @@ def test_no_plan_beats_the_lower_bound(seed: int) -> None:
     """The bound holds for what the planner finds and for uniform layouts, under the same cost model."""
     instance = random_instance(seed)
     model, cluster, job = instance.model, instance.cluster, instance.job
-    bound_s = WorkBound(model, job, find_islands(cluster, "fp16", hwdb=HWDB), HWDB).step_s()
+    islands = find_islands(cluster, "fp16", hwdb=HWDB)
+    work_s = WorkBound(model, job, islands, HWDB).step_s()
+    bound_s = max(work_s, passage_s(model, job, islands, HWDB, cluster))
     lowering = Lowering(Placement(cluster, HWDB), StagePrices(model, job, HWDB))
     steps = []
     for pp in (1, 2):

@@ -1,0 +1,109 @@
+"""One sequence through all layers: worked by hand, and no plan of a small batch below it."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from tangram_sim.clusters import Cluster, Node, NodeGroup
+from tangram_sim.cost.device import device_rates
+from tangram_sim.errors import TangramError
+from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.tangram.bound import WorkBound, passage_s
+from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
+from tangram_sim.sim import fast
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage.prices import StagePrices
+from tangram_sim.training.step.lowered import Lowering
+from tests.planning import HWDB
+
+ATTENTION = Attention(16, 16, 64, 64)
+DENSE = Model("dense", "gpt2", 1024, 8192, 6 * (Block(ATTENTION, FeedForward(4096, gated=False)),))
+SPARSE = Model("sparse", "gpt2", 1024, 8192, 4 * (Block(ATTENTION, Experts(8, 2, 2048)),))
+
+
+def cluster(*kinds: str, gpus: int = 4) -> Cluster:
+    """A node of every kind, and two of the first."""
+    nodes = [Node(HWDB.gpu(kind), gpus, HWDB.link("PCIe4x16"), 12.5e9) for kind in kinds]
+    return Cluster("c", tuple(NodeGroup(f"g{at}", 2 - min(at, 1), node) for at, node in enumerate(nodes)))
+
+
+def bounds(model: Model, where: Cluster, job: Job) -> tuple[float, float]:
+    """(one sequence's passage, work spread over all GPUs)."""
+    islands = find_islands(where, job.dtype, hwdb=HWDB)
+    work = WorkBound(model, job, islands, HWDB, where).step_s()
+    return passage_s(model, job, islands, HWDB, where), work
+
+
+@pytest.mark.parametrize(
+    ("model", "kinds", "schedule"),
+    [
+        (DENSE, ("A100-SXM4-40GB", "V100-SXM2-32GB"), "1f1b"),
+        (DENSE, ("V100-SXM2-32GB", "T4"), "zb-h1"),
+        (SPARSE, ("A100-SXM4-40GB", "T4"), "gpipe"),
+        (SPARSE, ("A100-SXM4-40GB",), "zb-h1"),
+    ],
+)
+def test_no_layout_of_a_small_batch_is_below_it(model: Model, kinds: tuple[str, ...], schedule: str) -> None:
+    """Every split of the GPUs that the laws allow, with short and long sequences; the best is near."""
+    where = cluster(*kinds)
+    placement = Placement(where, HWDB)
+    for seq in (64, 2048):
+        job = Job(4, seq, "fp16", schedule=schedule)
+        passing, work = bounds(model, where, job)
+        lowering, steps = Lowering(placement, StagePrices(model, job, HWDB)), []
+        for pp, tp, cp, dp, ep in product((1, 2), (1, 2, 4), (1, 2), (1, 2, 4), (1, 4)):
+            shape = Uniform(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, sequence_parallel=tp > 1)
+            try:
+                plan = uniform_plan(model, where, job, shape)
+            except TangramError:
+                continue
+            step = lowering.lower(plan.pipelines[0])
+            steps.append(fast.makespan(step.template.with_durations(step.times)))
+        assert len(steps) > 10
+        assert min(steps) >= max(passing, work) * (1 - 1e-9)
+        if seq == 64:  # launches are most of it, and work on so many GPUs is next to nothing
+            assert 10 * work < passing and min(steps) < 5 * passing
+
+
+def test_one_sequence_on_one_gpu_by_hand() -> None:
+    """Kernel after kernel of a block, forward and back to its inputs; a host that is slower counts instead.
+
+    A rank alone has whole matrices; each kernel takes its launch and the larger of arithmetic and traffic.
+    """
+    where = cluster("A100-SXM4-40GB", gpus=1)
+    where = replace(where, groups=(replace(where.groups[0], count=1),))
+    job, tokens, hidden = Job(2, 512, "fp16"), 512, 1024
+    rates = device_rates(HWDB.gpu("A100-SXM4-40GB"), job.precision.types, HWDB)
+
+    def product_s(rows: int, columns: int, inner: int) -> float:
+        moved = 2 * (rows * inner + inner * columns + rows * columns)
+        flop = 2 * rows * columns * inner
+        return rates.launch_s + max(flop / rates.gemm_flop_per_s, moved / rates.memory_bytes_per_s)
+
+    def streamed_s(moved: float) -> float:
+        return rates.launch_s + moved / rates.memory_bytes_per_s
+
+    shapes = ((3 * hidden, hidden), (hidden, hidden), (4 * hidden, hidden), (hidden, 4 * hidden))
+    forward = sum(product_s(tokens, columns, inner) for columns, inner in shapes)
+    inputs = sum(product_s(tokens, inner, columns) for columns, inner in shapes)
+    norms, activation = 2 * streamed_s(5 * tokens * hidden * 2), streamed_s(2 * tokens * 4 * hidden * 2)
+    scores, columns = tokens * tokens / 2 * 16, 2 * 64 + 2 * rates.exponent_columns
+    moved = 4 * tokens * hidden * 2
+    core = rates.launch_s + 2 * scores * columns / rates.attention_flop_per_s
+    core += moved / rates.memory_bytes_per_s
+    forward += norms + activation + core
+    inputs += 1.5 * (norms + activation) + 2.5 / 0.85 * core
+    launched = 14 * rates.dispatch_s
+    assert launched > forward  # so short are these kernels
+
+    def passing(blocks: int) -> float:
+        return bounds(replace(DENSE, blocks=DENSE.blocks[:1] * blocks), where, job)[0]
+
+    assert passing(5) - passing(2) == pytest.approx(3 * (launched + inputs), rel=1e-9)
+    busy = replace(job, cuda_graphs=True)  # one launch a block: the kernels are what it takes
+    graphs = bounds(replace(DENSE, blocks=DENSE.blocks[:1] * 5), where, busy)[0]
+    fewer = bounds(replace(DENSE, blocks=DENSE.blocks[:1] * 2), where, busy)[0]
+    assert graphs - fewer == pytest.approx(3 * (forward + inputs), rel=1e-9)
