@@ -131,6 +131,16 @@ class _Nodes:
         together = Counter(self.domain[node] for node in members)
         return max(1 if domain < 0 else count for domain, count in together.items())
 
+    def by_domain(self, members: Sequence[int]) -> list[int]:
+        """Some nodes, those of a domain side by side, the fullest first: stages are seated in order."""
+        together = Counter(self.domain[node] for node in members)
+
+        def place(node: int) -> tuple[int, int, int]:
+            domain = self.domain[node]
+            return (0, -1, node) if domain < 0 else (-together[domain], domain, node)
+
+        return sorted(members, key=place)
+
     def _blocks(self) -> list[list[int]]:
         """Nodes that nothing tells apart: group, shared scale-up domain, part of a stated graph, health."""
         blocks: dict[tuple[int, int, int, Gpu, float], list[int]] = {}
@@ -239,7 +249,7 @@ def _names(cluster: Cluster, islands: Sequence[Sequence[int]]) -> list[str]:
 def _island(cluster: Cluster, nodes: _Nodes, members: Sequence[int], name: str, reason: str) -> Island:
     """The island that `members` form, every figure its worst member's."""
     groups = tuple(sorted({cluster.node_group[node] for node in members}))
-    kinds = [cluster.groups[group].node for group in groups]
+    kinds, members = [cluster.groups[group].node for group in groups], nodes.by_domain(members)
     bridges = [node.bridge for node in kinds if node.bridge is not None]
     sample = nodes.sample_of(members)
     rates = nodes.bandwidth(sample, effective=False)[np.triu_indices(len(sample), 1)]

@@ -124,6 +124,15 @@ def test_trays_of_several_racks_share_no_scale_up_domain(trays: int) -> None:
     assert joined.scale_up_nodes == Placement(cluster, HWDB).island(tuple(range(8 * trays))).scale_up_nodes
 
 
+def test_the_fullest_rack_of_joined_trays_is_seated_first() -> None:
+    """One tray, then two of another rack: a stage on two trays finds those that share a domain."""
+    tray = {"gpu": "GB200", "intra_link": "NVLink5", "nic_gbps": 1600, "scale_up_nodes": 18, "gpus": 4}
+    (joined,) = islands_of(cluster_of({**tray, "count": 1}, {**tray, "count": 2}), "bf16")
+    assert joined.node_indices == (1, 2, 0)
+    (level,) = islands_of(cluster_of({**tray, "count": 2}, {**tray, "count": 2}), "bf16")
+    assert level.node_indices == (0, 1, 2, 3)
+
+
 def test_a_group_whose_nodes_have_their_faster_links_outside_is_cut_and_numbered():
     limits = [{"groups": [0, 0], "gbps": 1}]
     islands = islands_of(cluster_of({"count": 3}, {"gpu": "L4"}, between=limits))
