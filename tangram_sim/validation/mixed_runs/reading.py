@@ -68,7 +68,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
     if microbatches * pp > MOST_PASSES:
         raise CellError(f"{microbatches * pp:,} passes in one step are too many to play")
     job = replace(_job(cells, run_by, cluster, gbs, seq), stack=stack_under(run_by, stack_of(run_by)))
-    recompute, layout = _recompute(cells, run_by, model.layers, pp), workload.zero_stage(cells, run_by)
+    recompute, layout = _recompute(cells, run_by, model.layers, pp), workload.zero_stage(cells, run_by, pp)
     bounds = block_bounds(cells.text("stage_layers"), model.layers, pp)
     kinds = list(dict.fromkeys(str(group.node.gpu.name) for group in cluster.groups))
     stated = _named(cells)

@@ -223,7 +223,7 @@ def expert_degree(cells: Cells, ep: int, tp: int, replicas: int) -> int:
     return max(ep // across, 1)
 
 
-def zero_stage(cells: Cells, run_by: defaults.Software, pp: int = 1) -> int:
+def zero_stage(cells: Cells, run_by: defaults.Software, pp: int) -> int:
     """ZeRO stage from words like fsdp-zero3, distributed-optimizer-zero1, none (DDP), beside a pipeline.
 
     FSDP2 then keeps weights gathered between microbatches and reduces gradients behind the last one, as
