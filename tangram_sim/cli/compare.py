@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.option_groups import grouped
 from tangram_sim.errors import InfeasibleError, TangramError
@@ -21,7 +22,8 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
-        help="Seconds after which each planner has to take its best plan so far.  [default: none]",
+        help="Seconds for all planners together, from the start of the command: each has an even share of "
+        "what is left, and then takes its best plan so far.  [default: none]",
     ),
 ]
 Output = Annotated[
@@ -53,7 +55,7 @@ def command(
 
     Leaves with 2 where none of them has a plan.
     """
-    time_limit_s = shared.time_limit_s(time_limit)
+    deadline = begun.deadline(shared.time_limit_s(time_limit))
     margin = shared.memory_margin(memory_margin)
 
     from tangram_sim.cli import buying, writing
@@ -74,7 +76,7 @@ def command(
         replace(trained.job, stack=stack),
         shared.names("--planners", planners),
         hwdb=database,
-        time_limit_s=time_limit_s,
+        deadline=deadline,
         memory_margin=margin,
     )
     if all(one.result is None for one in answers):

@@ -136,7 +136,7 @@ class _Share(Deadline):
 
     def why(self) -> str:
         """What ended it: the whole deadline where that is over, since users know of no share."""
-        return self.whole.why() if self.whole.left_s() <= 0 else super().why()
+        return self.whole.why() if self.whole.left_s() <= 0 else f"share of the time limit, {self._own()}"
 
     def grace(self, grace_s: float) -> Deadline:
         """As the whole deadline's: what is left of that is for whoever shared it out."""
@@ -152,7 +152,8 @@ class _Share(Deadline):
         """The whole deadline's notes where that is over; else that its share was."""
         if self.stopped and self.whole.over():
             return self.whole.notes()
-        own = f"{round(self.limit_s, 2):g} of {round(self.asked_s, 2):g} s"
-        return (
-            [f"stopped by its share of the time limit, {own}: the best plan so far"] if self.stopped else []
-        )
+        told = f"stopped by its share of the time limit, {self._own()}: the best plan so far"
+        return [told] if self.stopped else []
+
+    def _own(self) -> str:
+        return f"{round(self.limit_s, 2):g} of {round(self.asked_s, 2):g} s"

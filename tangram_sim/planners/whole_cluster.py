@@ -113,8 +113,7 @@ def no_answer(planner: WholeClusterPlanner, price: Price, why: str) -> CannotAns
     """Why there is no plan: the time limit where that cut the search short, else `why` and its limits."""
     if price.deadline.stopped:
         return CannotAnswerError(
-            f"{planner.name}: no plan found within the time limit of {price.deadline.limit_s:g} s; "
-            "raise `time_limit_s=`"
+            f"{planner.name}: no plan found ({price.deadline.why()}); raise `time_limit_s=`"
         )
     return CannotAnswerError(f"{planner.name}: {why}; {planner.limits}")
 

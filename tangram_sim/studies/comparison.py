@@ -169,13 +169,14 @@ def compare_planners(
     planners: Sequence[str] = (),
     *,
     hwdb: Hwdb | None = None,
-    time_limit_s: float = float("inf"),
+    deadline: Deadline | None = None,
     memory_margin: float | None = None,
 ) -> list[PlannerAnswer]:
     """What each planner (all installed ones by default) answers, in the order given, at fresh prices each.
 
-    Each has `time_limit_s` and leaves `memory_margin` (see `margin.kept`) free; Ctrl-C ends the one at work,
-    and those after it are not asked.
+    Each has an even share of the time that the `deadline` leaves, and keeps `memory_margin` (see
+    `margin.kept`) free. Once time is over, by the clock or by Ctrl-C, the rest are not asked, but for want of
+    any plan: the time is over for them, too, and one may have a way out.
     Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
     """
     require_margin(memory_margin)
@@ -185,15 +186,18 @@ def compare_planners(
     loaded = [registry.planner(name)() for name in names]
     asked = question(model, cluster, job, hwdb)
     told = [_ONE_FORMAT] if len(formats(job or Job(), cluster)) > 1 else []
-    answers, stopped = list[PlannerAnswer](), False
-    for one in loaded:
-        if stopped:
-            answers.append(PlannerAnswer(one.name, CANNOT, 0.0, 0.0, reason="not asked: stopped by hand"))
-            continue
-        with Deadline(time_limit_s).hearing_interrupts() as deadline:
-            asking = Price(model, cluster, asked.job, asked.hwdb, deadline)
+    whole = deadline or Deadline()
+    answers = list[PlannerAnswer]()
+    with whole.hearing_interrupts():
+        for number, one in enumerate(loaded):
+            late = whole.left_s() <= 0
+            if whole.interrupted or (late and any(each.result for each in answers)):
+                answers.append(PlannerAnswer(one.name, CANNOT, 0.0, 0.0, reason=f"not asked: {whole.why()}"))
+                continue
+            left = len(loaded) - number
+            share = whole if late or left == 1 else whole.share(whole.left_s() / left)
+            asking = Price(model, cluster, asked.job, asked.hwdb, share)
             answers.append(answer(one, asking, memory_margin, told))
-        stopped = deadline.interrupted
     return answers
 
 

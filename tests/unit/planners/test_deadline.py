@@ -16,7 +16,7 @@ from tangram_sim.planners.peers.sailor import Sailor
 from tangram_sim.planners.tangram.planner import Tangram
 from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.whole_cluster import CannotAnswerError, Price
-from tangram_sim.studies.comparison import CANNOT, OK, PlannerAnswer, answer
+from tangram_sim.studies.comparison import CANNOT, OK, PlannerAnswer, answer, compare_planners
 from tangram_sim.training.job import Job
 from tests.contracts.test_planner_contract import HWDB, MIXED, installed, small_model  # noqa: F401  # a fixture
 
@@ -58,7 +58,7 @@ def test_a_planner_that_is_stopped_gives_its_best_so_far_and_says_so(planner):
         told = answer(planner(), asked(Looks(looks)))
         if told.status == CANNOT:
             assert stopped == 0, "a plan was known sooner"
-            assert "no plan found within the time limit of 1 s; raise `time_limit_s=`" in told.reason
+            assert "no plan found (time limit of 1 s); raise `time_limit_s=`" in told.reason
             continue
         assert told.status == OK, told.reason
         if not _stops(told):  # it was through before
@@ -82,13 +82,45 @@ def test_tangram_takes_its_own_way_out_under_the_same_limit():
     assert told.result.document.notes == ["stopped by the time limit of 0 s: the best plan so far"]
 
 
+def test_planners_that_are_compared_share_one_limit(monkeypatch):
+    """Each has its part of what those before it left; one that nobody waits for any more says so."""
+    told: list[float] = []
+
+    class Waits(Tangram):
+        def plan(self, model, cluster, job, price):
+            told.append(price.deadline.left_s())
+            if len(told) == 3:
+                whole.interrupted = True
+            raise CannotAnswerError(f"nothing ({price.deadline.why()})")
+
+    monkeypatch.setattr("tangram_sim.registry.planner", lambda name: type(name, (Waits,), {"name": name}))
+    whole = Deadline(400.0)
+    found = compare_planners(
+        small_model(),
+        MIXED,
+        Job(8, 1024, "fp16"),
+        ["a", "b", "c", "d"],
+        hwdb=HWDB,
+        deadline=whole,
+        memory_margin=0.0,
+    )
+    assert told == pytest.approx([100.0, 400 / 3, 200.0], rel=0.01)
+    assert [one.reason for one in found] == [
+        "nothing (share of the time limit, 100 of 400 s)",
+        "nothing (share of the time limit, 133.33 of 400 s)",
+        "nothing (stopped by hand)",
+        "not asked: stopped by hand",
+    ]
+
+
 def test_commands_pass_the_limit_on_and_refuse_a_negative_one(installed):  # noqa: F811  # the fixture
     common = ["bert-large", "azure-c1-t4x4-v100x4", "--global-batch", "8", "--seq", "512"]
-    compare = ["compare", *common, "--planners", "amp,tangram", "--time-limit"]
+    compare = ["compare", *common, "--planners", "amp,tangram,sailor", "--time-limit"]
     told = json.loads(CliRunner().invoke(app, [*compare, "0", "--json"]).output)["planners"]
     assert told["amp"]["status"] == CANNOT
     assert "limit of 0 s" in told["amp"]["reason"]
     assert told["tangram"]["plan"]["notes"] == ["stopped by the time limit of 0 s: the best plan so far"]
+    assert told["sailor"]["reason"] == "not asked: time limit of 0 s"
     lines = CliRunner().invoke(app, [*compare, "0"]).output.splitlines()
     assert "tangram: stopped by the time limit of 0 s: the best plan so far" in lines
     nobody = CliRunner().invoke(app, ["compare", *common, "--planners", "amp", "--time-limit", "0", "--json"])
