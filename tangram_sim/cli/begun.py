@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 _STARTTIME = 19  # field 22 of the file, the 20th behind the command's name
 _MOST_TIMES = 4.0  # the CPU seconds of a start, on a machine that others use; a second more in any case
-_BEGUN_S: ContextVar[float | None] = ContextVar("begun", default=None)  # by time.monotonic
+_BEGUN_S: ContextVar[tuple[float, float] | None] = ContextVar("begun", default=None)  # clock, CPU seconds
+# Time is over earlier on a machine that others use: answering takes so many CPU seconds after a search (the
+# plan is played with shared links, gets its interval, is printed), which last longer there.
+_ANSWERING_CPU_S = 0.8
+_MOST_EARLY = 0.3  # of the limit
+_TELLING_CPU_S = 0.2  # of which on the pace of a machine can be told
 
 
 def process_start_s() -> float:
@@ -36,9 +41,12 @@ def process_start_s() -> float:
 
 
 @contextmanager
-def since(begun_s: float) -> Iterator[None]:
-    """Inside the block the command is one that began at `begun_s`, by `time.monotonic`."""
-    before = _BEGUN_S.set(begun_s)
+def since(begun_s: float, cpu_s: float = 0.0) -> Iterator[None]:
+    """Inside the block the command is one that began at `begun_s`, by `time.monotonic`.
+
+    `cpu_s`: what the process had used then.
+    """
+    before = _BEGUN_S.set((begun_s, cpu_s))
     try:
         yield
     finally:
@@ -46,8 +54,25 @@ def since(begun_s: float) -> Iterator[None]:
 
 
 def deadline(limit_s: float) -> "Deadline":
-    """A deadline of `limit_s` seconds from when the command began; from now on where nobody knows that."""
+    """A deadline of `limit_s` seconds from when the command began; from now on where nobody knows that.
+
+    Where the machine is busy it ends earlier, so that the answer is as little late as on one that is not.
+    """
     from tangram_sim.planners.deadline import Deadline
 
-    begun_s, now_s = _BEGUN_S.get(), time.monotonic()
-    return Deadline(limit_s, 0.0 if begun_s is None else now_s - begun_s)
+    begun = _BEGUN_S.get()
+    if begun is None:
+        return Deadline(limit_s)
+    used_s, cpu_s = time.monotonic() - begun[0], time.process_time() - begun[1]
+    return Deadline(limit_s, used_s + early_s(limit_s, used_s, cpu_s))
+
+
+def early_s(limit_s: float, used_s: float, cpu_s: float) -> float:
+    """Seconds before a limit at which a search has to end, after `used_s` in which `cpu_s` were computed.
+
+    What answering takes beyond its CPU seconds at the pace that the command has had so far; 0 where it had a
+    core of its own or too little was computed to tell, at most a share of the limit.
+    """
+    if cpu_s < _TELLING_CPU_S:
+        return 0.0
+    return min(_ANSWERING_CPU_S * max(used_s / cpu_s - 1.0, 0.0), _MOST_EARLY * limit_s)

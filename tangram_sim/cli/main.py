@@ -115,7 +115,7 @@ def main() -> None:
 
 def run_verb(words: Sequence[str], report: Listener) -> int:
     """Run one verb in this process and return its exit code; `report` is called with its progress."""
-    with listening(report), begun.since(time.monotonic()):
+    with listening(report), begun.since(time.monotonic(), time.process_time()):
         return _run(words)
 
 

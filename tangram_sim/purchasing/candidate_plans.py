@@ -3,14 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.fleets import Fleet
 from tangram_sim.purchasing.known import known_on
+from tangram_sim.studies import api
+from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -66,6 +69,21 @@ class CandidatePlans:
             }
         return found
 
+    def floor(self, number: int, standing: PlanDocument) -> PlanOutcome:
+        """A `standing` plan of the fleet that all contain as that of a candidate, whose other nodes idle."""
+        plan = self._moved(number, standing)
+        reads = ReadSet()
+        own = self.hwdb.read_into(reads)
+        played = forecast(plan, own)
+        notes = [*cautions(played), "the fleet's own plan: none found with whole islands is as fast"]
+        return PlanOutcome(document(played, own, reads, api.lower_bound(plan, own), notes))
+
+    def _moved(self, number: int, found: PlanDocument) -> Plan:
+        """A plan of one of the fleets inside a candidate on that candidate's cluster."""
+        cluster = self.candidates[number][1].cluster
+        groups = {group: group for group in range(len(cluster.groups))}
+        return known_on(found, cluster, groups, self.hwdb)
+
     def _case(
         self, number: int, wishes: SearchOptions, own: PlanDocument | None, standing: PlanDocument | None
     ) -> Case:
@@ -73,6 +91,5 @@ class CandidatePlans:
         told = [own] if own else []
         if standing and number >= self.standing:
             told.append(standing)
-        groups = {group: group for group in range(len(cluster.groups))}
-        known: tuple[Plan, ...] = tuple(known_on(one, cluster, groups, self.hwdb) for one in told)
+        known = tuple(self._moved(number, one) for one in told)
         return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), known)

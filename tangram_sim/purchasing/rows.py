@@ -55,7 +55,7 @@ class WhatIfRow:
     """One candidate. If it has no plan, `document` is None and `reason` says why.
 
     `cut_short`: its search ran out of time; more time may find a faster plan. Differences of a `coarse` row
-    are to the fleet planned as coarsely.
+    are to the fleet planned as coarsely, but where it shows the fleet's own plan, which is to be beaten.
     """
 
     name: str

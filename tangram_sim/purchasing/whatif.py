@@ -1,6 +1,6 @@
 """What-if: a fleet with nodes added or removed is planned, simulated and billed; one row per candidate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -94,8 +94,10 @@ def what_if(
         finer = plans.planned([*every[:standing], *best], wishes, deadline, before)
         done = {number for number, one in finer.items() if one.document or number not in before}
         outcomes |= {number: finer[number] for number in done}
+        floors = _floors(plans, every[standing:], outcomes, done, finer.get(standing - 1))
+        outcomes |= floors
         rows = [
-            row if number in done else replace(coarse[number], coarse=True)
+            row if number in done else replace(row if number in floors else coarse[number], coarse=True)
             for number, row in enumerate(make_rows(outcomes))
         ]
     if all(row.document is None for row in rows):
@@ -122,6 +124,26 @@ def rank_key(row: WhatIfRow, among: Sequence[WhatIfRow]) -> tuple[float, float]:
         return float("inf"), 0.0
     billed = all(one.bill.known and one.bill.usd_per_hour > 0 for one in among if one.document is not None)
     return (row.usd_per_million_tokens or 0.0) if billed else 0.0, -rate
+
+
+def _floors(
+    plans: CandidatePlans,
+    bought: Sequence[int],
+    outcomes: Mapping[int, PlanOutcome],
+    done: Collection[int],
+    standing: PlanOutcome | None,
+) -> dict[int, PlanOutcome]:
+    """The fleet's own plan for the candidates `bought` that were not `done` finely and are slower than it."""
+    if standing is None or standing.document is None:
+        return {}
+    found: dict[int, PlanOutcome] = {}
+    for number in bought:
+        own = outcomes.get(number)
+        if own is None or number in done:
+            continue
+        if own.document is None or own.document.step_s > standing.document.step_s:
+            found[number] = replace(plans.floor(number, standing.document), cut_short=own.cut_short)
+    return found
 
 
 def _documents(outcomes: Mapping[int, PlanOutcome]) -> dict[int, PlanDocument]:
@@ -189,7 +211,8 @@ def _coarse_rows(rows: Sequence[WhatIfRow]) -> list[str]:
     fine = [row.name for row in rows if not row.coarse]
     return [
         f"planned as `plan` does: {', '.join(fine) or 'none'}; the others with whole islands, compared with "
-        "the fleet planned so; planned finely they may be faster than shown: `sub_islands=True` plans all so"
+        "the fleet planned so, or shown with its plan where that is faster; planned finely they may be "
+        "faster than shown: `sub_islands=True` plans all so"
     ]
 
 

@@ -49,6 +49,15 @@ def test_seconds_that_were_gone_before_count(monkeypatch):
     assert begun.deadline(10.0).left_s() == pytest.approx(10.0)
 
 
+def test_searches_end_earlier_where_answering_will_take_longer():
+    """As much as it takes beyond its CPU seconds at the pace so far; never most of the limit."""
+    assert begun.early_s(10.0, used_s=1.2, cpu_s=1.2) == 0.0
+    assert begun.early_s(10.0, used_s=1.0, cpu_s=1.2) == 0.0  # two processes at work
+    assert begun.early_s(10.0, used_s=2.4, cpu_s=1.2) == pytest.approx(0.8)
+    assert begun.early_s(1.0, used_s=2.4, cpu_s=1.2) == pytest.approx(0.3)
+    assert begun.early_s(10.0, used_s=2.4, cpu_s=0.1) == 0.0  # too little to tell
+
+
 def test_a_process_began_before_it_used_the_seconds_that_it_used():
     """And at one time, whenever it is asked; a command that is asked at once began just then."""
     told = begun.process_start_s()

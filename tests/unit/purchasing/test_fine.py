@@ -52,6 +52,26 @@ def test_the_fleet_and_the_best_are_planned_as_plan_does(asked):
     assert any(note.startswith(f"planned as `plan` does: fleet, {best.name}; ") for note in notes)
 
 
+def test_no_starred_row_is_slower_than_the_fleet(asked, monkeypatch):
+    """A fleet whose fine plan beats what whole islands of a larger one give is still in the larger one."""
+    plan = CandidatePlans.planned
+
+    def slow_where_coarse(self, numbers, wishes, deadline, before):
+        found = plan(self, numbers, wishes, deadline, before)
+        if wishes.sub_islands:
+            return found
+        slowed = {number: one.document.model_copy(update={"step_s": 9.9}) for number, one in found.items()}
+        return {number: replace(found[number], document=one) for number, one in slowed.items()}
+
+    monkeypatch.setattr(CandidatePlans, "planned", slow_where_coarse)
+    _, rows, _ = asked(1, FINE)
+    (starred,) = (row for row in rows if row.coarse)
+    assert starred.document.step_s == pytest.approx(rows[0].document.step_s, rel=1e-9)
+    assert starred.document.gpus_total > rows[0].document.gpus_total
+    assert "the fleet's own plan: none found with whole islands is as fast" in starred.document.notes
+    assert starred.throughput == rows[0].throughput
+
+
 def test_without_wishes_the_front_is_planned_finely_where_that_is_asked(shop, monkeypatch):
     looked = []
     run = search.simulate_case
