@@ -81,14 +81,25 @@ def _cells(path: Path, text: str) -> tuple[list[str], list[tuple[int, list[str]]
 
 def read_json(path: Path) -> Any:
     """A JSON document; a syntax error names file, line and column."""
+    return parse_json(read_text(path), path)
+
+
+def parse_json(text: str, where: object, line: int = 0) -> Any:
+    """A JSON document that stands in `where`: the one place in which JSON from outside is read.
+
+    `line` is given where the text is that one line of `where`. Raises BadInputError with the place of a
+    syntax error, for nesting beyond what can be read, and for integers of thousands of digits.
+    """
+    place = f"{where}, line {line}" if line else f"{where}"
     try:
-        return json.loads(read_text(path))
+        return json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadInputError(
-            f"{path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
-        ) from None
-    except (RecursionError, ValueError) as error:  # nested too deeply; an integer of thousands of digits
-        raise BadInputError(f"{path}: not readable as JSON: {error}") from None
+        at = "" if line else f", line {error.lineno}"
+        raise BadInputError(f"{place}{at}, column {error.colno}: not JSON: {error.msg}") from None
+    except RecursionError:
+        raise BadInputError(f"{place}: not JSON that can be read: nested too deeply") from None
+    except ValueError as error:
+        raise BadInputError(f"{place}: not JSON that can be read: {error}") from None
 
 
 def read_yaml(path: Path) -> Any:

@@ -8,6 +8,7 @@ ZeRO 2 and 3 do not go with stages (`PipelineEngine`).
 import json
 from typing import Any
 
+from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.megatron import chunks_of
 from tangram_sim.export.uniform import check_ranks, require
@@ -70,14 +71,14 @@ def write(plan: UniformPlan) -> tuple[dict[str, str], list[str]]:
 def read(text: str, pipeline_text: str, ranks: tuple[int, ...]) -> Shape:
     """The parallel shape described by the files and by `ranks`, the launch order. Raises BadInputError."""
     try:
-        whole, found = json.loads(text), json.loads(pipeline_text)
+        whole, found = parse_json(text, FILE), parse_json(pipeline_text, PIPELINE_FILE)
         axes = dict(zip(found["topology"]["axes"], found["topology"]["dims"], strict=True))
         pp, dp, tp, blocks = axes["pipe"], axes["data"], axes["model"], int(found["layers"])
         batch = whole["train_micro_batch_size_per_gpu"] * whole["gradient_accumulation_steps"] * dp
-        agrees = batch == whole["train_batch_size"]
-    except (ValueError, KeyError, TypeError) as error:
+        agrees = batch == whole["train_batch_size"] and not blocks % pp
+    except (ArithmeticError, ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{FILE} or {PIPELINE_FILE}: malformed: {error}") from None
-    if not agrees or blocks % pp:
+    if not agrees:
         raise BadInputError(f"{FILE}: batch sizes or layers do not agree with dp {dp} and pp {pp}")
     shape = Shape(tp, 1, dp, 1, chunks_of([blocks // pp] * pp, pp), ranks)
     check_ranks(shape)

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import Field, ValidationError
 
 from tangram_sim.clusters import Cluster
+from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb.model_section import first_problem
 from tangram_sim.layouts import Layout
@@ -120,12 +120,9 @@ def write(plan: Plan) -> str:
 def read(text: str) -> tuple[Pipeline, ...]:
     """The pipelines of a rank map. Raises BadInputError for any other text."""
     try:
-        data: Any = json.loads(text)
-        found = RankMapDocument.model_validate(data)
+        found = RankMapDocument.model_validate(parse_json(text, FILE))
     except ValidationError as error:
         raise BadInputError(f"{FILE}: {first_problem(error)}") from None
-    except ValueError as error:
-        raise BadInputError(f"{FILE}: not JSON: {error}") from None
     if found.format != FORMAT:
         raise BadInputError(f"{FILE}: format {found.format!r}; this tangram-sim reads {FORMAT!r}")
     return tuple(_pipeline(found.ranks, number, one) for number, one in enumerate(found.pipelines))

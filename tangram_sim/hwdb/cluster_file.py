@@ -59,7 +59,7 @@ def load_cluster(name_or_path: str, hwdb: Hwdb | None = None) -> Cluster:
             raise BadInputError(f"`{given}` is a model, given for a cluster: {ORDER}")
         raise unknown_name("cluster", given, shipped, _HINT)
     data = read_json(path) if path.suffix == ".json" else read_yaml(path)
-    if is_plan(data):
+    if is_plan(data, path):
         return cluster_from_dict(data["cluster"], hwdb, f"{path}: cluster", path.stem)
     if other := misplaced(data, "cluster"):
         raise BadInputError(f"{path} is {other}")

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tangram_sim.errors import BadInputError
+
+PLAN_SCHEMA = "1.0"  # of the plan files that this version writes; files of the same major number are read
 ORDER = "MODEL comes first, then CLUSTER"
 _PRICES = "a price file (`prices=`)"
 # Keys that only files of a kind have, all of them; the first kind that fits wins.
@@ -31,9 +34,28 @@ def kind_of(data: Any) -> str:
     return next((words for keys, words in _KINDS if all(key in data for key in keys)), "")
 
 
-def is_plan(data: Any) -> bool:
-    """Whether a mapping is a whole plan file: it stands for the model and the cluster it was made for."""
-    return kind_of(data).startswith("a plan") and {"schema_version", "model", "cluster"} <= data.keys()
+def is_plan(data: Any, where: object) -> bool:
+    """Whether a mapping is a whole plan file: it stands for the model and the cluster it was made for.
+
+    Raises BadInputError for a plan of a schema that is not read here.
+    """
+    if not isinstance(data, Mapping) or "schema_version" not in data:
+        return False
+    if not all(isinstance(data.get(key), Mapping) for key in ("model", "cluster")):
+        return False
+    plan_version(data, where)  # before its other keys: those of another schema may have other names
+    return kind_of(data).startswith("a plan")
+
+
+def plan_version(data: Mapping[str, Any], where: object) -> str:
+    """The schema version of a plan file. Raises BadInputError for another major one than `PLAN_SCHEMA`'s."""
+    version, major = str(data["schema_version"]), PLAN_SCHEMA.partition(".")[0]
+    if version.partition(".")[0] != major:
+        raise BadInputError(
+            f"{where}: plan schema version {version[:20]!r}, this tangram-sim reads {major}.x; "
+            "plan again with this version"
+        )
+    return version
 
 
 def misplaced(data: Any, wanted: str) -> str:

@@ -6,7 +6,6 @@ Formats: `nvidia-smi -q -x` (XML, one file per node) and beside it `nvidia-smi t
 (nvidia.com/gpu.product, nvidia.com/gpu.count).
 """
 
-import json
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tangram_sim.clusters import Gpu
+from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb.database import Hwdb
 from tangram_sim.hwdb.inferred_links import Inside, inside_of
@@ -168,7 +168,11 @@ def from_slurm(text: str, hwdb: Hwdb, where: str) -> list[FoundGroup]:
 def from_k8s(text: str, hwdb: Hwdb, where: str) -> list[FoundGroup]:
     """Node groups of `kubectl get nodes -o json`, by the labels of NVIDIA's GPU feature discovery."""
     try:
-        nodes = json.loads(text)["items"]
+        whole = parse_json(text, where)
+    except BadInputError as error:
+        raise BadInputError(f"{error}; save what `kubectl get nodes -o json` prints") from None
+    try:
+        nodes = whole["items"]
         found = []
         for node in nodes:
             labels = node["metadata"].get("labels", {})
@@ -183,7 +187,7 @@ def from_k8s(text: str, hwdb: Hwdb, where: str) -> list[FoundGroup]:
                     f"{where}, node {name}: has GPUs, but not the label nvidia.com/gpu.product (GPU feature "
                     "discovery)"
                 )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise BadInputError(f"{where}: not what `kubectl get nodes -o json` prints") from None
     if not found:
         raise BadInputError(f"{where}: no node has the label nvidia.com/gpu.product (GPU feature discovery)")

@@ -54,7 +54,7 @@ def published(name: str) -> dict[str, Any]:
 def _read(path: Path, name: str) -> Model:
     """Read a file of either format, told apart by its content."""
     facts = _facts(path)
-    if is_plan(facts):
+    if is_plan(facts, path):
         from tangram_sim.hwdb.model_section import model_from_dict  # pydantic, as below
 
         return model_from_dict(facts["model"], str(path))

@@ -10,7 +10,8 @@ import weakref
 from collections.abc import Sequence
 from typing import IO, Any
 
-from tangram_sim.errors import TangramError
+from tangram_sim.datafiles import parse_json
+from tangram_sim.errors import BadInputError, TangramError
 
 _SHOWN = 300  # characters of the program's own words in an error
 
@@ -57,8 +58,8 @@ class Conversation:
         if line is None:
             raise self._died()
         try:
-            answer = json.loads(line)
-        except ValueError:
+            answer = parse_json(line, "answer")
+        except BadInputError:
             self._ended()
             raise self._error(f"answered what is no JSON: {line.strip()[:_SHOWN]!r}") from None
         if not isinstance(answer, dict):

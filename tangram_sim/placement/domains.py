@@ -34,10 +34,11 @@ def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[str]:
     return notes
 
 
-def idle_in_groups(cluster: Cluster, ranks: Iterable[int], dtype: str) -> list[str]:
+def idle_in_groups(cluster: Cluster, ranks: Iterable[int], dtype: str, why: str = "") -> list[str]:
     """A note on all GPUs with units for `dtype` that are not among the ranks in use: how many, where.
 
-    GPUs without such units are left out of a search, which says so itself.
+    `why` is what a search knows of the reason; a plan that was given, or one planner's only, has none. GPUs
+    without such units are left out of a search, which says so itself.
     """
     taken = Counter(cluster.node_group[bisect_right(cluster.first_rank, rank) - 1] for rank in ranks)
     idle = {
@@ -53,4 +54,4 @@ def idle_in_groups(cluster: Cluster, ranks: Iterable[int], dtype: str) -> list[s
         for number, left in idle.items()
     ]
     how_many = f"{sum(idle.values())} of {cluster.gpus} GPUs stay idle"
-    return [f"{how_many}: {', '.join(parts)}; no faster plan found uses them"]
+    return [f"{how_many}: {', '.join(parts)}" + (f"; {why}" if why else "")]

@@ -6,10 +6,11 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.file_parts import FilePart
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.purchasing.billing import Terms, bill, power_w_of
 from tangram_sim.purchasing.fleets import Fleet, Member, Purchase, named_purchase
@@ -45,16 +46,12 @@ class Limits:
     deadline: date | None = None  # nodes that come later are left out
 
 
-class _OfferIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _OfferIn(FilePart):
     node: Annotated[str, Field(min_length=1)]
     most: Annotated[int, Field(ge=1, le=100_000)] = 4
 
 
-class _CatalogueIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _CatalogueIn(FilePart):
     offers: Annotated[list[_OfferIn], Field(min_length=1, max_length=64)]
 
 

@@ -10,10 +10,11 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
+from tangram_sim.file_parts import FilePart
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import Figure, node_prices
 
@@ -83,11 +84,7 @@ class Prices:
         return self.nodes.get(name, NodeFacts())
 
 
-class _PricePart(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-
-class _NodePriceIn(_PricePart):
+class _NodePriceIn(FilePart):
     rent_usd_per_hour: Positive | None = None
     spot_usd_per_hour: Positive | None = None
     capital_usd: Positive | None = None
@@ -100,7 +97,7 @@ class _NodePriceIn(_PricePart):
     source: Text
 
 
-class _EconomicsIn(_PricePart):
+class _EconomicsIn(FilePart):
     amortisation_years: Annotated[float, Field(gt=0, le=100)] | None = None
     pue: Annotated[float, Field(ge=1, le=10)] | None = None
     usd_per_kwh: Annotated[float, Field(ge=0, le=100)] | None = None
@@ -113,8 +110,8 @@ class _EconomicsIn(_PricePart):
     source: Text
 
 
-class _PricesIn(_PricePart):
-    nodes: dict[str, _NodePriceIn] = {}
+class _PricesIn(FilePart):
+    nodes: dict[str, _NodePriceIn] = Field({})
     economics: _EconomicsIn | None = None
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from tangram_sim.datafiles import read_yaml_mapping
 from tangram_sim.errors import BadInputError
+from tangram_sim.file_parts import FilePart
 from tangram_sim.reliability.failures import REACH, Takes
 
 Survives = Literal["process", "node", "leaf", "all"]
@@ -51,8 +52,7 @@ class Checkpointing:
     recovery: RecoveryTimes
 
 
-class _Tier(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class _Tier(FilePart):
     name: str = ""
     every: float | str = "auto"
     block_s: float | None = Field(None, ge=0)
@@ -63,14 +63,12 @@ class _Tier(BaseModel):
     survives: Survives = "all"
 
 
-class _Init(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class _Init(FilePart):
     base: float = Field(0.0, ge=0)
     per_node: float = Field(0.0, ge=0)
 
 
-class _Recovery(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class _Recovery(FilePart):
     detect_s: float = Field(0.0, ge=0)
     allocate_s: float = Field(0.0, ge=0)
     init_s: float | _Init = 0.0
@@ -78,8 +76,7 @@ class _Recovery(BaseModel):
     notice_s: float = Field(0.0, ge=0)
 
 
-class _CheckpointFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class _CheckpointFile(FilePart):
     checkpoint: list[_Tier] = Field(min_length=1)
     recovery: _Recovery = _Recovery()
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from tangram_sim.datafiles import read_yaml_mapping, shipped
 from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
+from tangram_sim.file_parts import FilePart
 from tangram_sim.units import DAY_S, HOUR_S
 
 Takes = Literal["none", "process", "node", "leaf", "all"]
@@ -53,8 +54,7 @@ class FailureModel:
         return rate / count * DAY_S * 1000.0 if count else 0.0
 
 
-class _Class(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class _Class(FilePart):
     name: str
     per_1000_node_days: float | None = Field(None, ge=0)
     per_1000_job_days: float | None = Field(None, ge=0)
@@ -64,8 +64,7 @@ class _Class(BaseModel):
     gpu: str = ""
 
 
-class _FailureFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class _FailureFile(FilePart):
     name: str = ""
     source: str = ""
     classes: list[_Class] = Field(min_length=1)

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from tangram_sim.file_parts import FilePart
 
 MOST_REPLICAS = 10_000
 
@@ -12,8 +14,8 @@ Seconds = Annotated[float, Field(ge=0, le=1e12)]
 Usd = Annotated[float, Field(ge=0, le=1e9)]
 
 
-class _FleetPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class _FleetPart(FilePart):
+    model_config = ConfigDict(frozen=True)
 
 
 class OwnCostsIn(_FleetPart):
@@ -57,7 +59,7 @@ class ReplicaIn(_FleetPart):
     costs: OwnCostsIn | None = None
     usd_per_hour: Usd = 0.0
     role: Literal["both", "prefill", "decode"] = "both"
-    up: list[tuple[Seconds, Seconds | None]] = [(0.0, None)]
+    up: list[tuple[Seconds, Seconds | None]] = Field([(0.0, None)])
     boot_s: Seconds = 0.0
     notice_s: Seconds = 0.0
     shares: list[Annotated[float, Field(ge=0)]] | None = None
@@ -79,5 +81,5 @@ class FleetIn(_FleetPart):
     precision: str = "bf16"
     kv_precision: str = "auto"
     link_gb_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    types: list[TypeIn] = []
+    types: list[TypeIn] = Field([])
     replicas: Annotated[list[ReplicaIn], Field(min_length=1, max_length=MOST_REPLICAS)]

@@ -8,11 +8,12 @@ from math import inf
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_yaml
 from tangram_sim.errors import BadInputError
+from tangram_sim.file_parts import FilePart
 from tangram_sim.hwdb import Hwdb, load_cluster
 from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.serving_planners.offers import GpuOffer
@@ -20,16 +21,16 @@ from tangram_sim.serving_planners.offers import GpuOffer
 NO_PRICE = 1e-6  # USD an hour of a GPU whose price is not known and not asked for
 
 
-class _OfferGpuIn(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class _OfferGpuIn(FilePart):
+    model_config = ConfigDict(frozen=True)
 
     price_per_hour: Annotated[float, Field(gt=0, le=1e9)] | None = None
     available: Annotated[int, Field(ge=0, le=10**7)] | None = None
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] = 8
 
 
-class _OffersIn(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class _OffersIn(FilePart):
+    model_config = ConfigDict(frozen=True)
 
     gpus: Annotated[dict[str, _OfferGpuIn], Field(min_length=1, max_length=100)]
     engine: str | None = None

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from tangram_sim.file_parts import FilePart
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Usd = Annotated[float, Field(gt=0, le=1e9)]
@@ -11,10 +13,10 @@ Count = Annotated[int, Field(ge=0, le=10**7)]
 Rate = Annotated[float, Field(ge=0, le=1e12)]
 
 
-class ProblemPart(BaseModel):
+class ProblemPart(FilePart):
     """A mapping of the file; keys nobody knows are kept, to be named."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", frozen=True)
 
 
 class OfferedGpuIn(ProblemPart):
@@ -53,10 +55,10 @@ class ScenarioIn(ProblemPart):
     """What the plan must also cope with: GPUs lost, more requests, other prices."""
 
     name: str | None = None
-    lost: Name | list[Name] = []
+    lost: Name | list[Name] = Field([])
     coverage: Annotated[float, Field(ge=0, le=100)] = 1.0
     rate_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    price_factor: dict[Name, Annotated[float, Field(gt=0, le=1000)]] = {}
+    price_factor: dict[Name, Annotated[float, Field(gt=0, le=1000)]] = Field({})
 
 
 class RentalIn(ProblemPart):
@@ -69,7 +71,7 @@ class RentalIn(ProblemPart):
     budget_per_hour: Usd | None = None
     slices: Annotated[int, Field(ge=1, le=1000)] | None = None
     utilisation: Annotated[float, Field(gt=0, le=1)] = 1.0
-    scenarios: list[ScenarioIn] = []
+    scenarios: list[ScenarioIn] = Field([])
     link_gb_per_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
 
 

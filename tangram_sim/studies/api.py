@@ -124,7 +124,8 @@ def plan(
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
     idle = idle or idle_in_domains(cluster, best.plan.ranks)
     if not (idle or wishes.order or wishes.exclude):
-        idle = idle_in_groups(cluster, best.plan.ranks, best.plan.job.precision.compute)
+        why, dtype = "no faster plan found uses them", best.plan.job.precision.compute
+        idle = idle_in_groups(cluster, best.plan.ranks, dtype, why)
     written = document(
         best, hwdb, reads, bound, [*cautions(best, searched.note, idle), *choice.notes, *found.notes]
     )

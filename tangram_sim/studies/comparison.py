@@ -11,6 +11,7 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
+from tangram_sim.placement.domains import idle_in_groups
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.studies.api import lower_bound, require_stack
@@ -83,7 +84,7 @@ def answer(
             return ended(FAILED, "planned another model, cluster or job than it was asked about")
         if not played.lowered.fits():
             return ended(FAILED, f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
-        notes = [*told, *price.deadline.notes(), *cautions(played), *warned]
+        notes = [*told, *price.deadline.notes(), *cautions(played, idle=_idle(made)), *warned]
         written = document(played, own, reads, lower_bound(made, own), notes)
     except InfeasibleError as error:
         seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
@@ -93,6 +94,11 @@ def answer(
         return ended(FAILED, f"{type(error).__name__}: {error}")
     written.planning_s, written.planning_cpu_s = seconds, cpu_seconds
     return ended(OK, "", Result(written, played))
+
+
+def _idle(made: Plan) -> list[str]:
+    """Which GPUs a planner's plan leaves idle; whether a faster one would use them, nobody asked."""
+    return idle_in_groups(made.cluster, made.ranks, made.job.precision.compute)
 
 
 def _planned(planner: WholeClusterPlanner, price: Price, margin: float | None) -> tuple[Plan, list[str]]:
@@ -140,7 +146,7 @@ def plan_with(
     own = price.hwdb.read_into(reads)
     played = forecast(made, own)
     limits = f"planned by {name}: {planner.limits}"
-    notes = [*price.deadline.notes(), *cautions(played), limits, *warned]
+    notes = [*price.deadline.notes(), *cautions(played, idle=_idle(made)), limits, *warned]
     written = document(played, own, reads, lower_bound(made, own), notes)
     written.planning_s, written.planning_cpu_s = wall, cpu
     return Result(written, played)

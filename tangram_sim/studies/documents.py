@@ -5,12 +5,14 @@ Keys are added, never renamed. Seconds, bytes, and rates are SI; counts are inte
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from tangram_sim.file_parts import FilePart
+from tangram_sim.hwdb.file_kinds import PLAN_SCHEMA
 from tangram_sim.studies.slow_documents import SlowDocument
 from tangram_sim.training.job import MOST_SEQUENCES, MOST_TOKENS
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = PLAN_SCHEMA
 
 # Which plans a lower bound covers.
 EVERY_PLAN = "every plan on the cluster"
@@ -23,10 +25,8 @@ SINGLE_PIPELINES = (
 )
 
 
-class Document(BaseModel):
+class Document(FilePart):
     """Base of everything written or read: unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class JobDocument(Document):
@@ -238,12 +238,12 @@ class PlanDocument(Document):
     pipelines: list[PipelineDocument]
     stages: list[StageForecast]
     gpu_kinds: list[GpuKind] = Field([], description="of the GPUs used, what their times rest on")
-    alternatives: list[Alternative] = []
+    alternatives: list[Alternative] = Field([])
     launchable_with: list[str] = Field([], description="frameworks that can be told this plan as it is")
     nearest_launchable: LaunchableDocument | None = Field(
         None, description="the fastest plan found that a framework can launch, where this one is not"
     )
-    notes: list[str] = []
+    notes: list[str] = Field([])
 
 
 class IslandDocument(Document):

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from tangram_sim.datafiles import read_json
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
+from tangram_sim.hwdb.file_kinds import plan_version
 from tangram_sim.hwdb.model_section import first_problem, model_from_dict
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.studies.documents import (
@@ -172,12 +173,7 @@ def read_plan(path: Path) -> PlanDocument:
         raise BadInputError(
             f"{path}: not a plan file: no schema_version; write one with `tangram plan ... -o {path.name}`"
         )
-    version, major = str(data["schema_version"]), SCHEMA_VERSION.partition(".")[0]
-    if version.partition(".")[0] != major:
-        raise BadInputError(
-            f"{path}: plan schema version {version[:20]!r}, this tangram-sim reads {major}.x; "
-            "plan again with this version"
-        )
+    version = plan_version(data, path)
     try:
         return PlanDocument.model_validate(data)
     except ValidationError as error:

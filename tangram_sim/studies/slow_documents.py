@@ -1,13 +1,11 @@
 """What runs slow, in plan files and in files of `--slow`."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from tangram_sim.file_parts import FilePart
 
 
-class _SlowSection(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-
-class SlowdownDocument(_SlowSection):
+class SlowdownDocument(FilePart):
     """One thing that runs slower than its row says."""
 
     where: str = Field(
@@ -20,7 +18,7 @@ class SlowdownDocument(_SlowSection):
     seconds: tuple[float, float] | None = Field(None, description="window of every step; null: all of it")
 
 
-class PauseDocument(_SlowSection):
+class PauseDocument(FilePart):
     """Ranks that stop now and then, e.g. for garbage collection."""
 
     seconds: float = Field(ge=0)
@@ -28,14 +26,14 @@ class PauseDocument(_SlowSection):
     every_steps: int = Field(0, ge=0, description="all ranks together once in so many steps; 0: unordered")
 
 
-class ResizingDocument(_SlowSection):
+class ResizingDocument(FilePart):
     """ZERO-resizing and SEMI-migration, on request: how much of the columns may be pruned."""
 
     max_pruned: float = Field(0.0, ge=0, le=1, description="of a group's columns; 0: they are only sent")
     cap: float = Field(0.5, ge=0, lt=1, description="of one rank's own columns")
 
 
-class ResizedGroupDocument(_SlowSection):
+class ResizedGroupDocument(FilePart):
     """A tensor-parallel group that shares its columns by speed; shares are of an even rank's columns."""
 
     pipeline: int
@@ -51,7 +49,7 @@ class ResizedGroupDocument(_SlowSection):
     sent_bytes: float = Field(description="weights of columns that are broadcast, a step")
 
 
-class SlowPhase(_SlowSection):
+class SlowPhase(FilePart):
     """A run of steps in which the same things are slow."""
 
     first_step: int
@@ -59,7 +57,7 @@ class SlowPhase(_SlowSection):
     step_s: float
 
 
-class SlowDocument(_SlowSection):
+class SlowDocument(FilePart):
     """What was slow when a plan was played, and what that cost."""
 
     slowdowns: list[SlowdownDocument]
@@ -84,4 +82,4 @@ class SlowDocument(_SlowSection):
     unchanged_step_s: float = Field(
         0.0, ge=0, description="of `plan --slow`: the plan for the healthy cluster, played slow"
     )
-    phases: list[SlowPhase] = []
+    phases: list[SlowPhase] = Field([])

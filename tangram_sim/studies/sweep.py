@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tangram_sim import __version__
-from tangram_sim.datafiles import write_whole
+from tangram_sim.datafiles import parse_json, write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.planners.deadline import Deadline
 
@@ -77,12 +77,12 @@ class Cache:
         """The answer kept under `key`; None when there is none that can be read."""
         path = self._path(key)
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
+            kept = parse_json(path.read_text(encoding="utf-8"), path)
             if kept["key"] != key or not isinstance(kept["answer"], dict):
                 raise ValueError("not what it says")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, BadInputError, ValueError, KeyError, TypeError) as error:
             self.notes.append(f"{path}: unreadable answer ignored ({type(error).__name__}); it is made anew")
             return None
         answer: Answer = kept["answer"]

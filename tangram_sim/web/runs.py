@@ -1,7 +1,6 @@
 """Runs of verbs in separate processes: limited in number, and ended when the client disconnects."""
 
 import asyncio
-import json
 import shlex
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
@@ -12,7 +11,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from tangram_sim.errors import TangramError
+from tangram_sim.datafiles import parse_json
+from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.web.documents import VerbAnswer, VerbRequest
 from tangram_sim.web.processes import StartedProcess, Starter
 from tangram_sim.web.quick import QuickAnswers
@@ -113,8 +113,8 @@ def _answer(words: Sequence[str], end: RunEnd) -> VerbAnswer:
     document, error = None, ""
     if end.code == 0:
         try:
-            document = json.loads(end.out)
-        except ValueError:
+            document = parse_json(end.out, "the verb's answer")
+        except BadInputError:
             error = "the verb printed no document"
     else:
         error = end.err.strip().removeprefix("error: ") or f"exit code {end.code}"

@@ -2,20 +2,19 @@
 
 A driver of our own: mutmut runs all mutants of a file, and both it and cosmic-ray leave numba's caches
 standing, in which a mutated kernel lives on unchanged. Runs on a copy of the checkout; a failing test kills a
-mutant, or the clock.
+mutant, or the clock. The tests that run the changed lines come first; which these are is kept in
+build/mutants until code or tests change.
 """
 
 import argparse
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from random import Random
 
-from tests.mutants.changes import Change, changes
+from tests.mutants.changes import changes
+from tests.mutants.judging import room
 from tests.places import ROOT
 
 # Room -> (modules, tests of the room).
@@ -57,8 +56,6 @@ _COPIED = (
     "validate",
     "pyproject.toml",
 )
-_LIMIT = 4.0  # times what the unchanged tests take, after which a mutant counts as killed
-_COMPILING_S = 90.0  # more, where kernels are compiled anew
 
 
 def main() -> int:
@@ -72,83 +69,40 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as made:
         place = Path(made) / "checkout"
         place.mkdir()
-        for name in _COPIED:
-            whole = ROOT / name
-            (shutil.copytree if whole.is_dir() else shutil.copy)(whole, place / name)
-        for room in given.room or ROOMS:
-            killed, alive = _room(place, room, given.each, given.seed)
-            rows.append((room, killed, len(alive)))
-            told += [f"- {room}: {one}" for one in alive]
+        for part in _COPIED:
+            whole = ROOT / part
+            (shutil.copytree if whole.is_dir() else shutil.copy)(whole, place / part)
+        for name in given.room or ROOMS:
+            killed, alive = _judged(place, name, given.each, given.seed)
+            rows.append((name, killed, len(alive)))
+            told += [f"- {name}: {one}" for one in alive]
     sys.stdout.write("| room | mutants | killed | share |\n|---|---|---|---|\n")
-    for room, killed, left in rows:
+    for name, killed, left in rows:
         sys.stdout.write(
-            f"| {room} | {killed + left} | {killed} | {100 * killed / (killed + left):.0f} % |\n"
+            f"| {name} | {killed + left} | {killed} | {100 * killed / (killed + left):.0f} % |\n"
         )
     sys.stdout.write("\n".join(("", *told, "")))
     whole_killed, whole_alive = sum(row[1] for row in rows), sum(row[2] for row in rows)
     return int(whole_killed < 9 * whole_alive)
 
 
-def _room(place: Path, room: str, each: int, seed: int) -> tuple[int, list[str]]:
+def _judged(place: Path, name: str, each: int, seed: int) -> tuple[int, list[str]]:
     """(mutants killed, those that lived, in words) of a room."""
-    modules, tests = ROOMS[room]
+    modules, tests = ROOMS[name]
     files = sorted(path for module in modules for path in (place / module).rglob("*.py"))
     every = [(path, change) for path in files for change in changes(path.read_text(encoding="utf-8"))]
-    sample = Random(f"{seed}/{room}").sample(every, min(each, len(every)))
-    _run(place, tests, 900.0)  # compiles
-    began = time.monotonic()
-    if _run(place, tests, 900.0):
-        raise SystemExit(f"{room}: the tests fail without any mutant")
-    limit_s = _LIMIT * (time.monotonic() - began) + 10.0
+    sample = Random(f"{seed}/{name}").sample(every, min(each, len(every)))
+    known = room(place, tests, tuple(sorted((place / "tangram_sim").rglob("*.py"))), ROOT / "build/mutants")
     killed, alive = 0, []
     for path, change in sorted(sample, key=lambda one: (str(one[0]), one[1].line)):
         words = f"{path.relative_to(place)}:{change.line}: `{change.was}` -> `{change.now}`"
-        dead = _killed(place, path, change, tests, limit_s)
+        dead = known.kills(path, change)
         killed += dead
         sys.stdout.write(f"{'killed' if dead else 'LIVES'} {words}\n")
         sys.stdout.flush()
         if not dead:
             alive.append(words)
     return killed, alive
-
-
-def _killed(place: Path, path: Path, change: Change, tests: tuple[str, ...], limit_s: float) -> bool:
-    """Whether the tests notice a change; the module is as it was afterwards."""
-    text, stamp = path.read_text(encoding="utf-8"), path.stat()
-    compiled = "njit" in text
-    kept = list((place / "tangram_sim").rglob("*.nb?")) if compiled else []
-    aside = [(one, one.read_bytes()) for one in kept]
-    try:
-        for one in kept:  # a compiled caller holds the code of what it calls
-            one.unlink()
-        path.write_text(change.applied(text), encoding="utf-8")
-        return _run(place, tests, limit_s + (_COMPILING_S if compiled else 0.0)) != 0
-    finally:
-        path.write_text(text, encoding="utf-8")
-        if compiled:
-            for one in (place / "tangram_sim").rglob("*.nb?"):
-                one.unlink()
-        for one, data in aside:
-            one.write_bytes(data)
-        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # by which caches know their source
-
-
-def _run(place: Path, tests: tuple[str, ...], limit_s: float) -> int:
-    """The exit code of the tests in a checkout; 124 where they take too long."""
-    words = ("-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *tests)
-    try:
-        done = subprocess.run(
-            (sys.executable, *words),
-            cwd=place,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=limit_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return 124
-    return done.returncode
 
 
 if __name__ == "__main__":

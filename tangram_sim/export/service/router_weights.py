@@ -2,6 +2,7 @@
 
 import json
 
+from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.service.groups import ServiceLaunch
 
@@ -38,7 +39,7 @@ def write(service: ServiceLaunch) -> str:
 def read(text: str) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, float, str], ...]]:
     """(shares by group and type, types). Raises BadInputError for another file."""
     try:
-        data = json.loads(text)
+        data = parse_json(text, FILE)
         shares = tuple(tuple(one["shares"]) for one in data["groups"])
         types = tuple(
             (one["input_tokens"], one["output_tokens"], one.get("model", "")) for one in data["types"]

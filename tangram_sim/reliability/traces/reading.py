@@ -1,12 +1,12 @@
 """Step traces from files of any kind that is known: tables, profiles of torch, our own timelines."""
 
 import gzip
-import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.traces.profiles import profile_of, read_profiles
 from tangram_sim.reliability.traces.tables import read_table
@@ -59,9 +59,9 @@ def _text(path: Path) -> str:
 
 def _document(text: str, path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInputError(f"{path}: is no JSON ({error}); {_HINT}.") from None
+        found = parse_json(text, path)
+    except BadInputError as error:
+        raise BadInputError(f"{error}; {_HINT}.") from None
     document = {"traceEvents": found} if isinstance(found, list) else found
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise BadInputError(f"{path}: holds no traceEvents; {_HINT}.")

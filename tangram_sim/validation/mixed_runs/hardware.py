@@ -1,12 +1,12 @@
 """From the cluster cell of a row (JSON) to a cluster: nodes by instance name, else by GPU and link texts."""
 
-import json
 import re
 from dataclasses import replace
 from typing import Any
 
 from tangram_sim.clusters import Cluster, Gpu, Node, NodeGroup
-from tangram_sim.errors import TangramError
+from tangram_sim.datafiles import parse_json
+from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.units import gbps_to_bytes_per_s
 from tangram_sim.validation.published.cells import MOST, CellError, Cells
@@ -31,9 +31,9 @@ MACHINES = {
 def cluster_of(cells: Cells, hwdb: Hwdb, stack: str = "") -> Cluster:
     """The cluster of a row, groups in the order of its list. Raises CellError where it cannot be built."""
     try:
-        groups = json.loads(cells.text("cluster"))
-    except ValueError as error:
-        raise CellError(f"cluster is not JSON: {error}") from None
+        groups = parse_json(cells.text("cluster"), "cluster")
+    except BadInputError as error:
+        raise CellError(str(error)) from None
     if not isinstance(groups, list) or not groups or not all(isinstance(group, dict) for group in groups):
         raise CellError("cluster: a list of objects with gpu, nodes and gpus_per_node is wanted")
     found = []

@@ -1,6 +1,5 @@
 """Rows of published mixed runs as plans, with what had to be assumed."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster
+from tangram_sim.datafiles import parse_json
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import Layout
 from tangram_sim.training.job import Job
@@ -122,7 +122,7 @@ def _renamed(cells: Cells, stack: str) -> Cells:
 
 def _named(cells: Cells) -> list[str]:
     """GPU kinds as the cluster cell writes them."""
-    return list(dict.fromkeys(str(group["gpu"]) for group in json.loads(cells.text("cluster"))))
+    return list(dict.fromkeys(str(group["gpu"]) for group in parse_json(cells.text("cluster"), "cluster")))
 
 
 def _islands(ranks: Sequence[int], group_of: Sequence[object]) -> str:

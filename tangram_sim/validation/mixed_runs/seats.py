@@ -5,7 +5,6 @@ norms, head). `stage_placement` lists the GPU kinds of every stage and replica, 
 ranks. Both are free text with a few known shapes; anything else is a reason why the row is not predicted.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.errors import TangramError
+from tangram_sim.datafiles import parse_json
+from tangram_sim.errors import BadInputError, TangramError, shown
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.validation.published.cells import CellError
 
@@ -22,6 +22,7 @@ from tangram_sim.validation.published.cells import CellError
 UNITS_BEFORE = {0: 0, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2}
 _DEFAULT_ORDER = re.compile(r"default|rank order|\branks?\b", re.IGNORECASE)
 _STAGE = re.compile(r"\bstage\s*\d*\s*[:=]?", re.IGNORECASE)
+_DIGITS = 9  # of a count that is read from words; longer ones are wrong anyway
 _TP = re.compile(r"\btp\s*[=:]?\s*(\d+)", re.IGNORECASE)
 
 
@@ -55,19 +56,19 @@ def block_bounds(text: str, layers: int, pp: int) -> list[tuple[int, int]]:
     cuts[0], cuts[-1] = 0, layers
     found = list(pairwise(cuts))
     if any(stop <= start for start, stop in found[1:-1]):
-        raise CellError(f"stage_layers {text}: an inner stage would hold no transformer block")
+        raise CellError(f"stage_layers {shown(text)}: an inner stage would hold no transformer block")
     return found
 
 
 def _boundaries(text: str, pp: int) -> list[int]:
     try:
-        data: Any = json.loads(text)
-    except ValueError:
-        data = [int(number) for number in re.findall(r"\d+", text)]
+        data: Any = parse_json(text, "stage_layers")
+    except BadInputError:
+        data = [int(number[:_DIGITS]) for number in re.findall(r"\d+", text)]
     if isinstance(data, list) and data and all(isinstance(stage, list) for stage in data):
         data = [len(stage) for stage in data]
     if not isinstance(data, list) or not all(isinstance(n, int) and not isinstance(n, bool) for n in data):
-        raise CellError(f"stage_layers is {text!r}; a JSON list of boundaries or counts is wanted")
+        raise CellError(f"stage_layers is {shown(text)}; a JSON list of boundaries or counts is wanted")
     if len(data) == pp + 1 and data[0] == 0 and all(a <= b for a, b in pairwise(data)):
         return list(data)
     if len(data) == pp and all(count >= 0 for count in data):
@@ -75,7 +76,9 @@ def _boundaries(text: str, pp: int) -> list[int]:
         for count in data:
             bounds.append(bounds[-1] + count)
         return bounds
-    raise CellError(f"stage_layers {text}: {pp + 1} rising boundaries from 0 or {pp} counts are wanted")
+    raise CellError(
+        f"stage_layers {shown(text)}: {pp + 1} rising boundaries from 0 or {pp} counts are wanted"
+    )
 
 
 def replicas_of(
@@ -118,9 +121,9 @@ def _canonical(name: str, hwdb: Hwdb) -> str:
 
 def _from_json(text: str, tp: int) -> list[list[StageReplica]]:
     try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise CellError(f"stage_placement is not JSON: {error}") from None
+        data = parse_json(text, "stage_placement")
+    except BadInputError as error:
+        raise CellError(str(error)) from None
     return [
         [_replica(entry, tp) for entry in (stage if isinstance(stage, list) else [stage])] for stage in data
     ]

@@ -3,12 +3,11 @@
 Both say lengths, rates and times, vLLM's not on which hardware: the caller does.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tangram_sim.datafiles import read_text
+from tangram_sim.datafiles import parse_json, read_text
 from tangram_sim.errors import BadInputError
 
 # Column of measured tables -> names in vLLM's and SGLang's results, in order of preference.
@@ -37,17 +36,12 @@ def read_bench_json(path: Path, setup: Mapping[str, str]) -> list[dict[str, str]
     text = read_text(path).strip()
     results: list[Any]
     try:
-        whole = json.loads(text)
+        whole = parse_json(text, path)
         results = whole if isinstance(whole, list) else [whole]
-    except (ValueError, RecursionError):  # of several lines, or of too many digits or brackets
+    except BadInputError:  # of several lines, or of too many digits or brackets
         results = []
         for number, line in enumerate(text.splitlines(), start=1):
-            try:
-                results.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise BadInputError(
-                    f"{path}, line {number}: not JSON: {getattr(error, 'msg', error)}"
-                ) from None
+            results.append(parse_json(line, path, line=number))
     return [_row(path, result, setup) for result in results]
 
 

@@ -12,7 +12,10 @@ the checkpoint's tensors. Read in public copies:
   the dimensions of Qwen1.5-MoE, Kimi-K2, StarCoder2-15B and Llama-4-Maverick in others' code; that
   StarCoder2-3B ties its embeddings (bigcode-project/starcoder2, issue 18).
 
-Recalled, not read: Minitron-4B's 4.19e9, Qwen2-57B's 57.4e9, Mistral-Small-3.1's 23.57e9.
+- as others print them: Mistral-Small-3.1's text model (23.57 B, llama-bench of files of 24B), Qwen2-57B's 57.4 B
+  (a survey of mixtures; its dimensions in llama.cpp's log, ggml-org/llama.cpp, issue 7813).
+
+Recalled, not read anywhere: Minitron-4B's 4.19e9; its widths (3,072 and 9,216, 32 heads) are on its card.
 """
 
 import json
@@ -160,7 +163,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
             "vocab_size": 256000,
         },
         4190000000.0,
-        "card of nvidia/Minitron-4B-Base",
+        "recalled; the card of nvidia/Minitron-4B-Base says 4B and its widths",
     ),
     "qwen1.5-moe": (
         {
@@ -194,7 +197,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
             "shared_expert_intermediate_size": 20480,
         },
         57400000000.0,
-        "card of Qwen/Qwen2-57B-A14B",
+        "57.4B in a survey of mixtures; the card of Qwen/Qwen2-57B-A14B says 57B",
     ),
     "qwen3-next": (
         {
@@ -276,7 +279,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float, str]] = {
             },
         },
         23570000000.0,
-        "card of mistralai/Mistral-Small-3.1-24B, without vision",
+        "23.57 B, as llama-bench prints it, without vision; the card says 24B",
     ),
 }
 

@@ -120,3 +120,19 @@ def test_a_plan_stands_for_its_model_and_its_cluster(tmp_path: Path) -> None:
     path.write_text(json.dumps({key: document[key] for key in ("pipelines", "step_s", "stages")}))
     with pytest.raises(BadInputError, match="is a plan"):
         load_model(str(path))
+
+
+@pytest.mark.parametrize("keys", [{"pipelines": [], "step_s": 1.0}, {}])
+@pytest.mark.parametrize("version", [99, "2.0", True, None])
+def test_a_plan_of_another_schema_is_refused_by_its_version(
+    tmp_path: Path, keys: dict[str, object], version: object
+) -> None:
+    """Whatever its keys are called there: never read as a model or a cluster."""
+    (tmp_path / "plan.json").write_text(
+        json.dumps({"schema_version": version, "model": {"name": "x"}, "cluster": {"nodes": []}, **keys})
+    )
+    words = rf"plan\.json: plan schema version '{version}', this tangram-sim reads 1\.x"
+    with pytest.raises(BadInputError, match=words):
+        load_model(str(tmp_path / "plan.json"))
+    with pytest.raises(BadInputError, match=words):
+        load_cluster(str(tmp_path / "plan.json"), Hwdb.load())

@@ -1,0 +1,53 @@
+"""The base of what is read from a user's file, mapping by mapping: no unknown keys, no `true` for a number.
+
+Clusters and models have formats of their own, which take figures for nothing else (`strict`).
+"""
+
+from functools import cache
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic_core import PydanticCustomError
+from pydantic_core.core_schema import ValidationInfo
+
+
+class FilePart(BaseModel):
+    """One mapping of a file. Unknown keys are errors, and so are endless figures.
+
+    Python counts `true` as 1, and pydantic with it: where a number or a text is wanted, it is refused here.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """The value; an error where it is or holds true or false and the field takes none."""
+        if isinstance(value, bool | list | tuple | dict):
+            truths, parts = _takes(cls, info.field_name or "")
+            if not truths and _holds_truth(value, into_mappings=not parts):
+                shown = str(value).lower() if isinstance(value, bool) else "true or false"
+                raise PydanticCustomError("no_number", f"{shown} is no number and no text")
+        return value
+
+
+@cache
+def _takes(of: type[FilePart], field: str) -> tuple[bool, bool]:
+    """Whether a field takes true and false, and whether mappings that check themselves."""
+    leaves = list(_leaves(of.model_fields[field].annotation))
+    parts = any(isinstance(leaf, type) and issubclass(leaf, FilePart) for leaf in leaves)
+    return any(leaf is bool or leaf is Any or isinstance(leaf, bool) for leaf in leaves), parts
+
+
+def _leaves(annotation: Any) -> list[Any]:
+    """The types of which an annotation is made, and what a Literal lists."""
+    inner = get_args(annotation)
+    return [leaf for one in inner for leaf in _leaves(one)] if inner else [annotation]
+
+
+def _holds_truth(value: Any, *, into_mappings: bool) -> bool:
+    if isinstance(value, dict):
+        return into_mappings and any(_holds_truth(one, into_mappings=True) for one in value.values())
+    if isinstance(value, list | tuple):
+        return any(_holds_truth(one, into_mappings=into_mappings) for one in value)
+    return isinstance(value, bool)
