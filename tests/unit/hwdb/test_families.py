@@ -10,10 +10,9 @@ the checkpoint's tensors. Read in public copies:
   (14.3e9, 2.7e9 of them active) on a copy of its card, Qwen3-Next (80e9) by the hub's counter;
 - whole configs of Qwen2-57B-A14B and of Nemotron-4-4B, whose shape Minitron-4B has (TensorRT-LLM's tests);
   the dimensions of Qwen1.5-MoE, Kimi-K2, StarCoder2-15B and Llama-4-Maverick in others' code; that
-  StarCoder2-3B ties its embeddings (bigcode-project/starcoder2, issue 18).
-
-- as others print them: Mistral-Small-3.1's text model (23.57 B, llama-bench of files of 24B), Qwen2-57B's 57.4 B
-  (a survey of mixtures; its dimensions in llama.cpp's log, ggml-org/llama.cpp, issue 7813).
+  StarCoder2-3B ties its embeddings (bigcode-project/starcoder2, issue 18);
+- as others print them: Mistral-Small-3.1's text model (23.57 B, llama-bench of files of 24B), Qwen2-57B's
+  57.4 B (a survey of mixtures; its dimensions in llama.cpp's log, ggml-org/llama.cpp, issue 7813).
 
 Recalled, not read anywhere: Minitron-4B's 4.19e9; its widths (3,072 and 9,216, 32 heads) are on its card.
 """
