@@ -5,23 +5,20 @@ search), and there is no document: a thousand layouts take about a second.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from tangram_sim.clusters import Cluster, Island
+from tangram_sim.clusters import Cluster
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.layers.atoms import atom_kinds, borrowers
 from tangram_sim.models import Model, has_experts
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.uniform.layouts import Settled, Uniform, rank_order, settle, stage_places
+from tangram_sim.planners.uniform.layouts import Uniform, rank_order, settle
+from tangram_sim.studies.layout_batches import BatchStage, LayoutBatch, priced_stages
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import StageTimes, in_flight, schedule_named, step_template
-from tangram_sim.training.stage.pricing import Pricer, SlicePrices
-from tangram_sim.training.stage.setting import Setting
-from tangram_sim.training.stage.sharing import runs_of
 from tangram_sim.training.step.boundary import tied_exchange_s
 from tangram_sim.training.step.factors import ClassShares, PathSeconds, StageKind, step_factors
 from tangram_sim.training.step.ideal import model_flop
@@ -53,35 +50,11 @@ class Refusal:
     reason: str
 
 
-@dataclass
-class _Batch:
-    """Layouts of one depth, number of chunks, cut and order of groups: the same ranks in every stage."""
-
-    job: Job
-    stages: list[tuple[int, ...]]  # ranks
-    wanted: list[Uniform] = field(default_factory=list)
-    settled: list[Settled] = field(default_factory=list)
-    place: list[int] = field(default_factory=list)  # in the caller's order
-
-
-@dataclass
-class _Stage:
-    """A stage under K layouts: its pricer, slices and their prices."""
-
-    pricer: Pricer
-    runs: tuple[tuple[int, int], ...]
-    prices: tuple[SlicePrices, ...]
-
-    def column(self, name: str) -> Floats:
-        """One price of every chunk, (K, V)."""
-        return np.stack([getattr(price, name) for price in self.prices], axis=1)
-
-
 @dataclass(frozen=True, slots=True)
 class _PlayedBatch:
     """K layouts of a batch played: what steps take, and what the GPUs of each stage hold."""
 
-    stages: list[_Stage]
+    stages: list[BatchStage]
     slots: Floats  # seconds on the critical path by pass of a stage, (K, slots)
     seconds: Floats  # K
     peaks: Floats  # bytes, (K, stages)
@@ -114,11 +87,13 @@ class Estimator:
         found: dict[int, Estimate | Refusal] = {
             place: Refusal(layouts[place], reason) for place, reason in refused.items()
         }
-        for batch in batches:
-            try:
-                answers: Sequence[Estimate | Refusal] = self._estimates(batch)
-            except TangramError as error:  # a GPU kind without units for the dtype
-                answers = [Refusal(wanted, str(error)) for wanted in batch.wanted]
+        for batch, stages in zip(batches, self._priced(batches), strict=True):
+            if isinstance(stages, TangramError):
+                answers: Sequence[Estimate | Refusal] = [
+                    Refusal(wanted, str(stages)) for wanted in batch.wanted
+                ]
+            else:
+                answers = self._estimates(batch, stages)
             found.update(zip(batch.place, answers, strict=True))
         return [found[place] for place in range(len(layouts))]
 
@@ -126,21 +101,20 @@ class Estimator:
         """Seconds of the step of each layout alone; infinite where it does not fit or cannot be priced."""
         batches, _ = self._batches(jobs, layouts)
         found = [float("inf")] * len(layouts)
-        for batch in batches:
-            try:
-                played = self._played(batch)
-            except TangramError:
+        for batch, stages in zip(batches, self._priced(batches), strict=True):
+            if isinstance(stages, TangramError):
                 continue
+            played = self._played(batch, stages)
             for place, seconds, fits in zip(batch.place, played.seconds.tolist(), played.fits(), strict=True):
                 found[place] = seconds if fits else float("inf")
         return found
 
     def _batches(
         self, jobs: Sequence[Job], layouts: Sequence[Uniform]
-    ) -> tuple[list[_Batch], dict[int, str]]:
+    ) -> tuple[list[LayoutBatch], dict[int, str]]:
         """Layouts by what they share; and why others cannot be priced, by their places."""
         refused: dict[int, str] = {}
-        batches: dict[object, _Batch] = {}
+        batches: dict[object, LayoutBatch] = {}
         for place, (job, wanted) in enumerate(zip(jobs, layouts, strict=True)):
             try:
                 available = self._ranks(wanted.order)
@@ -151,7 +125,7 @@ class Estimator:
                     stages = [
                         tuple(available[stage * share : (stage + 1) * share]) for stage in range(wanted.pp)
                     ]
-                    batches[key] = _Batch(job, stages)
+                    batches[key] = LayoutBatch(job, stages)
                 batch = batches[key]
                 batch.wanted.append(wanted)
                 batch.settled.append(settled)
@@ -165,41 +139,15 @@ class Estimator:
             self._available[order] = rank_order(self.cluster, order)
         return self._available[order]
 
-    def _stages(self, batch: _Batch) -> list[_Stage]:
-        """Every stage of a batch priced, those on one island together; stages alike share one object."""
-        first, layers = batch.wanted[0], self.model.layers
-        layouts = tuple(one.layout for one in batch.settled)
-        microbatch = tuple(one.microbatch for one in batch.settled)
-        asked: dict[Island, dict[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...]]] = {}
-        kinds, keys = atom_kinds(self.model), []
-        schedule = schedule_named(batch.job.schedule)
-        back = first.pp * first.vpp - 1  # the place of the head
-        bounds = batch.settled[0].bounds
-        for number, chunks in enumerate(stage_places(bounds, first.pp, first.vpp, schedule)):
-            island = self.placement.island(batch.stages[number]).anonymous()
-            head = schedule.place(number, first.vpp - 1, first.pp) == back
-            runs = tuple(runs_of(chunks, number == 0, head, layers))
-            alike = tuple(kinds[start:stop] for start, stop in runs)
-            asked.setdefault(island, {}).setdefault(alike, runs)
-            keys.append((island, alike))
-        known: dict[tuple[Island, tuple[tuple[int, ...], ...]], _Stage] = {}
-        for island, different in asked.items():
-            pricer = Pricer(Setting(self.model, island, batch.job, microbatch, layouts, self.hwdb))
-            ends = [end for runs in different.values() for end in borrowers(self.model, runs)]
-            prices = pricer.price_many([run for runs in different.values() for run in runs], ends)
-            at = 0
-            for alike, runs in different.items():
-                own = tuple(prices.of(place) for place in range(at, at + len(runs)))
-                known[island, alike] = _Stage(pricer, runs, own)
-                at += len(runs)
-        return [known[key] for key in keys]
+    def _priced(self, batches: Sequence[LayoutBatch]) -> list[list[BatchStage] | TangramError]:
+        """Every stage of every batch, or why a batch has no price."""
+        return priced_stages(self.model, self.placement, self.hwdb, batches)
 
-    def _played(self, batch: _Batch) -> _PlayedBatch:
-        """All layouts of a batch, priced and played together."""
+    def _played(self, batch: LayoutBatch, stages: list[BatchStage]) -> _PlayedBatch:
+        """All layouts of a batch, whose stages are priced, played together."""
         from tangram_sim.sim.fast import path_totals
 
         job, count = batch.job, len(batch.settled)
-        stages = self._stages(batch)
         depth, chunks = len(stages), len(stages[0].prices)
         places = schedule_named(job.schedule).places(depth, chunks)
         tables = self._times(batch, stages, places.wraps, self.model.tied and not places.ends_together)
@@ -235,9 +183,9 @@ class Estimator:
         )
         return _PlayedBatch(stages, slots, seconds, peaks, capacity)
 
-    def _estimates(self, batch: _Batch) -> list[Estimate]:
+    def _estimates(self, batch: LayoutBatch, priced: list[BatchStage]) -> list[Estimate]:
         """All layouts of a batch with their intervals and peaks."""
-        job, played = batch.job, self._played(batch)
+        job, played = batch.job, self._played(batch, priced)
         stages, seconds, peaks, capacity = played.stages, played.seconds, played.peaks, played.capacity
         spread = self._spread(batch, stages, played.slots, seconds)
         fullest, feasible = np.argmax(peaks / capacity, axis=1), played.fits()
@@ -265,7 +213,7 @@ class Estimator:
         ]
 
     def _times(
-        self, batch: _Batch, stages: Sequence[_Stage], wraps: bool, tied_apart: bool
+        self, batch: LayoutBatch, stages: Sequence[BatchStage], wraps: bool, tied_apart: bool
     ) -> list[StageTimes]:
         """Stage times of every layout of a batch; `tied_apart`: two stages hold copies of one matrix."""
         depth, model, job = len(stages), self.model, batch.job
@@ -302,7 +250,9 @@ class Estimator:
         ]
         return [times.blocking() for times in made] if job.code.blocks_on_sends else made
 
-    def _spread(self, batch: _Batch, stages: Sequence[_Stage], slots: Floats, seconds: Floats) -> Floats:
+    def _spread(
+        self, batch: LayoutBatch, stages: Sequence[BatchStage], slots: Floats, seconds: Floats
+    ) -> Floats:
         """Log standard deviations of the steps of a batch, [K]."""
         depth, chunks = len(stages), len(stages[0].prices)
         alike: dict[int, list[int]] = {}

@@ -4,22 +4,24 @@ Uniform layouts over groups of the cluster, as the rules of a framework allow th
 the order of a bound on their steps; the best are refined layer by layer and played with shared links.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice, takewhile
+from math import inf
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Counts, SearchOptions
-from tangram_sim.planners.budget import budget
+from tangram_sim.planners.budget import LaunchBudget, budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, Framework, launching
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.forecast import Forecast, forecast
-from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts
+from tangram_sim.studies.launchable_layouts import LaunchBatch, LaunchCandidate, LaunchLayouts
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
@@ -31,6 +33,86 @@ class Launchable:
 
     forecast: Forecast
     frameworks: tuple[str, ...]
+
+
+@dataclass
+class _Look:
+    """Launchable layouts that have been estimated, and which of the others are worth it."""
+
+    layouts: LaunchLayouts
+    estimator: Estimator
+    spend: LaunchBudget
+    deadline: Deadline
+    found: list[tuple[float, LaunchCandidate]] = field(default_factory=list)  # those that fit, their steps
+    tried: set[LaunchCandidate] = field(default_factory=set)
+    best_s: float = inf
+    _over_of: dict[object, float] = field(default_factory=dict)  # by kind of batch
+
+    def over_bounds(
+        self,
+        batches: Iterable[LaunchBatch],
+        able_of: Callable[[LaunchBatch], list[LaunchCandidate]],
+        most: int,
+    ) -> dict[LaunchBatch, float]:
+        """Estimate what is worth it of batches; by what factor each exceeds its bounds, at least.
+
+        `able_of` says which layouts, at most `most` in all: of one batch first, whose best step says which of
+        the next two, and so on.
+        """
+        over: dict[LaunchBatch, float] = {}
+        waiting, together, left = iter(batches), 1, most
+        while left > 0 and not (self.tried and self.deadline.over()):
+            wave: dict[LaunchBatch, list[LaunchCandidate]] = {}
+            for batch in islice(waiting, together):
+                wave[batch] = able_of(batch)[:left]
+                left -= len(wave[batch])
+                if left <= 0:
+                    break
+            if not wave:
+                break
+            for batch, factor in zip(wave, self._estimate(list(wave.values())), strict=True):
+                over[batch] = factor
+                self._over_of[batch.kind] = min(self._over_of.get(batch.kind, inf), factor)
+            together = min(2 * together, self.spend.together)
+        return over
+
+    def _estimate(self, wave: Sequence[Sequence[LaunchCandidate]]) -> list[float]:
+        """Estimate layouts of several batches; by what factor steps are longer than bounds, at least."""
+        every = [one for some in wave for one in some]
+        steps = self.estimator.steps([one.job for one in every], [one.layout for one in every])
+        pairs = list(zip(steps, every, strict=True))
+        self.tried.update(every)
+        self.found += [(step_s, one) for step_s, one in pairs if step_s < inf]
+        self.best_s = min((step_s for step_s, _ in self.found), default=inf)
+        ends = accumulate(len(some) for some in wave)
+        return [
+            min((step_s / one.least_s for step_s, one in pairs[end - len(some) : end]), default=inf)
+            for some, end in zip(wave, ends, strict=True)
+        ]
+
+    def hopeful_s(self, over: float) -> float:
+        """The bound below which a layout is the fastest if it exceeds that half as much as its like did."""
+        return self.best_s / (1.0 + (min(over, self.spend.unfit) - 1.0) / 2)
+
+    def below(self, batch: LaunchBatch, least_s: float) -> list[LaunchCandidate]:
+        """Layouts of a batch with lesser bounds than this that have not been estimated."""
+        some = [saved for one in batch.below(least_s) for saved in self.layouts.savers(one)]
+        return [one for one in some if one not in self.tried]
+
+    def few_of(self, batch: LaunchBatch) -> list[LaunchCandidate]:
+        """The first and the middle of a batch, least and most sharded."""
+        some = [list(self.layouts.savers(one)) for one in (batch[0], batch[len(batch) // 2])]
+        return list(dict.fromkeys(saved for few in some for saved in (few[:1] + few[-1:])))
+
+    def not_worse(self, batches: Iterable[LaunchBatch]) -> Iterator[LaunchBatch]:
+        """Batches, the least bounds first, as far as these do not speak against them."""
+        return takewhile(lambda batch: batch.least_s[0] < self.best_s, batches)
+
+    def hopeful(self, batches: Iterable[LaunchBatch]) -> Iterator[LaunchBatch]:
+        """Of these the ones whose like leave hope."""
+        for batch in self.not_worse(batches):
+            if batch.least_s[0] < self.hopeful_s(self._over_of.get(batch.kind, 1.0)):
+                yield batch
 
 
 def nearest(
@@ -53,58 +135,22 @@ def nearest(
     spend = budget(options.effort).launchable
     most = spend.estimated if most is None else most
     layouts = LaunchLayouts(model, cluster, job, hwdb, options, known)
-    found: list[tuple[float, LaunchCandidate]] = []
-    estimator, tried = Estimator(model, cluster, hwdb), set[LaunchCandidate]()
-
-    def over_bounds(able: list[LaunchCandidate]) -> float:
-        """Estimate layouts; by what factor a step is longer than its bound, at least."""
-        if not able:
-            return float("inf")
-        steps = estimator.steps([one.job for one in able], [one.layout for one in able])
-        fit = [(step_s, one) for one, step_s in zip(able, steps, strict=True) if step_s < float("inf")]
-        found.extend(fit)
-        tried.update(able)
-        return min((step_s / one.least_s for step_s, one in fit), default=float("inf"))
-
-    def hopeful_s(over: float) -> float:
-        """The bound below which a layout is the fastest if it exceeds that half as much as its like did."""
-        return best_s / (1.0 + (min(over, spend.unfit) - 1.0) / 2)
-
+    look = _Look(layouts, Estimator(model, cluster, hwdb), spend, deadline)
     # Bounds know no network between replicas and stages. So a few layouts of a batch say first by how much
     # those like them exceed their bounds; layouts of one batch stay in the order of their bounds.
-    batches, ahead = layouts.batches(), dict[int, float]()
-    over_of: dict[object, float] = {}
-    best_s, asked, left = float("inf"), 0, most // spend.passed_over
-    for number, batch in enumerate(batches):
-        least_s = batch.least_s[0]
-        if asked >= most or least_s >= best_s or (asked and deadline.over()):
-            break
-        if least_s >= hopeful_s(over_of.get(batch.kind, 1.0)):
-            continue
-        some = [list(layouts.savers(one)) for one in (batch[0], batch[len(batch) // 2])]
-        able = list(dict.fromkeys(saved for few in some for saved in (few[:1] + few[-1:])))
-        ahead[number] = over_bounds(able)
-        over_of[batch.kind] = min(over_of.get(batch.kind, float("inf")), ahead[number])
-        asked, best_s = asked + len(able), min((step_s for step_s, _ in found), default=best_s)
-    for number in sorted(ahead, key=lambda number: ahead[number] * batches[number].least_s[0]):
-        if asked >= most or deadline.over():
-            break
-        likely = batches[number].below(hopeful_s(ahead[number]))
-        able = [saved for one in likely for saved in layouts.savers(one)]
-        over_bounds(able)
-        asked, best_s = asked + len(able), min((step_s for step_s, _ in found), default=best_s)
+    batches = layouts.batches()
+    ahead = look.over_bounds(look.hopeful(batches), look.few_of, most)
+    look.over_bounds(
+        sorted(ahead, key=lambda batch: ahead[batch] * batch.least_s[0]),
+        lambda batch: look.below(batch, look.hopeful_s(ahead[batch])),
+        most - len(look.tried),
+    )
     # What hope passed over, by bounds that promise nothing: all of it on small clusters.
-    for batch in batches:
-        if left <= 0 or batch.least_s[0] >= best_s or deadline.over():
-            break
-        likely = [saved for one in batch.below(best_s) for saved in layouts.savers(one)]
-        able = [one for one in likely if one not in tried][:left]
-        over_bounds(able)
-        left -= len(able)
-        best_s = min((step_s for step_s, _ in found), default=best_s)
-    found.sort(key=lambda pair: pair[0])
+    look.over_bounds(
+        look.not_worse(batches), lambda batch: look.below(batch, look.best_s), most // spend.passed_over
+    )
     different: dict[object, LaunchCandidate] = {}  # others of a batch would refine to its best
-    for _, one in found:
+    for _, one in sorted(look.found, key=lambda pair: pair[0]):
         different.setdefault(one.batch, one)
     best = list(different.values())[: spend.refined]
     plans = [_refined(model, cluster, one, hwdb, known, spend.rounds, deadline) for one in best]

@@ -42,8 +42,8 @@ class SlicePrices:
     activation_bytes: Floats  # per microbatch in flight
     transient_bytes: Floats
 
-    def of(self, index: int | slice) -> "SlicePrices":
-        """Prices of slice `index` of many, or of a range of them."""
+    def of(self, index: int | slice | tuple[int, slice]) -> "SlicePrices":
+        """Prices of slice `index` of many, of a range of them, or of one under some of the layouts."""
         return SlicePrices(*(getattr(self, column.name)[index] for column in fields(self)))
 
     def row(self, index: int) -> "SlicePrices":
