@@ -3,7 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+# What is installed is compiled to bytecode where it is first imported, not all of it at once: most modules of scipy,
+# torch and plotly never are. So bytecode is kept, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+INSTALL := $(PIP) --editable
+# What an extra asks for, without the package itself: installing that again takes its command away for a moment.
+ASKED := import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")
+ADD = $(BIN)/python -c '$(ASKED)' $(1) | $(PIP) --requirement /dev/stdin
 
 .PHONY: accuracy everything fuzz help mutants plan test test-all test-every test-testbed test-torch validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads files over the cores by itself: what a file
@@ -43,20 +50,20 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml
 	@$(INSTALL) .
 	@touch $@
 
-# All that any target needs, in one installation.
+# All that any test needs, in one installation.
 everything: $(VENV)/.made
-	@echo "installing all extras into $(VENV)"
-	@$(INSTALL) ".[test,lint,validate,calibrate,site]"
-	@touch $(foreach extra,.installed .installed-test .installed-lint .installed-validate .installed-calibrate .installed-site,$(VENV)/$(extra))
+	@echo "installing what any test needs into $(VENV)"
+	@$(INSTALL) ".[test,validate,calibrate]"
+	@touch $(foreach extra,.installed .installed-test .installed-validate .installed-calibrate,$(VENV)/$(extra))
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	@echo "installing what the tests need (once)"
-	@$(INSTALL) ".[test]"
+	@$(call ADD,test)
 	@touch $@
 
 $(VENV)/.installed-lint: $(VENV)/.installed-test
 	@echo "installing what the linters need (once)"
-	@$(INSTALL) ".[test,lint]"
+	@$(call ADD,lint)
 	@touch $@
 
 plan: $(VENV)/.installed
@@ -67,7 +74,7 @@ test: $(VENV)/.installed-test
 
 $(VENV)/.installed-validate: $(VENV)/.installed-test
 	@echo "installing torch (once)"
-	@$(INSTALL) ".[test,validate]"
+	@$(call ADD,validate)
 	@touch $@
 
 # Every test, those that take more than a few seconds too; what needs torch; a minute of real runs.
@@ -115,7 +122,7 @@ lint: $(VENV)/.installed-lint
 
 $(VENV)/.installed-calibrate: $(VENV)/.installed
 	@echo "installing the measured tables (once)"
-	@$(INSTALL) ".[calibrate]"
+	@$(call ADD,calibrate)
 	@touch $@
 
 calibrate: $(VENV)/.installed-calibrate
@@ -152,7 +159,7 @@ docs: $(VENV)/.installed
 
 $(VENV)/.installed-site: $(VENV)/.installed
 	@echo "installing what the site is made with (once)"
-	@$(INSTALL) ".[site]"
+	@$(call ADD,site)
 	@touch $@
 
 site: $(VENV)/.installed-site
