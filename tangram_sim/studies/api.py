@@ -16,7 +16,8 @@ from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.domains import idle_in_domains, idle_in_groups
 from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.bound import WorkBound, passage_s
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.passage import passage_s
 from tangram_sim.planners.uniform.frameworks import launching
 from tangram_sim.planners.uniform.layouts import Uniform, settle_chunks, uniform_plan
 from tangram_sim.planners.usable import usable_islands

@@ -7,34 +7,23 @@ y[k] >= 0 with sum_k n[k] y[k] = 1, weak duality gives T >= B sum_a min_k w[a, k
 proportional to the speed of kind k on the whole model, which is optimal when kinds differ by one factor.
 
 A small batch cannot keep many GPUs busy: there the passage of one sequence through all atoms is the nearer
-bound (`passage_s`).
+bound (`passage.passage_s`).
 """
 
 from collections.abc import Sequence
 from copy import copy
-from functools import lru_cache
-from itertools import product
-from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.clusters import Cluster, Gpu, Island, Link
-from tangram_sim.cost.kernels import Floats
+from tangram_sim.clusters import Cluster, Gpu, Island
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.layers.program import COMPUTE, GRADIENTS, HOST, Program
-from tangram_sim.layouts import Layout
-from tangram_sim.models import Block, Model
-from tangram_sim.parallelizers.layouts import divisors, expert_counts, head_counts
+from tangram_sim.models import Model
 from tangram_sim.training.job import Job
-from tangram_sim.training.stage.atom_prices import AtomPrices
-from tangram_sim.training.stage.launching import LAUNCH_GAPS
-from tangram_sim.training.stage.reductions import backward_directions
-from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.step.ideal import ideal_seconds
 
 
-def _members(island: Island, cluster: Cluster | None) -> list[Gpu]:
+def members(island: Island, cluster: Cluster | None) -> list[Gpu]:
     """The kinds of GPU in an island: plans are priced at the ranks they use, which may beat its worst."""
     if cluster is None or not island.groups:
         return [island.gpu]
@@ -57,7 +46,7 @@ def has_equal_members(island: Island, cluster: Cluster) -> bool:
     """
     nodes = {cluster.groups[group].node for group in island.groups}
     nics = {cluster.nic_of(node) for node in island.node_indices}
-    return len(nodes) == len(nics) == len(_members(island, cluster)) == 1
+    return len(nodes) == len(nics) == len(members(island, cluster)) == 1
 
 
 class WorkBound:
@@ -78,7 +67,7 @@ class WorkBound:
         self.batch = job.global_batch
         self.seconds: NDArray[np.float64] = np.array(  # (kinds, atoms), GPU-seconds per sequence
             [
-                np.min([ideal_seconds(model, gpu, job, hwdb) for gpu in _members(island, cluster)], axis=0)
+                np.min([ideal_seconds(model, gpu, job, hwdb) for gpu in members(island, cluster)], axis=0)
                 for island in islands
             ]
         )
@@ -148,68 +137,3 @@ class WorkBound:
         left = 1.0 - gpus * self.value[kind]  # share of the cluster's value that the rest may use
         beside = self.batch * rest / left if left > 1e-12 else np.full(len(starts), np.inf)
         return np.asarray(np.where(rest > 1e-15 * self._prefix[-1], np.maximum(own, beside), own))
-
-
-def _widths(model: Model, seq: int, ranks: int) -> tuple[Layout, ...]:
-    """The layouts under which one sequence crosses an atom in the least time, one for each way to share it.
-
-    All degrees that the laws of layouts allow on so many ranks. Of what else a layout decides, what takes the
-    least time on a rank: nothing computed again, norms shared, every expert where its tokens are.
-    """
-    heads, counts = head_counts(model), expert_counts(model)
-    experts = divisors(gcd(*counts)) if counts else (1,)
-    found: list[Layout] = []
-    for tp in divisors(gcd(*heads)) if heads else divisors(ranks):
-        for cp, ep in product(divisors(seq), experts):
-            dp = ep // gcd(ep, cp)  # the fewest replicas that so many expert ranks divide
-            if tp * cp * dp <= ranks:
-                found.append(Layout(tp, dp, cp, ep, sequence_parallel=tp > 1, fsep=ep > 1))
-    return tuple(found)
-
-
-@lru_cache(maxsize=256)
-def _crossing(model: Model, gpu: Gpu, job: Job, ranks: int, hwdb: Hwdb) -> tuple[tuple[float, ...], ...]:
-    """Per atom, seconds that one sequence takes through it on up to `ranks` GPUs of a kind, at least.
-
-    Two rows, both least over layouts: kernels of both passes without those of weight gradients; and with the
-    host's launches in place of the kernels of the forward pass. Links are taken to be free.
-    """
-    layouts = _widths(model, job.seq, ranks)
-    free = Link("free", "none", 1e30, 0.0)
-    island = Island(gpu.name, gpu, 1, ranks, free, 1e30, 0.0)
-    # Replicas only hold experts here: each of them has one sequence.
-    sequences = tuple(layout.dp for layout in layouts)
-    prices = AtomPrices(Setting(model, island, job, sequences, layouts, hwdb))
-    rows = []
-    for atom in prices.different.values():
-        forward, launched = _busy_s(prices.program(atom, "forward"))
-        program = prices.program(atom, backward_directions(job)[0])
-        backward = _busy_s(program)[0] - program.weight_gradient
-        launched = launched if isinstance(atom, Block) else forward  # ends may hide theirs behind blocks
-        rows.append((float((forward + backward).min()), float((launched + backward).min())))
-    return tuple(zip(*(rows[row] for row in prices.rows), strict=True))
-
-
-def _busy_s(program: Program) -> tuple[Floats, Floats]:
-    """(kernels, launches) of a pass, each one after another: seconds on the device and on the host, K.
-
-    Without the gaps that launches leave, which transfers may fill, and the reduction of gradients.
-    """
-    ops = [op for op in program.ops if op.name != GRADIENTS]
-    gaps = sum((op.seconds for op in ops if op.name == LAUNCH_GAPS), np.zeros(program.layouts))
-    kernels, launches = (
-        np.sum([op.seconds for op in ops if op.stream == stream] or [0.0 * gaps], axis=0) - gaps
-        for stream in (COMPUTE, HOST)
-    )
-    return kernels, launches
-
-
-def passage_s(model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb, cluster: Cluster) -> float:
-    """Seconds of any step: those of one sequence that passes all atoms and comes back, at least.
-
-    A microbatch holds a sequence or more, and a rank a whole sequence's share of it: data parallelism makes
-    no passage shorter. Every atom counts on its fastest kind and number of GPUs; nothing runs beside it.
-    """
-    kinds = dict.fromkeys(gpu for island in islands for gpu in _members(island, cluster))
-    rows = np.array([_crossing(model, gpu, job, cluster.gpus, hwdb) for gpu in kinds])
-    return float(rows.min(axis=0).sum(axis=1).max())

@@ -11,7 +11,8 @@ from tangram_sim.errors import TangramError
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
 from tangram_sim.placement.islands import find_islands
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.tangram.bound import WorkBound, passage_s
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.passage import passage_s
 from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
 from tangram_sim.sim import fast
 from tangram_sim.training.job import Job
@@ -69,7 +70,7 @@ def test_no_layout_of_a_small_batch_is_below_it(model: Model, kinds: tuple[str, 
 
 
 def test_one_sequence_on_one_gpu_by_hand() -> None:
-    """Kernel after kernel of a block, forward and back to its inputs; a host that is slower counts instead.
+    """Kernel after kernel of a block, forward and back; a host that is slower counts instead.
 
     A rank alone has whole matrices; each kernel takes its launch and the larger of arithmetic and traffic.
     """
@@ -81,6 +82,11 @@ def test_one_sequence_on_one_gpu_by_hand() -> None:
     def product_s(rows: int, columns: int, inner: int) -> float:
         moved = 2 * (rows * inner + inner * columns + rows * columns)
         flop = 2 * rows * columns * inner
+        return rates.launch_s + max(flop / rates.gemm_flop_per_s, moved / rates.memory_bytes_per_s)
+
+    def weights_s(rows: int, columns: int) -> float:  # read, added to and written
+        moved = 2 * tokens * (rows + columns) + 2 * job.recipe.gradient_bytes * rows * columns
+        flop = 2 * rows * columns * tokens
         return rates.launch_s + max(flop / rates.gemm_flop_per_s, moved / rates.memory_bytes_per_s)
 
     def streamed_s(moved: float) -> float:
@@ -96,14 +102,34 @@ def test_one_sequence_on_one_gpu_by_hand() -> None:
     core += moved / rates.memory_bytes_per_s
     forward += norms + activation + core
     inputs += 1.5 * (norms + activation) + 2.5 / 0.85 * core
-    launched = 14 * rates.dispatch_s
-    assert launched > forward  # so short are these kernels
+    weights = sum(weights_s(columns, inner) for columns, inner in shapes)
+    launched, again = 14 * rates.dispatch_s, 26 * rates.dispatch_s
+    assert launched > forward and again - weights > inputs  # so short are these kernels
 
-    def passing(blocks: int) -> float:
-        return bounds(replace(DENSE, blocks=DENSE.blocks[:1] * blocks), where, job)[0]
+    def each(job: Job) -> float:
+        """Seconds of one block more."""
+        passing = [
+            bounds(replace(DENSE, blocks=DENSE.blocks[:1] * blocks), where, job)[0] for blocks in (5, 2)
+        ]
+        return (passing[0] - passing[1]) / 3
 
-    assert passing(5) - passing(2) == pytest.approx(3 * (launched + inputs), rel=1e-9)
     busy = replace(job, cuda_graphs=True)  # one launch a block: the kernels are what it takes
-    graphs = bounds(replace(DENSE, blocks=DENSE.blocks[:1] * 5), where, busy)[0]
-    fewer = bounds(replace(DENSE, blocks=DENSE.blocks[:1] * 2), where, busy)[0]
-    assert graphs - fewer == pytest.approx(3 * (forward + inputs), rel=1e-9)
+    assert each(job) == pytest.approx(launched + again, rel=1e-9)
+    assert each(busy) == pytest.approx(forward + inputs + weights, rel=1e-9)
+    # Weight gradients that are put off are not on the way, whoever was busy meanwhile.
+    assert each(replace(job, schedule="zb-h1")) == pytest.approx(launched + again - weights, rel=1e-9)
+    assert each(replace(busy, schedule="zb-h1")) == pytest.approx(forward + inputs, rel=1e-9)
+
+
+def test_exchanges_are_on_the_way() -> None:
+    """Where wider groups would be faster but for their links: the slower these, the longer the passage."""
+    model, job = replace(DENSE, blocks=DENSE.blocks[:2]), Job(1, 8192, "fp16", cuda_graphs=True)
+
+    def passing(link: str, nic_bytes_per_s: float) -> float:
+        node = Node(HWDB.gpu("A100-SXM4-40GB"), 4, HWDB.link(link), nic_bytes_per_s)
+        return bounds(model, Cluster("c", (NodeGroup("g0", 2, node),)), job)[0]
+
+    alone = Node(HWDB.gpu("A100-SXM4-40GB"), 1, HWDB.link("PCIe4x16"), 1e9)
+    one = bounds(model, Cluster("c", (NodeGroup("g0", 1, alone),)), job)[0]
+    fast, slow, slowest = passing("NVLink3", 1e12), passing("NVLink3", 1e9), passing("PCIe3x16", 1e9)
+    assert one / 8 < fast < slow < slowest < one
