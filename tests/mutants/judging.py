@@ -86,17 +86,21 @@ class Room:
 def room(place: Path, tests: tuple[str, ...], modules: tuple[Path, ...], kept: Path) -> Room:
     """A room, its tests run once to see who runs which line; `kept` holds that for the next time.
 
-    Raises SystemExit where the tests fail as they are.
+    That run compiles, too, so that mutants are not killed by the time it takes. Raises SystemExit where the
+    tests fail as they are.
     """
-    if run(place, tests, 3000.0):  # compiles, too
+    seen, written = kept / f"{_digest(place, tests)}.json", place / "lines.json"
+    extra = {
+        "PYTHONDONTWRITEBYTECODE": "",  # here alone it stays as it is read
+        "MUTANTS_MODULES": "\n".join(map(str, modules)),
+        "MUTANTS_LINES": str(written),
+    }
+    recorded = seen.exists()
+    if run(place, tests, 6000.0, () if recorded else ("-p", "tests.mutants.recording"), extra):
         raise SystemExit(f"{' '.join(tests)}: fail without any mutant")
-    seen = kept / f"{_digest(place, tests)}.json"
-    if not seen.exists():
+    if not recorded:
         kept.mkdir(parents=True, exist_ok=True)
-        extra = {"MUTANTS_MODULES": "\n".join(map(str, modules)), "MUTANTS_LINES": str(place / "lines.json")}
-        if run(place, tests, 6000.0, ("-p", "tests.mutants.recording"), extra):
-            raise SystemExit(f"{' '.join(tests)}: fail while their lines are recorded")
-        seen.write_text((place / "lines.json").read_text().replace(str(place), "@"), encoding="utf-8")
+        seen.write_text(written.read_text().replace(str(place), "@"), encoding="utf-8")
     found = json.loads(seen.read_text(encoding="utf-8").replace("@/", f"{place}/"))
     return Room(place, tests, modules, found["seconds"], found["lines"])
 
