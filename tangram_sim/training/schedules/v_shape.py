@@ -52,11 +52,10 @@ class PassQueue:
                 return
 
     def finish(self) -> None:
-        """What is left: forwards, then backwards, then weight gradients."""
-        for kind, chunks in ((FORWARD, (0, 1)), (BACKWARD, (1, 0)), (WEIGHT, (1, 0))):
-            while any(self.left(kind, chunk) for chunk in chunks):
-                for chunk in chunks:
-                    self.add(kind, chunk)
+        """The weight gradients that are left, of the chunks in turn; a schedule lists all else itself."""
+        while self.left(WEIGHT, 0) or self.left(WEIGHT, 1):
+            for chunk in (1, 0):
+                self.add(WEIGHT, chunk)
 
 
 class VShape(Schedule):

@@ -1,6 +1,7 @@
 """Pipeline schedules: their orders, the memory they hold, and the bubbles their papers promise."""
 
 from dataclasses import fields
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tangram_sim.training.schedules import (
     ScheduleOrder,
     StageTimes,
     check_order,
+    holds_whole_depth,
     in_flight,
     lower_order,
     schedule_named,
@@ -91,6 +93,14 @@ def test_in_flight_is_what_the_order_holds(shape: tuple[str, int, int, int]) -> 
     for stage in range(stages):
         behind = stages - 1 - stage
         assert in_flight(name, behind, stages, chunks, microbatches) == order.peak_in_flight(stage)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_what_holds_the_whole_depth_is_seen_in_its_orders(name: str) -> None:
+    """With one chunk a stage, the last one holds more, the deeper the pipeline, or ever the same."""
+    chunks = schedule_named(name).chunks[0]
+    last = [schedule_named(name).order(s, 12, chunks).peak_in_flight(s - 1) for s in (2, 3, 4)]
+    assert holds_whole_depth(name) == (chunks == 1 and last == [2, 3, 4])
 
 
 def test_zero_bubble_holds_no_more_than_the_first_stage_of_1f1b() -> None:
@@ -372,7 +382,7 @@ def test_the_contract_looks_at_lone_stages_and_at_every_small_shape() -> None:
             right = super().in_flight(behind, depth, chunks, microbatches)
             return right + ((depth, microbatches) == self.where)
 
-    for shape in ((1, 1), (1, 10), (2, 3), (5, 6)):
+    for shape in product((1, 2, 3, 5), (1, 2, 3, 4, 6, 10)):
         broken = Wrong()
         type(broken).where = shape
         with pytest.raises(BadInputError, match="in_flight"):
