@@ -42,6 +42,7 @@ ROOMS = {
             "tests/unit/planners/test_labels.py",
             "tests/unit/planners/test_compose.py",
             "tests/unit/planners/test_exact.py",
+            "tests/unit/planners/test_seats.py",
         ),
     ),
 }

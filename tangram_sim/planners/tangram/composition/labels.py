@@ -257,10 +257,9 @@ class PipelineTable:
         table, floats = self.table, self.floats.copy()
         depth = table.ints[:, 2]
         floats[:, columns.LATENCY] = floats[:, columns.FORWARD]
-        inside = depth > 1  # the slowest of inner stages has its share at least
-        floats[inside, columns.OWN] *= (1.0 - (1.0 - 1.0 / table.microbatches) ** depth[inside]) / (
-            depth[inside] / table.microbatches
-        )
+        share = 1.0 / table.microbatches
+        # Of one stage all; of several inner ones at least what the slowest does.
+        floats[:, columns.OWN] *= np.minimum((1.0 - (1.0 - share) ** depth) / (depth * share), 1.0)
         options = table.slice_class, table.option_ptr, floats, self.ints, self.before
         least = np.full((len(table.slice_class), 4, self.before.shape[1]), np.inf)
         for stop in range(len(least)):

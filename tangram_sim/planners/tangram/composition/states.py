@@ -43,7 +43,8 @@ class NodeStates:
     def taken(self, joint: Sequence[Sequence[int]]) -> Ints:
         """(all kinds, kinds): nodes of each kind that one unit takes; joint kinds come last."""
         kinds = len(self.strides)
-        return np.concatenate([np.eye(kinds, dtype=np.int64), np.array(joint, np.int64).reshape(-1, kinds)])
+        together = np.array(joint, dtype=np.int64).reshape(len(joint), kinds)
+        return np.concatenate([np.eye(kinds, dtype=np.int64), together])
 
     def without(self, nodes: Ints) -> Ints:
         """(states): the state that has so many nodes less in use; -1 where it is none."""
