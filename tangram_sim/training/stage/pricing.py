@@ -87,7 +87,7 @@ class Pricer:
         self._plays: dict[tuple[str, int, bool], Played] = {}
         self._backward, self._last = backward_directions(setting.job)
         self._kinds = self._lowered.kinds
-        self._ended: dict[tuple[str, tuple[int, ...], End | None], Floats] = {}  # by kinds of a window
+        self._ended: dict[tuple[str, tuple[int, ...]], Floats] = {}  # by kinds of a window
         self._working: dict[frozenset[int], Floats] = {}  # bytes beside what is kept, by kinds of atoms
 
     def borrower(self, start: int, stop: int) -> End | None:
@@ -147,13 +147,15 @@ class Pricer:
             self._plays[key] = self.play(ordered[:short] if length <= short else ordered, direction)
         return self._plays[key]
 
-    def _margin(self, direction: str, places: range, borrower: End | None) -> Floats:
-        """Seconds that the atom at the last of these places adds to a pass over those before it."""
+    def _margin(self, direction: str, places: range) -> Floats:
+        """Seconds that the atom at the last of these places adds to a pass over those before it.
+
+        An end that borrows its matrix takes as long as one that keeps it: only its reductions differ.
+        """
         places = places[-WINDOW - 1 :]
-        key = direction, tuple(self._kinds[place] for place in places), borrower
+        key = direction, tuple(self._kinds[place] for place in places)
         if key not in self._ended:
-            atoms = one_copy_of(self.setting.model, borrower) if borrower else self.atoms
-            done = self.play(tuple(atoms[place] for place in places), direction).done
+            done = self.play(tuple(self.atoms[place] for place in places), direction).done
             self._ended[key] = done[:, -1] - done[:, -2] if len(places) > 1 else done[:, -1]
         return self._ended[key]
 
@@ -176,7 +178,7 @@ class Pricer:
             done = synced = closed = np.zeros(len(self.setting.layouts))
         if not ending:
             return done, synced, closed
-        done = done + self._margin(direction, places, borrower)
+        done = done + self._margin(direction, places)
         atoms = one_copy_of(self.setting.model, borrower) if borrower else self.atoms
         end = self.program(atoms[places[-1]], direction)
         at_end = end.gradients if end.closing is None else end.closing

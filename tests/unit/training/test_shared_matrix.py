@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tangram_sim.hwdb import Hwdb, load_cluster
+from tangram_sim.layers.atoms import End
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.placement.islands import find_islands
@@ -136,3 +137,19 @@ def test_every_replica_exchanges_its_copy(layout: Layout, copies: int) -> None:
     assert step.times.tied_s == pytest.approx(expected, rel=1e-12)
     nic = CLUSTER.groups[0].node.nic_bytes_per_s
     assert expected >= copies * MATRIX * GRADIENT / nic
+
+
+@pytest.mark.parametrize("layout", [TP, DP, Layout(dp=2, tp=2, zero_stage=1), Layout(dp=4, zero_stage=3)])
+def test_a_pass_over_atoms_is_the_play_of_these_very_atoms(layout: Layout) -> None:
+    """Chains that are shared and ends that are added give what playing the stage as a whole gives."""
+    pricer = StagePrices(MODEL, JOB, HWDB).pricer(ISLAND, layout, 4)
+    shapes = ((0, ATOMS), (0, 1), (0, 3), (2, ATOMS), (ATOMS - 1, ATOMS), (1, 4))
+    assert [pricer.borrower(*one) for one in shapes] == ["head", None, None, None, None, None]
+    borrowing: list[tuple[int, int, End | None]] = [(*one, pricer.borrower(*one)) for one in shapes]
+    for start, stop, borrower in (*borrowing, (0, 3, "embedding"), (2, ATOMS, "head")):
+        atoms = pricer.stage_atoms(start, stop, borrower)
+        for direction in ("forward", pricer._backward):
+            ordered = atoms if direction == "forward" else atoms[::-1]
+            done, *_ = pricer._pass(direction, start, stop, borrower)
+            played = pricer.play(ordered, direction).done[:, -1]
+            assert done == pytest.approx(played, rel=1e-12), (direction, start, stop)
