@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tangram_sim.clusters import Cluster, Island
-from tangram_sim.errors import TangramError
+from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
@@ -75,10 +75,11 @@ def search_formats(
     """The fastest plan over the number formats of a job; arguments as of `tangram`.
 
     Where no old GPU is used, nothing asks for fp16: then bf16 is taken, as on new GPUs alone, and the plan
-    found in full is made one of bf16. A format is not searched whose bound lies above a plan of another one,
-    and only glanced at where that decides; schedules of several chunks are searched in full at once, since
-    few of the plans that a glance finds can be cut into chunks. Raises what the search of the first format
-    raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
+    found in full is made one of bf16; where that does not fit and a glance finds nothing near it, bf16 is
+    searched in full, too. A format is not searched whose bound lies above a plan of another one, and only
+    glanced at where that decides; schedules of several chunks are searched in full at once, since few of the
+    plans that a glance finds can be cut into chunks. Raises what the search of the first format raises (fp16
+    on all GPUs, where old ones force it) if no format has a plan.
     """
     asked = formats(job, cluster, wishes)
     errors: dict[Job, TangramError] = {}
@@ -95,21 +96,18 @@ def search_formats(
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
         at_hand = [*known, *([replace(best.found.ranked[0].plan, job=one.job)] if best else [])]
         search = partial(_search, model, cluster, one, progress, parallelizer, share, at_hand)
-        glanced = best is not None and not has_chunks(one.job.schedule)
-        glance = partial(search, glance=True) if glanced else search
+        within = cluster, one.job, hwdb, wishes.memory_margin
+        glance = None
         try:
-            found, margin = kept(glance, cluster, one.job, hwdb, wishes.memory_margin)
-            counts.add(found.counts)
-            if best and glanced:
-                glanced = _leaves_old_out(best) or found.ranked[0].step_s >= _NEAR * best.step_s
-                if not glanced:
-                    found, margin = kept(search, cluster, one.job, hwdb, wishes.memory_margin)
-                    counts.add(found.counts)
-                else:
-                    found = _without_its_limits(found)
+            if best and not has_chunks(one.job.schedule):
+                glance = _deciding_glance(search, within, best, counts)
+            found, margin = glance or kept(search, *within)
+            if glance is None:
+                counts.add(found.counts)
         except TangramError as error:
             errors[one.job] = error
             continue
+        glanced = glance is not None
         done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin, glanced)
     if not done:
         raise errors[asked[0]]
@@ -163,6 +161,30 @@ def _search(
     able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
     plan = chunked if has_chunks(one.job.schedule) else tangram
     return plan(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
+
+
+def _deciding_glance(
+    search: "partial[Found]",
+    within: tuple[Cluster, Job, Hwdb, float | None],
+    best: Searched,
+    counts: Counts,
+) -> tuple[Found, float] | None:
+    """What a glance at a second format found, and in what margin; None where it decides nothing.
+
+    It decides where it is far behind the `best` plan. Or not far, where that one asks for fp16 for nothing
+    and bf16 is wanted: then the glance knows the same plan in bf16, unless that does not fit there. Raises
+    what the search raises.
+    """
+    for_nothing = _leaves_old_out(best)
+    try:
+        found, margin = kept(partial(search, glance=True), *within)
+    except InfeasibleError:
+        if for_nothing:
+            return None
+        raise
+    counts.add(found.counts)
+    far = found.ranked[0].step_s >= _NEAR * best.step_s
+    return None if far == for_nothing else (_without_its_limits(found), margin)
 
 
 def _without_its_limits(glance: Found) -> Found:

@@ -98,6 +98,30 @@ def test_what_was_not_looked_at_is_not_said_to_have_no_plan(monkeypatch: pytest.
     assert "as T4 have no bf16" not in note
 
 
+@pytest.mark.parametrize("slower", [1.0, 1.5])
+def test_bf16_is_searched_in_full_where_the_plan_found_in_fp16_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, slower: float
+) -> None:
+    """And a glance finds nothing near it: a plan three times as slow was shown."""
+    glances: list[bool] = []
+    search = format_choice._search
+
+    def without_the_known(*given: Any, glance: bool = False) -> Any:
+        question = given[2]
+        if question.job.dtype == "fp16":
+            return search(*given, glance=glance)
+        glances.append(glance)
+        found = search(*given[:6], [], given[7], glance=glance)
+        first = found.ranked[0]
+        return replace(found, ranked=[replace(first, step_s=first.step_s * slower)]) if glance else found
+
+    monkeypatch.setattr(format_choice, "_search", without_the_known)
+    job = Job(16, 512, "auto")
+    found = ts.plan("gpt3-350m", "A100-SXM4-80GBx4:1+T4x2:1", job, wishes=SearchOptions(beside=False))
+    assert found.document.job.dtype == "bf16"
+    assert glances == ([True] if slower == 1.0 else [True, False])
+
+
 def test_planners_side_by_side_are_compared_in_one_format_and_say_so_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
