@@ -24,6 +24,11 @@ def show_seconds(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
 
 
+def percent(share: float, digits: int = 0, *, signed: bool = False) -> str:
+    """A share of one as `44.5 %`, with a blank as SI units have it; `+3 %` where it is `signed`."""
+    return f"{100.0 * share:{'+' if signed else ''}.{digits}f} %"
+
+
 def show_amount(count: float) -> str:
     """A large count in words, `1 trillion`, `2.5 billion`; smaller ones in digits."""
     for size, word in ((TERA, "trillion"), (GIGA, "billion"), (MEGA, "million")):

@@ -13,7 +13,7 @@ from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_line, print_notes, print_remark, print_table
 from tangram_sim.errors import BadInputError
-from tangram_sim.units import amount_of
+from tangram_sim.units import amount_of, percent
 
 if TYPE_CHECKING:
     from tangram_sim.cli.progress import SlowProgress
@@ -202,17 +202,22 @@ def require_folder(path: Path) -> None:
 
 def print_sensitivity(found: "Sensitivity") -> None:
     """Print two tables: how far each assumption moves the score, and which values change the winner."""
+    from tangram_sim.reports.rounding import number, rounded
+
+    def figure(value: float) -> str:
+        return number(rounded(value))
+
     what = "USD per million tokens" if found.score == "usd_per_million_tokens" else "tokens/s"
-    print_line(f"{what} of {found.best}: {found.value:,.4g}. How far one assumption moves it:")
+    print_line(f"{what} of {found.best}: {figure(found.value)}. How far one assumption moves it:")
     if found.unseen:
         print_line(f"not looked at for lack of time: {', '.join(found.unseen)}")
     rows = [
         (
             swing.input.name,
-            f"{swing.input.low:,.4g} - {swing.input.high:,.4g}",
-            f"{swing.at_low:,.4g}",
-            f"{swing.at_high:,.4g}",
-            f"{swing.width / found.value:.1%}",
+            f"{figure(swing.input.low)} - {figure(swing.input.high)}",
+            figure(swing.at_low),
+            figure(swing.at_high),
+            percent(swing.width / found.value, 1),
         )
         for swing in found.tornado[:12]
     ]
@@ -223,7 +228,12 @@ def print_sensitivity(found: "Sensitivity") -> None:
         return
     print_line(f"{found.second} would overtake {found.best} if")
     lines = [
-        (flip.input.name, f"{flip.input.base:,.4g}", f"{flip.threshold:,.4g}", f"{flip.change:+.1%}")
+        (
+            flip.input.name,
+            figure(flip.input.base),
+            figure(flip.threshold),
+            percent(flip.change, 1, signed=True),
+        )
         for flip in found.flips
     ]
     if lines:
@@ -244,5 +254,5 @@ def print_to_complete(text: str) -> None:
 
 def print_search(notes: tuple[str, ...], sweep: "Sweep") -> None:
     """Print the notes, then how many plans were computed and how many came from the cache."""
-    print_notes(notes)
+    print_notes((*notes, *sweep.notes))
     print_remark(f"searched: {sweep.made} plans made, {sweep.kept} taken from the cache")

@@ -94,17 +94,14 @@ def _print_launch(document: "PlanDocument") -> None:
 
 def _labels(stages: Sequence["StageForecast"]) -> list[tuple[str, str]]:
     """(pipeline, stage) labels of every row: parts of a stage get letters, a single pipeline no number."""
+    from tangram_sim.studies.stage_names import stage_names
+
     several = len({stage.pipeline for stage in stages}) > 1
-    parts: dict[tuple[int, int], int] = {}
-    for stage in stages:
-        parts[stage.pipeline, stage.stage] = parts.get((stage.pipeline, stage.stage), 0) + 1
     found = []
-    for number, stage in enumerate(stages):
-        mixed = parts[stage.pipeline, stage.stage] > 1
-        part = chr(ord("a") + stage.part) if stage.part < 26 else f"/{stage.part}"
+    for number, (stage, name) in enumerate(zip(stages, stage_names(stages), strict=True)):
         begins = number == 0 or stages[number - 1].pipeline != stage.pipeline
         pipeline = f"{stage.pipeline}" if several and begins else ""
-        found.append((pipeline, f"{stage.stage}{part if mixed else ''}"))
+        found.append((pipeline, name.rpartition(".")[2]))
     return found
 
 

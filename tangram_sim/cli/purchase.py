@@ -18,6 +18,7 @@ from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serve_options import ServedOptions
 from tangram_sim.cli.served_fleets import one_model, purchase_serving_fleets, served_question
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.units import percent
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -244,7 +245,7 @@ def command(
                 point.simulated.name,
                 money(point.simulated.cost),
                 f"{point.simulated.tokens_per_s:,.0f}",
-                f"{point.simulated.gap:.0%}",
+                percent(point.simulated.gap),
                 ", ".join(days(row.days_to_train) for row in point.rows),
                 "; ".join(uses(row) for row in point.rows),
                 f"{max(row.power_w for row in point.rows) / 1000:.1f}",

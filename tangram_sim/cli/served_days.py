@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.units import percent
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.day_documents import ServedDayDocument
@@ -26,7 +27,7 @@ def print_days(days: "Sequence[ServedDayDocument]", hours: float, head: str) -> 
                 _usd(one.usd_per_million_served),
                 millions(one.shared.trained_tokens_per_day),
                 millions(one.apart.trained_tokens_per_day),
-                f"{one.lost_tokens_per_day / max(one.shared.trained_tokens_per_day, 1.0):.1%}",
+                percent(one.lost_tokens_per_day / max(one.shared.trained_tokens_per_day, 1.0), 1),
                 _usd(one.shared.usd_per_month, 0),
                 _usd(one.apart.usd_per_month, 0),
                 _usd(one.shared.usd_per_million_trained),

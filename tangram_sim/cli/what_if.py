@@ -12,6 +12,7 @@ from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serve_options import ServedOptions
 from tangram_sim.cli.served_fleets import served_question, what_if_serving_fleets
 from tangram_sim.errors import BadInputError
+from tangram_sim.units import percent
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -137,7 +138,7 @@ def command(
             (
                 row.name + (" *" if row.coarse else ""),
                 rate(row),
-                f"{row.document.mfu:.1%}",
+                percent(row.document.mfu, 1),
                 days(row.days_to_train),
                 uses(row),
                 f"{row.power_w / 1000:.1f}",

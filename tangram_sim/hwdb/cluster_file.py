@@ -183,21 +183,21 @@ def _node(group: GroupIn, source: _Hardware, key: str) -> Node:
     elif group.bridge is not None:
         raise BadInputError(f"{key}.bridge: {group.bridge} given without links; say which GPU pairs it joins")
     usual = None
-    if row is None and gpu.name in source.hwdb.gpu_names():
-        usual = _usual(group, gpu.name, gpus, source.hwdb)
+    if gpu.name in source.hwdb.gpu_names() and (row is None or not row.nic_bytes_per_s):
+        usual = _usual(group, row, gpu.name, gpus, source.hwdb)
     nic = row.nic_bytes_per_s if row is not None else 0.0
     if group.nic_gbps is not None:
         nic = gbps_to_bytes_per_s(group.nic_gbps)
     elif usual is not None:
         nic = usual.nic_bytes_per_s
     if nic <= 0:
-        lacking = f"; row {row.name} of hwdb/nodes.csv does not state it" if row is not None else ""
-        raise BadInputError(f"{key}.nic_gbps is missing (all NICs of a node together, Gbit/s){lacking}")
+        raise BadInputError(f"{key}.nic_gbps is missing (all NICs of a node together, Gbit/s)")
     base = row or Node(gpu, gpus, NO_LINK, nic)
     if usual is not None:
-        said = _said(group, usual)
+        said = _said(group, row, usual)
         nics = usual.nics if group.nic_gbps is None else 1
-        base = replace(base, intra=source.hwdb.link(usual.intra_link), nics=nics, labels=said)
+        intra = base.intra if row is not None else source.hwdb.link(usual.intra_link)
+        base = replace(base, intra=intra, nics=nics, labels=(*base.labels, *said))
     return Node(
         gpu=gpu,
         gpus=gpus,
@@ -218,16 +218,17 @@ def _node(group: GroupIn, source: _Hardware, key: str) -> Node:
     )
 
 
-def _usual(group: GroupIn, gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode | None:
-    """The machine this GPU usually sits in, to fill keys the group leaves out; None if it states them all."""
-    stated = group.nic_gbps is not None and (group.intra_link is not None or gpus == 1)
+def _usual(group: GroupIn, row: Node | None, gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode | None:
+    """The machine this GPU usually sits in, for what group and row leave out; None if they state it all."""
+    linked = row is not None or group.intra_link is not None or gpus == 1
+    stated = group.nic_gbps is not None and linked
     return None if stated else usual_node(gpu, gpus, hwdb)
 
 
-def _said(group: GroupIn, usual: UsualNode) -> tuple[str, ...]:
+def _said(group: GroupIn, row: Node | None, usual: UsualNode) -> tuple[str, ...]:
     """A label that tells the user which link and NIC rate were assumed for a node; empty if none were."""
     open_keys = []
-    if group.intra_link is None and usual.intra_link != "none":
+    if row is None and group.intra_link is None and usual.intra_link != "none":
         open_keys.append(f"{usual.intra_link} inside")
     if group.nic_gbps is None:
         open_keys.append(f"{usual.nic_bytes_per_s * BITS_PER_BYTE / GIGA:g} Gbit/s of NICs")

@@ -43,7 +43,19 @@ def node_keys(name: str, hwdb: Hwdb) -> dict[str, Any]:
     try:
         return {"node": hwdb.row("nodes", name).name}
     except UnknownNameError as error:
+        if name.strip() and _is_gpu(name, hwdb):
+            raise UnknownNameError(
+                f"{name} is a GPU, and a node holds several: write {name}x8 for a node of eight."
+            ) from None
         raise unknown_gpu or error from None
+
+
+def _is_gpu(name: str, hwdb: Hwdb) -> bool:
+    try:
+        hwdb.gpu_row(name)
+    except UnknownNameError:
+        return False
+    return True
 
 
 def with_counts(given: str, hwdb: Hwdb) -> str:

@@ -13,7 +13,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.placement.cutting import Floats, NodeMetrics, Obstacle, Tolerances, cut, obstacle
 from tangram_sim.placement.ranks import Placement, worst_gpu
 from tangram_sim.topology import PathFinder
-from tangram_sim.units import GIGA, TERA, show_rate
+from tangram_sim.units import GIGA, TERA, percent, show_rate
 
 __all__ = ["DEFAULT_TOLERANCES", "Tolerances", "find_islands"]
 
@@ -302,8 +302,9 @@ class _Reasons:
         others = [other for other in range(len(self.pieces)) if other != index]
         if not others:
             allowed = self.tolerances
-            spreads = f"compute within {allowed.compute:.0%}, memory within {allowed.memory:.0%}"
-            return f"all nodes are alike: {spreads}, intra-node and NIC bandwidth within {allowed.intra:.0%}"
+            spreads = f"compute within {percent(allowed.compute)}, memory within {percent(allowed.memory)}"
+            links = f"intra-node and NIC bandwidth within {percent(allowed.intra)}"
+            return f"all nodes are alike: {spreads}, {links}"
         nearest = nsmallest(
             _REASONS,
             others,

@@ -11,6 +11,7 @@ from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import break_even_of, failure_lacks
 from tangram_sim.purchasing.cautions import cautions_of, doubts_of, where
 from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.units import percent
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.rows import WhatIfRow
@@ -143,7 +144,7 @@ def _idle(rows: Sequence["WhatIfRow"]) -> list[str]:
         for use in row.uses:
             if not use.bought and use.busy < HARDLY:
                 what = f"{use.label} ({use.gpus} x {use.gpu}) "
-                what += f"only {use.busy:.0%} of its time" if use.gpus_used else "not at all"
+                what += f"only {percent(use.busy)} of its time" if use.gpus_used else "not at all"
                 idle.setdefault(what, []).append(f"`{row.name}`")
     return [
         f"the plan for {', '.join(names)} uses {what}; `remove=` shows what is lost without it"

@@ -20,6 +20,7 @@ from tangram_sim.purchasing.search import Front, MixSearch, ModelToTrain, Simula
 from tangram_sim.purchasing.whatif import WhatIf, assumed, plan_path
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.sweep import Sweep
+from tangram_sim.units import percent
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def purchase(
             points,
             prices,
             terms,
-            (*told, *front.notes),
+            tuple(told),
             failures,
             assumed(prices, rows),
         )
@@ -178,7 +179,7 @@ def _assuming(front: Front, growth: bool) -> list[str]:
         notes.append(
             "assumed: a fleet is worth no more than one that contains it"
             + (
-                f"; answers broke this by up to {front.growth_breach:.1%}, and the bound was widened"
+                f"; answers broke this by up to {percent(front.growth_breach, 1)}, and the bound was widened"
                 if front.growth_breach
                 else "; no simulated pair breaks it"
             )

@@ -10,7 +10,7 @@ docs/models/costs.md has the argument.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +81,6 @@ class Front:
     left_out: int  # not simulated: bounded away
     growth_breach: float  # worst breach of the growth bound among simulated pairs, relative
     waiting: int = 0  # not simulated, and not bounded away
-    notes: list[str] = field(default_factory=list)
 
 
 def rate_of(rates: Sequence[float], weights: Sequence[float]) -> float:
@@ -327,8 +326,7 @@ class MixSearch:
     def _front(self, waiting: int) -> Front:
         simulated = [self._simulated(index) for index in sorted(self.answers)]
         left = len(self.mixes) - len(simulated) - waiting
-        notes = list(self.sweep.notes)
-        return Front(front_of(simulated), simulated, len(self.mixes), left, self.breach, waiting, notes)
+        return Front(front_of(simulated), simulated, len(self.mixes), left, self.breach, waiting)
 
     def _simulated(self, index: int) -> Simulated:
         outcomes, mix = self.answers[index], self.mixes[index]

@@ -108,7 +108,7 @@ def what_if(
         tuple(rows),
         prices,
         terms,
-        (*_cut_short(rows, deadline), *_coarse_rows(rows), *notes_of(rows, prices), *sweep.notes),
+        (*_cut_short(rows, deadline), *_coarse_rows(rows), *notes_of(rows, prices)),
         assumed(prices, rows),
         failures,
     )

@@ -4,6 +4,7 @@ import math
 
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.rows import WhatIfRow
+from tangram_sim.units import percent
 
 
 def money(usd: float | None) -> str:
@@ -56,7 +57,7 @@ def days(value: float) -> str:
 def uses(row: WhatIfRow) -> str:
     """For each member: GPUs used of all its GPUs, and the fraction of time for which they compute."""
     return ", ".join(
-        f"{use.label} {use.gpus_used}/{use.gpus}" + (f" {use.busy:.0%}" if use.gpus_used else "")
+        f"{use.label} {use.gpus_used}/{use.gpus}" + (f" {percent(use.busy)}" if use.gpus_used else "")
         for use in row.uses
     )
 

@@ -33,6 +33,7 @@ _ROWS = {
     ("stack", "tensor_exposed"): "tensor-parallel communication that shows{}",
     ("stack", "data_exposed"): "gradient communication that shows{}",
 }
+_KEY = re.compile(rf"nodes\.(?:[^\s,]+?)\.(?:{'|'.join(_NODE)})\b|economics\.(?:{'|'.join(_ECONOMICS)})\b")
 _ROW = re.compile(r"(\w+) (\w+) of (.+)")
 
 
@@ -49,3 +50,8 @@ def in_words(name: str) -> str:
     if row is None or words is None:
         return name
     return words.format("" if row[3] == "any" else f", {row[3]}")
+
+
+def keys_in_words(text: str) -> str:
+    """A sentence with each key of a price file in it, `economics.pue`, as a reader would call it."""
+    return _KEY.sub(lambda key: in_words(key[0]), text)

@@ -1,14 +1,16 @@
 """The data of each chart in a report, as one mapping each; `assets/charts.js` draws them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tangram_sim.opgraph import FloatArray
+from tangram_sim.purchasing.words import hourly
 from tangram_sim.reports.assumptions import in_words
 from tangram_sim.training.schedules.step import OP_WORDS
-from tangram_sim.units import GIB, HOUR_S
+from tangram_sim.units import GIB, HOUR_S, percent
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.rows import WhatIfRow
@@ -33,6 +35,7 @@ _COLOURS = {
     "TIED": "fill5",
     "OPTIMIZER": "fill2",
 }
+_DIGITS = re.compile(r"(\d+)")
 _MOST_POINTS = 400  # of a distribution's line
 
 
@@ -79,6 +82,7 @@ def cost_bars(rows: Sequence["WhatIfRow"]) -> Chart:
         {
             "name": row.name,
             "parts": [{"name": f"{c.member} {c.kind}", "value": c.usd_per_hour} for c in row.bill.charges],
+            "said": "not stated" if hourly(row) == "-" else hourly(row),
         }
         for row in rows
     ]
@@ -126,11 +130,11 @@ def timeline(played: "Timeline") -> tuple[Chart, float]:
     """(chart, seconds shown): the operations of every stage over time; if too many, the first only."""
     graph = played.graph
     shown = np.flatnonzero(played.end_s - played.start_s > 0)
-    tracks = sorted({graph.resources[graph.resource[op]] for op in shown.tolist()})
+    tracks = _by_stage({graph.resources[graph.resource[op]] for op in shown.tolist()})
     if len(tracks) > MOST_TRACKS:  # many stages: what they compute, without what they send
         computing = np.array([graph.kinds[kind] in ("F", "B", "W", "OPTIMIZER") for kind in graph.kind])
         shown = shown[computing[shown]]
-        tracks = sorted({graph.resources[graph.resource[op]] for op in shown.tolist()})
+        tracks = _by_stage({graph.resources[graph.resource[op]] for op in shown.tolist()})
     until = played.makespan_s
     shown = shown[np.argsort(played.start_s[shown], kind="stable")]
     if len(shown) > MOST_OPS:
@@ -161,13 +165,22 @@ def timeline(played: "Timeline") -> tuple[Chart, float]:
     return drawn, until
 
 
+def _by_stage(tracks: set[str]) -> list[str]:
+    """Names of tracks by the numbers in them: stage 2 before stage 10."""
+    return sorted(
+        tracks, key=lambda name: [int(part) if part.isdigit() else part for part in _DIGITS.split(name)]
+    )
+
+
 def account_bars(accounts: Mapping[str, Mapping[str, float]]) -> Chart:
     """How each policy's time was spent: one bar each; `accounts` are seconds by policy and purpose."""
     bars = []
     for name, spent in accounts.items():
         total = sum(spent.values())
         parts = [{"name": _account(one), "value": s / total} for one, s in spent.items() if s > 0]
-        bars.append({"name": name, "parts": parts, "said": f"{spent.get('useful', 0.0) / total:.0%} running"})
+        bars.append(
+            {"name": name, "parts": parts, "said": f"{percent(spent.get('useful', 0.0) / total)} running"}
+        )
     return {"kind": "bars", "unit": "share of the time", "bars": bars}
 
 

@@ -1,6 +1,7 @@
 """The HTML of a report: one file with styles and scripts inside; its content policy forbids any download."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
@@ -11,6 +12,7 @@ from tangram_sim.reports.ledger import Cell, Ledger
 
 # A browser that meets this refuses any address; `unsafe-inline` is what a single file needs.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+_PROSE = 60  # characters from which a cell holds a sentence, not a figure
 
 
 @cache
@@ -86,12 +88,20 @@ def table(
     )
 
 
+def kept_together(text: str) -> str:
+    """A figure whose number never parts from its unit: it breaks before a bracket and after a comma only."""
+    if len(text) > _PROSE:
+        return text
+    return re.sub(r"(?<!,) (?!\()", "\N{NO-BREAK SPACE}", text)
+
+
 def _cell(cell: Cell, head: str, classes: Sequence[str]) -> str:
     sort = "" if cell.sort is None else f' data-sort="{cell.sort:.12g}"'
     kind = f' data-head="{escape(head)}"' + (f' class="{" ".join(classes)}"' if classes else "")
     if cell.is_name:
         return f"<td{kind}{sort} data-name>{escape(cell.text)}</td>"
-    return f'<td{kind}{sort} data-source="{" ".join(cell.sources)}">{escape(cell.text)}</td>'
+    text = escape(kept_together(cell.text))
+    return f'<td{kind}{sort} data-source="{" ".join(cell.sources)}">{text}</td>'
 
 
 def chart(key: str, drawn: Mapping[str, Any], sources: Sequence[str]) -> str:

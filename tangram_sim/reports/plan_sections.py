@@ -4,10 +4,12 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.reports import charts, page
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.rounding import number, rounded, seconds_with_interval, with_interval
+from tangram_sim.studies.advice import advice
 from tangram_sim.studies.documents import PlanDocument, StageForecast
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document
-from tangram_sim.units import show_bytes, show_seconds
+from tangram_sim.studies.stage_names import stage_names
+from tangram_sim.units import percent, show_bytes, show_seconds
 
 _FORMULAS = {
     "mfu": "MFU: model FLOPs of a step over its seconds and the dense peak of the GPUs used",
@@ -59,13 +61,8 @@ def capacities(document: PlanDocument, ledger: Ledger, hwdb: Hwdb) -> list[str]:
 
 def seat_names(document: PlanDocument) -> list[str]:
     """A label for every row of the stage table: stage number, part and GPU."""
-    several = len(document.pipelines) > 1
-    return [_seat(stage, several) for stage in document.stages]
-
-
-def _seat(stage: StageForecast, several: bool) -> str:
-    place = f"{stage.pipeline}.{stage.stage}" if several else f"{stage.stage}"
-    return f"stage {place}{chr(ord('a') + stage.part) if stage.part else ''} {stage.gpu}"
+    names = stage_names(document.stages)
+    return [f"stage {name} {stage.gpu}" for name, stage in zip(names, document.stages, strict=True)]
 
 
 def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> list[str]:
@@ -104,7 +101,7 @@ def _stages(
             Cell(_layers(stage), (source,), stage.layers[0]),
             Cell(_degrees(stage), (source,)),
             Cell(_memory(stage), (source, *hardware), stage.peak_memory_bytes / stage.memory_capacity_bytes),
-            Cell(f"{stage.idle_fraction:.0%}", (source, idle), stage.idle_fraction),
+            Cell(percent(stage.idle_fraction), (source, idle), stage.idle_fraction),
             Cell(show_seconds(stage.forward_s), (source,), stage.forward_s),
             Cell(show_seconds(stage.backward_s), (source,), stage.backward_s),
             Cell(show_seconds(stage.gradient_sync_s), (source,), stage.gradient_sync_s),
@@ -133,7 +130,7 @@ def _facts(document: PlanDocument, source: str, ledger: Ledger) -> str:
     """HTML of GPUs used, model FLOP utilisation (MFU) and lower bounds on the step time."""
     mfu = ledger.cite("computed", _FORMULAS["mfu"])
     gpus = page.figure_of(f"{document.gpus_used} of {document.gpus_total}", (source,))
-    share = page.figure_of(f"{document.mfu:.1%}", (source, mfu))
+    share = page.figure_of(percent(document.mfu, 1), (source, mfu))
     return page.caption(
         f"{gpus} GPUs work{_idle_gpus(document, source)}, at {share} of their peak (MFU). "
         f"{_bounds(document, source, ledger)}"
@@ -195,6 +192,8 @@ def _judged(document: PlanDocument, sources: tuple[str, ...]) -> list[str]:
         off = max(document.step_s_high / document.step_s - 1, 1 - document.step_s_low / document.step_s)
         share = page.figure_of(f"{number(rounded(off * 100))} %", sources)
         found.append(f"In nine runs of ten such a step is within {share} of what is said here.")
+    advised = advice(document)
+    found.append(f"{page.figure_of(advised[:1].upper() + advised[1:], sources)}.")
     assumed = [kind.gpu for kind in document.gpu_kinds if not kind.measured]
     if assumed:
         found.append(
@@ -215,7 +214,7 @@ def _alternatives(document: PlanDocument, source: str) -> str:
             Cell(show_seconds(one.step_s), (source,), one.step_s),
             Cell("yes" if one.told_apart else "no: a tie"),
             Cell(f"{one.gpus_used}", (source,), one.gpus_used),
-            Cell(f"{one.peak_memory_fraction:.0%}", (source,), one.peak_memory_fraction),
+            Cell(percent(one.peak_memory_fraction), (source,), one.peak_memory_fraction),
             Cell(one.summary, (source,)),
         ]
         for one in document.alternatives
@@ -233,4 +232,4 @@ def _notes(document: PlanDocument, source: str) -> str:
 
 def _share(value: float) -> str:
     """A share with as many digits as say something: `330 %`, `12 %`, `3.4 %`."""
-    return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
+    return percent(value) if value >= 0.1 else percent(value, 1)

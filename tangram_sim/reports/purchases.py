@@ -11,16 +11,17 @@ from tangram_sim.purchasing.sensitivity import Sensitivity
 from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.purchasing.words import count_of, hourly, money, outlay, per_million, uses
 from tangram_sim.reports import charts, page, rounding
-from tangram_sim.reports.assumptions import in_words
+from tangram_sim.reports.assumptions import in_words, keys_in_words
 from tangram_sim.reports.cited import CitedFigures
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.plan_sections import job_line, sections, simulated
 from tangram_sim.reports.question import PurchaseFigures, chosen
 from tangram_sim.reports.rounding import with_interval
 from tangram_sim.reports.verdict import answer, judged
-from tangram_sim.units import show_amount
+from tangram_sim.units import percent, show_amount
 
 _UNKNOWN = "-"
+_USED = "GPUs used, and busy"
 _STANDS = "the fleet as it stands"
 _ON_A_PHONE = 6  # columns: name, time, total, power, capital, USD per hour
 
@@ -101,7 +102,7 @@ def _report(question: PurchaseFigures, hwdb: Hwdb) -> str:
 def _candidates(question: PurchaseFigures, cited: CitedFigures, best: int) -> str:
     several = len({row.document.model["name"] for row in question.rows if row.document}) > 1
     heads = ["candidate", "time", "total USD", "kW", "capital USD", "USD/h", "USD per M tokens"]
-    heads += ["more tokens per USD", "tokens/s", "MFU", "GPUs used, and busy"]
+    heads += ["more tokens per USD", "tokens/s", "MFU", _USED]
     heads += ["gap"] if question.gaps else []
     lines = []
     for number, row in enumerate(question.rows):
@@ -131,14 +132,23 @@ def _candidates(question: PurchaseFigures, cited: CitedFigures, best: int) -> st
                 _figure(per_million(row), per_token, row.usd_per_million_tokens),
                 _figure(count_of(more), margin, more),
                 Cell(with_interval(found.tokens_per_s, found.low, found.high), speed, found.tokens_per_s),
-                Cell(f"{document.mfu:.1%}", (mine,), document.mfu),
+                Cell(percent(document.mfu, 1), (mine,), document.mfu),
                 Cell(uses(row), (mine,)),
             ]
         )
         if question.gaps:
             gap = question.gaps[number]
-            lines[-1].append(Cell(f"{gap:.0%}", (mine, cited.formula("gap")), gap))
-    table = page.table("candidates", heads, lines, best, names=(10,), first=_ON_A_PHONE)
+            lines[-1].append(Cell(percent(gap), (mine, cited.formula("gap")), gap))
+    # What is known of no candidate is a column of dashes: what is missing is said below.
+    known = [at for at in range(len(heads)) if at == 0 or any(line[at].text != _UNKNOWN for line in lines)]
+    table = page.table(
+        "candidates",
+        [heads[at] for at in known],
+        [[line[at] for at in known] for line in lines],
+        best,
+        names=(known.index(heads.index(_USED)),) if heads.index(_USED) in known else (),
+        first=_ON_A_PHONE,
+    )
     below = "The marked row's plan is taken apart below."
     hint = "A heading sorts. Point at a figure for its sources."
     every = '<button type="button" class="every" data-table="candidates">all columns</button>'
@@ -197,7 +207,8 @@ def _costs(question: PurchaseFigures, cited: CitedFigures) -> str:
         heads = ("candidate", "of", "for", "USD/h")
         parts.append(page.folded("Every charge", page.table("charges", heads, lines, names=(1, 2))))
     if missing:
-        parts.append(page.caption(f"Not stated, hence not counted: {page.name(', '.join(missing))}."))
+        words = "; ".join(keys_in_words(one) for one in missing)
+        parts.append(page.caption(f"Not stated, hence not counted: {page.name(words)}."))
     return page.section(title, *parts)
 
 
@@ -219,7 +230,7 @@ def _hangs_on(question: PurchaseFigures, cited: CitedFigures) -> str:
     lines = [
         [
             Cell(in_words(swing.input.name)),
-            Cell(f"{swing.width / found.value:.1%}", (inputs[swing.input.name], *mine[:1]), swing.width),
+            Cell(percent(swing.width / found.value, 1), (inputs[swing.input.name], *mine[:1]), swing.width),
             Cell(
                 _short(swing.input.low),
                 (inputs[swing.input.name],),
@@ -253,7 +264,7 @@ def _hangs_on(question: PurchaseFigures, cited: CitedFigures) -> str:
         ]
     rest = len(found.tornado) - len(shown)
     if rest:
-        small = f"{rest} more assumptions move it by less than {charts.MATTERS:.1%}."
+        small = f"{rest} more assumptions move it by less than {percent(charts.MATTERS, 1)}."
         many = f"{rest} more assumptions move it by less than these."
         words = many if len(shown) == charts.MOST_SWINGS else small
         parts.append(page.caption(page.figure_of(words, mine[:1])))
@@ -270,5 +281,5 @@ def _notes(question: PurchaseFigures, ledger: Ledger) -> str:
     if not question.notes:
         return ""
     source = (ledger.cite("computed", "notes of the study: what was missing, assumed or left out"),)
-    items = "".join(f"<li>{page.figure_of(note, source)}</li>" for note in question.notes)
+    items = "".join(f"<li>{page.figure_of(keys_in_words(note), source)}</li>" for note in question.notes)
     return page.section("Notes", f"<ul>{items}</ul>")

@@ -6,7 +6,7 @@ from tangram_sim.purchasing.day_documents import ServedDayDocument
 from tangram_sim.reports import charts
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table, verdict
-from tangram_sim.units import MEGA
+from tangram_sim.units import MEGA, percent
 
 
 def days_report(
@@ -27,7 +27,7 @@ def days_report(
             f"{figure_of(f'{best.served_tokens_per_day / MEGA:,.4g} million served', [played])}."
         )
         if best.gain is not None:
-            gain = figure_of(f"{best.gain:.1%}", [planned])
+            gain = figure_of(percent(best.gain, 1), [planned])
             lost = figure_of(f"{best.lost_tokens_per_day / MEGA:,.0f} million", [planned])
             said.append(
                 f"That is {gain} more than with the nodes that serve kept apart; changing over loses {lost} "

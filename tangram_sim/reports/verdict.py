@@ -128,9 +128,8 @@ def _tie(question: PurchaseFigures, cited: CitedFigures, hwdb: Hwdb) -> list[str
     span = page.figure_of(
         f"{number(rounded(low, low, high))} to {number(rounded(high, low, high))} times", sources
     )
-    what = "costs" if by_cost else "takes"
-    unit = "a token" if by_cost else "the time"
-    pair = f"{page.name(second.name)} {what} {span} as much {unit} as {page.name(best.name)}"
+    what, measure = ("costs", "as much a token") if by_cost else ("takes", "as long")
+    pair = f"{page.name(second.name)} {what} {span} {measure} as {page.name(best.name)}"
     if low <= 1.0 <= high:
         return [f"<strong>A tie</strong> between the two best by {'cost' if by_cost else 'speed'}: {pair}."]
     return [f"The order of the two best is sure: {pair}."]

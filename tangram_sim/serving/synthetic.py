@@ -7,6 +7,7 @@ import numpy as np
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.serving.workload import Floats, Workload, plain
+from tangram_sim.units import percent
 
 MOST_REQUESTS = 10**7
 
@@ -88,8 +89,8 @@ def drawn_note(mix: Sequence[LengthMix], rate_rps: float | None, made: Workload,
         alike = (made.input_tokens == isl) & (made.output_tokens == osl)
         if model:
             alike &= made.model == made.models.index(model)
-        asked.append(f"{f'{model} ' if model else ''}{isl}:{osl} {share / total:.1%}")
-        drawn.append(f"{alike.mean():.1%}")
+        asked.append(f"{f'{model} ' if model else ''}{isl}:{osl} {percent(share / total, 1)}")
+        drawn.append(percent(alike.mean(), 1))
     if not asked:
         return ""
     return (

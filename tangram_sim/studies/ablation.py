@@ -11,6 +11,7 @@ from tangram_sim.planners.api import POLICIES, SearchOptions
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.studies.number_formats import resolve
 from tangram_sim.training.job import Job
+from tangram_sim.units import percent
 
 WINDOWS = (4.0, 2.0)  # fixed imbalance windows beside the automatic one
 
@@ -106,7 +107,7 @@ def table(rows: Sequence[Ablated]) -> str:
             f"{row.cpu_s:.1f}",
             f"{row.step_s:.3f}",
             f"{row.load_low:.2f}-{row.load_high:.2f}",
-            f"{row.lost:.1%}",
+            percent(row.lost, 1),
         )
         for row in rows
     ]

@@ -1,6 +1,7 @@
 """What limits a step and what to try next, in one sentence, from the figures of a plan document."""
 
 from tangram_sim.studies.documents import PlanDocument, StageForecast
+from tangram_sim.studies.stage_names import stage_names
 from tangram_sim.units import show_bytes
 
 _NEAR = 1.05  # step over what no plan beats, from which another layout is worth asking for
@@ -43,7 +44,7 @@ def _to_fit(document: PlanDocument) -> str:
 
 
 def _name(document: PlanDocument, stage: StageForecast) -> str:
-    return f"{stage.pipeline}.{stage.stage}" if len(document.pipelines) > 1 else f"{stage.stage}"
+    return stage_names(document.stages)[document.stages.index(stage)]
 
 
 def _limits(document: PlanDocument) -> list[tuple[float, str, str]]:

@@ -24,6 +24,7 @@ from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked
+from tangram_sim.units import percent
 
 _ONE_FORMAT = "all are compared in fp16, which old GPUs need; `dtype=bf16` compares without them"
 OK, CANNOT, FAILED = "ok", "cannot answer", "failed"
@@ -119,7 +120,7 @@ def _planned(planner: WholeClusterPlanner, price: Price, margin: float | None) -
     except InfeasibleError:
         if price.deadline.over():
             raise
-        return within(1.0), [f"warning: its plan leaves less than {free:.1%} of the memory free"]
+        return within(1.0), [f"warning: its plan leaves less than {percent(free, 1)} of the memory free"]
 
 
 def plan_with(

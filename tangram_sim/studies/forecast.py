@@ -17,6 +17,7 @@ from tangram_sim.sim import contention, fast
 from tangram_sim.sim.timeline import Timeline
 from tangram_sim.studies.documents import GpuKind, PlanDocument, StageForecast
 from tangram_sim.studies.planfile import job_document, pipeline_documents
+from tangram_sim.studies.stage_names import stage_name
 from tangram_sim.training.plan import LayerLayout, Part, Plan, Stage
 from tangram_sim.training.stage import peaks
 from tangram_sim.training.stage.runs import programs_of
@@ -78,9 +79,8 @@ class Forecast:
     def name(self, seat: PartAddress) -> str:
         """What to call a part: "0" in the simple case, "1.0b" for the second part of pipeline 1's stage 0."""
         several = len(self.plan.pipelines) > 1
-        part = chr(ord("a") + seat.part) if seat.part < 26 else f"/{seat.part}"
         mixed = len(self.stage_of(seat).parts) > 1
-        return (f"{seat.pipeline}." if several else "") + f"{seat.stage}" + (part if mixed else "")
+        return stage_name(seat.pipeline, seat.stage, seat.part, several=several, mixed=mixed)
 
 
 _ELSE = ("fp16", "bf16", "fp32")  # what a GPU without the job's format could have computed in

@@ -9,6 +9,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.planners.api import Found
 from tangram_sim.training.job import Job
 from tangram_sim.training.step.intervals import Z90, worst_residual
+from tangram_sim.units import percent
 
 LARGEST = 0.9  # of the memory: more would leave less than the driver's context
 
@@ -52,12 +53,13 @@ def kept(
         found = search(hwdb)  # says why not where the memory is too small with and without a margin
         if margin is not None:
             raise InfeasibleError(
-                f"no plan leaves {free:.1%} of every GPU's memory free; without a margin there is one of "
-                f"{found.ranked[0].step_s:.4g} s: `memory_margin=0`"
+                f"no plan leaves {percent(free, 1)} of every GPU's memory free; without a margin there is "
+                f"one of {found.ranked[0].step_s:.4g} s: `memory_margin=0`"
             ) from None
         found.notes.insert(
             0,
-            f"warning: no plan leaves {free:.1%} of the memory free, what the upper end of the peak's "
-            "interval needs; this one may run out of memory (`memory_margin=0` asks for such plans at once)",
+            f"warning: no plan leaves {percent(free, 1)} of the memory free, what the upper end of the "
+            "peak's interval needs; this one may run out of memory (`memory_margin=0` asks for such plans "
+            "at once)",
         )
         return found, 0.0

@@ -31,6 +31,7 @@ from tangram_sim.studies.serving_question import (
     ServiceQuestion,
 )
 from tangram_sim.studies.serving_scenarios import scenario_replays
+from tangram_sim.units import percent
 
 _Z90 = 1.6449  # of a 90 % interval
 # Plans tried from each of the starts, by their number, each after a replay of the last.
@@ -211,8 +212,9 @@ def _replayed_until_kept(
         return None, rates
     if best.replay is not None and not _keeps(best.replay, slo):
         best.notes.append(
-            f"{best.replay.good_share:.1%} of the replayed requests keep the objective, no plan tried "
-            f"reaches 99 %; p99: TTFT {best.replay.ttft_p99_s:.3g} s, TPOT {best.replay.tpot_p99_s:.3g} s"
+            f"{percent(best.replay.good_share, 1)} of the replayed requests keep the objective, no plan "
+            f"tried reaches 99 %; p99: TTFT {best.replay.ttft_p99_s:.3g} s, "
+            f"TPOT {best.replay.tpot_p99_s:.3g} s"
         )
     return best, best_rates
 

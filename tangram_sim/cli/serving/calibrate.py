@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tangram_sim.cli import options as shared
+from tangram_sim.units import percent
 
 Mine = Annotated[
     Path,
@@ -98,12 +99,12 @@ def command(
     lines = [
         (
             metric,
-            f"{found.before[metric]['median_ape']:.1%}",
-            f"{found.before[metric]['bias']:+.1%}",
-            f"+{found.before[metric]['interval']:.0%}",
-            f"{found.after[metric]['median_ape']:.1%}",
-            f"{found.after[metric]['bias']:+.1%}",
-            f"+{found.after[metric]['interval']:.0%}",
+            percent(found.before[metric]["median_ape"], 1),
+            percent(found.before[metric]["bias"], 1, signed=True),
+            f"+{percent(found.before[metric]['interval'])}",
+            percent(found.after[metric]["median_ape"], 1),
+            percent(found.after[metric]["bias"], 1, signed=True),
+            f"+{percent(found.after[metric]['interval'])}",
         )
         for metric in found.before
     ]

@@ -41,6 +41,7 @@ from tangram_sim.training.schedules import holds_whole_depth
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
+from tangram_sim.units import percent
 
 
 def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
@@ -276,7 +277,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     if wishes.window:
         notes.append(
             f"imbalance window {wishes.window:g} as asked: {task.counts.windowed} pairs left out, at most "
-            f"{found.lost:.1%} of the step lost to it"
+            f"{percent(found.lost, 1)} of the step lost to it"
         )
     found.loads = (min(enumeration.loads, default=0.0), max(enumeration.loads, default=0.0))
     least_s = search.least_s()
@@ -340,7 +341,7 @@ def _several(
         if beside is not None:
             gain, count = 1 - beside.step_s / best_s, len(beside.plan.pipelines)
             notes.append(
-                f"{count} pipelines side by side are {gain:.1%} faster than the best single one found"
+                f"{count} pipelines side by side are {percent(gain, 1)} faster than the best single one found"
             )
             found, best_s = [beside], beside.step_s
     # Degrees that are fixed are those of a stage: parts side by side would multiply dp.

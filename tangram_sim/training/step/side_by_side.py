@@ -177,8 +177,11 @@ class _Labels:
 
 
 def _names(tables: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Names of all pipelines' resources: `stage 0/compute` of pipeline 1 is `stage 1.0/compute`."""
     for number, names in enumerate(tables):
-        yield from (f"pipeline {number} {name}" for name in names)
+        for name in names:
+            own = name.removeprefix("stage ")
+            yield f"stage {number}.{own}" if own != name else f"pipeline {number}, {name}"
 
 
 def lower_plan(plan: Plan, lowering: Lowering) -> LoweredPlan:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tangram_sim.units import GIGA, MEGA, MIB
+from tangram_sim.units import GIGA, MEGA, MIB, percent
 from tangram_sim.validation.collectives.points import APART, Point, RefusedRow
 from tangram_sim.validation.collectives.predict import CollectivePrediction, busbw_factor
 
@@ -122,23 +122,23 @@ def fabric_rows(scores: dict[str, dict[str, Any]]) -> list[tuple[str, ...]]:
             bandwidth = (
                 f"{figures['busbw_bytes_per_s'] / GIGA:.1f}",
                 f"{figures['predicted_busbw_bytes_per_s'] / GIGA:.1f}",
-                f"{100 * figures['busbw_error']:+.1f}%",
+                percent(figures["busbw_error"], 1, signed=True),
             )
         rows.append((name, *_cells(figures)[:3], *bandwidth))
     return rows
 
 
 def _cells(figures: dict[str, Any]) -> tuple[str, ...]:
-    def percent(name: str, sign: str = "") -> str:
+    def cell(name: str, *, signed: bool = False) -> str:
         value = figures[name]
-        return "-" if value is None else f"{100 * value:{sign}.1f}%"
+        return "-" if value is None else percent(value, 1, signed=signed)
 
     return (
         str(figures["n"]),
-        percent("median_ape"),
-        percent("p90_ape"),
-        percent("bias", "+"),
-        percent("interval_coverage"),
+        cell("median_ape"),
+        cell("p90_ape"),
+        cell("bias", signed=True),
+        cell("interval_coverage"),
     )
 
 

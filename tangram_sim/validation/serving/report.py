@@ -8,6 +8,7 @@ from typing import Any
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.units import percent
 from tangram_sim.validation.serving.left_out import FOLDS, NOVELTIES, left_out, novel_errors, widened
 from tangram_sim.validation.serving.null import with_null
 from tangram_sim.validation.serving.predict import PredictedRun, Progress, predict
@@ -109,11 +110,11 @@ def _line(title: str, scores: dict[str, Any], null: dict[str, Any]) -> tuple[str
     return (
         title,
         f"{scores['rows']:,.0f}",
-        f"{scores['median_ape']:.1%}",
-        f"{scores['p90_ape']:.0%}",
-        f"{scores['bias']:+.1%}",
-        f"{scores['interval_coverage']:.0%}",
-        f"{null['median_ape']:.1%}" if null else "-",
+        percent(scores["median_ape"], 1),
+        percent(scores["p90_ape"]),
+        percent(scores["bias"], 1, signed=True),
+        percent(scores["interval_coverage"]),
+        percent(null["median_ape"], 1) if null else "-",
     )
 
 

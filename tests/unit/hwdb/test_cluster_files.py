@@ -190,9 +190,13 @@ def test_something_that_is_no_cluster_is_refused(data):
         cluster_from_dict(data, HWDB, "my.yaml")
 
 
-def test_a_row_that_states_no_nic_rate_asks_for_it():
-    assert "gpu_8x_v100" in refusal({"count": 1, "node": "gpu_8x_v100"})
-    assert build({"count": 1, "node": "gpu_8x_v100", "nic_gbps": 10}).gpus == 8
+def test_a_row_that_states_no_nic_rate_has_that_of_the_usual_machine_and_says_so():
+    node = build({"count": 1, "node": "gpu_8x_v100"}).groups[0].node
+    assert node.labels == ("assumed: 25 Gbit/s of NICs (as p3.16xlarge)",)
+    assert node.nic_bytes_per_s == HWDB.node("p3.16xlarge").nic_bytes_per_s
+    assert node.intra == HWDB.link("NVLink2"), "what the row states stays"
+    stated = build({"count": 1, "node": "gpu_8x_v100", "nic_gbps": 10}).groups[0].node
+    assert (stated.gpus, stated.nic_bytes_per_s, stated.labels) == (8, 1.25e9, ())
 
 
 @pytest.mark.parametrize(

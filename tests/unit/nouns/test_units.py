@@ -3,7 +3,7 @@
 import pytest
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.units import amount_of, show_amount
+from tangram_sim.units import amount_of, percent, show_amount
 from tests.commands import tangram
 
 
@@ -31,3 +31,16 @@ def test_the_command_reads_amounts_of_tokens() -> None:
         assert wrong.code == 2 and "--tokens: '200Q' is no amount" in wrong.err
     negative = tangram("what-if", "gpt3-1.3b", "T4x4:1", "--tokens=-200B")
     assert negative.code == 2 and "--tokens -2e+11: give a finite number above zero" in negative.err
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "signed", "shown"),
+    [
+        (0.4449, 1, False, "44.5 %"),
+        (0.03, 0, True, "+3 %"),
+        (-0.741, 1, True, "-74.1 %"),
+        (0, 0, False, "0 %"),
+    ],
+)
+def test_a_share_is_shown_in_percent_with_a_blank(share, digits, signed, shown):
+    assert percent(share, digits, signed=signed) == shown

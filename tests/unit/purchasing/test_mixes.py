@@ -52,7 +52,7 @@ class TestFleets:
             ("p5.48xlarge:many", "'many' is no count"),
             ("p6.48xlarge:1", "p5.48xlarge"),
             ("H20Ox8:1", "H200-SXM"),
-            ("gpu_8x_v100:1", "nic_gbps"),
+            ("L40S:1", "L40S is a GPU, and a node holds several: write L40Sx8"),
             ("nowhere.yaml:1", "nowhere.yaml"),
         ],
     )

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tangram_sim.purchasing.sensitivity import Flip, Input, Sensitivity, Swing
-from tangram_sim.reports.assumptions import in_words
+from tangram_sim.reports.assumptions import in_words, keys_in_words
 from tangram_sim.reports.charts import front, mattering, tornado
+from tangram_sim.reports.page import kept_together
 from tangram_sim.reports.question import CHEAPEST, MOST_FOR_A_DOLLAR, PurchaseFigures, chosen
 from tangram_sim.reports.rounding import dollars, rounded, with_interval
 from tangram_sim.units import show_amount
@@ -161,7 +162,7 @@ class TestTornado:
         found = replace(hangs_on, tornado=swings)
         assert [one.input.name for one in mattering(found)] == ["in0", "in1"]
         assert len(tornado(found)["rows"]) == 2
-        assert "31 more assumptions move it by less than 0.5%" in said(what_if_report(study, found, HWDB))
+        assert "31 more assumptions move it by less than 0.5 %" in said(what_if_report(study, found, HWDB))
 
 
 def test_points_of_the_front_carry_their_intervals(study):
@@ -178,3 +179,15 @@ def test_a_sensitivity_of_one_candidate_says_nothing_of_a_second(study, hangs_on
     alone: Sensitivity = replace(hangs_on, second=hangs_on.best, flips=())
     text = verdict_of(gaining(study), alone)
     assert "tie" not in text and "No single assumption" not in text
+
+
+def test_a_figure_stays_with_its_unit_and_breaks_before_its_interval():
+    kept = kept_together("350,000 (250,000 to 500,000)").split(" ")
+    assert [one.replace("\N{NO-BREAK SPACE}", " ") for one in kept] == ["350,000", "(250,000 to 500,000)"]
+    assert kept_together("g0 8/8 87 %, g1 0/4").count(" ") == 1
+    assert "\N{NO-BREAK SPACE}" not in kept_together("the planner found no plan: " + "why " * 20)
+
+
+def test_keys_of_a_price_file_are_said_in_words():
+    said_so = keys_in_words("for want of economics.pue, nodes.p5.48xlarge.rent_usd_per_hour")
+    assert said_so == "for want of power drawn over power of nodes (PUE), rent of one p5.48xlarge an hour"

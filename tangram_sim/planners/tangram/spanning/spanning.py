@@ -34,6 +34,7 @@ from tangram_sim.planners.tangram.fleets.scale import is_large
 from tangram_sim.planners.tangram.spanning.joint import Nodes, joint_islands
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.training.plan import PartialPlan, Pipeline
+from tangram_sim.units import percent
 
 Pipelines = dict[Finalist, float]
 
@@ -140,13 +141,13 @@ class Spanning:
         if self.finer:
             looked = f"{names} taken apart, {looked}"
         if self.nearest is None:
-            return f"{looked}: no plan within {self.budget.joint_slack:.0%} of the best one"
+            return f"{looked}: no plan within {percent(self.budget.joint_slack)} of the best one"
         step_s = self.nearest.step_s
         joined = joined_stages(self.nearest.plan.pipelines[0])
         what = f"stages of their own on {names}" if not joined else "; ".join(joined)
         if limit_s == float("inf"):
             return f"{looked}: {what} takes {step_s:.4g} s; without such stages there is no plan"
-        verdict = f"{1 - step_s / limit_s:.1%} faster than" if step_s < limit_s else "no faster than"
+        verdict = f"{percent(1 - step_s / limit_s, 1)} faster than" if step_s < limit_s else "no faster than"
         return f"{looked}: {what} takes {step_s:.4g} s, {verdict} the best plan without ({limit_s:.4g} s)"
 
     def _sizes(self, usual: int) -> list[int]:
