@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tangram_sim.cli import options as shared
+from tangram_sim.cli.printable import printable
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
-    from tangram_sim.hwdb.inventories import FoundGroup
+    from tangram_sim.hwdb.inventories import Inventory
+
+_MOST_SAID = 5  # nodes left out that are named beside the file, which names all
 
 app = typer.Typer(
     help="Cluster files from saved output of nvidia-smi, Slurm, Kubernetes.", no_args_is_help=True
@@ -46,23 +49,23 @@ def from_nvidia_smi(
 def from_slurm(saved: Saved, output: Out = None, hwdb: shared.HwdbFolders = None) -> None:
     """Write a cluster file from `sinfo -N -o "%N %G"` or `scontrol show node`."""
     from tangram_sim.datafiles import read_text
-    from tangram_sim.hwdb import inventories
+    from tangram_sim.hwdb.slurm_inventory import from_slurm as read
 
     database = shared.load_hwdb(hwdb)
-    _finish(inventories.from_slurm(read_text(saved), database, str(saved)), database, output)
+    _finish(read(read_text(saved), database, str(saved)), database, output)
 
 
 @app.command("from-k8s")
 def from_k8s(saved: Saved, output: Out = None, hwdb: shared.HwdbFolders = None) -> None:
     """Write a cluster file from `kubectl get nodes -o json`."""
     from tangram_sim.datafiles import read_text
-    from tangram_sim.hwdb import inventories
+    from tangram_sim.hwdb.kubernetes_inventory import from_k8s as read
 
     database = shared.load_hwdb(hwdb)
-    _finish(inventories.from_k8s(read_text(saved), database, str(saved)), database, output)
+    _finish(read(read_text(saved), database, str(saved)), database, output)
 
 
-def _finish(found: "list[FoundGroup]", hwdb: "Hwdb", output: Path | None) -> None:
+def _finish(inventory: "Inventory", hwdb: "Hwdb", output: Path | None) -> None:
     """Write the cluster file, or print it if there is no `output`.
 
     What was read becomes keys; what was inferred or assumed is said in comments.
@@ -78,12 +81,15 @@ def _finish(found: "list[FoundGroup]", hwdb: "Hwdb", output: Path | None) -> Non
     from tangram_sim.hwdb.wiring_section import wiring_to_dict
 
     require_writable(output=output)
+    found = inventory.groups
     cluster = cluster_from_dict({"nodes": [group.entry for group in found]}, hwdb)
     read = "# Read: kinds, GPUs per node, nodes. "
     if any(group.inside.keys for group in found):
         lines = [read + "Inferred from the matrix: links, sockets, switches, NICs. Check nic_gbps."]
     else:
         lines = [read + "Links and NICs are assumed: state intra_link and nic_gbps."]
+    left_out = [" ".join(printable(one).split()) for one in inventory.left_out]
+    lines += [f"# Left out: {words}" for words in left_out]
     lines.append("nodes:")
     for one, group in zip(found, cluster.groups, strict=True):
         stated = one.entry.get("labels", ())
@@ -96,6 +102,10 @@ def _finish(found: "list[FoundGroup]", hwdb: "Hwdb", output: Path | None) -> Non
             lines += [f"  {part}:", *(f"    - {_flow(entry)}" for entry in entries)]
         cluster = replace(cluster, wiring=wiring)
     text = "\n".join(lines) + "\n"
+    for words in left_out[:_MOST_SAID]:
+        sys.stderr.write(f"left out: {words}\n")
+    if len(left_out) > _MOST_SAID:
+        sys.stderr.write(f"left out: {len(left_out) - _MOST_SAID} nodes more, named in the file\n")
     if output is None:
         sys.stdout.write(text)
         return

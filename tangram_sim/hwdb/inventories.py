@@ -1,14 +1,12 @@
-"""Clusters out of what machines and schedulers print of themselves: nvidia-smi, Slurm, Kubernetes.
+"""Clusters out of what machines print of themselves: `nvidia-smi -q -x`, one file per node, and `topo -m`.
 
-Formats: `nvidia-smi -q -x` (XML, one file per node) and beside it `nvidia-smi topo -m`,
-`sinfo -N -o "%N %G"` and `scontrol show node` (slurm.schedmd.com/sinfo.html, /scontrol.html; GRES as
-`gpu:TYPE:COUNT`), `kubectl get nodes -o json` with the labels of NVIDIA's GPU feature discovery
-(nvidia.com/gpu.product, nvidia.com/gpu.count).
+`slurm_inventory` and `kubernetes_inventory` read what schedulers print, into the same nouns.
 """
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 from xml.etree import ElementTree
@@ -21,9 +19,6 @@ from tangram_sim.hwdb.inferred_links import Inside, inside_of
 from tangram_sim.hwdb.link_matrix import is_link_matrix, link_matrix
 from tangram_sim.units import GIGA
 
-_GRES = re.compile(r"\bgpu:(?:([\w.\-]+):)?(\d+)\b")
-_CONFIGURED = re.compile(r"\bGres=(\S*)")  # not GresDrain, GresUsed
-_NODE = re.compile(r"^\s*NodeName=(\S+)", re.MULTILINE)
 _MAKERS = ("nvidia", "amd", "tesla", "instinct", "geforce")
 # Words behind a name that make it another card, or less than a whole one: MIG slices, time-sliced and virtual
 # GPUs (docs.nvidia.com/datacenter/cloud-native/gpu-operator, "MIG" and "Time-Slicing"; vGPU profiles).
@@ -40,12 +35,26 @@ class FoundGroup:
     count: int
     gpu: str  # row of gpus.csv
     gpus: int
-    inside: Inside
+    inside: Inside = field(default_factory=Inside)
+    node: str = ""  # row of nodes.csv, where the machine's type is stated
 
     @property
     def entry(self) -> dict[str, Any]:
         """The group as a cluster file lists it."""
-        return {"count": self.count, "gpu": self.gpu, "gpus": self.gpus, **dict(self.inside.keys)}
+        kind = {"node": self.node} if self.node else {"gpu": self.gpu, "gpus": self.gpus}
+        return {"count": self.count, **kind, **dict(self.inside.keys)}
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The node groups that plans can use, and the nodes left out, each with its reason."""
+
+    groups: tuple[FoundGroup, ...]
+    left_out: tuple[str, ...] = ()
+
+
+class UnusableNodeError(BadInputError):
+    """A node that holds GPUs, and that no plan can use as it is."""
 
 
 def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
@@ -73,7 +82,7 @@ def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
 def _require_same(printed: str, left_out: list[str], gpu: Gpu, where: str) -> None:
     """Raise BadInputError where words that were left out of a name say that it is not this GPU."""
     if any(_PARTS.fullmatch(word) for word in left_out):
-        raise BadInputError(
+        raise UnusableNodeError(
             f"{where}: {printed!r} is a part of a GPU, or shared; plans are made for whole ones"
         )
     sizes = [int(size[1]) * GIGA for word in left_out if (size := _MEMORY.fullmatch(word))]
@@ -85,7 +94,7 @@ def _require_same(printed: str, left_out: list[str], gpu: Gpu, where: str) -> No
         )
 
 
-def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> list[FoundGroup]:
+def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> Inventory:
     """Node groups of `nvidia-smi -q -x`, one text per node by file name, and of matrices beside them.
 
     A text of `nvidia-smi topo -m` belongs to the node whose file has its name but for the ending; one alone
@@ -108,15 +117,15 @@ def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> list[FoundGroup]:
     found = []
     for where, text in nodes.items():
         kinds, slot = _smi_gpus(text, where)
-        gpu, gpus = _one_kind(kinds, hwdb, where)
+        gpu, gpus = one_kind(kinds, hwdb, where)
         beside = next(iter(matrices)) if lost else stems.get(str(PurePath(where).with_suffix("")), "")
         inside = Inside()
         if beside:
             if read[beside].gpus != gpus:
                 raise BadInputError(f"{beside}: {read[beside].gpus} GPUs, and {where} lists {gpus}")
             inside = inside_of(gpu, read[beside], slot if slot in hwdb.link_names() else "", hwdb, beside)
-        found.append((gpu, gpus, inside))
-    return _groups(found)
+        found.append(FoundGroup(1, gpu, gpus, inside))
+    return inventory(found)
 
 
 def _smi_gpus(text: str, where: str) -> tuple[Counter[str], str]:
@@ -132,6 +141,14 @@ def _smi_gpus(text: str, where: str) -> tuple[Counter[str], str]:
     kinds = Counter(gpu.findtext("product_name", "").strip() for gpu in root.iter("gpu"))
     if not kinds or "" in kinds:
         raise BadInputError(f"{where}: no GPU with a product_name; save `nvidia-smi -q -x`")
+    split = [
+        gpu.get("id", "") for gpu in root.iter("gpu") if gpu.findtext("mig_mode/current_mig") == "Enabled"
+    ]
+    if split:
+        raise UnusableNodeError(
+            f"{where}: {len(split)} of {kinds.total()} GPUs are cut by MIG ({split[0]}); plans are made for "
+            "whole ones"
+        )
     slots = [
         (gpu.findtext(".//max_link_gen", ""), gpu.findtext(".//max_link_width", "").removesuffix("x"))
         for gpu in root.iter("gpu")
@@ -139,6 +156,7 @@ def _smi_gpus(text: str, where: str) -> tuple[Counter[str], str]:
     return kinds, "PCIe{}x{}".format(*min(slots))
 
 
+<<<<<<< HEAD
 def from_slurm(text: str, hwdb: Hwdb, where: str) -> list[FoundGroup]:
     """Node groups of `sinfo -N -o "%N %G"` or of `scontrol show node`, each node once."""
     if _NODE.search(text):
@@ -196,18 +214,23 @@ def from_k8s(text: str, hwdb: Hwdb, where: str) -> list[FoundGroup]:
 
 def _one_kind(kinds: Counter[str], hwdb: Hwdb, where: str) -> tuple[str, int]:
     """(GPU, how many) of a node, by printed names. Raises BadInputError for several kinds in it."""
+=======
+def one_kind(kinds: Counter[str], hwdb: Hwdb, where: str) -> tuple[str, int]:
+    """(GPU, how many) of a node, by printed names. Raises UnusableNodeError for several kinds in it."""
+>>>>>>> f9446ea (Read drained, cut and mixed nodes, AMD's and clouds' labels in inventories)
     if len(kinds) > 1:
-        raise BadInputError(f"{where}: {', '.join(kinds)} in one node; a node has one kind of GPU")
+        raise UnusableNodeError(f"{where}: {', '.join(kinds)} in one node; a node has one kind of GPU")
     [(name, count)] = kinds.items()
     return gpu_named(name, hwdb, where), count
 
 
-def _groups(found: list[tuple[str, int, Inside]]) -> list[FoundGroup]:
-    """Groups of equal nodes, in the order they first appear."""
+def inventory(found: Sequence[FoundGroup], left_out: Sequence[str] = ()) -> Inventory:
+    """Single nodes as groups of equal ones, in their order. Raises BadInputError if none is left."""
     groups: dict[str, FoundGroup] = {}
-    for gpu, gpus, inside in found:
-        if gpus > 0:
-            key = repr((gpu, gpus, inside))
-            count = groups[key].count + 1 if key in groups else 1
-            groups[key] = FoundGroup(count, gpu, gpus, inside)
-    return list(groups.values())
+    for one in found:
+        alike = groups.get(repr(one))
+        groups[repr(one)] = replace(alike, count=alike.count + 1) if alike else one
+    if not groups and left_out:
+        more = f" (and {len(left_out) - 1} more nodes)" if len(left_out) > 1 else ""
+        raise BadInputError(f"{left_out[0]}{more}; no node is left to plan for")
+    return Inventory(tuple(groups.values()), tuple(left_out))

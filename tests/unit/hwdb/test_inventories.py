@@ -9,7 +9,9 @@ import yaml
 
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb, load_cluster
-from tangram_sim.hwdb.inventories import FoundGroup, from_k8s, from_nvidia_smi, from_slurm, gpu_named
+from tangram_sim.hwdb.inventories import Inventory, from_nvidia_smi, gpu_named
+from tangram_sim.hwdb.kubernetes_inventory import from_k8s
+from tangram_sim.hwdb.slurm_inventory import from_slurm, host_names
 from tests.commands import tangram
 
 HWDB = Hwdb.load()
@@ -22,8 +24,8 @@ def smi(*products: str) -> str:
     return f'<?xml version="1.0" ?>{doctype}<nvidia_smi_log>{gpus}</nvidia_smi_log>'
 
 
-def entries(found: list[FoundGroup]) -> list[dict[str, Any]]:
-    return [group.entry for group in found]
+def entries(found: Inventory) -> list[dict[str, Any]]:
+    return [group.entry for group in found.groups]
 
 
 def k8s(*nodes: tuple[str, int]) -> str:
@@ -79,7 +81,7 @@ def test_equal_nodes_are_grouped_and_nodes_in_two_partitions_count_once() -> Non
     used = "Gres=gpu:h100:4(S:0),gpu:h100:4(S:1)\n   GresUsed=gpu:h100:3(IDX:0-2)\n"
     shown = f"NodeName=a Arch=x86_64\n   Gres=gpu:h100:8\nNodeName=b Arch=x86_64\n   {used}"
     assert entries(from_slurm(shown, HWDB, "x")) == [{"count": 2, **H100}]
-    assert from_k8s(k8s(("NVIDIA-H100-80GB-HBM3", 8), ("Tesla-T4", 4)), HWDB, "x")[1].gpus == 4
+    assert from_k8s(k8s(("NVIDIA-H100-80GB-HBM3", 8), ("Tesla-T4", 4)), HWDB, "x").groups[1].gpus == 4
     name = "NVIDIA H100 80GB HBM3"
     assert entries(from_nvidia_smi({"a": smi(*[name] * 8), "b": smi(*[name] * 8)}, HWDB)) == [
         {"count": 2, **H100}
@@ -112,6 +114,96 @@ def test_other_output_is_refused_by_file(verb: str, text: str, words: str, tmp_p
     refused = tangram("cluster", verb, path, "-o", tmp_path / "out.yaml")
     assert (refused.code, refused.out) == (2, "") and words in refused.err and str(path) in refused.err
     assert not (tmp_path / "out.yaml").exists()
+
+
+SINFO = """NODELIST    GRES                          STATE
+gpu[001-002] gpu:h100:8(S:0-1)            mixed
+gpu003       gpu:h100:8(S:0-1)            drained*
+gpu004       gpu:a100_3g.39gb:4,gpu:a100:2 idle
+cpu01        (null)                       idle
+"""
+SHOWN = """NodeName=mi01 Arch=x86_64
+   ActiveFeatures=mi300x,ib
+   Gres=gpu:8
+   State=IDLE+DRAIN ThreadsPerCore=1
+NodeName=mi02 Arch=x86_64
+   ActiveFeatures=mi300x,ib
+   Gres=gpu:8
+   State=MIXED+CLOUD ThreadsPerCore=1
+"""
+
+
+def test_slurm_nodes_that_take_no_job_or_are_cut_are_left_out_and_named() -> None:
+    found = from_slurm(SINFO, HWDB, "x")
+    assert entries(found) == [{"count": 2, **H100}], "a list of hosts is its nodes"
+    assert [one.partition(": ")[0] for one in found.left_out] == ["x, node gpu003", "x, node gpu004"]
+    shown = from_slurm(SHOWN, HWDB, "x")
+    assert entries(shown) == [{"count": 1, "gpu": "MI300X", "gpus": 8}], "the type is the node's feature"
+    assert shown.left_out == ("x, node mi01: drain",)
+    with pytest.raises(BadInputError, match=r"node gpu003: drained.*no node is left"):
+        from_slurm(SINFO.splitlines()[2], HWDB, "x")
+
+
+def test_lists_of_hosts() -> None:
+    assert host_names("a[08-10,3]-ib,b1", "x") == ["a08-ib", "a09-ib", "a10-ib", "a3-ib", "b1"]
+    for bad in ("a[3-1]", "a[x-y]", "a[1-999999999]", "a[]"):
+        with pytest.raises(BadInputError):
+            host_names(bad, "x")
+
+
+@pytest.mark.parametrize(
+    ("labels", "capacity", "entry"),
+    [
+        (
+            {"cloud.google.com/gke-accelerator": "nvidia-l4"},
+            {"nvidia.com/gpu": "4"},
+            {"gpu": "L4", "gpus": 4},
+        ),
+        ({"amd.com/gpu.device-id": "74b5"}, {"amd.com/gpu": "8"}, {"gpu": "MI300X", "gpus": 8}),
+        (
+            {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"},
+            {"amd.com/gpu": "8"},
+            {"gpu": "MI300X", "gpus": 8},
+        ),
+        (
+            {"node.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"},
+            {"nvidia.com/gpu": "8"},
+            {"node": "ND96isr_H100_v5"},
+        ),
+        ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, {"nvidia.com/gpu": "4"}, {**H100, "gpus": 4}),
+    ],
+)
+def test_nodes_of_clouds_and_of_amd_are_known_by_their_labels(labels, capacity, entry) -> None:
+    nodes = [{"metadata": {"name": "n", "labels": labels}, "status": {"capacity": capacity}}] * 2
+    assert entries(from_k8s(json.dumps({"items": nodes}), HWDB, "x")) == [{"count": 2, **entry}]
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ({"spec": {"unschedulable": True}}, "cordoned"),
+        ({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, "not ready"),
+        ({"status": {"capacity": {"nvidia.com/mig-3g.40gb": "16"}}}, "cut by MIG"),
+        ({"status": {"capacity": {"habana.ai/gaudi": "8"}}}, "habana.ai/gaudi is no GPU"),
+    ],
+)
+def test_kubernetes_nodes_that_take_no_job_are_left_out_and_named(node, words) -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-L40S", "nvidia.com/gpu.count": "4"}
+    items = [
+        {"metadata": {"name": name, "labels": labels}, **more} for name, more in (("a", node), ("b", {}))
+    ]
+    found = from_k8s(json.dumps({"items": items}), HWDB, "x")
+    assert entries(found) == [{"count": 1, "gpu": "L40S", "gpus": 4}]
+    [said] = found.left_out
+    assert said.startswith("x, node a: ") and words in said
+
+
+def test_a_gpu_that_mig_has_cut_is_named() -> None:
+    cut = smi("NVIDIA H100 80GB HBM3").replace(
+        "</gpu>", "<mig_mode><current_mig>Enabled</current_mig></mig_mode></gpu>"
+    )
+    with pytest.raises(BadInputError, match="1 of 1 GPUs are cut by MIG"):
+        from_nvidia_smi({"a": cut}, HWDB)
 
 
 def test_the_written_file_is_a_cluster_that_says_what_is_assumed(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def halves(near: str) -> Callable[[int, int], str]:
 
 
 def found(product: str, gpus: int, matrix: str, **slot: int) -> FoundGroup:
-    [group] = from_nvidia_smi({"n.xml": smi(product, gpus, **slot), "n.topo": matrix}, HWDB)
+    [group] = from_nvidia_smi({"n.xml": smi(product, gpus, **slot), "n.topo": matrix}, HWDB).groups
     return group
 
 
