@@ -1,6 +1,7 @@
 """A plan on a terminal: step time, stages, what limits it and what to try, notes, alternatives."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli.console import print_line, print_notes, print_remark, print_widest
@@ -134,6 +135,13 @@ def _runs(numbers: Sequence[str]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
+def _shorter(table: ConsoleTable) -> ConsoleTable:
+    """The table of merged columns without gradient sync and bars, for windows of 120 characters."""
+    memory = table.columns.index("memory")
+    rows = [[*row[:memory], row[memory].split(" ", 1)[1], *row[memory + 1 :]] for row in table.rows]
+    return replace(table, rows=rows).without({table.columns.index("sync")})
+
+
 def _print_stages(stages: Sequence["StageForecast"]) -> None:
     """One row per stage: every column where there is room, times and places merged where there is not."""
     paces = [stage.forward_s + stage.backward_s for stage in stages]
@@ -190,5 +198,6 @@ def _print_stages(stages: Sequence["StageForecast"]) -> None:
             leaves=(5, 2, 4, 6),
         ),
     ]
+    tables.insert(2, _shorter(tables[1]))
     several = any(stage.pipeline != stages[0].pipeline for stage in stages)
     print_widest(tables if several else [table.without({0}) for table in tables])

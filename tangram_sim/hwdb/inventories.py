@@ -12,7 +12,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tangram_sim.clusters import Gpu
-from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb.database import Hwdb
 from tangram_sim.hwdb.inferred_links import Inside, inside_of
@@ -156,68 +155,8 @@ def _smi_gpus(text: str, where: str) -> tuple[Counter[str], str]:
     return kinds, "PCIe{}x{}".format(*min(slots))
 
 
-<<<<<<< HEAD
-def from_slurm(text: str, hwdb: Hwdb, where: str) -> list[FoundGroup]:
-    """Node groups of `sinfo -N -o "%N %G"` or of `scontrol show node`, each node once."""
-    if _NODE.search(text):
-        parts = _NODE.split(text)[1:]
-        stated = (" ".join(_CONFIGURED.findall(part)) for part in parts[1::2])
-        listed = dict(zip(parts[::2], stated, strict=True))
-    else:
-        rows = [line.split(None, 1) for line in text.splitlines() if line.strip()]
-        listed = {row[0]: row[1] for row in rows if len(row) == 2 and row[0].upper() != "NODELIST"}
-    found = []
-    for node, said in listed.items():
-        kinds = Counter[str]()
-        for kind, count in _GRES.findall(said):
-            kinds[kind] += int(count)
-        kinds = +kinds  # without those that a node has none of
-        if "" in kinds:
-            raise BadInputError(
-                f"{where}, node {node}: {kinds['']} GPUs without a type; write gpu:TYPE:COUNT"
-            )
-        if kinds:
-            found.append((*_one_kind(kinds, hwdb, f"{where}, node {node}"), Inside()))
-    if not found:
-        raise BadInputError(f"{where}: no node with GPUs as gpu:TYPE:COUNT; save `sinfo -N -o '%N %G'`")
-    return _groups(found)
-
-
-def from_k8s(text: str, hwdb: Hwdb, where: str) -> list[FoundGroup]:
-    """Node groups of `kubectl get nodes -o json`, by the labels of NVIDIA's GPU feature discovery."""
-    try:
-        whole = parse_json(text, where)
-    except BadInputError as error:
-        raise BadInputError(f"{error}; save what `kubectl get nodes -o json` prints") from None
-    try:
-        nodes = whole["items"]
-        found = []
-        for node in nodes:
-            labels = node["metadata"].get("labels", {})
-            product = labels.get("nvidia.com/gpu.product")
-            capacity = node.get("status", {}).get("capacity", {})
-            name = node["metadata"].get("name", "?")
-            if product is not None:
-                count = int(labels.get("nvidia.com/gpu.count") or capacity["nvidia.com/gpu"])
-                found.append((gpu_named(str(product), hwdb, f"{where}, node {name}"), count, Inside()))
-            elif int(capacity.get("nvidia.com/gpu", 0)):
-                raise BadInputError(
-                    f"{where}, node {name}: has GPUs, but not the label nvidia.com/gpu.product (GPU feature "
-                    "discovery)"
-                )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise BadInputError(f"{where}: not what `kubectl get nodes -o json` prints") from None
-    if not found:
-        raise BadInputError(f"{where}: no node has the label nvidia.com/gpu.product (GPU feature discovery)")
-    return _groups(found)
-
-
-def _one_kind(kinds: Counter[str], hwdb: Hwdb, where: str) -> tuple[str, int]:
-    """(GPU, how many) of a node, by printed names. Raises BadInputError for several kinds in it."""
-=======
 def one_kind(kinds: Counter[str], hwdb: Hwdb, where: str) -> tuple[str, int]:
     """(GPU, how many) of a node, by printed names. Raises UnusableNodeError for several kinds in it."""
->>>>>>> f9446ea (Read drained, cut and mixed nodes, AMD's and clouds' labels in inventories)
     if len(kinds) > 1:
         raise UnusableNodeError(f"{where}: {', '.join(kinds)} in one node; a node has one kind of GPU")
     [(name, count)] = kinds.items()

@@ -5,9 +5,9 @@ Labels: NVIDIA's GPU feature discovery (nvidia.com/gpu.product, gpu.count), AMD'
 cloud.google.com/gke-accelerator; node.kubernetes.io/instance-type names a row of nodes.csv.
 """
 
-import json
 from typing import Any
 
+from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb.database import Hwdb
 from tangram_sim.hwdb.inventories import FoundGroup, Inventory, UnusableNodeError, gpu_named, inventory
@@ -26,7 +26,11 @@ def from_k8s(text: str, hwdb: Hwdb, where: str) -> Inventory:
     """Node groups of saved output; nodes that are cordoned, not ready or not whole GPUs are left out."""
     found, left_out = [], []
     try:
-        for node in json.loads(text)["items"]:
+        whole = parse_json(text, where)
+    except BadInputError as error:
+        raise BadInputError(f"{error}; save what `kubectl get nodes -o json` prints") from None
+    try:
+        for node in whole["items"]:
             place = f"{where}, node {node['metadata'].get('name', '?')}"
             try:
                 group = _group(node, hwdb, place)
@@ -35,7 +39,7 @@ def from_k8s(text: str, hwdb: Hwdb, where: str) -> Inventory:
                 continue
             if group is not None:
                 found.append(group)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise BadInputError(f"{where}: not what `kubectl get nodes -o json` prints") from None
     if not found and not left_out:
         raise BadInputError(
