@@ -4,7 +4,7 @@ import { run, save } from "./ask.js";
 import { draw, seconds } from "./charts.js";
 import { command, count, facts, failure, gib, h, noted, notes, percent, section, table } from "./dom.js";
 import { choice } from "./fields.js";
-import { memoryChart, timelineChart } from "./played.js";
+import { memoryChart, stageNames, timelineChart } from "./played.js";
 
 export async function showPlan(content, offered, plan) {
   const parts = { timeline: h("div"), memory: h("div"), why: h("div") };
@@ -31,7 +31,7 @@ export async function showPlan(content, offered, plan) {
     draw(parts.memory, memoryChart(played.files["memory.csv"], plan.document));
   }
   if (why.code) parts.why.replaceChildren(failure(why.error));
-  else explained(parts.why, why.document);
+  else explained(parts.why, why.document, plan.document);
 }
 
 export function headline(plan) {
@@ -61,23 +61,27 @@ export function pipelines(plan) {
   const kinds = [...new Set(plan.stages.map((stage) => stage.gpu))];
   const paces = plan.stages.map((stage) => stage.forward_s + stage.backward_s);
   const slowest = paces.indexOf(Math.max(...paces));
+  const names = stageNames(plan);
   return plan.pipelines.map((pipeline, number) => {
     const stages = plan.stages.filter((stage) => stage.pipeline === number);
-    const row = h("div", { class: "pipeline", tabindex: 0, role: "group", "aria-label": `pipeline ${number + 1}` });
+    const row = h("div", { class: "pipeline", tabindex: 0, role: "group", "aria-label": `pipeline ${number}` });
     stages.forEach((stage, at) => {
-      if (at) row.append(h("div", { class: "arrow" }, "\u2192", h("br"), stages[at - 1].send_s ? seconds(stages[at - 1].send_s) : ""));
-      row.append(stageBox(stage, kinds.indexOf(stage.gpu) % 8, plan.stages.indexOf(stage) === slowest));
+      const aside = at && stages[at - 1].stage === stage.stage;  // another part of the stage
+      const sent = at && !aside && stages[at - 1].send_s ? seconds(stages[at - 1].send_s) : "";
+      if (at) row.append(h("div", { class: "arrow" }, aside ? "+" : "\u2192", h("br"), sent));
+      row.append(stageBox(stage, names.get(stage), kinds.indexOf(stage.gpu) % 8, plan.stages.indexOf(stage) === slowest));
     });
     return h("div", {}, plan.pipelines.length > 1
-      ? h("p", { class: "note" }, `Pipeline ${number + 1}: ${pipeline.microbatches} microbatches of ${pipeline.microbatch}`) : "", row);
+      ? h("p", { class: "note" }, `Pipeline ${number}: ${pipeline.microbatches} microbatches of ${pipeline.microbatch}`) : "", row);
   });
 }
 
-function stageBox(stage, colour, slowest) {
+function stageBox(stage, name, colour, slowest) {
   const used = stage.peak_memory_bytes / stage.memory_capacity_bytes;
   const fill = h("i", { class: `fill${used > 0.95 ? 4 : colour}` });
   fill.style.width = `${Math.min(used, 1) * 100}%`;
   const box = h("div", { class: slowest ? "stage slowest" : "stage" },
+    h("div", { class: "note" }, `stage ${name}`),
     h("b", {}, `${stage.gpus} \u00d7 ${stage.gpu}`),
     h("div", {}, [stage.embedding ? "embedding" : "", blocks(stage), stage.head ? "head" : ""].filter(Boolean).join(" + ")),
     h("div", {}, layout(stage)),
@@ -104,7 +108,8 @@ export function layout(stage) {
   return words.join(", ") || "no split";
 }
 
-function explained(into, found) {
+function explained(into, found, plan) {
+  const names = [...stageNames(plan).values()];
   const rows = found.critical_path.slice(0, 12).map((one) => (
     { cells: [one.cause, seconds(one.seconds), percent(one.seconds / found.step_s)] }));
   const bars = h("div");
@@ -112,11 +117,11 @@ function explained(into, found) {
     section("Where the time goes", h("p", { class: "note" }, "Along the critical path of the step:"),
       table([["cause"], "time", "share"], rows), bars),
     section("Why not otherwise", h("p", { class: "note" }, "One stage changed, the whole step simulated:"),
-      ...[...Map.groupBy(found.why_not, (one) => `${one.pipeline}.${one.stage}`)].map(([, tried], at) => h(
-        "details", { open: at === 0 }, h("summary", {}, `stage ${tried[0].stage}`),
+      ...[...Map.groupBy(found.why_not, (one) => one.name || `${one.stage}`)].map(([name, tried], at) => h(
+        "details", { open: at === 0 }, h("summary", {}, `stage ${name}`),
         table([["layout"], ["verdict"]], tried.map((one) => ({ cells: [one.layout, one.verdict] })))))));
   draw(bars, { kind: "bars", unit: "seconds of one microbatch", bars: found.stages.map((shares, at) => ({
-    name: `stage ${at}, by kernel`, said: seconds(shares.reduce((sum, one) => sum + one.seconds, 0)),
+    name: `stage ${names[at]}, by kernel`, said: seconds(shares.reduce((sum, one) => sum + one.seconds, 0)),
     parts: shares.map((one) => ({ name: one.kernel, value: one.seconds })),
   })) });
 }

@@ -29,9 +29,20 @@ export function timelineChart(trace) {
   return { kind: "timeline", tracks, kinds: kinds.map(opWords), colours: kinds.map(opColour), ops, until };
 }
 
+/** What the parts of a plan are called by, as the verbs call them: `0`, of several pipelines `1.0`, of several
+ * parts `0a`. */
+export function stageNames(plan) {
+  const several = plan.stages.some((one) => one.pipeline !== plan.stages[0].pipeline);
+  return new Map(plan.stages.map((one) => {
+    const mixed = plan.stages.filter((other) => other.pipeline === one.pipeline && other.stage === one.stage).length > 1;
+    const part = one.part < 26 ? String.fromCharCode(97 + one.part) : `/${one.part}`;
+    return [one, `${several ? `${one.pipeline}.` : ""}${one.stage}${mixed ? part : ""}`];
+  }));
+}
+
 /** Rows `time_s,stage,what,bytes`: what one GPU of every stage holds in all, under its capacity. */
 export function memoryChart(csv, plan) {
-  const series = new Map();
+  const series = new Map(), names = stageNames(plan);
   for (const line of csv.trim().split("\n").slice(1)) {
     const [time, stage, what, bytes] = line.split(",");
     if (what !== "total") continue;
@@ -40,7 +51,7 @@ export function memoryChart(csv, plan) {
   }
   return { kind: "steps", x: { title: "seconds of the step" }, y: { title: "GiB" }, until: plan.step_s,
     series: [...series].map(([stage, points]) => {
-      const row = plan.stages.find((one) => one.pipeline === 0 && String(one.stage) === stage);
+      const row = plan.stages.find((one) => names.get(one) === stage);
       return { name: `stage ${stage}${row ? ` ${row.gpu}` : ""}`, points, limit: row ? row.memory_capacity_bytes / GIB : 0 };
     }) };
 }

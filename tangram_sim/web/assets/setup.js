@@ -38,9 +38,13 @@ export function clusterPicker(offered) {
   const dropped = drop("Drop a cluster file: ", ".yaml,.yml,.json", (name, text) => {
     file = name && [name.endsWith(".json") ? "cluster.json" : "cluster.yaml", text];
   });
-  const bodies = { shipped: h("div", {}, shipped.element, about), built: built.element, file: dropped.element };
+  const own = h("button", { type: "button", onclick: () => {
+    which.input.value = "built";
+    which.input.dispatchEvent(new Event("change", { bubbles: true }));
+  } }, "Put my own together");
+  const bodies = { shipped: h("div", {}, shipped.element, about, own), built: built.element, file: dropped.element };
   const body = h("div");
-  const which = choice("Cluster from", [["shipped", "the examples"], ["built", "the hardware tables: build one"],
+  const which = choice("Cluster from", [["shipped", "the examples"], ["built", "kinds of nodes put together here"],
     ["file", "a file of mine"]], "shipped", { name: "cluster-from", onchange: () => body.replaceChildren(bodies[which.value()]) });
   body.replaceChildren(bodies[which.value()]);
   const chosen = () => {
@@ -90,19 +94,18 @@ function builder(offered) {
 /** One kind of node: a row of the tables, or a GPU with its links and NICs. */
 function groupFields(offered, typed, remove) {
   const nodes = new Map(offered.nodes.map((one) => [one.name, one]));
-  const gpus = new Map(offered.gpus.map((one) => [one.name, one]));
   const names = [...offered.nodes.map((one) => [one.name, `${one.gpus} x ${one.gpu}`]),
     ...offered.gpus.map((one) => [one.name, `${one.memory_gb} GB`])];
   const kind = named("Node type or GPU", names, typed.kind, { name: "kind", kept: false });
   const many = figure("Nodes", typed.many ?? 2, { min: 1, step: 1, name: "nodes", kept: false });
   const per = figure("GPUs a node", typed.per ?? 8, { min: 1, step: 1, name: "gpus", kept: false });
   const link = choice("Link inside", [["", "as usual for the GPU"], ...offered.links], typed.link ?? "", { name: "link", kept: false });
-  const nic = figure("NICs of a node, Gbit/s", typed.nic ?? 400, { min: 0.001, name: "nic", kept: false });
+  const nic = figure("NICs of a node, Gbit/s", typed.nic ?? "", { min: 0.001, name: "nic", kept: false, placeholder: "as usual" });
   const more = h("div", { class: "more fields" });
   const settle = (event) => {
-    const node = nodes.get(kind.value()), gpu = gpus.get(kind.value());
+    const node = nodes.get(kind.value());
     if (node) more.replaceChildren(...(node.nic_gbps ? [] : [nic.element]));
-    else if (gpu) {
+    else {  // a GPU, by a name of the tables or one that the server knows, too: "H100"
       if (event) link.input.value = "";
       more.replaceChildren(per.element, link.element, nic.element);
     }
@@ -115,8 +118,10 @@ function groupFields(offered, typed, remove) {
     typed: () => ({ kind: kind.value(), many: many.value(), per: per.value(), link: link.value(), nic: nic.value() }),
     value: () => {
       const node = nodes.get(kind.value()), count = Number(many.value());
-      if (node) return { count, node: node.name, ...(node.nic_gbps ? {} : { nic_gbps: Number(nic.value()) }) };
-      return { count, gpu: kind.value(), gpus: Number(per.value()), nic_gbps: Number(nic.value()),
+      // What is left open is that of the machine the GPU is usually in; the answer's notes say so.
+      const nics = nic.value() === "" ? {} : { nic_gbps: Number(nic.value()) };
+      if (node) return { count, node: node.name, ...(node.nic_gbps ? {} : nics) };
+      return { count, gpu: kind.value(), gpus: Number(per.value()), ...nics,
         ...(Number(per.value()) > 1 && link.value() ? { intra_link: link.value() } : {}) };
     },
   };
@@ -127,7 +132,7 @@ export function jobFields(offered) {
   const fields = {
     "global-batch": wanted("Sequences a step", 256, { min: 1, step: 1, name: "global-batch" }),
     seq: wanted("Tokens a sequence", 8192, { min: 1, step: 1, name: "seq" }),
-    dtype: choice("Numbers", offered.dtypes, "auto"),
+    dtype: choice("Number format", offered.dtypes, "auto"),
     optimizer: choice("Optimizer", offered.optimizers, "adamw"),
     schedule: choice("Schedule", offered.schedules, "1f1b"),
   };

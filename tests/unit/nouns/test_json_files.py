@@ -11,7 +11,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.export import deepspeed, rankmap
 from tangram_sim.export.service import router_weights
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.hwdb.inventories import from_k8s
+from tangram_sim.hwdb.kubernetes_inventory import from_k8s
 from tangram_sim.validation.mixed_runs.hardware import cluster_of
 from tangram_sim.validation.mixed_runs.seats import block_bounds, replicas_of
 from tangram_sim.validation.published.cells import CellError, Cells
