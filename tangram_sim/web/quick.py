@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 
 from tangram_sim.web.processes import StartedProcess, Starter
-from tangram_sim.web.work import RunEnd, RunVerb, work_on
+from tangram_sim.web.work import RunEnd, RunVerb, own_folder, work_on
 
 _PATIENCE_S = 20.0  # far above what an estimate takes; beyond it the process is ended
 
@@ -52,7 +52,9 @@ class QuickAnswers:
             self.end()
         if self._standing is None:
             self._folder = tempfile.TemporaryDirectory(prefix="tangram-web-")
-            self._standing = await self.starter.start(work_on, self._folder.name, self.run, self.folders)
+            self._standing = await self.starter.start(
+                work_on, own_folder(self._folder.name), self.run, self.folders
+            )
         return self._standing
 
     def end(self) -> None:

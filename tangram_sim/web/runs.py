@@ -17,7 +17,7 @@ from tangram_sim.web.documents import VerbAnswer, VerbRequest
 from tangram_sim.web.processes import StartedProcess, Starter
 from tangram_sim.web.quick import QuickAnswers
 from tangram_sim.web.verbs import command_words
-from tangram_sim.web.work import HowFar, RunEnd, RunVerb, work
+from tangram_sim.web.work import HowFar, RunEnd, RunVerb, own_folder, work
 
 _WITHOUT_HARDWARE = ("stragglers",)  # verbs that take no --hwdb
 _MOST_WAITING = 16  # runs that may stand in line
@@ -79,7 +79,8 @@ class Runs:
             if self._turns.locked():
                 yield HowFar(0, 0, "waiting for other searches to end")
             async with self._turns:
-                with tempfile.TemporaryDirectory(prefix="tangram-web-") as folder:
+                with tempfile.TemporaryDirectory(prefix="tangram-web-") as whole:
+                    folder = own_folder(whole)
                     for name, text in asked.files.items():
                         Path(folder, name).write_text(text, encoding="utf-8")
                     async with aclosing(self._messages(folder, words)) as messages:

@@ -86,6 +86,13 @@ def work_on(line: Connection, folder: str, run: RunVerb, open_folders: Sequence[
                 path.rmdir() if path.is_dir() else path.unlink()
 
 
+def own_folder(whole: str) -> str:
+    """The folder of a run inside a temporary one. A dropped config.json is a model of its name."""
+    own = Path(whole, "own-model")
+    own.mkdir()
+    return str(own)
+
+
 def _settled(folder: str, open_folders: Sequence[Path]) -> Path:
     """Enter `folder`, lead a new process group and restrict file access to the folder. Returns its path."""
     from tangram_sim.web.fence import put_up

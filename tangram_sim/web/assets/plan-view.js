@@ -20,6 +20,7 @@ export async function showPlan(content, offered, plan) {
     command(plan.command, Object.keys(plan.asked.files)),
     noted(plan.document.notes));
   content.focus({ preventScroll: true });
+  if (matchMedia("(max-width: 50rem)").matches) content.scrollIntoView({ block: "start" });  // below the form
   const files = { "plan.json": plan.text };
   const [played, why] = await Promise.all([
     run({ verb: "simulate", arguments: ["plan.json"], options: { trace: "timeline.json", memory: "memory.csv" }, files }),
@@ -108,6 +109,11 @@ export function layout(stage) {
   return words.join(", ") || "no split";
 }
 
+function nameOf(plan, asked) {
+  const names = stageNames(plan);
+  return names.get(plan.stages.find((one) => ["pipeline", "stage", "part"].every((key) => one[key] === asked[key])));
+}
+
 function explained(into, found, plan) {
   const names = [...stageNames(plan).values()];
   const rows = found.critical_path.slice(0, 12).map((one) => (
@@ -117,12 +123,12 @@ function explained(into, found, plan) {
     section("Where the time goes", h("p", { class: "note" }, "Along the critical path of the step:"),
       table([["cause"], "time", "share"], rows), bars),
     section("Why not otherwise", h("p", { class: "note" }, "One stage changed, the whole step simulated:"),
-      ...[...Map.groupBy(found.why_not, (one) => one.name || `${one.stage}`)].map(([name, tried], at) => h(
+      ...[...Map.groupBy(found.why_not, (one) => nameOf(plan, one))].map(([name, tried], at) => h(
         "details", { open: at === 0 }, h("summary", {}, `stage ${name}`),
         table([["layout"], ["verdict"]], tried.map((one) => ({ cells: [one.layout, one.verdict] })))))));
   draw(bars, { kind: "bars", unit: "seconds of one microbatch", bars: found.stages.map((shares, at) => ({
     name: `stage ${names[at]}, by kernel`, said: seconds(shares.reduce((sum, one) => sum + one.seconds, 0)),
-    parts: shares.map((one) => ({ name: one.kernel, value: one.seconds })),
+    parts: shares.map((one) => ({ name: one.kernel.replaceAll("_", " "), value: one.seconds })),
   })) });
 }
 

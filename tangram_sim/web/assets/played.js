@@ -42,7 +42,7 @@ export function stageNames(plan) {
 
 /** Rows `time_s,stage,what,bytes`: what one GPU of every stage holds in all, under its capacity. */
 export function memoryChart(csv, plan) {
-  const series = new Map(), names = stageNames(plan);
+  const series = new Map();
   for (const line of csv.trim().split("\n").slice(1)) {
     const [time, stage, what, bytes] = line.split(",");
     if (what !== "total") continue;
@@ -51,7 +51,7 @@ export function memoryChart(csv, plan) {
   }
   return { kind: "steps", x: { title: "seconds of the step" }, y: { title: "GiB" }, until: plan.step_s,
     series: [...series].map(([stage, points]) => {
-      const row = plan.stages.find((one) => names.get(one) === stage);
+      const row = plan.stages.find((one) => one.pipeline === 0 && String(one.stage) === stage);
       return { name: `stage ${stage}${row ? ` ${row.gpu}` : ""}`, points, limit: row ? row.memory_capacity_bytes / GIB : 0 };
     }) };
 }
