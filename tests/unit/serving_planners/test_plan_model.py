@@ -125,10 +125,8 @@ def test_a_draw_is_held_against_what_was_asked() -> None:
     long = (made.input_tokens == 800).mean()
     (note,) = made.notes
     assert "asked: 5 requests/s, 800:200 30.0 %, 300:40 70.0 %;" in note
-    assert (
-        f"drawn and planned for: {made.rate_rps:.4g} requests/s, {percent(long, 1)}, {percent(1 - long, 1)} (400 "
-        in note
-    )
+    shares = f"{percent(long, 1)}, {percent(1 - long, 1)}"
+    assert f"drawn and planned for: {made.rate_rps:.4g} requests/s, {shares} (400 " in note
     assert "requests/s" not in PlannedRequests(MIX, rate=5.0, requests=9).made("makespan").notes[0]
     assert PlannedRequests("800:200", requests=9).made("makespan").notes == ()
     named = PlannedRequests("a=800:200:3,b=800:200:1", requests=100).made("makespan")
