@@ -20,9 +20,13 @@ from tangram_sim.training.stage.setting import Setting
 
 
 class AtomPrices:
-    """Programs, bytes and additive costs of the atoms of a model under the K layouts of one setting."""
+    """Programs, bytes and additive costs of the atoms of a model under the K layouts of one setting.
 
-    def __init__(self, setting: Setting) -> None:
+    Where others share the weights, what that does not change is taken from the prices of the same layouts
+    `alone`.
+    """
+
+    def __init__(self, setting: Setting, alone: "AtomPrices | None" = None) -> None:
         self.setting = setting
         self.atoms = atoms_of(setting.model)
         self.kinds = atom_kinds(setting.model)  # numbers for atoms: hashing them takes longer
@@ -30,7 +34,10 @@ class AtomPrices:
         row = {kind: number for number, kind in enumerate(self.different)}
         self.rows = np.array([row[kind] for kind in self.kinds])  # of each atom's kind among the different
         self._programs: dict[tuple[Atom, str], Program] = {}
-        self._times: dict[Block, block.Times] = {}
+        self._times: dict[Block, block.Times] = alone._times if alone else {}
+        # Layouts that gather weights gather them from whoever shares them; other forward passes ask nobody.
+        gathers = (setting.zero == 3) | setting.fsep
+        self._forward = None if gathers.any() else alone
         self._holding: dict[int, state.Held] = {}  # by kind of atom
         self._savings: dict[End, tuple[Floats, ...]] = {}
 
@@ -38,6 +45,8 @@ class AtomPrices:
         """The ops of `atom` in one direction (see `reductions`)."""
         key = (atom, direction)
         if key not in self._programs:
+            if self._forward and direction == "forward":
+                return self._forward.program(atom, direction)
             both = backward_directions(self.setting.job)[0] == "backwards"
             if both and direction in ("backward", "last"):
                 found = self.program(atom, "backwards").ending(step=direction == "last")

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from tangram_sim.clusters import Island
 from tangram_sim.cost.device import Rates
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.layers.atoms import End, borrowers
+from tangram_sim.layers.atoms import End, atom_kinds, borrowers
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import StagePrice
+from tangram_sim.training.stage.atom_prices import AtomPrices
 from tangram_sim.training.stage.pricing import Pricer, SlicePrices
 from tangram_sim.training.stage.runs import LayerRun, price_runs
 from tangram_sim.training.stage.setting import Setting
@@ -54,7 +55,8 @@ class StagePrices:
         key = (alike, layout, microbatch, sharing)
         if key not in self._pricers:
             setting = Setting(self.model, alike, self.job, microbatch, (layout,), self.hwdb, sharing)
-            self._pricers[key] = Pricer(setting)
+            alone = self.pricer(island, layout, microbatch).lowered if sharing else None
+            self._pricers[key] = Pricer(setting, AtomPrices(setting, alone))
         return self._pricers[key]
 
     def chunks(
@@ -78,13 +80,14 @@ class StagePrices:
         """Atoms [start, stop) as one stage on `island`, which the layout fills (see `Pricer.price_many`)."""
         key = (island, layout, microbatch, start, stop, borrower)
         if key not in self._prices:
-            pricer = self.pricer(island, layout, microbatch)
-            self._prices[key] = stage_price(pricer.price(start, stop, borrower), 0, pricer.setting.rates)
+            run = LayerRun(self.pricer(island, layout, microbatch), start, stop, borrower)
+            self._prices[key] = self.joined((run,))
         return self._prices[key]
 
     def joined(self, runs: tuple[LayerRun, ...], exchange_s: float = 0.0) -> StagePrice:
         """Consecutive runs of one part as one stage, each under its own setting (see `runs.price_runs`)."""
-        of = ((id(run.pricer), run.start, run.stop, run.borrower) for run in runs)  # pricers are kept
+        kinds = atom_kinds(self.model)  # equal blocks have one price wherever they stand; pricers are kept
+        of = ((id(run.pricer), kinds[run.start : run.stop], run.borrower) for run in runs)
         key = (*of, exchange_s)
         if key not in self._joined:
             if len(runs) == 1:

@@ -82,11 +82,11 @@ class Pricer:
     ) -> None:
         self.setting = setting
         self.atoms = atoms_of(setting.model)
-        self._lowered, self._rows = lowered or AtomPrices(setting), rows
+        self.lowered, self._rows = lowered or AtomPrices(setting), rows
         self._programs: dict[tuple[Atom, str], Program] = {}
         self._plays: dict[tuple[str, int, bool], Played] = {}
         self._backward, self._last = backward_directions(setting.job)
-        self._kinds = self._lowered.kinds
+        self._kinds = self.lowered.kinds
         self._ended: dict[tuple[str, tuple[int, ...]], Floats] = {}  # by kinds of a window
         self._working: dict[frozenset[int], Floats] = {}  # bytes beside what is kept, by kinds of atoms
 
@@ -109,8 +109,8 @@ class Pricer:
         """The ops of `atom` in one direction (see `reductions`)."""
         key = (atom, direction)
         if key not in self._programs:
-            whole = self._lowered.program(atom, direction)
-            same = self._lowered.setting is self.setting
+            whole = self.lowered.program(atom, direction)
+            same = self.lowered.setting is self.setting
             self._programs[key] = whole if same else whole.under(self._rows)
         return self._programs[key]
 
@@ -187,11 +187,11 @@ class Pricer:
     @cached_property
     def _additive(self) -> Floats:
         """What adds up over atoms, see `AtomPrices.additive`: (5, kinds, K)."""
-        return self._lowered.additive[:, :, self._rows]
+        return self.lowered.additive[:, :, self._rows]
 
     def _totals(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Floats:
         """What adds up over the atoms [start, stop) of each slice: (5, slices, K)."""
-        counts = self._lowered.counts[stops] - self._lowered.counts[starts]
+        counts = self.lowered.counts[stops] - self.lowered.counts[starts]
         totals = np.zeros((len(self._additive), len(counts), len(self.setting.layouts)))
         for kind in np.flatnonzero(counts.any(axis=0)):
             totals += counts[:, kind, None] * self._additive[:, kind, None]
@@ -215,7 +215,7 @@ class Pricer:
         They run one after another: no pass over a slice, whatever it hides behind them, takes less than
         their sum over its atoms.
         """
-        of_atoms: Floats = self._lowered.compute_s[:, self._rows][self._lowered.rows]
+        of_atoms: Floats = self.lowered.compute_s[:, self._rows][self.lowered.rows]
         return of_atoms
 
     def added_s(self, atom: Atom) -> Floats:
@@ -234,7 +234,7 @@ class Pricer:
         kinds = frozenset(self._kinds[start:stop])
         if kinds not in self._working:
             some = {self._kinds[place]: self.atoms[place] for place in range(start, stop)}
-            held = [self._lowered.held(kind, atom) for kind, atom in some.items()]
+            held = [self.lowered.held(kind, atom) for kind, atom in some.items()]
             extra = [(one.transient[self._rows], one.scratch[self._rows]) for one in held]
             self._working[kinds] = np.max(extra, axis=0).sum(axis=0)
         return self._working[kinds]
@@ -265,7 +265,7 @@ class Pricer:
         for place, borrower in enumerate(lent):
             if borrower:
                 for column, saved in zip(
-                    (behind, optimizer, static), self._lowered.saved(borrower), strict=True
+                    (behind, optimizer, static), self.lowered.saved(borrower), strict=True
                 ):
                     column[place] -= saved[self._rows]
         backward = np.maximum(middle, synced)

@@ -37,7 +37,7 @@ class Sharing:
     Paces are bytes/s of one rank in a ring over unequal parts; None where all parts cut weights alike.
     """
 
-    island: Island  # all ranks that hold a copy, at their worst member
+    island: Island  # all ranks that hold a copy, at their worst member; without a name or a place
     replicas: int  # copies of dense weights
     expert_replicas: int
     dense: float | None = None
@@ -133,7 +133,7 @@ class Sharings:
         same_tp = len({layout.tp for layout in layouts}) == 1
         same_ep = len({layout.ep for layout in layouts}) == 1
         return Sharing(
-            island,
+            island.anonymous(),
             replicas,
             expert_replicas,
             None if same_tp else self._pace(holders, own, island, [layout.tp for layout in layouts]),
