@@ -21,7 +21,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Rejections, Request
 from tangram_sim.parallelizers.grid_layouts import LawfulLayouts, lawful_layouts
 from tangram_sim.parallelizers.grid_prices import DepthLayouts, PricedSlices, price_slices
-from tangram_sim.training.plan import PartialPlan
+from tangram_sim.training.plan import PartialPlan, StagePrice
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.units import show_bytes
 
@@ -101,11 +101,17 @@ class Grid(Parallelizer):
             return [_Kept((), 0) for _ in slices]
         priced = self._priced(request, menu, slices)
         found: list[list[PartialPlan]] = [[] for _ in slices]
-        numbers = np.repeat(np.arange(len(menu.families)), [len(one.layouts) for one in menu.families])
-        for at, row in np.argwhere(priced.best()).tolist():
-            number = int(numbers[row])
-            column = row - priced.first_row[number]
-            found[at].append(self._partial(request, menu, priced, at, number, column))
+        at, row = np.nonzero(priced.best())
+        number = np.searchsorted(priced.first_row, row, side="right") - 1
+        column = row - np.array(priced.first_row)[number]
+        behind = priced.behind[at, row]
+        for one, family in enumerate(menu.families):
+            own = np.flatnonzero(number == one)
+            stages = priced.all_stages(one, at[own], column[own], menu.rates)
+            for place, kept, fits, (cuts, prices) in zip(
+                at[own].tolist(), column[own].tolist(), behind[own].tolist(), stages, strict=True
+            ):
+                found[place].append(_partial(request, family, kept, cuts, prices, fits))
         feasible = (priced.behind >= 0).sum(axis=1).tolist()
         return [_Kept(tuple(some), count) for some, count in zip(found, feasible, strict=True)]
 
@@ -118,7 +124,11 @@ class Grid(Parallelizer):
         for number, family in enumerate(menu.families):
             if layout in family.layouts and family.depth <= len(request.slice):
                 priced = self._priced(request, menu, [request.slice])
-                return self._partial(request, menu, priced, 0, number, family.layouts.index(layout))
+                column = family.layouts.index(layout)
+                behind = int(priced.behind[0, priced.first_row[number] + column])
+                return _partial(
+                    request, family, column, *priced.stages_of(number, 0, column, menu.rates), behind
+                )
         raise InfeasibleError(
             f"{layout} occupies {layout.gpus} GPUs or cuts the slice in a way that {request.island.name} "
             f"({request.island.gpus} GPUs, {len(request.slice)} atoms) does not allow"
@@ -193,27 +203,6 @@ class Grid(Parallelizer):
     def _priced(self, request: Request, menu: _Menu, slices: Sequence[Slice]) -> PricedSlices:
         return price_slices(request, menu.families, slices, menu.capacity_bytes, menu.rates)
 
-    def _partial(
-        self, request: Request, menu: _Menu, priced: PricedSlices, at: int, number: int, column: int
-    ) -> PartialPlan:
-        """Layout `column` of a family on slice number `at`."""
-        family, asked = menu.families[number], priced.slices[at]
-        cuts, stages = priced.stages_of(number, at, column, menu.rates)
-        return PartialPlan(
-            start=asked.start,
-            stop=asked.stop,
-            island=request.island.name,
-            nodes=request.island.nodes,
-            layout=family.layouts[column],
-            microbatch=request.microbatch,
-            cuts=cuts,
-            stages=stages,
-            hop_s=family.hop_s,
-            stages_behind=int(priced.behind[at, priced.first_row[number] + column]),
-            boundary_bytes=request.boundary_bytes,
-            measured=request.island.gpu.measured,
-        )
-
     def _rejections(self, request: Request, menu: _Menu) -> list[Rejection]:
         priced = self._priced(request, menu, [request.slice])
         found = [Rejection(layout, reason) for layout, reason in menu.objections]
@@ -236,6 +225,31 @@ class Grid(Parallelizer):
                         )
                     )
         return found
+
+
+def _partial(
+    request: Request,
+    family: DepthLayouts,
+    column: int,
+    cuts: tuple[int, ...],
+    stages: tuple[StagePrice, ...],
+    behind: int,
+) -> PartialPlan:
+    """A layout of a family on the slice between these cuts."""
+    return PartialPlan(
+        start=cuts[0],
+        stop=cuts[-1],
+        island=request.island.name,
+        nodes=request.island.nodes,
+        layout=family.layouts[column],
+        microbatch=request.microbatch,
+        cuts=cuts,
+        stages=stages,
+        hop_s=family.hop_s,
+        stages_behind=behind,
+        boundary_bytes=request.boundary_bytes,
+        measured=request.island.gpu.measured,
+    )
 
 
 def _moved(partial: PartialPlan, start: int) -> PartialPlan:

@@ -14,7 +14,7 @@ from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.inner_cuts import balanced_cuts
 from tangram_sim.training.plan import UNLIMITED, StagePrice, passage
 from tangram_sim.training.schedules import counted_beside, holding, in_flight
-from tangram_sim.training.stage.prices import stage_price
+from tangram_sim.training.stage.prices import stage_price, stage_prices
 from tangram_sim.training.stage.pricing import Pricer, SlicePrices
 
 # Slowest, latency, forward latency, closing, depth, stages behind (more is better), and the copies of a tied
@@ -78,6 +78,16 @@ class PricedSlices:
         cuts = balanced_cuts(family.pricer, asked.start, asked.stop, family.depth)
         prices = [family.pricer.price(low, high) for low, high in pairwise(cuts)]
         return cuts, tuple(stage_price(one, column, rates) for one in prices)
+
+    def all_stages(
+        self, number: int, at: NDArray[np.int64], columns: NDArray[np.int64], rates: Rates
+    ) -> list[tuple[tuple[int, ...], tuple[StagePrice, ...]]]:
+        """The same for slices that layouts of a family hold, one pair after another."""
+        places = [self.places[number][one] for one in at.tolist()]
+        own = np.array(places, dtype=np.int64)
+        stages = [stage_prices(one, own, columns, rates) for one in self.inner[number]]
+        cuts = [self.cuts[number][place] for place in places]
+        return list(zip(cuts, zip(*stages, strict=True), strict=True)) if places else []
 
 
 def price_slices(

@@ -1,7 +1,10 @@
 """Scalar prices of single stages, cached by what they depend on: for replay, estimate and finalists."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.clusters import Island
 from tangram_sim.cost.device import Rates
@@ -17,23 +20,31 @@ from tangram_sim.training.stage.runs import LayerRun, price_runs
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.stage.sharing import Sharing
 
+_PRICED = tuple(column.name for column in fields(SlicePrices))
+
 
 def stage_price(prices: SlicePrices, index: int | tuple[int, int], rates: Rates) -> StagePrice:
     """Layout `index` of a batch, or (slice, layout) of many, as a scalar noun."""
-    return StagePrice(
-        forward_s=float(prices.forward_s[index]),
-        backward_s=float(prices.backward_s[index]),
-        backward_weight_s=float(prices.backward_weight_s[index]),
-        gradient_sync_s=float(prices.gradient_sync_s[index]),
-        optimizer_s=float(prices.optimizer_s[index]),
-        static_bytes=float(prices.static_bytes[index]),
-        activation_bytes=float(prices.activation_bytes[index]),
-        transient_bytes=float(prices.transient_bytes[index]),
-        capacity_bytes=rates.usable_memory_bytes,
-        workspace_bytes=rates.workspace_bytes,
-        fragmentation=rates.fragmentation,
-        context_bytes=rates.reserved_bytes,
-    )
+    return _on([[float(getattr(prices, name)[index]) for name in _PRICED]], rates)[0]
+
+
+def stage_prices(
+    prices: SlicePrices, slices: NDArray[np.int64], layouts: NDArray[np.int64], rates: Rates
+) -> list[StagePrice]:
+    """Pairs of a slice and a layout of many, as scalar nouns."""
+    columns = [getattr(prices, name)[slices, layouts] for name in _PRICED]
+    return _on(np.stack(columns, axis=1).tolist(), rates)
+
+
+def _on(rows: Sequence[Sequence[float]], rates: Rates) -> list[StagePrice]:
+    """Prices in the order of the columns of `SlicePrices`, with what there is on a GPU of these rates."""
+    gpu = {
+        "capacity_bytes": rates.usable_memory_bytes,
+        "fragmentation": rates.fragmentation,
+        "workspace_bytes": rates.workspace_bytes,
+        "context_bytes": rates.reserved_bytes,
+    }
+    return [StagePrice(*row, **gpu) for row in rows]
 
 
 @dataclass
