@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
-from tangram_sim.sim.fast import latest_ends, repeating
+from tangram_sim.sim.fast import MANY_ROWS, latest_ends, repeating
 
 STREAMS = 4
 
@@ -66,3 +66,15 @@ def test_only_equal_atoms_repeat() -> None:
     assert repeating(graph, column(np.arange(len(graph)), np.int32), group, marks).tolist() == [0, 0, 0]
     short = chain(3, 8)
     assert repeating(*short).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kinds", [1, 9, 100, MANY_ROWS])
+def test_equal_rows_end_as_each_would_alone(kinds: int) -> None:
+    """Many layouts of few durations, in any order, beside ones that differ in the last digit only."""
+    graph, source, group, marks = chain(5, 12)
+    rng = np.random.default_rng(kinds)
+    different = rng.uniform(0.5, 1.5, (kinds, int(source.max()) + 1))
+    different[-1] = np.nextafter(different[0], 2.0)
+    durations = different[rng.permutation(np.arange(2 * MANY_ROWS) % kinds)]
+    alone = [latest_ends(graph, source, row[None], group, 2, marks)[0] for row in durations]
+    np.testing.assert_array_equal(latest_ends(graph, source, durations, group, 2, marks), alone)
