@@ -36,9 +36,11 @@ def with_routes(
     """
     if not len(graph):
         return replace(graph, links=tuple(links))
-    distinct, which = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)
-    which = which.reshape(-1)
-    routes = [route_of(*key) for key in distinct.tolist()]
+    code = np.zeros(len(graph), np.int64)  # one number for all keys of an op, in their order
+    for key in keys:
+        code = code * (int(key.max()) - int(key.min()) + 1) + (key - key.min())
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    routes = [route_of(*of) for of in zip(*(key[first].tolist() for key in keys), strict=True)]
     sizes = np.array([len(route.links) for route in routes])
     first = np.concatenate(([0], np.cumsum(sizes)))
     pointers = np.concatenate(([0], np.cumsum(sizes[which])))
