@@ -252,7 +252,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     played = search.run(task.progress)
     enumeration.count_pruned()
     if search.left_out:
-        left = ", ".join(map(str, sorted(search.left_out)))
+        left = ", ".join(map(str, sorted(set(search.left_out))))
         notes.append(f"effort {wishes.effort}: microbatches of {left} were not searched node by node")
     ranked = rank(played, referee, max(wishes.top, 1), task.budget) if played else []
     if wishes.replicate and wishes.sub_islands and not wishes.order and not task.deadline.over():
