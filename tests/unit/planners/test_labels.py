@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -132,3 +133,22 @@ def test_however_little_work_is_allowed_bounds_hold_and_steps_are_played_ones(
         if tight is usual:
             assert steps[0] == pytest.approx(best_s, rel=1e-3 if schedule == "1f1b" else 2e-2)
             assert proof.bound_s >= best_s * 0.98 or schedule == "gpipe"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_however_few_pipelines_are_composed_the_others_are_in_the_bound(seed: int) -> None:
+    """One more allowed loses none; from as many as there are on all that is there comes out."""
+    workshop, problem, every = made(seed, "1f1b")
+    ways = ways_of(workshop, problem.table, workshop.hops(2), list(workshop.islands))
+    given = problem.table, workshop.counts, ways, workshop.instance.model, workshop.instance.job
+    found = [
+        find(*given, float("inf"), float("inf"), budget=replace(budget("normal"), composed=most))
+        for most in range(1, 14)
+    ]
+    steps = [[one.objective_s for one in proof.pipelines] for proof in found]
+    best_s = min((min(some) for some in steps if some), default=float("inf"))
+    assert all(proof.bound_s <= best_s * (1 + 1e-9) for proof in found)
+    assert all(set(fewer) <= set(more) for fewer, more in pairwise(steps))
+    assert [min(len(some), most) for most, some in enumerate(steps, 1)] == [
+        min(most, len(every)) for most in range(1, 14)
+    ]
