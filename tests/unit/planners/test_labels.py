@@ -152,3 +152,14 @@ def test_however_few_pipelines_are_composed_the_others_are_in_the_bound(seed: in
     assert [min(len(some), most) for most, some in enumerate(steps, 1)] == [
         min(most, len(every)) for most in range(1, 14)
     ]
+
+
+@pytest.mark.parametrize(("seed", "most_nodes", "behind"), [(3, 3, 3), (3, 8, 6), (14, 3, 5), (14, 8, 6)])
+def test_no_more_stages_stand_behind_than_there_are_nodes_or_atoms_for(
+    seed: int, most_nodes: int, behind: int
+) -> None:
+    """Of a model of seven atoms the first stage has six behind it at most, however many nodes there are."""
+    workshop = Workshop(random_instance(seed, most_nodes))
+    problem = problem_of(workshop, workshop.table(1))
+    assert len(problem.table.slice_class) - 1 == 7
+    assert problem.most_behind == behind

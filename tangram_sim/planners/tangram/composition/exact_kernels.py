@@ -169,8 +169,8 @@ def below(
                             ahead = min(depth - 1.0, repeats)
                             again, rest = divmod(microbatches - 1, depth)
                             round_trips = again * new_l + rest * floats[option, LONGER]
-                        elif lost == 2 and depth > 1:
-                            ahead = repeats
+                        elif lost == 2:
+                            ahead = repeats  # of a lone stage, too: what it does itself is in `own`
                         slow = max(
                             floats[option, REPEATS] - ahead * floats[option, LOSS],
                             repeats * max(hop, floats[option, INNER_HOP]),
