@@ -43,6 +43,7 @@ ROOMS = {
             "tests/unit/planners/test_compose.py",
             "tests/unit/planners/test_exact.py",
             "tests/unit/planners/test_seats.py",
+            "tests/unit/planners/test_sweeps.py",
         ),
     ),
 }

@@ -1,0 +1,97 @@
+"""When a search leaves microbatch sizes out, and what a play says of more microbatches than it plays."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tangram_sim.planners.budget import budget
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.composition.play_kernels import passes_played, play, play_ahead
+from tangram_sim.planners.tangram.composition.search import Search
+from tests.planning import Workshop, random_instance
+
+SIZES = (4, 2, 8, 1, 16, 32)  # outward from the one in the middle
+TIGHT = replace(budget("normal"), patience=2, sizes=3, options=10, layouts=100)
+
+
+def begun(*, played: bool = True, options: int = 0, priced: int = 0) -> Search:
+    """A search that has looked at something, under a tight budget."""
+    workshop = Workshop(random_instance(3))
+    units = [1] * len(workshop.islands)
+    search = Search(
+        workshop.enumeration(), workshop.referee, 1.0, units, workshop.work, (), TIGHT, Deadline()
+    )
+    spent: Any = SimpleNamespace(priced=priced)
+    search.enumeration, search.options = spent, options
+    search.played = {((), 4): 1.0} if played else {}
+    return search
+
+
+@pytest.mark.parametrize(
+    ("position", "spent", "left"),
+    [
+        (0, {"options": 10, "priced": 100}, False),  # the likeliest one is always looked at
+        (2, {"options": 10, "priced": 99}, False),  # and so many more
+        (3, {"options": 9, "priced": 99}, False),  # further ones while that costs little
+        (3, {"options": 10, "priced": 0}, True),
+        (1, {"options": 0, "priced": 100}, True),
+        (5, {"options": 10, "priced": 100, "played": False}, False),  # there is no plan yet
+    ],
+)
+def test_sizes_are_left_out_of_the_full_sweep_by_what_was_spent(
+    position: int, spent: dict[str, Any], left: bool
+) -> None:
+    search = begun(**spent)
+    assert search._enough(position, SIZES[position], SIZES, full=True) == left
+    assert search.left_out == ([SIZES[position]] if left else [])
+
+
+@pytest.mark.parametrize(
+    ("position", "vain", "priced", "left"),
+    [
+        (5, {8: True, 16: True}, 0, True),  # two in a row on its side found nothing
+        (5, {8: True, 16: False}, 0, False),
+        (5, {8: False, 16: True}, 0, False),
+        (3, {2: True}, 0, False),  # one on its side: patience is two
+        (3, {2: True, 8: True, 16: True}, 0, False),  # those above do not count below
+        (1, {}, 49, False),
+        (1, {}, 50, True),  # half of the layouts
+        (0, {}, 50, False),
+    ],
+)
+def test_a_coarse_sweep_ends_where_a_side_gets_no_better(
+    position: int, vain: dict[int, bool], priced: int, left: bool
+) -> None:
+    search = begun(priced=priced)
+    search.vain = {4: True, **vain}
+    assert search._enough(position, SIZES[position], SIZES, full=False) == left
+    assert search.left_out == []
+
+
+def test_a_short_run_is_played_and_a_long_one_goes_on_as_it_did() -> None:
+    """In full up to `passes_played`; beyond, 1F1B's stages settle, and what is added is near the play."""
+    draws, errors = np.random.default_rng(1), []
+    for _ in range(300):
+        stages, more = int(draws.integers(1, 6)), int(draws.integers(1, 41))
+        times, hops = draws.uniform(0.1, 3.0, (stages, 4)), draws.uniform(0.01, 0.3, stages)
+        short = passes_played(stages, 1 << 20)
+        assert passes_played(stages, short) == short and passes_played(stages, 3) == 3
+        for microbatches in (1, stages, short):
+            ahead, whole = play_ahead(times, hops, microbatches), play(times, hops, microbatches, False)
+            assert ahead[0].tolist() == whole[0].tolist() and ahead[1] == whole[1]
+        estimate, played = (
+            one[1] for one in (play_ahead(times, hops, short + more), play(times, hops, short + more, False))
+        )
+        errors.append(abs(estimate / played - 1))
+    assert np.median(errors) < 1e-9
+    assert max(errors) < 0.1
+
+
+def test_equal_stages_take_the_closed_form_for_however_many_microbatches() -> None:
+    times = np.tile([1.0, 2.0, 0.5, 0.25], (4, 1))
+    for microbatches in (1, 24, 25, 1000):
+        _, step_s = play_ahead(times, np.zeros(4), microbatches)
+        assert step_s == pytest.approx((microbatches + 3) * 3.0 + 0.75, rel=1e-12)
