@@ -95,3 +95,25 @@ def test_equal_stages_take_the_closed_form_for_however_many_microbatches() -> No
     for microbatches in (1, 24, 25, 1000):
         _, step_s = play_ahead(times, np.zeros(4), microbatches)
         assert step_s == pytest.approx((microbatches + 3) * 3.0 + 0.75, rel=1e-12)
+
+
+def test_only_the_full_sweep_proves_and_counts_against_the_budget() -> None:
+    """A sweep over whole islands gives a plan to beat; the full one a bound that no played plan is below."""
+    instance = random_instance(12)
+    workshop = Workshop(replace(instance, job=replace(instance.job, schedule="1f1b")))
+    islands = workshop.islands
+    search = Search(
+        workshop.enumeration(), workshop.referee, 1.0, [1] * len(islands), workshop.work, (),
+        budget("normal"), Deadline(),
+    )  # fmt: skip
+    whole = tuple((island.nodes,) for island in islands)
+    search._sweep((4, 2), whole, (float("inf"),), None)
+    coarse_s = search.best_s
+    assert 0.0 < coarse_s < float("inf") and set(search.vain) == {4, 2}
+    assert (search.bounds, search.options, search.least_s()) == ({}, 0, 0.0)
+    every = tuple(tuple(range(1, island.nodes + 1)) for island in islands)
+    search._sweep((4, 2), every, (float("inf"),), None, full=True)
+    assert search.options > 0 and set(search.bounds) == {4, 2}
+    assert min(search.bounds.values()) <= search.best_s <= coarse_s
+    assert all(bound_s <= search.best_of[size] for size, bound_s in search.bounds.items())
+    assert search.best_s == min(search.best_of.values()) == min(search.played.values())
