@@ -74,7 +74,7 @@ def test_a_coarse_sweep_ends_where_a_side_gets_no_better(
 def test_a_short_run_is_played_and_a_long_one_goes_on_as_it_did() -> None:
     """In full up to `passes_played`; beyond, 1F1B's stages settle, and what is added is near the play."""
     draws, errors = np.random.default_rng(1), []
-    for _ in range(300):
+    for _ in range(100):
         stages, more = int(draws.integers(1, 6)), int(draws.integers(1, 41))
         times, hops = draws.uniform(0.1, 3.0, (stages, 4)), draws.uniform(0.01, 0.3, stages)
         short = passes_played(stages, 1 << 20)
