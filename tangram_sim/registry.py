@@ -5,7 +5,11 @@ The library finds its own parallelizers and planners the same way as everybody e
 ones: group `tangram_sim.schedules`.
 """
 
+import sys
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from tangram_sim.errors import TangramError, unknown_name
@@ -76,9 +80,25 @@ def collective(name: str) -> Any:
 
 
 def _entries(group: str) -> dict[str, list[EntryPoint]]:
+    """Entry points by name; what is installed is read again where a folder of `sys.path` has changed."""
+    return _read(entry_points, group, tuple((folder, _changed(folder)) for folder in sys.path))
+
+
+def _changed(folder: str) -> float:
+    """When something was last put into a folder or taken out of it, seconds since 1970; 0: no such folder."""
+    try:
+        return Path(folder or ".").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+@lru_cache(maxsize=32)  # every plan file that is read asks for schedules: a hundred packages' files each time
+def _read(
+    ask: Callable[..., Iterable[EntryPoint]], group: str, _folders: tuple[tuple[str, float], ...]
+) -> dict[str, list[EntryPoint]]:
     """Entry points by name; one that a second copy of its distribution repeats counts once."""
     found: dict[str, list[EntryPoint]] = {}
-    for entry in entry_points(group=group):
+    for entry in ask(group=group):
         same_name = found.setdefault(entry.name, [])
         if all(entry.value != other.value for other in same_name):
             same_name.append(entry)

@@ -5,12 +5,22 @@ asks for the profile `fast`.
 
 The garbage collector walks all that is alive: thousands of tests and the modules that they import, again and
 again, for an eighth of the run's time. It looks more rarely, and not at what stands before the first test.
+
+Workers compile each loop once between them: who comes second waits for the first and reads what it has kept.
 """
 
+import fcntl
 import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.places import ROOT
 
 settings.register_profile("fast", max_examples=25)
 gc.set_threshold(100_000, 10, 10)
@@ -27,5 +37,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave out of every later collection what lives as long as the run."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _compile_in_turn(ROOT / "build" / "compiling")
     gc.collect()
     gc.freeze()
+
+
+def _compile_in_turn(folder: Path) -> None:
+    """Let one process at a time compile a function; loops call one another without circles, so all get on."""
+    from numba.core.dispatcher import Dispatcher
+
+    compile_at_once, mine = Dispatcher.compile, set[str]()
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def compile_in_turn(self: Any, sig: Any) -> Any:
+        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+        if not name.startswith("tangram_sim.") or name in mine:
+            return compile_at_once(self, sig)
+        with _turn(folder / name):
+            mine.add(name)
+            try:
+                return compile_at_once(self, sig)
+            finally:
+                mine.remove(name)
+
+    Dispatcher.compile = compile_in_turn
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    with path.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield

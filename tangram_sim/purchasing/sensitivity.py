@@ -19,7 +19,7 @@ from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Prices
 from tangram_sim.purchasing.rows import WhatIfRow, row_of
 from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.studies.documents import PlanDocument
-from tangram_sim.studies.forecast import forecast
+from tangram_sim.studies.forecast import forecast, seconds_of
 from tangram_sim.studies.planfile import plan_from_document
 
 SPREAD = 0.2  # of prices, power and the like, where nobody states an interval
@@ -195,7 +195,7 @@ class _Measure:
                 raise _OutOfTimeError
             changed = replace(one.row, cells={**one.row.cells, "value": repr(value)})
             database = self.hwdb.with_row(changed)
-            self._steps[key] = forecast(plan_from_document(document, database, name), database).step_s
+            self._steps[key] = seconds_of(plan_from_document(document, database, name), database)
         return self._steps[key]
 
 

@@ -124,6 +124,11 @@ def forecast(
     )
 
 
+def seconds_of(plan: Plan, hwdb: Hwdb) -> float:
+    """Seconds of one step of `plan`: those of its forecast, without finding what they rest on."""
+    return contention.play(lower_plan(plan, Lowering.of(plan, hwdb)).graph()).makespan_s
+
+
 def _uncertainty(
     lowered: LoweredPlan, lowering: Lowering, timeline: Timeline, shares: ClassShares
 ) -> Uncertainty:
