@@ -24,6 +24,14 @@ def show_seconds(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
 
 
+def show_span(seconds: float) -> str:
+    """A long time in the unit a person thinks in, `88 days`, `3.06 hours`; below two hours as a duration."""
+    for scale, unit in ((DAY_S, "days"), (HOUR_S, "hours")):
+        if seconds >= 2 * scale:
+            return f"{float(f'{seconds / scale:.3g}'):,g} {unit}"
+    return show_seconds(seconds)
+
+
 def percent(share: float, digits: int = 0, *, signed: bool = False) -> str:
     """A share of one as `44.5 %`, with a blank as SI units have it; `+3 %` where it is `signed`."""
     return f"{100.0 * share:{'+' if signed else ''}.{digits}f} %"

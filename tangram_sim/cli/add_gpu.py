@@ -22,6 +22,7 @@ _QUESTIONS = {
     "link": "Link to others of its kind, e.g. NVLink4 (empty: PCIe only)",
     "link_gb_per_s": "All its links together, GB/s in one direction (empty: the link's usual rate)",
 }
+_NEEDED = ("memory_gb", "memory_gb_per_s")
 _LINK_OF = {"link_gb_per_s": "link"}  # asked only where the other was answered
 
 
@@ -173,6 +174,10 @@ def _asked(given: dict[str, str]) -> dict[str, str]:
         skipped = column in _LINK_OF and not answers[_LINK_OF[column]]
         if not answers[column] and not skipped:
             answers[column] = str(typer.prompt(question, default="", show_default=False, err=True)).strip()
+        if column in _NEEDED and not answers[column]:
+            # Without it there is no row: who only pressed enter is asked once more before anything else.
+            again = f"{question} (needed: a number)"
+            answers[column] = str(typer.prompt(again, default="", show_default=False, err=True)).strip()
     return answers
 
 

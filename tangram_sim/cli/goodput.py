@@ -167,7 +167,7 @@ def _of_plan(
 
 def _show(found: "GoodputDocument") -> None:
     """Print the answer as sentences and tables."""
-    from tangram_sim.units import show_seconds
+    from tangram_sim.units import show_seconds, show_span
 
     low, high = found.interval
     what = "useful share" if found.tokens_per_s is None else "tokens/s"
@@ -175,7 +175,7 @@ def _show(found: "GoodputDocument") -> None:
     ends = f"{low:.4f} to {high:.4f}" if found.tokens_per_s is None else f"{low:,.0f} to {high:,.0f}"
     print_line(
         f"goodput {found.goodput:.4f}{rate}   90 % of windows of {found.window_days:g} days: {what} {ends}   "
-        f"{f'one failure in {show_seconds(found.mtbf_s)}' if found.mtbf_s else 'nothing fails'}"
+        f"{f'one failure in {show_span(found.mtbf_s)}' if found.mtbf_s else 'nothing fails'}"
     )
     rows = [
         (
@@ -230,7 +230,7 @@ def _show(found: "GoodputDocument") -> None:
     if found.spares:
         print_line(
             f"{found.spares.nodes} spare nodes are enough with probability {found.spares.quantile:g} "
-            f"(repair {show_seconds(found.spares.repair_s)})"
+            f"(repair {show_span(found.spares.repair_s)})"
         )
     if found.sample:
         print_line(

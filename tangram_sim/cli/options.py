@@ -22,7 +22,10 @@ ModelArgument: TypeAlias = Annotated[
     ),
 ]
 ClusterArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="CLUSTER", help="A shipped name, a cluster YAML file or a plan.")
+    str,
+    typer.Argument(
+        metavar="CLUSTER", help="A shipped name, nodes like H100x8:1+L40Sx4:2, a YAML file or a plan."
+    ),
 ]
 
 

@@ -260,8 +260,9 @@ def _spares(setting: GoodputQuestion, quantile: float) -> SparesDocument | None:
 def _notes(setting: GoodputQuestion, regime: Regime) -> list[str]:
     notes = []
     if setting.per_1000_node_days is not None:
+        rate = float(f"{setting.per_1000_node_days:.3g}")
         notes.append(
-            f"failures: {setting.per_1000_node_days:.3g} per 1,000 node-days ({setting.source}); studies "
+            f"failures: {rate:,g} per 1,000 node-days ({setting.source}); studies "
             "differ by a factor of three, fit the rate to your own incidents"
         )
     if not regime.losing:

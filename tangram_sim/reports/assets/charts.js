@@ -41,6 +41,7 @@ export function seconds(value) {
   if (value === 0) return "0 s";
   if (Math.abs(value) >= 2 * 86400) return `${digits(value / 86400)} d`;
   if (Math.abs(value) >= 7200) return `${digits(value / 3600)} h`;
+  if (Math.abs(value) >= 600) return `${digits(value / 60)} min`;
   if (Math.abs(value) >= 1) return `${digits(value)} s`;
   if (Math.abs(value) >= 1e-3) return `${digits(value * 1e3)} ms`;
   return `${digits(value * 1e6)} us`;

@@ -22,7 +22,7 @@ export function buyPage(offered, setup, state) {
   const which = choice("Question", [["what-if", "compare these candidates"], ["purchase", "search all mixes up to these counts"]],
     "what-if", { name: "question" });
   const fields = {
-    tokens: figure("Tokens to train on", 1e12, { min: 1, name: "tokens" }),
+    tokens: words("Tokens to train on", "1T", { name: "tokens" }),
     acquire: choice("Acquire", ["auto", "buy", "rent", "spot"], "auto"),
     fleet: choice("The fleet I have is", ["auto", "owned", "rented"], "auto"),
     effort: choice("Effort", ["quick", "normal", "exhaustive"], "quick", { name: "buy-effort" }),

@@ -3,7 +3,7 @@
 import pytest
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.units import amount_of, percent, show_amount
+from tangram_sim.units import amount_of, percent, show_amount, show_span
 from tests.commands import tangram
 
 
@@ -44,3 +44,17 @@ def test_the_command_reads_amounts_of_tokens() -> None:
 )
 def test_a_share_is_shown_in_percent_with_a_blank(share, digits, signed, shown):
     assert percent(share, digits, signed=signed) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (7_602_154.0, "88 days"),
+        (11_000.0, "3.06 hours"),
+        (172_800.0, "2 days"),
+        (7_199.0, "7199 s"),
+        (60.0, "60 s"),
+    ],
+)
+def test_a_long_time_is_said_in_hours_or_days(seconds, shown):
+    assert show_span(seconds) == shown
