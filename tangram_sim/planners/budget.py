@@ -76,7 +76,7 @@ class LaunchBudget:
     microbatch: int = 16  # sequences per rank of the largest
     chunks: tuple[int, ...] = (2, 4)  # per stage that holds several
     used: float = 0.6  # of the GPUs of a set of groups, at least: smaller shares are sets of their own
-    together: int = 16  # batches estimated at once, at most: they share what is priced, not what is found
+    together: int = 64  # batches estimated at once, at most: they share what is priced, not what is found
     passed_over: int = 4  # one in so many estimated may be a layout that others like it speak against
     unfit: float = 2.0  # over its bound: what is taken for layouts of which none was seen to fit
     refined: int = 2  # best layouts whose layers are moved over boundaries

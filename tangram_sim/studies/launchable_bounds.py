@@ -4,6 +4,7 @@ All degrees and microbatches are priced together, once for every group, as singl
 them: no gradients to reduce, no weights to gather. Layouts add to that.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -32,6 +33,7 @@ CONTEXT = (1, 2, 4, 8)  # context-parallel degrees
 # Blocks in the middle of a stage take what they add to a chain of blocks; the first of a chain may hide a
 # little more behind others than the periodic rest.
 SURE = 0.98
+_KEPT = 64  # answers: several cuts and schedules are asked about with the same degrees
 
 
 class Degrees(NamedTuple):
@@ -88,6 +90,9 @@ class StepBounds:
     sizes: tuple[int, ...]
     recompute: Sequence[str]
     _groups: dict[str, _Group] = field(default_factory=dict)
+    _found: OrderedDict[tuple[str, tuple[Degrees, ...]], tuple[NDArray[np.int64], Floats]] = field(
+        default_factory=OrderedDict
+    )  # rows and shares by group, of degrees asked about last
 
     def __post_init__(self) -> None:
         self._placement = Placement(self.cluster, self.hwdb)
@@ -141,7 +146,15 @@ class StepBounds:
         """The blocks of a group, the row of each layout, and by what to multiply it."""
         if group.name not in self._groups:
             self._groups[group.name] = self._priced(group)
-        known, rows, share = self._groups[group.name], [], []
+        known, key = self._groups[group.name], (group.name, tuple(degrees))
+        if key not in self._found:
+            self._found[key] = self._rows_of(known, degrees)
+            if len(self._found) > _KEPT:
+                self._found.popitem(last=False)
+        return known, *self._found[key]
+
+    def _rows_of(self, known: _Group, degrees: Sequence[Degrees]) -> tuple[NDArray[np.int64], Floats]:
+        rows, share = list[int](), list[float]()
         for one in degrees:
             fewer = one.cp
             while (one.tp, fewer) not in known.first_row:  # more ranks than the group has
@@ -149,7 +162,7 @@ class StepBounds:
             share.append(fewer / one.cp)
             told = self.recompute.index(one.recompute) * len(self.sizes) + self.sizes.index(one.size)
             rows.append(known.first_row[one.tp, fewer] + told)
-        return known, np.array(rows), np.array(share)
+        return np.array(rows), np.array(share)
 
     def _priced(self, group: NodeGroup) -> _Group:
         """All degrees that a group has GPUs for, mixtures under the best of their expert degrees."""

@@ -154,13 +154,16 @@ class LaunchLayouts:
         """Every schedule and cut, with every microbatch and recomputation, but for what cannot fit."""
         width = prod(degrees[0])
         layers = layers_by_speed(self.model, self._members(order), self.job, self.hwdb, pp, width)
+        rows_of: dict[bool, list[Degrees]] = {}  # by whether stages hold several chunks
         for job, vpp, cut in self._schedules(pp, layers):
-            rows = [
-                Degrees(*some, size, recompute)
-                for some in degrees
-                for recompute in bounds.recompute
-                for size in self._sizes(some[-1], pp, vpp, bounds.sizes)
-            ]
+            if (vpp > 1) not in rows_of:
+                rows_of[vpp > 1] = [
+                    Degrees(*some, size, recompute)
+                    for some in degrees
+                    for recompute in bounds.recompute
+                    for size in self._sizes(some[-1], pp, vpp, bounds.sizes)
+                ]
+            rows = rows_of[vpp > 1]
             if not rows:
                 continue
             alike = Uniform(pp=pp, vpp=vpp, layers=cut, order=order)
