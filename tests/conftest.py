@@ -12,6 +12,7 @@ Workers compile each loop once between them: who comes second waits for the firs
 import fcntl
 import gc
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +67,12 @@ def _compile_in_turn(folder: Path) -> None:
 
 @contextmanager
 def _turn(path: Path) -> Iterator[None]:
+    """Wait for a turn at a file, a minute at most: threads that compile could wait for one another."""
     with path.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        for _ in range(600):
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.1)
         yield
