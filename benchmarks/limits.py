@@ -110,7 +110,7 @@ def run(line: Sequence[str], limit_s: float, interrupt_s: float | None = None) -
 def main(given: Sequence[str]) -> None:
     """Print one row a case: seconds past the limit, past Ctrl-C, and how it ended."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.limits", description=__doc__)
-    parser.add_argument("--limits", type=float, nargs="+", default=[1, 3, 10], help="seconds (1 3 10)")
+    parser.add_argument("--limits", type=float, nargs="*", default=[1, 3, 10], help="seconds (1 3 10)")
     parser.add_argument(
         "--seeds", type=int, nargs="*", default=[0, 2, 3, 5, 7, 9], help="worlds (0 2 3 5 7 9)"
     )
