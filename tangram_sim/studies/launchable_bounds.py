@@ -24,7 +24,7 @@ from tangram_sim.parallelizers.layouts import divisors, expert_counts, head_coun
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds
 from tangram_sim.training.job import Job
-from tangram_sim.training.schedules import holds_whole_depth, in_flight
+from tangram_sim.training.schedules import in_flight, puts_off_weights
 from tangram_sim.training.stage import state
 from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.setting import Setting
@@ -138,7 +138,7 @@ class StepBounds:
             busy = held * (kept / alike.vpp) + share * blocks.beside_bytes[rows]
             room = np.minimum(room, (known.usable_bytes - (1.0 + known.fragmentation) * busy) / part)
         passed = np.cumsum(work, axis=1) - work
-        if alike.vpp > 1 or holds_whole_depth(job.schedule):
+        if alike.vpp > 1 or puts_off_weights(job.schedule):
             passed[:] = 0.0
         return StepBound(SURE * (passes[:, None] * work + passed).max(axis=1), room)
 

@@ -37,7 +37,7 @@ from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.sim import contention
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
-from tangram_sim.training.schedules import holds_whole_depth
+from tangram_sim.training.schedules import puts_off_weights
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
@@ -109,7 +109,7 @@ class _Task:
         return (
             self.wishes.sub_islands
             and not self.wishes.order
-            and not holds_whole_depth(self.job.schedule)
+            and not puts_off_weights(self.job.schedule)
             and "dp" not in dict(self.wishes.constraints.fixed)  # copies side by side multiply it
             and is_large([island.nodes for island in self.islands], self.budget.fleets)
         )

@@ -8,7 +8,10 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.training.job import Job
+from tangram_sim.training.schedules import chunked, in_flight
 from tangram_sim.units import show_bytes
+
+_MANY = 1000  # microbatches, more than stages that hold by their place would
 
 
 def why_not(
@@ -32,6 +35,11 @@ def why_not(
         fixed.append(f"recompute {constraints.recompute[0]}")
     if needed <= there:
         text += " Activations, or layouts that divide neither heads nor batch, do not fit beside them."
+        if not chunked(job.schedule) and in_flight(job.schedule, 1, 2, 1, _MANY) == _MANY:
+            text += (
+                f" A pipeline under {job.schedule} holds every microbatch of the step at once; under "
+                "`schedule=1f1b` a stage holds its own and one for each stage behind it."
+            )
     kinds = "/".join(constraints.recompute)
     zero = dict(constraints.fixed).get("zero_stage", "0-3")
     text += f" Tried: ZeRO {zero}, recompute {kinds}, sequence parallelism, every split over stages."

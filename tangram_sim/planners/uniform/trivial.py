@@ -19,7 +19,7 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, uniform_plan
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
-from tangram_sim.training.schedules import holds_whole_depth
+from tangram_sim.training.schedules import puts_off_weights
 from tangram_sim.training.step.ideal import ideal_seconds
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
 
@@ -146,7 +146,7 @@ def least_s(model: Model, cluster: Cluster, job: Job, wanted: Uniform, hwdb: Hwd
         work = max(before[kind][stop] - before[kind][start] for kind in range(first, last + 1))
         seconds = work * wanted.micro_batch / (wanted.tp * wanted.cp)
         least = max(least, microbatches * seconds + passed)
-        passed += 0.0 if wanted.vpp > 1 or holds_whole_depth(job.schedule) else seconds
+        passed += 0.0 if wanted.vpp > 1 or puts_off_weights(job.schedule) else seconds
     return least
 
 

@@ -8,6 +8,7 @@ from tangram_sim.training.schedules.named import (
     chunked,
     holds_whole_depth,
     in_flight,
+    puts_off_weights,
     schedule_named,
     schedule_names,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "in_flight",
     "lower_order",
     "play_steps",
+    "puts_off_weights",
     "schedule_named",
     "schedule_names",
     "step_template",

@@ -10,21 +10,26 @@ from tangram_sim.training.schedules.base import (
     join_stages,
     one_chunk_only,
     passes,
+    warmup_then_alternate,
 )
 
 
 class GPipe(Schedule):
-    """Simplest order; every microbatch is in flight at once. Backwards run in the order of the forwards."""
+    """Simplest order; every microbatch is in flight at once. Backwards run in the order of the forwards.
+
+    On one stage there is no pipeline to fill: frameworks then accumulate gradients, one microbatch at a time.
+    """
 
     name = "gpipe"
 
     def order(self, stages: int, microbatches: int, chunks: int = 1) -> ScheduleOrder:
-        """All F, then all B, on every stage."""
+        """All F, then all B, on every stage; F and B in turn where there is one stage."""
         one_chunk_only(self.name, stages, microbatches, chunks)
         every = np.arange(microbatches)
-        row = np.concatenate((passes(FORWARD, every), passes(BACKWARD, every)), axis=1)
+        warmup = microbatches if stages > 1 else 0
+        row = warmup_then_alternate(passes(FORWARD, every), passes(BACKWARD, every), warmup)
         return join_stages(stages, microbatches, chunks, False, [row] * stages)
 
     def in_flight(self, behind: int, depth: int, chunks: int, microbatches: int) -> int:  # noqa: ARG002 - interface
-        """Every microbatch is held until the first backward."""
-        return microbatches
+        """Every microbatch is held until the first backward; one where nothing is a pipeline."""
+        return microbatches if depth > 1 else 1

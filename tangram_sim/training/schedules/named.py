@@ -43,9 +43,14 @@ def schedule_named(name: str) -> Schedule:
 
 
 def holds_whole_depth(schedule: str) -> bool:
-    """Whether stages hold as many microbatches as the pipeline is deep, however many stand behind them."""
+    """Whether what a stage holds depends on the depth of the pipeline, not on the stages behind it."""
     named = schedule_named(schedule)
     return named.chunks == (1, 1) and named.in_flight(0, 2, 1, 2) > named.in_flight(0, 1, 1, 2)
+
+
+def puts_off_weights(schedule: str) -> bool:
+    """Whether weight gradients are passes of their own, run late; no law of pipelines holds then."""
+    return schedule_named(schedule).splits_backward
 
 
 def chunked(schedule: str) -> bool:
@@ -56,7 +61,7 @@ def chunked(schedule: str) -> bool:
 def in_flight(schedule: str, behind: int, depth: int, chunks: int, microbatches: int) -> int:
     """Activation sets held at peak by the stage with `behind` stages behind it in a pipeline of `depth`.
 
-    One set is one microbatch through one chunk. ZB-H1 holds a set until its weight gradient, hence needs
-    `depth`.
+    One set is one microbatch through one chunk. ZB-H1 holds a set until its weight gradient, and
+    GPipe on one stage only its own, hence both need `depth`.
     """
     return schedule_named(schedule).in_flight(behind, depth, chunks, microbatches)

@@ -157,15 +157,16 @@ def test_how_many_stages_may_stand_behind() -> None:
     assert held.most_behind_each(every, 2).tolist() == [-1, -1, -1, 0, UNLIMITED, UNLIMITED]
     assert holding("1f1b", 30).most_behind_each(np.array([29, 3]), 1).tolist() == [27, 1]
     all_or_none = holding("gpipe", 4)
-    assert [all_or_none.most_behind(limit, 0) for limit in (3, 4)] == [-1, UNLIMITED]
+    assert [all_or_none.most_behind(limit, 0) for limit in (0, 1, 3, 4)] == [-1, 0, 0, UNLIMITED]
+    assert [all_or_none.most_behind(limit, 1) for limit in (3, 4)] == [-1, UNLIMITED]
     assert holding("zb-h1", 8).most_behind(3, 0) == 2
     assert (held.everywhere, held.schedule, held.microbatches) == (4, "1f1b", 4)
 
 
 def test_what_counts_as_behind_an_inner_stage() -> None:
-    """Under 1F1B those behind it; under ZB-H1, which holds the depth, all others."""
+    """Under 1F1B those behind it; under ZB-H1 and GPipe, which hold by the depth, all."""
     assert counted_beside("1f1b", 3) == (2, 1, 0) and counted_beside("zb-h1", 3) == (2, 2, 2)
-    assert [name for name in NAMES if holds_whole_depth(name)] == ["zb-h1"]
+    assert [name for name in NAMES if holds_whole_depth(name)] == ["gpipe", "zb-h1"]
     assert [name for name in NAMES if chunked(name)] == ["interleaved", "zb-v", "dualpipe-v"]
 
 

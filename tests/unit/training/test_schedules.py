@@ -99,8 +99,17 @@ def test_in_flight_is_what_the_order_holds(shape: tuple[str, int, int, int]) -> 
 def test_what_holds_the_whole_depth_is_seen_in_its_orders(name: str) -> None:
     """With one chunk a stage, the last one holds more, the deeper the pipeline, or ever the same."""
     chunks = schedule_named(name).chunks[0]
-    last = [schedule_named(name).order(s, 12, chunks).peak_in_flight(s - 1) for s in (2, 3, 4)]
-    assert holds_whole_depth(name) == (chunks == 1 and last == [2, 3, 4])
+    depths = (1, 2, 4) if chunks == 1 else (2, 4)
+    last = [schedule_named(name).order(s, 12, chunks).peak_in_flight(s - 1) for s in depths]
+    assert last == sorted(last)
+    assert holds_whole_depth(name) == (chunks == 1 and last[0] < last[-1])
+
+
+def test_one_stage_accumulates_gradients_and_holds_one_microbatch() -> None:
+    """There is no pipeline to fill: without stages, frameworks run forward and backward in turn."""
+    assert words("gpipe", 1, 3, 0) == words("1f1b", 1, 3, 0) == "F0 B0 F1 B1 F2 B2"
+    assert in_flight("gpipe", 0, 1, 1, 64) == 1
+    assert [in_flight("gpipe", behind, 2, 1, 64) for behind in (0, 1)] == [64, 64]
 
 
 def test_zero_bubble_holds_no_more_than_the_first_stage_of_1f1b() -> None:

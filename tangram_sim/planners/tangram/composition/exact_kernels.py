@@ -72,7 +72,7 @@ def below(
     stage_ptr: Ints,  # (options + 1): inner stages of an option
     times: Floats,  # (inner stages, 4): forward, backward, sync, optimizer
     lost: int,  # forwards that run ahead of the first backward: 0 none, 1 one per stage behind, 2 all
-    whole_depth: bool,  # stages hold as many microbatches as the pipeline is deep
+    whole_depth: bool,  # what stages hold depends on the depth of the pipeline
     limit_s: float,
     proving: bool,  # a label's times hold for all that it dominated, too
     dropping: bool,  # labels that others beat are dropped

@@ -25,7 +25,7 @@ from tangram_sim.planners.tangram.composition.finalists import (
 from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, Grain
 from tangram_sim.training.job import Job
-from tangram_sim.training.schedules import holds_whole_depth
+from tangram_sim.training.schedules import puts_off_weights
 
 
 def hop_seconds(
@@ -102,7 +102,7 @@ class Search:
         self.provable = max(units) == 1 and all(
             has_equal_members(island, referee.cluster) for island in enumeration.islands
         )
-        estimated = holds_whole_depth(enumeration.job.schedule)
+        estimated = puts_off_weights(enumeration.job.schedule)
         self.slack = budget.rough_slack if estimated else budget.slack
         self.played: dict[Finalist, float] = {}
 

@@ -32,7 +32,7 @@ from tangram_sim.planners.tangram.enumeration.table import (
 )
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import UNLIMITED, PartialPlan
-from tangram_sim.training.schedules import holds_whole_depth
+from tangram_sim.training.schedules import puts_off_weights
 
 Floats: TypeAlias = NDArray[np.float64]
 Grain: TypeAlias = Sequence[Sequence[int]]  # nodes of the parts that are asked about, by island
@@ -129,7 +129,7 @@ class Enumeration:
         """Seconds of any step of one pipeline over such parts with this microbatch size, at least."""
         bound = self._bound(microbatch, list(self._parts_by(units, grain)))
         # Where weight gradients are put off no law of pipelines holds.
-        whole = holds_whole_depth(self.job.schedule)
+        whole = puts_off_weights(self.job.schedule)
         return bound.microbatch_s(microbatch) if whole else bound.pipeline_s(microbatch)
 
     def _parts_by(self, units: Sequence[int], grain: Grain | None) -> Iterator[tuple[int, int, Island]]:

@@ -28,7 +28,7 @@ class PartialPlanTable:
     floats: NDArray[np.float64]  # (options, 4): slowest, latency, forward, closing
     ints: NDArray[np.int64]  # (options, 4): kind, nodes (in units), depth, most stages behind
     partials: list[PartialPlan]  # of the class's first slice
-    whole_depth: bool = False  # the schedule holds as many microbatches as the pipeline is deep (ZB-H1)
+    whole_depth: bool = False  # what stages hold depends on the depth of the pipeline (ZB-H1, GPipe)
     joint: tuple[tuple[int, ...], ...] = ()  # nodes of each kind that a unit of every joint kind takes
 
 

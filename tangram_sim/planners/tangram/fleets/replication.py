@@ -153,7 +153,7 @@ class Replication:
             able = [
                 partial
                 for partial in enumeration.ask(kind, nodes, start, stop, microbatch)
-                if partial.stages_behind >= (atoms if whole else behind)
+                if partial.stages_behind >= (atoms if whole and len(stages) > 1 else behind)
             ]
             if not able:
                 return None
