@@ -1,11 +1,12 @@
 """How far serving predictions are off: the one table of docs/serving/validation.md, and its figures as JSON.
 
-    python -m benchmarks.serving_accuracy FOLDER [shipped] [gpu] [model]
+    python -m benchmarks.serving_accuracy FOLDER [shipped] [gpu] [model] [--folds KEPT]
 
 FOLDER holds the collected tables. `shipped` scores the shipped calibration on them, `gpu` and `model` leave
 each kind of GPU or each model out of both tables together and predict it from rows fitted to the others
-(minutes). Without words all three. Figures of what was not
-asked for stay as they are.
+(minutes), and print the rows of calibration on how much wider intervals are there. Without words all three.
+Figures of what was not asked for stay as they are. What folds came to is kept in the folder KEPT where one is
+given, and read from it by the next call: to go on with what was cut short, as long as nothing else changed.
 """
 
 import json
@@ -19,7 +20,7 @@ import numpy as np
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
-from tangram_sim.validation.serving.left_out import FOLDS, left_out, novel_errors, widened
+from tangram_sim.validation.serving.left_out import FOLDS, left_out, novel_errors, novel_rows, widened
 from tangram_sim.validation.serving.null import with_null
 from tangram_sim.validation.serving.predict import PredictedRun, predict
 from tangram_sim.validation.serving.reading import read_tables
@@ -35,7 +36,7 @@ from tangram_sim.validation.serving.runs import (
     STATIC,
     ServedRun,
 )
-from tangram_sim.validation.serving.tables import table_of
+from tangram_sim.validation.serving.tables import calibration_csv, table_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "benchmarks/results/serving_accuracy.json"
@@ -43,6 +44,8 @@ PAGE = ROOT / "docs/serving/validation.md"
 BEGIN, END = "<!-- table of benchmarks.serving_accuracy -->\n", "<!-- end of the table -->"
 TABLES = ("measurements.csv", "measurements_2026-11.csv", "vllm_kv_capacity.csv", "helix_runs.csv")
 PARTS = ("shipped", "gpu", "model")
+KEPT = ("metric", "measured", "predicted", "low", "high", "null")  # of a prediction in a kept fold
+WIDTHS = "each {} of the tables of measured runs left out in turn: benchmarks.serving_accuracy"
 Test = Callable[[PredictedRun], bool]
 
 
@@ -152,29 +155,50 @@ def scores(found: Sequence[PredictedRun]) -> list[dict[str, Any]]:
     return answers + [ratios(clear, one, other) for _, one, other in RATIOS]
 
 
-def predicted(part: str, runs: Sequence[ServedRun], hwdb: Hwdb) -> list[PredictedRun]:
-    """Predictions of one part, the null model's beside them."""
+def predicted(part: str, runs: Sequence[ServedRun], hwdb: Hwdb, kept: Path | None) -> list[PredictedRun]:
+    """Predictions of one part, the null model's beside them; rows on widths are printed."""
     if part == "shipped":
         found, _ = predict(runs, hwdb, CalibrationTable.load(hwdb))
         return with_null(found, found, hwdb)
-    folds = folds_of(part, runs, hwdb)
+    folds = folds_of(part, runs, hwdb, kept)
     errors = novel_errors(folds)
+    sys.stdout.write(
+        calibration_csv(novel_rows(folds, part), WIDTHS.format({"gpu": "GPU kind"}.get(part, part)))
+    )
     return [widened(one, errors, fold) for fold, found in folds.items() for one in found]
 
 
-def folds_of(part: str, runs: Sequence[ServedRun], hwdb: Hwdb) -> dict[str, list[PredictedRun]]:
+def folds_of(
+    part: str, runs: Sequence[ServedRun], hwdb: Hwdb, kept: Path | None
+) -> dict[str, list[PredictedRun]]:
     """Each kind's or model's runs, predicted from rows fitted to the others' steady loads."""
     key = FOLDS[part]
     clear = [run for run in runs if not run.doubt]
     bursts = [run for run in clear if run.load == BURST]
     measured = _measured(clear)
-    folds = {}
-    for own, _, rows in left_out([run for run in clear if run.load != BURST], hwdb, part):
+    folds = _kept(kept, part, clear)
+    for own, _, rows in left_out([run for run in clear if run.load != BURST], hwdb, part, folds):
         fold = key(own[0])
         training = [one for one in measured if key(one.run) != fold]
         asked = own + [run for run in bursts if key(run) == fold]
         folds[fold] = with_null(training, predict(asked, hwdb, table_of(rows))[0], hwdb)
         sys.stderr.write(f"{part} {fold}: {len(asked)} runs\n")
+        if kept is not None:
+            kept.mkdir(parents=True, exist_ok=True)
+            cells = [
+                [one.run.table, one.run.line, *(getattr(one, name) for name in KEPT)] for one in folds[fold]
+            ]
+            (kept / f"{part}-{len(folds):02}.json").write_text(json.dumps([fold, cells]), "utf-8")
+    return dict(sorted(folds.items()))
+
+
+def _kept(kept: Path | None, part: str, runs: Sequence[ServedRun]) -> dict[str, list[PredictedRun]]:
+    """The folds of a part that an earlier call kept."""
+    known = {(run.table, run.line): run for run in runs}
+    folds = {}
+    for path in sorted(kept.glob(f"{part}-*.json")) if kept else ():
+        fold, cells = json.loads(path.read_text("utf-8"))
+        folds[fold] = [PredictedRun(known[table, line], *values) for table, line, *values in cells]
     return folds
 
 
@@ -222,6 +246,11 @@ def _percent(one: dict[str, Any], key: str) -> str:
 
 def main(words: list[str]) -> int:
     """Score the parts asked for, write figures and page."""
+    kept = None
+    if "--folds" in words[:-1]:
+        place = words.index("--folds")
+        kept = Path(words[place + 1])
+        words = words[:place] + words[place + 2 :]
     if not words or set(words[1:]) - set(PARTS):
         sys.stderr.write(f"{__doc__}\n")
         return 2
@@ -232,7 +261,7 @@ def main(words: list[str]) -> int:
     for part in words[1:] or PARTS:
         figures[part] = {
             "date": date.today().isoformat(),
-            "lines": scores(predicted(part, runs, hwdb)),
+            "lines": scores(predicted(part, runs, hwdb, kept)),
         }
         FIGURES.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
     if figures:

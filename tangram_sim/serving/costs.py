@@ -89,8 +89,8 @@ class LayerStepCost(StepCost):
         # What fills a graph up has no context of its own.
         return IterationWork(rows / share, scores / share, padded, contexts / share, verified)
 
-    def _replica_s(self, work: IterationWork) -> Floats:
-        """Seconds in which every microbatch in flight passes all stages.
+    def _replica_s(self, work: IterationWork) -> tuple[Floats, Floats]:
+        """(seconds in which every microbatch in flight passes all stages, the least of them at peak rates).
 
         With p stages there are p microbatches: the time is that of one pass through all stages, or p times
         the slowest stage where that is longer.
@@ -104,12 +104,13 @@ class LayerStepCost(StepCost):
             np.where(eager, np.maximum(seconds, times.kernels * launched), seconds)
             for seconds, times in zip(stages, passes, strict=True)
         ]
+        least = [times.least_s for times in passes]
         if len(stages) == 1:
-            return stages[0]
+            return stages[0], least[0]
         hops = [self._hop_s(work, stage) for stage in range(len(stages) - 1)]
         alone = np.sum([*stages, *hops], axis=0)
         slowest: Floats = np.maximum(alone, len(stages) * np.max(stages, axis=0))
-        return slowest
+        return slowest, np.max(least, axis=0) * len(stages)
 
     def _hop_s(self, work: IterationWork, stage: int) -> Floats:
         """Seconds to send the activations of one microbatch from a stage to the next."""
@@ -133,16 +134,17 @@ class LayerStepCost(StepCost):
             *(np.asarray(one, dtype=np.float64) for one in (rows, scores, decodes, contexts))
         )
         zero = np.zeros_like(b)
-        alone = self._replica_s(self.work(zero, zero, b, context))
+        alone, least = self._replica_s(self.work(zero, zero, b, context))
         device = np.where(b > 0, alone, 0.0)
         if np.any(n > 0):
-            both = self._replica_s(self.work(n, pairs, b, context))
+            both, least = self._replica_s(self.work(n, pairs, b, context))
             added = np.maximum(both - device, 0.0) * self.fit["prefill"]
             device = device + np.where(n > 0, added, 0.0)
         requests = b / self.deployment.attention_dp
         prepared = self.fit["hidden_host_s"] + self.fit["hidden_request_s"] * requests
         exposed = self.fit["host_s"] + self.fit["request_s"] * requests
-        busy = (device + exposed) * self.fit["time_scale"]
+        # Factors fitted to steady loads, which show only a part of what prompts take, do not outrun the GPU.
+        busy = np.maximum((device + exposed) * self.fit["time_scale"], least)
         overlaps = self.deployment.engine.async_scheduling
         seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
         # Groups are arrays of one layout; so are what comes of them for a single iteration.

@@ -5,6 +5,7 @@ A replica is priced by the cost layer from its GPUs, or by coefficients of the u
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -23,7 +24,7 @@ from tangram_sim.serving.deployment import Deployment, ReplicaStage, Speculation
 from tangram_sim.serving.disaggregated import KvLink
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.fleet import FleetReplica, Presence
-from tangram_sim.serving.fleet_schema import FleetIn, ReplicaIn, StageIn
+from tangram_sim.serving.fleet_schema import FleetIn, OwnCostsIn, ReplicaIn, StageIn
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.plain_tables import linear_table, speculative
 from tangram_sim.serving.spot import Steps, under_availability
@@ -92,10 +93,8 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
     try:
         given = FleetIn.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise BadInputError(f"{source}: {where or 'document'}: {first['msg'].lower()}{more}") from None
+        raise BadInputError(f"{source}: {_in_words(error.errors(include_url=False)[0])}{more}") from None
     build = _FleetBuilder(given, hwdb, source)
     by_role: dict[str, list[FleetReplica]] = {"both": [], "prefill": [], "decode": []}
     shares, gpus = {}, {}
@@ -135,6 +134,26 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
         build.assumptions,
         build.contexts,
     )
+
+
+def _in_words(problem: Any) -> str:
+    """What is wrong with a key: its path, what was given, what is known."""
+    *above, key = problem["loc"] or ("document",)
+    path = ".".join(str(part) for part in (*above, key))
+    if problem["type"] == "missing":
+        return f"{path} is missing"
+    if problem["type"] != "extra_forbidden":
+        given = problem["input"]
+        shown = repr(given)[:60] if not isinstance(given, (dict, list)) else "a mapping or list"
+        return f"{path}: {shown} given; {problem['msg'].removeprefix('Value error, ').lower()}"
+    parts = {"costs": OwnCostsIn, "stages": StageIn, "replicas": ReplicaIn}
+    known = next((part for name, part in parts.items() if name in above), FleetIn).model_fields
+    near = get_close_matches(str(key), known, n=1)
+    if near:
+        return f"{path}: unknown key; did you mean {near[0]}?"
+    if key in FleetIn.model_fields:
+        return f"{path}: {key} is one for all replicas: write it beside `replicas`"
+    return f"{path}: unknown key; known are {', '.join(known)}"
 
 
 def _gpus(one: ReplicaIn, label: str) -> dict[str, int]:

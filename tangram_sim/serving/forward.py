@@ -70,6 +70,7 @@ class ForwardTimes:
     exchange: Floats
     kernels: Floats
     reductions: Floats  # all-reduces and all-to-alls, each of which starts by a handshake
+    least_s: Floats  # of all products at the datasheet's peak: nothing is faster
 
     def __add__(self, other: "ForwardTimes") -> "ForwardTimes":
         return ForwardTimes(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
@@ -164,25 +165,25 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
     precision = ranks.precision
     shape = _Products(model, work.tokens, ranks.sharding)
     own = [*products.input_projections(shape, attention), *products.output_projection(shape, attention)]
-    dense_s = _gemms_s(ranks, own, precision.attention_compute, precision.attention_bytes)
+    dense = _gemms_s(ranks, own, precision.attention_compute, precision.attention_bytes)
     everyone = ranks.attention_dp
     zero = np.zeros_like(work.tokens)
-    experts, exchange, permuted = zero, zero, zero
+    experts, exchange, permuted = np.stack([zero, zero]), zero, zero
     kernels = KERNELS_FORWARD + KERNELS_LATENT * (attention.kv_rank > 0)
     kernels += KERNELS_LINEAR * attention.linear + KERNELS_INDEX * (attention.index_heads > 0)
     if isinstance(part, Experts):
         kernels += KERNELS_EXPERTS
         router = [Gemm(work.tokens, part.experts, model.hidden)]
-        dense_s = dense_s + _gemms_s(ranks, router, precision.vector, STORED_BYTES[precision.vector])
+        dense = dense + _gemms_s(ranks, router, precision.vector, STORED_BYTES[precision.vector])
         experts, exchange, permuted = _experts(ranks, part, work.tokens * everyone)
         inner = part.shared_width
     else:
         inner = part.width
     if inner:
-        dense = FeedForward(inner, part.gated)
+        whole = FeedForward(inner, part.gated)
         # Ranks of attention data parallelism hold a dense feed-forward each, split by tp alone.
-        both = products.up_projection(shape, dense) + products.down_projection(shape, dense)
-        dense_s = dense_s + _gemms_s(ranks, both, precision.compute, precision.weight_bytes)
+        both = products.up_projection(shape, whole) + products.down_projection(shape, whole)
+        dense = dense + _gemms_s(ranks, both, precision.compute, precision.weight_bytes)
     width = precision.activation_bytes
     residual = work.tokens * model.hidden * width
     activated = ranks.sharding.width(work.tokens * inner) * width * (3.0 if part.gated else 2.0)
@@ -193,8 +194,8 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
         # Between attention and experts tokens change ranks; what follows needs no second reduction.
         reductions = (ranks.tp > 1) + 2.0 * np.ones_like(zero)
     return ForwardTimes(
-        gemm=dense_s,
-        experts=experts,
+        gemm=dense[0],
+        experts=experts[0],
         cache=decode_attention_s(ranks, attention, work),
         attention=prompt_attention_s(ranks, attention, work),
         memory=memory,
@@ -202,6 +203,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
         exchange=exchange,
         kernels=kernels * np.ones_like(zero),
         reductions=reductions,
+        least_s=dense[1] + experts[1],
     )
 
 
@@ -213,18 +215,18 @@ def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) ->
     zero = np.zeros_like(work.tokens)
     model, precision = ranks.model, ranks.precision
     width = precision.activation_bytes
-    gemm, memory, kernels = zero, zero, zero
+    gemm, least_s, memory, kernels = zero, zero, zero, zero
     if embedding:
         memory = streaming_s(2.0 * work.tokens * model.hidden * width, ranks.rates(precision.vector))
         kernels = kernels + 3.0
     if head:
         yields = work.decodes * work.verified + np.minimum(work.rows, 1.0)
         logits = [Gemm(yields, ranks.sharding.width(model.vocab), model.embedding_width)]
-        gemm = _gemms_s(ranks, logits, precision.vector, precision.end_bytes)
+        gemm, least_s = _gemms_s(ranks, logits, precision.vector, precision.end_bytes)
         # Logits of all ranks are gathered and sampled from in fp32: written, read thrice.
         memory = memory + streaming_s(4.0 * 4.0 * yields * model.vocab, ranks.rates(precision.vector))
         kernels = kernels + 8.0
-    return ForwardTimes(gemm, zero, zero, zero, memory, zero, zero, kernels, zero)
+    return ForwardTimes(gemm, zero, zero, zero, memory, zero, zero, kernels, zero, least_s)
 
 
 def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
@@ -288,7 +290,9 @@ def reduce_s(ranks: Ranks, size_bytes: Number) -> Floats:
 
 
 def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Floats, Floats]:
-    """(s of the experts' products, s of dispatch and combine, bytes permuted) for `tokens` of all ranks.
+    """(s of the experts' products and least of them, s of dispatch and combine, bytes permuted).
+
+    All for `tokens` of all ranks.
 
     Routing is taken as uniform: each of B tokens goes to k = `active` of E experts, so that on average the
     share 1 - (1 - k/E)^B of the experts is used. With expert parallelism the busiest rank has IMBALANCE times
@@ -315,9 +319,13 @@ def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Float
 
 
 def _gemms_s(ranks: Ranks, shapes: list[Gemm], compute: str, weight_bytes: float) -> Floats:
+    """Seconds of products, and the least they could take at the datasheet's peak. [2, N]."""
     rates = ranks.rates(compute)
     width = ranks.precision.activation_bytes
+    peak = ranks.gpu.peak_flop_per_s(compute_type(ranks.gpu, compute, ranks.precision.vector))
     total: Floats = np.asarray(0.0)
+    flop: Floats = np.asarray(0.0)
     for rows, n, k, count in shapes:
         total = total + gemm_s(rows, n, k, rates, operand_bytes=weight_bytes, output_bytes=width, count=count)
-    return total
+        flop = flop + 2.0 * rows * n * k * count
+    return np.stack([total, flop / peak])

@@ -44,8 +44,8 @@ def beyond_context(workload: Workload, fleet: ServiceFleet) -> list[str]:
         longer = int(((tokens > context) & mine).sum())
         if longer and (name in workload.models or not workload.models):
             found.append(
-                f"{longer:,} requests are longer than the model's context of {context:,} tokens; "
-                "they are played as if it were longer, an engine would refuse them"
+                f"{longer:,} {'request is' if longer == 1 else 'requests are'} longer than the model's "
+                f"context of {context:,} tokens: played as if it were longer, where an engine would refuse"
             )
     return found
 

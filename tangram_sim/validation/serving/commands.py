@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 # Programs that start a server: vLLM's, SGLang's and TensorRT-LLM's.
 PROGRAMS = re.compile(r"\b(?:vllm serve|sglang\.launch_server|trtllm-serve)\b")
-_FLAG = re.compile(r"--?([a-z][\w-]*)(?:[= ]+([^\s;-][^\s;]*))?", re.IGNORECASE)
+_FLAG = re.compile(r"(?<![\w-])--?([a-z][\w-]*)(?:[= ]+([^\s;-][^\s;]*))?", re.IGNORECASE)
 # What engines call the same limit; documented by each (vllm/engine/arg_utils.py, sglang/srt/server_args.py,
 # tensorrt_llm/commands/serve.py).
 _SEATS = ("max-num-seqs", "max-running-requests", "max-batch-size")
@@ -41,7 +41,9 @@ def launch_command(note: str) -> BenchmarkCommand:
         max_batched_tokens=_count(_first(flags, _BUDGET)),
         memory_fraction=_share(_first(flags, _MEMORY)),
         expert_parallel="enable-expert-parallel" in flags,
-        speculative=any(name.startswith("speculative") for name in flags),
+        # Pages head commands by what is tried; some quote the command of the case before.
+        speculative="speculative decoding" in note[: found.start()].lower()
+        or any(name.startswith("speculative") for name in flags),
     )
 
 

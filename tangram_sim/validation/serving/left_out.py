@@ -1,7 +1,7 @@
 """Rows fitted to all but a part of a table, part by part, and how much wider errors are on what is new."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,16 +25,19 @@ LEAST_OF_FOLD = LEAST_TRAINING  # errors: fewer tell nothing of how far off what
 Fold = tuple[list[ServedRun], list[ServedRun], list[FittedRow]]
 
 
-def left_out(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> Iterator[Fold]:
+def left_out(
+    runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str, but: Collection[str] = ()
+) -> Iterator[Fold]:
     """For each GPU, model or source (`leave_out`): its runs, the others, and the rows fitted to the others.
 
+    Those named in `but` are passed over.
     Raises UnknownNameError for another word in `leave_out`, BadInputError where too few runs are left.
     """
     if leave_out not in FOLDS:
         raise unknown_name("`leave_out=`", leave_out, FOLDS)
     key = FOLDS[leave_out]
     runs = [run for run in runs if run.placed is None]  # of these nothing is fitted
-    for fold in sorted({key(run) for run in runs}):
+    for fold in sorted({key(run) for run in runs} - set(but)):
         rest = [run for run in runs if key(run) != fold]
         if len(rest) < LEAST_TRAINING:
             raise BadInputError(

@@ -1,7 +1,11 @@
 """Iterations priced layer by layer: laws of a forward pass, and the table made of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.precision import PRECISIONS
@@ -49,6 +53,29 @@ def test_more_work_never_takes_less(model: str) -> None:
     assert np.all(where.step_s(0.0, 0.0, batches, batches * 2000.0) >= steps)
     rows = np.geomspace(1, 8192, 40)
     assert np.all(np.diff(where.step_s(rows, rows * rows / 2, 8.0, 8000.0)) > -1e-12)
+
+
+@given(
+    st.sampled_from(["llama3-8b", "qwen3-14b", "gpt-oss-20b"]),
+    st.sampled_from(["A100-SXM4-80GB", "H100", "L40S", "T4"]),
+    st.sampled_from([1, 2, 4]),
+    st.floats(1.0, 32768.0),
+    st.floats(0.0, 256.0),
+    st.floats(0.1, 1.0),
+)
+def test_no_prompt_outruns_the_datasheet(
+    model: str, gpu: str, tp: int, rows: float, decodes: float, factor: float
+) -> None:
+    """However fast fitted factors make an iteration, its products run at the peak at most."""
+    where, shape = cost(model, gpu, tp=tp), load_model(model)
+    fit = where.fit
+    fast = replace(fit, values={**fit.values, "gemm": factor, "prefill": factor, "time_scale": factor})
+    blocks = sum(block.attention.parameters(shape.hidden) for block in shape.blocks)
+    if model != "gpt-oss-20b":
+        blocks += sum(block.feed_forward.parameters(shape.hidden) for block in shape.blocks)
+    peak = max(HWDB.gpu(gpu).peak_flop_per_s(one) for one in ("bf16", "fp16"))
+    least = 2.0 * blocks * (rows + decodes) / tp / peak
+    assert seconds(replace(where, fit=fast), rows, decodes) >= least * (1.0 - 1e-3)
 
 
 def test_weights_are_read_once_an_iteration() -> None:

@@ -272,7 +272,9 @@ def test_unsorted_rows_are_sorted_and_said_and_hits_are_read(tmp_path: Path) -> 
         ("replicas: [{costs: {step_s: 0, kv_blocks: 4}}]", "step_s"),
         ("replicas: [{costs: {step_s: 1, kv_blocks: 4}, up: [[5, 3]]}]", "must go after it came"),
         ("replicas: [{costs: {step_s: 1, kv_blocks: 4}, role: prefill}]", "others for decode"),
-        ("replicas: [{colour: red}]", "colour"),
+        ("replicas: [{colour: red}]", "replicas.0.colour: unknown key; known are name, model, count"),
+        ("replicas: [{gpu: T4, contt: 2}]", "did you mean count?"),
+        ("replicas: [{gpu: T4, engine: sglang}]", "write it beside `replicas`"),
     ],
 )
 def test_bad_fleets_are_refused_in_words(change: str, words: str, tmp_path: Path) -> None:
