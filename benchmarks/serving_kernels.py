@@ -12,7 +12,7 @@ factors before any service is seen; scores of services have no say in it.
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ HEADS = (2, 16)  # query heads that share keys: fewer are bound by launches, mor
 Ratios = Iterator[tuple[str, Floats]]
 
 
-def _table(path: Path) -> Mapping[str, Any] | None:
+def _table(path: Path) -> Any:
     import pandas  # of the extra, and 300 ms
 
     return pandas.read_parquet(path) if path.exists() else None
@@ -156,7 +156,7 @@ def medians(hwdb: Hwdb) -> dict[str, dict[tuple[str, int], dict[str, float]]]:
                 if rows is None:
                     continue
                 if "window_size" in rows:
-                    rows = rows[rows["window_size"] == 0]  # type: ignore[index, call-overload]
+                    rows = rows[rows["window_size"] == 0]
                 for number, (what, ratios) in enumerate(reader(kind, rows)):
                     if len(ratios) >= LEAST:
                         own = found[what].setdefault((name, number), {})

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError
@@ -146,7 +146,7 @@ def _in_words(problem: Any) -> str:
         given = problem["input"]
         shown = repr(given)[:60] if not isinstance(given, (dict, list)) else "a mapping or list"
         return f"{path}: {shown} given; {problem['msg'].removeprefix('Value error, ').lower()}"
-    parts = {"costs": OwnCostsIn, "stages": StageIn, "replicas": ReplicaIn}
+    parts: dict[str, type[BaseModel]] = {"costs": OwnCostsIn, "stages": StageIn, "replicas": ReplicaIn}
     known = next((part for name, part in parts.items() if name in above), FleetIn).model_fields
     near = get_close_matches(str(key), known, n=1)
     if near:
