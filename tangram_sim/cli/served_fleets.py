@@ -221,9 +221,11 @@ def _purchase_all_day(
         return candidates_report(f"What to buy: {question.title}", found.front, "buy", found.notes)
 
     def tables() -> None:
+        from tangram_sim.purchasing.catalogue import in_a_sentence
+
         print_candidates(found.front, "buy", "GPUs used")
         if found.cheapest_tokens is not None and len(found.front) > 1:
-            print_line(f"tokens are cheapest with {found.cheapest_tokens}")
+            print_line(f"tokens are cheapest with {in_a_sentence(found.cheapest_tokens)}")
         _print_looked(len(found.looked_at), found.bounded_away, found.not_looked_at)
         print_notes((*question.notes, *found.notes))
 
@@ -250,10 +252,12 @@ def _answer_days(
         return days_report(question.title, days, question.days.hours, head, notes)
 
     def tables() -> None:
+        from tangram_sim.purchasing.catalogue import in_a_sentence
+
         assert question.days is not None
         print_days(days, question.days.hours, head)
         if cheapest is not None and len(days) > 1:
-            print_line(f"trained tokens are cheapest with {cheapest}")
+            print_line(f"trained tokens are cheapest with {in_a_sentence(cheapest)}")
         print_notes(notes)
 
     question.answer(found, page, tables)

@@ -193,9 +193,15 @@ def bought(fleet: Fleet, offers: Sequence[Offer], mix: Sequence[int]) -> Fleet:
 
 
 NOTHING = "nothing"  # the mix that buys none
+STANDS = "the fleet as it stands"  # what who buys nothing keeps
 
 
 def mix_name(offers: Sequence[Offer], mix: Sequence[int]) -> str:
     """`2 x p5.48xlarge + 1 x DGX-H100`; NOTHING for the fleet as it stands."""
     parts = [f"{count} x {offer.name}" for offer, count in zip(offers, mix, strict=True) if count]
     return " + ".join(parts) or NOTHING
+
+
+def in_a_sentence(mix: str) -> str:
+    """A mix or candidate as a sentence names it: who buys nothing keeps the fleet as it stands."""
+    return STANDS if mix in (NOTHING, "fleet") else mix

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.purchasing.catalogue import NOTHING
+from tangram_sim.purchasing.catalogue import NOTHING, STANDS
 from tangram_sim.purchasing.purchase import PurchaseStudy
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
@@ -22,7 +22,6 @@ from tangram_sim.units import percent, show_amount
 
 _UNKNOWN = "-"
 _USED = "GPUs used, and busy"
-_STANDS = "the fleet as it stands"
 _ON_A_PHONE = 6  # columns: name, time, total, power, capital, USD per hour
 
 
@@ -70,7 +69,7 @@ def purchase_report(
             tuple(point.simulated.gap for point, _ in rows),
             is_front=len(study.works) == 1,
             sensitivity=found,
-            notes=(words, *(note.replace(f"`{NOTHING}`", f"`{_STANDS}`") for note in study.notes)),
+            notes=(words, *(note.replace(f"`{NOTHING}`", f"`{STANDS}`") for note in study.notes)),
         ),
         hwdb,
     )
@@ -78,7 +77,7 @@ def purchase_report(
 
 def _named(mix: str) -> str:
     """A mix in a sentence: who buys nothing keeps the fleet as it stands."""
-    return _STANDS if mix == NOTHING else mix
+    return STANDS if mix == NOTHING else mix
 
 
 def _report(question: PurchaseFigures, hwdb: Hwdb) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tangram_sim.purchasing.catalogue import in_a_sentence
 from tangram_sim.purchasing.day_documents import ServedDayDocument
 from tangram_sim.reports import charts
 from tangram_sim.reports.ledger import Cell, Ledger
@@ -21,8 +22,9 @@ def days_report(
     answer, said = "No fleet here serves these requests; the table says why.", list[str]()
     if known:
         best = max(known, key=_trained)
+        called = in_a_sentence(best.name).replace("the fleet", "The fleet", 1)
         answer = (
-            f"{name(best.name)} trains the most beside {hours:g} hours of serving a day: "
+            f"{name(called)} trains the most beside {hours:g} hours of serving a day: "
             f"{figure_of(f'{_trained(best) / MEGA:,.0f} million tokens a day', [planned])}, "
             f"{figure_of(f'{best.served_tokens_per_day / MEGA:,.4g} million served', [played])}."
         )

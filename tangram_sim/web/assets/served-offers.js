@@ -33,7 +33,7 @@ function lead(able, best, day) {
   if (!best) return "Which is cheapest cannot be said without prices of all.";
   const row = able.find((one) => one.name === best);
   const cost = row && (day ? row.shared.usd_per_million_trained : row.usd_per_million_tokens);
-  return `${best === "fleet" ? "The fleet as it stands" : best} ${day ? "trains" : "serves"} a token for the least money` + (cost ? `: ${money(cost)} a million.` : ".");
+  return `${["fleet", "nothing"].includes(best) ? "The fleet as it stands" : best} ${day ? "trains" : "serves"} a token for the least money` + (cost ? `: ${money(cost)} a million.` : ".");
 }
 
 const unable = (row, width) => ({ cells: [row.name, row.reason, ...Array(width - 2).fill("")] });

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tangram_sim.purchasing.catalogue import in_a_sentence
 from tangram_sim.purchasing.sensitivity import Flip, Input, Sensitivity, Swing
 from tangram_sim.reports.assumptions import in_words, keys_in_words
 from tangram_sim.reports.charts import front, mattering, tornado
@@ -191,3 +192,8 @@ def test_a_figure_stays_with_its_unit_and_breaks_before_its_interval():
 def test_keys_of_a_price_file_are_said_in_words():
     said_so = keys_in_words("for want of economics.pue, nodes.p5.48xlarge.rent_usd_per_hour")
     assert said_so == "for want of power drawn over power of nodes (PUE), rent of one p5.48xlarge an hour"
+
+
+def test_who_buys_nothing_is_not_called_nothing_in_a_sentence():
+    assert [in_a_sentence(one) for one in ("nothing", "fleet")] == ["the fleet as it stands"] * 2
+    assert in_a_sentence("+ 1 x p5.48xlarge") == "+ 1 x p5.48xlarge"
