@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from tangram_sim.errors import BadInputError
+from tangram_sim.errors import BadInputError, shown
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.reliability.traces.kinds import CODES
 from tangram_sim.reliability.traces.trace import StepTrace, TraceRows, assemble
 
-_PASS = re.compile(r"(Forward|Backward) (\d+)|(?:PP:)?(\d+)([FB])(\d+)")
-_STEP = re.compile(r"ProfilerStep#(\d+)")
+_PASS = re.compile(r"(Forward|Backward) (\d{1,9})|(?:PP:)?(\d{1,9})([FB])(\d{1,9})")
+_STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 _OPTIMIZER = re.compile(r"Optimizer\.step#.*")
+_MOST_RANKS = 1_000_000
 _ANNOTATIONS = ("user_annotation", "cpu_op")
 
 Event = Mapping[str, Any]
@@ -41,13 +42,19 @@ def profile_of(document: Mapping[str, Any], name: str) -> RankProfile:
     is of.
     """
     about = document.get("distributedInfo")
-    if not isinstance(about, dict) or not isinstance(about.get("rank"), int):
+    if not isinstance(about, dict) or "rank" not in about:
         raise BadInputError(
             f"{name}: does not say which rank it is of (no distributedInfo): export it from "
             f"torch.profiler after "
             "torch.distributed.init_process_group, one file per rank."
         )
-    return RankProfile(name, about["rank"], int(about.get("world_size", 1)), list(document["traceEvents"]))
+    rank, ranks = about["rank"], about.get("world_size", 1)
+    if type(rank) is not int or type(ranks) is not int or not 0 <= rank < ranks <= _MOST_RANKS:
+        raise BadInputError(
+            f"{name}: rank {shown(rank)} of {shown(ranks)} (distributedInfo); whole numbers are wanted, the "
+            f"rank below the world size, which is {_MOST_RANKS:,} at most"
+        )
+    return RankProfile(name, rank, ranks, list(document["traceEvents"]))
 
 
 def read_profiles(profiles: list[RankProfile], stages: int, name: str) -> StepTrace:
@@ -95,11 +102,11 @@ def _rows(profile: RankProfile, replicas: int) -> list[_Row]:
     steps = sorted(
         (float(event["ts"]), float(event["ts"]) + float(event["dur"]), int(match[1]))
         for event in events
-        if (match := _STEP.fullmatch(str(event["name"])))
+        if (match := _STEP.fullmatch(str(event.get("name"))))
     )
     rows: list[_Row] = []
     for event in events:
-        name, start, took = str(event["name"]), float(event["ts"]), float(event["dur"])
+        name, start, took = str(event.get("name")), float(event["ts"]), float(event["dur"])
         match, optimizer = _PASS.fullmatch(name), _OPTIMIZER.fullmatch(name)
         if match is None and optimizer is None:
             continue

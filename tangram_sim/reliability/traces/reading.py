@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tangram_sim.datafiles import parse_json
-from tangram_sim.errors import BadInputError
+from tangram_sim.errors import BadInputError, shown
 from tangram_sim.reliability.traces.profiles import profile_of, read_profiles
 from tangram_sim.reliability.traces.tables import read_table
 from tangram_sim.reliability.traces.timelines import is_timeline, read_timeline
 from tangram_sim.reliability.traces.trace import StepTrace
 
+_MOST = 1e18  # microseconds since 1970 are 2e15
 _HINT = (
     "give a table (step,dp,stage,op,seq,start_us,dur_us), a timeline of `tangram simulate --trace`, or one "
     "torch.profiler file per rank"
@@ -65,6 +66,28 @@ def _document(text: str, path: Path) -> dict[str, Any]:
     document = {"traceEvents": found} if isinstance(found, list) else found
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise BadInputError(f"{path}: holds no traceEvents; {_HINT}.")
-    if not all(isinstance(event, dict) for event in document["traceEvents"]):
-        raise BadInputError(f"{path}: traceEvents are not objects; {_HINT}.")
+    for number, event in enumerate(document["traceEvents"]):
+        if wrong := _wrong(event):
+            raise BadInputError(f"{path}: traceEvents[{number}] {wrong}; {_HINT}.")
     return document
+
+
+def _wrong(event: Any) -> str:
+    """What is wrong with an event of a Chrome trace, of all that is read later; "" where nothing is."""
+    if not isinstance(event, dict):
+        return "is no object"
+    if event.get("ph") not in ("X", "M"):
+        return ""
+    if not isinstance(event.get("args", {}), dict):
+        return f"has args {shown(event['args'])}, not keys with values"
+    if not isinstance(event.get("pid", 0), int | str):
+        return f"has the pid {shown(event['pid'])}, no number and no text"
+    figures = [(event, "ts"), (event, "dur")] if event["ph"] == "X" else []
+    if "uncontended_s" in event.get("args", {}):
+        figures.append((event["args"], "uncontended_s"))
+    for holder, key in figures:
+        value: Any = holder.get(key)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not -_MOST <= value <= _MOST:
+            return f"has {key} {shown(value)}, no time that can be meant"
+    return ""

@@ -14,8 +14,8 @@ from tangram_sim.reliability.traces.kinds import CODES
 from tangram_sim.reliability.traces.trace import StepTrace, TraceRows, assemble
 
 _CODES = {"F": "F", "B": "B", "SEND_F": "FS", "SEND_B": "BS", "SYNC": "RS", "TIED": "EM", "OPTIMIZER": "OP"}
-_PLACE = re.compile(r"(?:pipeline (\d+) )?(?:stage (\d+)|first and last stage)")
-_SEQ = re.compile(r"[A-Z_]+(\d+)")
+_PLACE = re.compile(r"(?:pipeline (\d{1,9}) )?(?:stage (\d{1,9})|first and last stage)")
+_SEQ = re.compile(r"[A-Z_]+(\d{1,9})")
 # Timelines hold whole nanoseconds beside the exact seconds of what was not slowed down on the way.
 _ROUNDING_S = 1.1e-9
 
@@ -33,10 +33,10 @@ def read_timeline(events: list[Event], name: str) -> StepTrace:
     not know.
     """
     places = {
-        event["pid"]: match
+        event.get("pid"): match
         for event in events
         if event.get("ph") == "M" and event.get("name") == "process_name"
-        if (match := _PLACE.fullmatch(str(event["args"]["name"])))
+        if (match := _PLACE.fullmatch(str(event.get("args", {}).get("name"))))
     }
     rows: list[Row] = []
     ends: list[Row] = []
@@ -50,7 +50,7 @@ def read_timeline(events: list[Event], name: str) -> StepTrace:
                 f"replayed: timelines "
                 "of 1f1b and gpipe can, one chunk per stage and the backward in one piece."
             )
-        seq = _SEQ.fullmatch(str(event["name"]))
+        seq = _SEQ.fullmatch(str(event.get("name")))
         row = (
             int(place[1] or 0),
             int(place[2] or 0),
@@ -68,7 +68,7 @@ def read_timeline(events: list[Event], name: str) -> StepTrace:
 
 
 def _duration_s(event: Event) -> float:
-    shown, exact = float(event["dur"]) * 1e-6, float(event["args"].get("uncontended_s", -1.0))
+    shown, exact = float(event["dur"]) * 1e-6, float(event.get("args", {}).get("uncontended_s", -1.0))
     return exact if abs(exact - shown) <= _ROUNDING_S else shown
 
 
