@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tangram_sim.errors import BadInputError
+from tangram_sim.errors import BadInputError, shown
 from tangram_sim.reliability.traces.kinds import CODES
 from tangram_sim.reliability.traces.trace import StepTrace, TraceRows, assemble
 
@@ -46,7 +46,7 @@ def read_timeline(events: list[Event], name: str) -> StepTrace:
         code, place = _CODES.get(str(event.get("cat"))), places.get(event.get("pid"))
         if code is None or place is None or "." in str(event.get("name")):
             raise BadInputError(
-                f"{name}: operation {event.get('name')!r} of kind {event.get('cat')!r} cannot be "
+                f"{name}: operation {shown(event.get('name'))} of kind {shown(event.get('cat'))} cannot be "
                 f"replayed: timelines "
                 "of 1f1b and gpipe can, one chunk per stage and the backward in one piece."
             )
