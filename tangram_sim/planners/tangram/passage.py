@@ -48,8 +48,9 @@ def _lanes(gpu: Gpu, cluster: Cluster) -> tuple[Island, ...]:
     """Ranks of one kind as near to each other as the cluster has them: one island for each way to be so.
 
     As many nodes as all ranks of the cluster would fill, each with the same share of its GPUs and of its
-    NICs; between nodes nothing but NICs slows a transfer. Where links are stated one by one, or some are
-    slow, links are free.
+    NICs; between nodes nothing but NICs slows a transfer. In racks that are one scale-up domain all GPUs of
+    its nodes are near each other, however unevenly nodes are filled. Where links are stated one by one, or
+    some are slow, links are free.
     """
     found: dict[Island, None] = {}
     if cluster.health.is_full and not cluster.wiring.full:
@@ -64,7 +65,7 @@ def _lanes(gpu: Gpu, cluster: Cluster) -> tuple[Island, ...]:
                     node.nic_bytes_per_s * share / node.gpus,
                     node.nic_latency_s,
                     inf,
-                    node.scale_up_nodes,
+                    node.scale_up_nodes * (node.gpus // share if node.scale_up_nodes > 1 else 1),
                     node.bridge if share > 1 else None,
                 )
                 found[lane] = None
