@@ -1,6 +1,6 @@
 """Nouns of work: what is to be trained in one step, and with how many bytes per number."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from tangram_sim.errors import BadInputError, shown, unknown_name
 from tangram_sim.models import Model
@@ -87,6 +87,15 @@ class Job:
             raise unknown_name("optimizer", self.optimizer, OPTIMIZER_STATE_BYTES)
         if self.dtype not in ("auto", *RECIPES):
             raise unknown_name("dtype", self.dtype, ["auto", *RECIPES])
+
+    def __repr__(self) -> str:
+        """The batch, and what differs from the defaults."""
+        said = [
+            f"{one.name}={getattr(self, one.name)!r}"
+            for one in fields(self)
+            if one.name in ("global_batch", "seq") or getattr(self, one.name) != one.default
+        ]
+        return f"Job({', '.join(said)})"
 
     @property
     def precision(self) -> Precision:

@@ -52,3 +52,8 @@ def test_results_by_name_as_table_and_as_plots():
 def test_unknown_names_say_what_is_near():
     with pytest.raises(ts.UnknownNameError, match=r"gpt3-1\.3b"):
         ts.estimate("gpt3-1.3", "azure-c1")
+
+
+def test_a_job_shows_its_batch_and_what_differs_from_the_defaults():
+    assert repr(ts.Job(global_batch=64, seq=4096)) == "Job(global_batch=64, seq=4096)"
+    assert eval(repr(ts.Job(stack="nemo", dtype="fp8")), {"Job": ts.Job}) == ts.Job(stack="nemo", dtype="fp8")
