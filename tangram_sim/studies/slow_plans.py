@@ -31,7 +31,8 @@ def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result
     healthy = forecast(made, hwdb, engine)
     played = play_slow(made, slow.slowdowns, hwdb, engine, slow.sequences, slow.resizing)
     # Lengths scale what is in proportion to the work; one sequence's passage is not.
-    bound = api.least_work_s if slow.sequences else api.lower_bound
+    shorter = any(length < made.job.seq for line in slow.sequences for length in line)
+    bound = api.least_work_s if shorter else api.lower_bound
     written = document(played, hwdb, reads, bound(played.plan, hwdb))
     if slow.sequences:
         _count_lengths(written, step_shares(made, slow.sequences, hwdb))
