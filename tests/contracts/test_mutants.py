@@ -54,7 +54,7 @@ def test_tests_that_run_a_line_come_before_the_others(
     room, asked = _room(tmp_path), []
     (module,) = room.modules
 
-    def run(place: Path, tests: Sequence[str], limit_cpu_s: float, *_: Any) -> int:
+    def run(place: Path, tests: Sequence[str], limit_cpu_s: float, *how: Any) -> int:
         assert module.read_text() == change.applied(TEXT) != TEXT
         assert limit_cpu_s > sum(SECONDS[test] for test in tests)
         asked.append(list(tests))

@@ -17,10 +17,13 @@ from pathlib import Path
 
 from tests.mutants.changes import Change
 from tests.mutants.kernels import calls, dependents, is_compiled
+from tests.mutants.limiting import TIMES
 
-_LIMIT = 4.0  # times the CPU seconds of the unchanged tests, after which a mutant counts as killed
-_START_CPU_S = 20.0  # more, for imports
-_COMPILING_CPU_S = 120.0  # more, where kernels are compiled anew
+# After how many CPU seconds a mutant counts as killed, in one test and in all: so many times what the
+# unchanged tests take, and more for imports and where kernels are compiled anew.
+_START_CPU_S = 20.0
+_COMPILING_CPU_S = 60.0
+_SECONDS = "seconds.json"  # of every test, in the copy of the checkout
 _WALL = 20.0  # times as much by the clock, on a busy machine, where a mutant waits for ever
 
 
@@ -79,8 +82,10 @@ class Room:
             os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # by which caches know their source
 
     def _fail(self, tests: Sequence[str], compiled: bool) -> bool:
-        limit_s = _LIMIT * sum(self.seconds[test] for test in tests) + _START_CPU_S
-        return run(self.place, tests, limit_s + (_COMPILING_CPU_S if compiled else 0.0)) != 0
+        more_s = _START_CPU_S + (_COMPILING_CPU_S if compiled else 0.0)
+        extra = {"MUTANTS_SECONDS": str(self.place / _SECONDS), "MUTANTS_MORE_S": str(more_s)}
+        limit_s = TIMES * sum(self.seconds[test] for test in tests) + more_s
+        return run(self.place, tests, limit_s, ("-p", "tests.mutants.limiting"), extra) != 0
 
 
 def room(place: Path, tests: tuple[str, ...], modules: tuple[Path, ...], kept: Path) -> Room:
@@ -102,6 +107,7 @@ def room(place: Path, tests: tuple[str, ...], modules: tuple[Path, ...], kept: P
         kept.mkdir(parents=True, exist_ok=True)
         seen.write_text(written.read_text().replace(str(place), "@"), encoding="utf-8")
     found = json.loads(seen.read_text(encoding="utf-8").replace("@/", f"{place}/"))
+    (place / _SECONDS).write_text(json.dumps(found["seconds"]), encoding="utf-8")
     return Room(place, tests, modules, found["seconds"], found["lines"])
 
 
