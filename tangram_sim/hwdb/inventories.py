@@ -22,6 +22,7 @@ _MAKERS = ("nvidia", "amd", "tesla", "instinct", "geforce")
 # Words behind a name that make it another card, or less than a whole one: MIG slices, time-sliced and virtual
 # GPUs (docs.nvidia.com/datacenter/cloud-native/gpu-operator, "MIG" and "Time-Slicing"; vGPU profiles).
 _ANOTHER = ("ti", "super", "d", "laptop", "mobile")
+_SLICE = re.compile(r"\d+g\.\d+gb.*")  # MIG's profiles, `1g.10gb+me`, which Slurm writes without the word
 _PARTS = re.compile(r"mig|shared|\d+[abcq]")
 _SAME_MEMORY = 0.9  # of the row's: drivers round
 _MEMORY = re.compile(r"(\d+)gb")
@@ -65,6 +66,8 @@ def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
     words = printed.replace("-", " ").replace("_", " ").split()
     while words and words[0].lower() in _MAKERS:
         words = words[1:]
+    if any(_SLICE.fullmatch(word.lower()) for word in words):
+        raise _part_of_a_gpu(printed, where)
     for length in range(len(words), 0, -1):
         try:
             found = hwdb.gpu_row(" ".join(words[:length])).name
@@ -81,9 +84,7 @@ def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
 def _require_same(printed: str, left_out: list[str], gpu: Gpu, where: str) -> None:
     """Raise BadInputError where words that were left out of a name say that it is not this GPU."""
     if any(_PARTS.fullmatch(word) for word in left_out):
-        raise UnusableNodeError(
-            f"{where}: {printed!r} is a part of a GPU, or shared; plans are made for whole ones"
-        )
+        raise _part_of_a_gpu(printed, where)
     sizes = [int(size[1]) * GIGA for word in left_out if (size := _MEMORY.fullmatch(word))]
     less = min(sizes, default=gpu.memory_bytes) < _SAME_MEMORY * gpu.memory_bytes
     if less or any(word in _ANOTHER for word in left_out):
@@ -91,6 +92,12 @@ def _require_same(printed: str, left_out: list[str], gpu: Gpu, where: str) -> No
             f"{where}: {printed!r} is not in the table of GPUs, and {gpu.name} is another card; add a row of "
             "your own for it"
         )
+
+
+def _part_of_a_gpu(printed: str, where: str) -> UnusableNodeError:
+    return UnusableNodeError(
+        f"{where}: {printed!r} is a part of a GPU, or shared; plans are made for whole ones"
+    )
 
 
 def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> Inventory:

@@ -57,11 +57,11 @@ def _group(node: dict[str, Any], hwdb: Hwdb, where: str) -> FoundGroup | None:
     sliced = [name for name, count in capacity.items() if name.startswith("nvidia.com/mig-") and int(count)]
     if sliced:
         raise UnusableNodeError(f"{where}: cut by MIG ({', '.join(sliced)}); plans are made for whole GPUs")
-    other = [name for name in _OTHER_RESOURCES if int(capacity.get(name, 0))]
-    if other:
-        raise UnusableNodeError(f"{where}: {other[0]} is no GPU that is known here")
     held = sum(int(capacity.get(name, 0)) for name in _RESOURCES)
     count = int(labels.get("nvidia.com/gpu.count") or held)
+    other = [name for name in _OTHER_RESOURCES if int(capacity.get(name, 0))]
+    if other and not held:  # where there are others, it is the processor's own
+        raise UnusableNodeError(f"{where}: {other[0]} is no GPU that is known here")
     if not count:
         return None
     if (node.get("spec") or {}).get("unschedulable"):

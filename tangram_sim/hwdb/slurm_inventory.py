@@ -7,7 +7,7 @@ Formats: slurm.schedmd.com/sinfo.html (states, and signs behind them), /scontrol
 import re
 from collections import Counter
 
-from tangram_sim.errors import BadInputError, TangramError
+from tangram_sim.errors import BadInputError, TangramError, shown
 from tangram_sim.hwdb.database import Hwdb
 from tangram_sim.hwdb.inventories import (
     FoundGroup,
@@ -18,19 +18,21 @@ from tangram_sim.hwdb.inventories import (
     one_kind,
 )
 
-_GRES = re.compile(r"\bgpu:(?:([\w.\-]+):)?(\d+)\b")
+_GRES = re.compile(r"\bgpu:(?:([\w.+\-]+):)?(\d+)\b")
 _CONFIGURED = re.compile(r"\bGres=(\S*)")  # not GresDrain, GresUsed
-_STATE = re.compile(r"^\s*State=(\S+)", re.MULTILINE)
+_STATE = re.compile(r"(?<!\S)State=(\S+)")  # in the middle of a line under `scontrol -o`; not NextState
 _FEATURES = re.compile(r"\bActiveFeatures=(\S+)")
 _NODE = re.compile(r"^\s*NodeName=(\S+)", re.MULTILINE)
 _SIGNS = "*~#!%$@^-+"  # behind a state: not responding, powered down, rebooting, ...
 # States, whole and short, in which a node takes no job.
 _AWAY = {
     *("down", "drain", "drained", "draining", "drng", "fail", "failing", "failg", "error", "future"),
-    *("futr", "inval", "unk", "unknown", "perfctrs", "npc", "planned_down"),
+    *("futr", "inval", "invalid_reg", "unk", "unknown", "perfctrs", "npc", "planned_down"),
 }
-_HOSTS = re.compile(r"([^,\[]*)\[([^\]]*)\]([^,]*)|([^,]+)")
+_HOSTS = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")  # up to a comma outside of brackets
+_RANGES = re.compile(r"([^\[]*)\[([^\]]*)\](.*)")
 _MOST_HOSTS = 100_000
+_MOST_BEHIND = 3  # further ranges in one name; Slurm knows one
 
 
 def from_slurm(text: str, hwdb: Hwdb, where: str) -> Inventory:
@@ -100,21 +102,27 @@ def _listed(text: str, where: str) -> dict[str, tuple[str, list[str], list[str]]
 
 
 def host_names(text: str, where: str) -> list[str]:
-    """The hosts of `gpu[001-003,007],b1`. Raises BadInputError for ranges that are none."""
+    """The hosts of `gpu[001-003,007],rack[1-2]-b[0-3]`. Raises BadInputError for ranges that are none."""
     found: list[str] = []
-    for before, ranges, after, plain in _HOSTS.findall(text):
-        if plain:
-            found.append(plain)
+    for one in _HOSTS.findall(text):
+        inside = _RANGES.fullmatch(one)
+        if inside is None:
+            found.append(one)
             continue
+        before, ranges, after = inside.groups()
+        if after.count("[") > _MOST_BEHIND:
+            raise BadInputError(f"{where}: {shown(text)} is no list of hosts like gpu[001-004]")
+        behind = host_names(after, where) if after else [""]
         for part in ranges.split(","):
             first, dash, last = part.partition("-")
             ends = (first, last if dash else first)
             if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends):
-                raise BadInputError(f"{where}: {text} is no list of hosts like gpu[001-004]")
+                raise BadInputError(f"{where}: {shown(text)} is no list of hosts like gpu[001-004]")
             low, high = map(int, ends)
-            if not 0 <= high - low < _MOST_HOSTS:
+            if not 0 <= high - low < _MOST_HOSTS / len(behind):
                 raise BadInputError(
-                    f"{where}: {text}: a range of hosts runs from low to high, {_MOST_HOSTS:,} at most"
+                    f"{where}: {shown(text)}: a range of hosts runs from low to high, {_MOST_HOSTS:,} at most"
                 )
-            found += [f"{before}{number:0{len(first)}d}{after}" for number in range(low, high + 1)]
+            heads = [f"{before}{number:0{len(first)}d}" for number in range(low, high + 1)]
+            found += [head + rest for head in heads for rest in behind]
     return found

@@ -62,6 +62,9 @@ def test_names_as_drivers_and_schedulers_print_them(printed: str, gpu: str) -> N
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "part of a GPU"),
         ("Tesla-T4-SHARED", "part of a GPU"),
         ("NVIDIA L40S-48Q", "part of a GPU"),
+        ("a100_3g.20gb", "part of a GPU"),
+        ("nvidia_a100_80gb_pcie_1g.10gb+me", "part of a GPU"),
+        ("1g.5gb", "part of a GPU"),
         ("NVIDIA GeForce RTX 3090 Ti", "RTX-3090 is another card"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "RTX-4090 is another card"),
         ("NVIDIA A100-SXM-64GB", "A100-SXM4-80GB is another card"),
@@ -140,13 +143,19 @@ def test_slurm_nodes_that_take_no_job_or_are_cut_are_left_out_and_named() -> Non
     shown = from_slurm(SHOWN, HWDB, "x")
     assert entries(shown) == [{"count": 1, "gpu": "MI300X", "gpus": 8}], "the type is the node's feature"
     assert shown.left_out == ("x, node mi01: drain",)
+    on_one_line = "\n".join(SHOWN.replace("\n ", "").splitlines())
+    assert from_slurm(on_one_line, HWDB, "x") == shown, "as `scontrol -o` prints it"
+    sliced = from_slurm("n1 gpu:a100_3g.20gb:2\nn2 gpu:1g.5gb+me:1\nn3 gpu:h100:8", HWDB, "x")
+    assert entries(sliced) == [{"count": 1, **H100}] and len(sliced.left_out) == 2, "slices are no GPUs"
     with pytest.raises(BadInputError, match=r"node gpu003: drained.*no node is left"):
         from_slurm(SINFO.splitlines()[2], HWDB, "x")
 
 
 def test_lists_of_hosts() -> None:
     assert host_names("a[08-10,3]-ib,b1", "x") == ["a08-ib", "a09-ib", "a10-ib", "a3-ib", "b1"]
-    for bad in ("a[3-1]", "a[x-y]", "a[1-999999999]", "a[]"):
+    blades = ["r0-b1", "r0-b2", "r1-b1", "r1-b2", "c"]
+    assert host_names("r[0-1]-b[1,2],c", "x") == blades, "two ranges are a grid of nodes"
+    for bad in ("a[3-1]", "a[x-y]", "a[1-999999999]", "a[]", "a[1-900]b[1-900]", "a" + "[1-2]" * 9999):
         with pytest.raises(BadInputError):
             host_names(bad, "x")
 
@@ -171,6 +180,11 @@ def test_lists_of_hosts() -> None:
             {"node": "ND96isr_H100_v5"},
         ),
         ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, {"nvidia.com/gpu": "4"}, {**H100, "gpus": 4}),
+        (
+            {"nvidia.com/gpu.product": "NVIDIA-L40S"},
+            {"nvidia.com/gpu": "4", "gpu.intel.com/i915": "1"},
+            {"gpu": "L40S", "gpus": 4},
+        ),
     ],
 )
 def test_nodes_of_clouds_and_of_amd_are_known_by_their_labels(labels, capacity, entry) -> None:
