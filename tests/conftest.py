@@ -49,7 +49,10 @@ def _compile_in_turn(folder: Path) -> None:
     from numba.core.dispatcher import Dispatcher
 
     compile_at_once, mine = Dispatcher.compile, set[str]()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a checkout of somebody else: each worker compiles for itself
+        return
 
     def compile_in_turn(self: Any, sig: Any) -> Any:
         name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
@@ -68,7 +71,12 @@ def _compile_in_turn(folder: Path) -> None:
 @contextmanager
 def _turn(path: Path) -> Iterator[None]:
     """Wait for a turn at a file, a minute at most: threads that compile could wait for one another."""
-    with path.open("w") as held:
+    try:
+        held = path.open("w")
+    except OSError:  # made by another user
+        yield
+        return
+    with held:
         for _ in range(600):
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
