@@ -21,6 +21,12 @@ RETRACT_STEPS = 20  # decode steps for which a retraction makes room
 LONGEST_RESERVED = 4096  # output tokens that are reserved for a new request at most
 RATIO_FALL = (FIRST_RATIO - LEAST_RATIO) / RATIO_STEPS
 
+# SGLang (python/sglang/srt/managers/scheduler_recv_skipper.py and environ.py, read 2026-11:
+# SGLANG_SCHEDULER_RECV_SKIPPER_WEIGHT_DECODE 1, _NONE 1, _DEFAULT 1000): what an iteration counts towards
+# the next look at new requests, one with prompts or one of decodes alone.
+PROMPT_COUNTS = 1000
+DECODE_COUNTS = 1
+
 
 @dataclass(frozen=True, slots=True)
 class BatchingRules:
@@ -38,9 +44,10 @@ class BatchingRules:
     admission: str  # of engines.ADMISSION
     exhaustion: str  # of engines.EXHAUSTION
     prefix_cache: bool
+    recv_interval: int = 1  # iterations of decodes from one look at new requests to the next
 
     def __post_init__(self) -> None:
-        for name in ("budget_tokens", "seats", "block_tokens", "blocks"):
+        for name in ("budget_tokens", "seats", "block_tokens", "blocks", "recv_interval"):
             if getattr(self, name) < 1:
                 raise BadInputError(f"{name}: {getattr(self, name)} given; 1 at least is wanted")
         if self.admission not in ADMISSION or self.exhaustion not in EXHAUSTION:
@@ -75,4 +82,5 @@ def batching_rules(engine: EngineDefaults, capacity: KvCapacity) -> BatchingRule
         admission=engine.admission,
         exhaustion=engine.exhaustion,
         prefix_cache=engine.prefix_cache,
+        recv_interval=engine.recv_interval,
     )

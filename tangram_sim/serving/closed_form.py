@@ -138,7 +138,9 @@ def closed_loop(
     apart = first_token_s(step, prompt, running / (load.osl * tpot))
     together = habits.wave * (running - 1.0) / 2.0 * prompt
     seconds = cost.request_s if habits.seconds is None else habits.seconds
-    served = habits.scale * (seconds + habits.factor * apart + together)
+    busy = running / (load.osl * tpot) * prompt
+    unseen = unseen_s(deployment.engine.recv_interval, step, busy, running - 1.0)
+    served = habits.scale * (seconds + habits.factor * apart + together) + unseen
     stay = served + (load.osl - 1.0) * tpot
     waiting = (wanted / running - 1.0) * stay
     ttft = served + waiting
@@ -171,7 +173,8 @@ def open_loop(
     step, prompt, tpot = _decode(cost, deployment, load, high)
     over = high < arriving * load.osl * tpot * (1.0 - 1e-3)
     carried = np.where(over, high / (load.osl * tpot), arriving)
-    ttft = cost.request_s + first_token_s(step, prompt, carried)
+    unseen = unseen_s(deployment.engine.recv_interval, step, carried * prompt, high)
+    ttft = cost.request_s + first_token_s(step, prompt, carried) + unseen
     e2e = ttft + (load.osl - 1.0) * tpot
     return Steady(high, step, prompt, tpot, ttft, e2e, carried, over.astype(np.float64))
 
@@ -197,3 +200,14 @@ def first_token_s(step: Floats, prompt: Floats, rate: Floats) -> Floats:
     busy = np.minimum(rate * prompt, 0.98)
     queue = busy / (2.0 * (1.0 - busy)) * prompt
     return np.asarray(1.5 * step + prompt + queue)
+
+
+def unseen_s(interval: int, step: Floats, busy: Floats, others: Floats) -> Floats:
+    """Mean seconds until a request is looked for, where engines look after `interval` iterations of decodes.
+
+    A request comes at any of these N with the same chance and waits for the (N - 1) / 2 behind its own; not
+    in the share of time `busy` of iterations with prompts, after which there is a look, nor where nothing
+    runs: `others` are the requests there on average, their number Poisson's.
+    """
+    waits = (interval - 1.0) / 2.0 * step
+    return np.asarray(waits * (1.0 - np.minimum(busy, 1.0)) * (1.0 - np.exp(-np.maximum(others, 0.0))))

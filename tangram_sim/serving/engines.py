@@ -38,6 +38,9 @@ class EngineDefaults:
     prefix_cache: bool
     graph_batch: int  # largest batch captured in a CUDA graph; larger ones launch kernel by kernel
     source: str = ""
+    # SGLang's `--scheduler-recv-interval` (1 in every version and where others have no such setting): new
+    # requests are looked for after so many iterations of decodes.
+    recv_interval: int = 1
 
     def graph_bucket(self, batch: int) -> int:
         """Batch size of the CUDA graph that `batch` requests decode in; `batch` itself beyond the largest.

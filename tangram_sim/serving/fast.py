@@ -64,6 +64,7 @@ class FastReplica(ReplicaPlayer):
             *(rules.budget_tokens, rules.seats, rules.block_tokens, rules.blocks, rules.mixed),
             *(ADMISSION.index(rules.admission), EXHAUSTION.index(rules.exhaustion), rules.prefix_cache),
         )
+        counts[[fast_state.UNSEEN, fast_state.INTERVAL]] = rules.recv_interval
         slopes = (table.window_tokens, table.score_s, table.mixed_context_s)
         entries = np.zeros((prefixes, fast_state.ENTRIES), dtype=np.int64)
         entries[:, [fast_state.FOLLOWING, fast_state.BEFORE]] = -1

@@ -15,8 +15,10 @@ from tangram_sim.serving.admission_kernels import (
     run_s,
 )
 from tangram_sim.serving.batching import (
+    DECODE_COUNTS,
     FIRST_RATIO,
     LEAST_RATIO,
+    PROMPT_COUNTS,
     RATIO_FALL,
     SAME_S,
 )
@@ -38,6 +40,7 @@ from tangram_sim.serving.fast_state import (
     GENERATED,
     HALT,
     HELD_HEAD,
+    INTERVAL,
     KEEPS,
     LAST_STEP,
     LEFT,
@@ -58,6 +61,7 @@ from tangram_sim.serving.fast_state import (
     RUNNING,
     SEATS,
     STEPS,
+    UNSEEN,
     WAIT_HEAD,
     WINDOW,
     Floats,
@@ -122,9 +126,9 @@ def deliver_first(now: Now, book: Ints, clock: Floats, one: int) -> None:
 def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: bool) -> tuple[int, float]:
     """(iterations of pure decode until the next event, their seconds); 0 iterations: the replica stops first.
 
-    Events: a request finishes or arrives, KV blocks run out, `until_s` is reached. The blocks for the first
-    of these iterations have been taken already. `preempted`: requests were preempted for them, and those that
-    wait may now be admitted.
+    Events: a request finishes, arrives or is looked for, KV blocks run out, `until_s` is reached. The blocks
+    for the first of these iterations have been taken already. `preempted`: requests were preempted for them,
+    and those that wait may now be admitted.
     """
     counts, times = now.counts, now.times
     batch = counts[DECODING]
@@ -145,8 +149,12 @@ def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
             most += 1
         steps = min(steps, most)
     end_s = until_s
-    if counts[WAIT_HEAD] < 0 and counts[PEND_HEAD] >= 0:
-        end_s = min(end_s, clock[counts[PEND_HEAD], READY])
+    # Looked for now and then, requests go to the queue at their times even while others wait in it.
+    if counts[PEND_HEAD] >= 0 and (counts[WAIT_HEAD] < 0 or counts[INTERVAL] > 1):
+        if clock[counts[PEND_HEAD], READY] <= times[NOW] + SAME_S:
+            steps = min(steps, counts[INTERVAL] - counts[UNSEEN])
+        else:
+            end_s = min(end_s, clock[counts[PEND_HEAD], READY])
     tokens, bend = float(counts[CONTEXT] + batch), batch * times[WINDOW]
     first_s, slope_s, window_s = now.decode[0, batch], now.decode[1, batch], now.decode[2, batch]
     now_s, halt_s = times[NOW], times[HALT]
@@ -192,6 +200,7 @@ def decode_run(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
             more += now.residues[place]
             place = place - 1 if place else size - 1
         take(now, more)
+    counts[UNSEEN] = (counts[UNSEEN] + steps - 1) % counts[INTERVAL] + DECODE_COUNTS
     times[NOW] += seconds
     times[BUSY] += seconds
     counts[PROCESSED] += steps * counts[DECODING]
@@ -209,6 +218,8 @@ def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
     counts[EVENTS] += 1
     counts[LEFT] += counts[LEFT_LAST]
     counts[LEFT_LAST] = 0
+    if counts[UNSEEN] >= counts[INTERVAL]:
+        counts[UNSEEN] = 0
     admit_imported(now, book, clock)
     mixed = now.counts[MIXED] == 1
     budget, preempted, decodes = now.counts[BUDGET], False, 0
@@ -236,7 +247,11 @@ def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
     if rows == 0:
         if not mixed:
             preempted = make_room(now, book)
-        return counts[DECODING] == 0 or decode_run(now, book, clock, until_s, preempted)
+        if counts[DECODING] > 0:
+            return decode_run(now, book, clock, until_s, preempted)
+        counts[UNSEEN] += DECODE_COUNTS
+        return True
+    counts[UNSEEN] += PROMPT_COUNTS
     seconds = mixed_s(now, rows, scores, decodes, counts[CONTEXT] + decodes if mixed else 0)
     if times[NOW] + seconds > times[HALT]:
         times[NOW] = times[HALT]
@@ -275,15 +290,17 @@ def advance(now: Now, book: Ints, clock: Floats, until_s: float) -> None:
     counts, times = now.counts, now.times
     until_s = min(until_s, times[HALT])
     while True:
-        while counts[PEND_HEAD] >= 0 and clock[counts[PEND_HEAD], READY] <= times[NOW] + SAME_S:
+        looks = counts[UNSEEN] >= counts[INTERVAL]
+        while looks and counts[PEND_HEAD] >= 0 and clock[counts[PEND_HEAD], READY] <= times[NOW] + SAME_S:
             one = counts[PEND_HEAD]
             unlink(counts, PEND_HEAD, book, one)
             append(counts, WAIT_HEAD, book, one)
         if counts[RUN_HEAD] < 0 and counts[WAIT_HEAD] < 0:
             times[RATIO] = FIRST_RATIO
+            counts[UNSEEN] = counts[INTERVAL]  # an idle engine looks all the time
             if counts[PEND_HEAD] < 0 or clock[counts[PEND_HEAD], READY] + SAME_S >= until_s:
                 return
-            times[NOW] = clock[counts[PEND_HEAD], READY]
+            times[NOW] = max(times[NOW], clock[counts[PEND_HEAD], READY])
         elif times[NOW] + SAME_S >= until_s or not iterate(now, book, clock, until_s):
             return
 

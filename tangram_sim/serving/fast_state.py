@@ -23,7 +23,9 @@ LEFT, LEFT_LAST = range(19, 21)
 BUDGET, SEATS, BLOCK, BLOCKS, MIXED, ADMISSION, EXHAUSTION, CACHING = range(21, 29)
 # Requests of clients who wait: each comes when another one has been served.
 HELD_HEAD, HELD_TAIL = range(29, 31)
-COUNTS = 31
+# What passed since the last look at new requests, and how much must pass until the next.
+UNSEEN, INTERVAL = range(31, 33)
+COUNTS = 33
 # Places in `Now.times`; WINDOW to MIXED_CONTEXT are of the step table.
 NOW, HALT, RATIO, BUSY, WINDOW, SCORE, MIXED_CONTEXT = range(7)
 # Seconds from a request's end until its client's next one may be scheduled.

@@ -223,6 +223,7 @@ class _FleetBuilder:
             admission="whole_prompt",
             exhaustion="recompute",
             prefix_cache=True,
+            recv_interval=one.recv_interval or 1,
         )
         return rules, linear_table(
             rules.seats,
@@ -243,10 +244,16 @@ class _FleetBuilder:
         self.contexts[name] = model.max_seq
         gpu = self.hwdb.gpu(one.stages[0].gpu if one.stages else one.gpu or "")
         engine = engine_defaults(self.hwdb, given.engine, gpu, given.engine_version)
+        if one.recv_interval and given.engine != "sglang":
+            raise BadInputError(
+                f"{self.source}: recv_interval: {given.engine} has no such setting; it is SGLang's "
+                "--scheduler-recv-interval"
+            )
         engine = replace(
             engine,
             max_batched_tokens=one.max_batched_tokens or engine.max_batched_tokens,
             max_sequences=one.max_sequences or engine.max_sequences,
+            recv_interval=one.recv_interval or engine.recv_interval,
         )
         precision = precision_of(given.precision, model, given.kv_precision)
         speculation = Speculation(one.drafts, one.acceptance) if one.drafts else None
@@ -273,7 +280,10 @@ class _FleetBuilder:
         rules = replace(rules, seats=min(rules.seats, rules.blocks))
         table = LayerStepCost(deployment, self.hwdb, fit).table(rules.seats, rules.budget_tokens)
         if deployment.speculation is not None:
-            table = speculative(table, deployment.speculation.tokens)
+            tokens = deployment.speculation.tokens
+            table = speculative(table, tokens)
+            if rules.recv_interval > 1:  # the engine counts iterations of so many of those played
+                rules = replace(rules, recv_interval=round(rules.recv_interval * tokens))
         self.deployments.append((one.role, deployment))
         self.assumptions[_label(one)] = {
             "engine": f"{engine.engine} {engine.version}",
@@ -287,6 +297,7 @@ class _FleetBuilder:
             "admission": engine.admission,
             "exhaustion": engine.exhaustion,
             "prefix_cache": rules.prefix_cache,
+            **({"recv_interval": engine.recv_interval} if engine.recv_interval > 1 else {}),
             "fitted": list(fit.assumed),
         }
         return rules, table

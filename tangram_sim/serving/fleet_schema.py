@@ -66,6 +66,7 @@ class ReplicaIn(_FleetPart):
     max_batched_tokens: Count | None = None
     max_sequences: Annotated[int, Field(ge=1, le=65536)] | None = None
     kv_blocks: Count | None = None
+    recv_interval: Annotated[int, Field(ge=1, le=10**6)] | None = None
 
 
 Tokens = Annotated[float, Field(gt=0)]

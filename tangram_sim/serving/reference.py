@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from math import isnan
 
 from tangram_sim.serving.batching import (
+    DECODE_COUNTS,
     FIRST_RATIO,
     LEAST_RATIO,
     LONGEST_RESERVED,
+    PROMPT_COUNTS,
     RATIO_FALL,
     RETRACT_STEPS,
     SAME_S,
@@ -49,6 +51,7 @@ class ReferenceReplica(ReplicaPlayer):
         self.waiting: deque[int] = deque()
         self.held: deque[int] = deque()  # requests of clients who wait for another one to be served
         self.pause_s = 0.0
+        self.unseen = rules.recv_interval  # what passed since the last look at new requests
         self.running: list[_Admitted] = []  # in the order of admission
         self.cache = PrefixCache()
         self._peak, self._busy_s, self._processed, self._events = 0, 0.0, 0, 0
@@ -72,19 +75,26 @@ class ReferenceReplica(ReplicaPlayer):
         """See ReplicaPlayer."""
         until_s = min(until_s, self.halt_s)
         while True:
-            while self.pending and self.pending[0][1] <= self.now_s + SAME_S:
+            while self._looks() and self.pending and self.pending[0][1] <= self.now_s + SAME_S:
                 self.waiting.append(self.pending.popleft()[0])
             if not self.running and not self.waiting:
                 self.ratio = FIRST_RATIO
+                self.unseen = self.rules.recv_interval  # an idle engine looks all the time
                 if not self.pending or self.pending[0][1] + SAME_S >= until_s:
                     return
-                self.now_s = self.pending[0][1]
+                self.now_s = max(self.now_s, self.pending[0][1])
             elif self.now_s + SAME_S >= until_s or not self._iterate():
                 return
+
+    def _looks(self) -> bool:
+        """Whether new requests are looked for before the next iteration."""
+        return self.unseen >= self.rules.recv_interval
 
     def _iterate(self) -> bool:
         """One iteration; False if the replica vanishes before its end."""
         self._events += 1
+        if self._looks():
+            self.unseen = 0
         self._admit_imported()
         if self.rules.mixed:
             preempted = self._make_room()
@@ -95,6 +105,7 @@ class ReferenceReplica(ReplicaPlayer):
             if not chunks:
                 self._make_room()
             decoding = [] if chunks else self._decoding()
+        self.unseen += PROMPT_COUNTS if chunks else DECODE_COUNTS
         if not chunks and not decoding:
             return True  # all had to go; the next iteration lets the first one in again
         contexts, rows = sum(one.done + 1 for one in decoding), sum(one.chunk for one in chunks)

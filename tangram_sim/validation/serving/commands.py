@@ -25,6 +25,7 @@ class BenchmarkCommand:
     memory_fraction: float = 0.0
     expert_parallel: bool = False
     speculative: bool = False
+    recv_interval: int = 0  # SGLang's alone
 
 
 def launch_command(note: str) -> BenchmarkCommand:
@@ -39,6 +40,7 @@ def launch_command(note: str) -> BenchmarkCommand:
         model=named if isinstance(named, str) else "".join(named).rstrip(";"),
         max_sequences=_count(_first(flags, _SEATS)),
         max_batched_tokens=_count(_first(flags, _BUDGET)),
+        recv_interval=_count(flags.get("scheduler-recv-interval", "")),
         memory_fraction=_share(_first(flags, _MEMORY)),
         expert_parallel="enable-expert-parallel" in flags,
         # Pages head commands by what is tried; some quote the command of the case before.

@@ -217,6 +217,7 @@ class _Reader:
             max_sequences=_limit(number(row, "max_num_seqs") or command.max_sequences),
             max_batched_tokens=_limit(number(row, "max_num_batched_tokens") or command.max_batched_tokens),
             memory_fraction=fraction(row) or command.memory_fraction,
+            recv_interval=_limit(command.recv_interval),
             workers=apart.workers if apart else 1,
             prompts=apart.prompts if apart else None,
             doubt=doubt,

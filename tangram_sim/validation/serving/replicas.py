@@ -66,6 +66,7 @@ def deployment_for(run: ServedRun, hwdb: Hwdb) -> Deployment:
         max_sequences=run.max_sequences or engine.max_sequences,
         max_batched_tokens=run.max_batched_tokens or engine.max_batched_tokens,
         memory_fraction=run.memory_fraction or engine.memory_fraction,
+        recv_interval=run.recv_interval or engine.recv_interval,
     )
     return deployment_of(
         run.model,

@@ -67,6 +67,7 @@ class ServedRun:
     max_sequences: int = 0  # 0: the engine's default
     max_batched_tokens: int = 0
     memory_fraction: float = 0.0
+    recv_interval: int = 0
     requests: tuple[LoggedRequest, ...] = ()  # LOG
     placed: "PlacedRun | None" = None  # PLACED
     workers: int = 1  # that decode and share the clients (APART)
@@ -86,7 +87,7 @@ class ServedRun:
         return (
             *(self.gpu, self.model.name, self.precision, self.engine, self.version, self.tp, self.pp),
             *(self.attention_dp, self.ep, self.max_sequences, self.max_batched_tokens),
-            *(self.memory_fraction, self.workers, self.prompts),
+            *(self.memory_fraction, self.recv_interval, self.workers, self.prompts),
         )
 
 

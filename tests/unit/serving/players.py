@@ -91,7 +91,9 @@ def random_case(seed: int) -> Case:
     held = chance.randrange(count) if chance.random() < 0.25 else 0
     if held:  # the other requests are there from the beginning
         work = replace(work, arrival_s=np.zeros(count))
-    return Case(work, rules, table, imported, halt_s, looks, held, chance.choice([0.0, 0.003]))
+    pause_s = chance.choice([0.0, 0.003])
+    rules = replace(rules, recv_interval=chance.choice([1, 1, 2, 7, 30, 1500]))
+    return Case(work, rules, table, imported, halt_s, looks, held, pause_s)
 
 
 @dataclass(frozen=True)

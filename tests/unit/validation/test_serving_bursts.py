@@ -50,6 +50,8 @@ def test_a_command_s_other_flags() -> None:
     assert launch_command(note) == BenchmarkCommand("a/B-FP8", 512, 0, 0.85, True)
     assert launch_command("sglang.launch_server --model-path a/B --speculative-num-steps 4").speculative
     assert launch_command("Speculative Decoding; vllm serve a/B --max-num-seqs=512").speculative
+    looks = launch_command("sglang.launch_server --model-path a/B --scheduler-recv-interval 30")
+    assert looks.recv_interval == 30
     inside = launch_command("vllm serve a/gpt--max-num-seqs=9-x --max-num-batched-tokens 64")
     assert (inside.max_sequences, inside.max_batched_tokens) == (0, 64)
 
