@@ -23,6 +23,7 @@ from tangram_sim.hwdb.families.sparse import (
     llama4,
     minimax_m2,
     qwen2_moe,
+    qwen3_5,
     qwen3_5_moe,
     text_of,
 )
@@ -64,6 +65,7 @@ FAMILIES: dict[str, Callable[[Config], Model]] = {
     "qwen2": qwen2,
     "qwen2_moe": qwen2_moe,
     "qwen3": qwen3,
+    "qwen3_5": qwen3_5,
     "qwen3_5_moe": qwen3_5_moe,
     "qwen3_moe": qwen3_moe,
     "qwen3_next": qwen3_5_moe,

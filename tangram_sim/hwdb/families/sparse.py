@@ -1,4 +1,4 @@
-"""Large mixtures of experts: GLM-4.5, GLM-5, MiniMax-M2, Kimi-K2.5, Qwen2-MoE, Qwen3.5, Llama 4.
+"""Large mixtures of experts: GLM-4.5, GLM-5, MiniMax-M2, Kimi-K2.5, Qwen2-MoE, Qwen3.5 (dense too), Llama 4.
 
 Multi-token-prediction layers and vision towers are not part of the models here.
 """
@@ -132,20 +132,43 @@ def kimi_k25(config: Config) -> Model:
 
 
 def qwen3_5_moe(config: Config) -> Model:
-    """Qwen3.5 with experts: three gated delta-net layers to one of full, gated attention."""
+    """Qwen3.5 with experts."""
     config = text_of(config)
-    hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", 32)
+    part = _with_gated_shared(config, experts=512, active=10, width=1024, shared_width=1024)
+    return _qwen3_5(config, "qwen3_5_moe", part, heads=32, kv_heads=2, values=64, layers=60)
+
+
+def qwen3_5(config: Config) -> Model:
+    """Qwen3.5 without experts."""
+    config = text_of(config)
+    part = FeedForward(config.count("intermediate_size", 12288))
+    return _qwen3_5(config, "qwen3_5", part, heads=16, kv_heads=4, values=32, layers=32)
+
+
+def _qwen3_5(
+    config: Config,
+    family: str,
+    part: FeedForward | Experts,
+    *,
+    heads: int,
+    kv_heads: int,
+    values: int,
+    layers: int,
+) -> Model:
+    """Three gated delta-net layers to one of full, gated attention. Figures stand in for what is left out."""
+    hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", heads)
     head_dim = config.count("head_dim", 256)
     full = Attention(
         heads=heads,
-        kv_heads=config.kv_heads(heads, 2),
+        kv_heads=config.kv_heads(heads, kv_heads),
         head_dim=head_dim,
         value_dim=head_dim,
         norm_parameters=2 * head_dim,
         output_gate=config.flag("attn_output_gate", True),
     )
     keys, key_dim = config.count("linear_num_key_heads", 16), config.count("linear_key_head_dim", 128)
-    values, value_dim = config.count("linear_num_value_heads", 64), config.count("linear_value_head_dim", 128)
+    values = config.count("linear_num_value_heads", values)
+    value_dim = config.count("linear_value_head_dim", 128)
     if values % keys:
         raise config.error("linear_num_value_heads", f"a multiple of the {keys} linear_num_key_heads")
     convolved = 2 * keys * key_dim + values * value_dim
@@ -161,13 +184,12 @@ def qwen3_5_moe(config: Config) -> Model:
         output_gate=True,
         linear=True,
     )
-    part = _with_gated_shared(config, experts=512, active=10, width=1024, shared_width=1024)
     interval = config.count("full_attention_interval", 4)
     blocks = [
         Block(linear if (layer + 1) % interval else full, part)
-        for layer in range(config.layers("num_hidden_layers", 60))
+        for layer in range(config.layers("num_hidden_layers", layers))
     ]
-    return config.decoder("qwen3_5_moe", hidden, blocks, vocab=248320, max_seq=262144)
+    return config.decoder(family, hidden, blocks, vocab=248320, max_seq=262144)
 
 
 def text_of(config: Config) -> Config:

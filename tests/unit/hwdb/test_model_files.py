@@ -60,6 +60,7 @@ DEFAULTS = {
     "granite": (4096, 32, 32, 32, 128, 32000, False),
     "kimi_k25": (7168, 61, 128, 128, 192, 129280, False),
     "minimax_m2": (3072, 62, 48, 8, 128, 200064, False),
+    "qwen3_5": (4096, 32, 16, 16, 128, 248320, False),  # the first block is a linear one, as below
     "qwen3_5_moe": (4096, 60, 16, 16, 128, 248320, False),  # the first block is a linear one
 }
 
