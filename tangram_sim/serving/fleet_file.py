@@ -139,6 +139,11 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
 def _in_words(problem: Any) -> str:
     """What is wrong with a key: its path, what was given, what is known."""
     *above, key = problem["loc"] or ("document",)
+    if above and above[0] == "types":  # a pair or a triple: where it fits neither, the place is one in both
+        return (
+            f"types.{[*above[1:], key][0]}: prompt and output tokens above zero are wanted, like "
+            "[512, 128], and the model behind them where there are several"
+        )
     path = ".".join(str(part) for part in (*above, key))
     if problem["type"] == "missing":
         return f"{path} is missing"

@@ -72,7 +72,7 @@ function showGoodput(content, answer, asked) {
       ...(found.spares ? [["Spare nodes", String(found.spares.nodes), `enough with ${percent(found.spares.quantile, 0)}`]] : [])]),
     section("Where the time goes", chart),
     section("What one second less is worth", table([["of"], "now", "share gained", "tokens a day"], found.worth.map((one) => ({ cells: [one.constant,
-      seconds(one.seconds), percent(one.gain, 3), one.tokens_per_day === null ? "-" : count(one.tokens_per_day)] })))),
+      seconds(one.seconds), `${short(one.gain * 100)} %`, one.tokens_per_day === null ? "-" : count(one.tokens_per_day)] })))),
     command(answer.command, Object.keys(asked.files)), noted(found.notes));
   draw(chart, { kind: "bars", unit: "share of the time", bars: [{ name: "of all the time", said: `${percent(found.goodput)} useful`,
     parts: Object.entries(found.accounts).filter(([, share]) => share > 0).map(([name, value]) => ({ name: name.replaceAll("_", " "), value })) }] });

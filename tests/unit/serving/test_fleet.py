@@ -275,6 +275,7 @@ def test_unsorted_rows_are_sorted_and_said_and_hits_are_read(tmp_path: Path) -> 
         ("replicas: [{colour: red}]", "replicas.0.colour: unknown key; known are name, model, count"),
         ("replicas: [{gpu: T4, contt: 2}]", "did you mean count?"),
         ("replicas: [{gpu: T4, engine: sglang}]", "write it beside `replicas`"),
+        ("types: [[512, 128], {prompt: 1}]", "types.1: prompt and output tokens above zero are wanted"),
     ],
 )
 def test_bad_fleets_are_refused_in_words(change: str, words: str, tmp_path: Path) -> None:

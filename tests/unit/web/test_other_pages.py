@@ -93,4 +93,10 @@ class TestOtherPages:
         go(page, "goodput")
         click(page, "Goodput")
         assert says(page, "of the time is useful"), page.evaluate("document.body.innerText")
+        gained = page.evaluate(
+            "[...document.querySelectorAll('td[data-head=\\'share gained\\']')].map((one) => one.innerText)"
+        )
+        assert gained and all(float(one.removesuffix(" %")) for one in gained), (
+            "however small, none is 0.000 %"
+        )
         seen(page, "goodput")
