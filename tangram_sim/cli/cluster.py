@@ -47,7 +47,7 @@ def from_nvidia_smi(
 
 @app.command("from-slurm")
 def from_slurm(saved: Saved, output: Out = None, hwdb: shared.HwdbFolders = None) -> None:
-    """Write a cluster file from `sinfo -N -o "%N %G"` or `scontrol show node`."""
+    """Write a cluster file from `sinfo -N -o "%N %G %T"` or `scontrol show node`."""
     from tangram_sim.datafiles import read_text
     from tangram_sim.hwdb.slurm_inventory import from_slurm as read
 
