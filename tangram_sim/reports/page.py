@@ -106,8 +106,8 @@ def _cell(cell: Cell, head: str, classes: Sequence[str]) -> str:
 
 def chart(key: str, drawn: Mapping[str, Any], sources: Sequence[str]) -> str:
     """HTML of a chart from `charts`, with the sources of its data."""
-    # Inside a script only this could end it.
-    text = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    # Inside a script "</script" would end it, and "<!--<script" let it swallow the rest of the page.
+    text = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         f'<div class="figure" id="{key}" data-source="{" ".join(sources)}"><div></div>'
         f'<script type="application/json">{text}</script></div>'

@@ -1,5 +1,6 @@
 """What a report says in words: the choice, ties, flips, and figures no finer than they are known."""
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -13,7 +14,7 @@ from tangram_sim.purchasing.catalogue import in_a_sentence
 from tangram_sim.purchasing.sensitivity import Flip, Input, Sensitivity, Swing
 from tangram_sim.reports.assumptions import in_words, keys_in_words
 from tangram_sim.reports.charts import front, mattering, tornado
-from tangram_sim.reports.page import kept_together
+from tangram_sim.reports.page import chart, kept_together
 from tangram_sim.reports.question import CHEAPEST, MOST_FOR_A_DOLLAR, PurchaseFigures, chosen
 from tangram_sim.reports.rounding import dollars, rounded, with_interval
 from tangram_sim.units import show_amount
@@ -197,3 +198,9 @@ def test_keys_of_a_price_file_are_said_in_words():
 def test_who_buys_nothing_is_not_called_nothing_in_a_sentence():
     assert [in_a_sentence(one) for one in ("nothing", "fleet")] == ["the fleet as it stands"] * 2
     assert in_a_sentence("+ 1 x p5.48xlarge") == "+ 1 x p5.48xlarge"
+
+
+def test_no_name_in_a_chart_ends_its_script_or_begins_another():
+    name = "<!--<script></script><b>"
+    [data] = re.findall(r'<script type="application/json">(.*)</script>', chart("c", {"name": name}, ()))
+    assert "<" not in data and json.loads(data) == {"name": name}
