@@ -91,16 +91,20 @@ def print_table(
 def print_widest(variants: Sequence[ConsoleTable]) -> None:
     """Print the first of several variants of a table that fits the terminal.
 
-    If none fits, the last is printed without the columns for which there is no room. Into a pipe or file, and
-    under --verbose, every column is written: cells wrap where there is no room.
+    If none fits, the last is printed without the columns for which there is no room; what is lost is named.
+    Into a pipe or file every column of it is written, and under --verbose the first variant, which has every
+    figure: cells wrap where there is no room.
     """
     room = width()
     worded = [replace(table, rows=[[*map(as_options, row)] for row in table.rows]) for table in variants]
     fits = next((table for table in worded if table.natural_width() <= room), None)
-    whole = not in_window() or chosen() is Verbosity.VERBOSE
-    table, left_out = (worded[-1], []) if whole else worded[-1].fitted(room)
-    if fits is not None:
+    if chosen() is Verbosity.VERBOSE:
+        table, left_out = worded[0], list[str]()
+    elif fits is not None:
         table, left_out = fits, []
+    else:
+        table, left_out = worded[-1].fitted(room) if in_window() else (worded[-1], [])
+    left_out = [*table.lost, *left_out] if in_window() else []
     for line in _drawn(table, room):
         _write(line)
     if left_out:

@@ -139,7 +139,7 @@ def _shorter(table: ConsoleTable) -> ConsoleTable:
     """The table of merged columns without gradient sync and bars, for windows of 120 characters."""
     memory = table.columns.index("memory")
     rows = [[*row[:memory], row[memory].split(" ", 1)[1], *row[memory + 1 :]] for row in table.rows]
-    return replace(table, rows=rows).without({table.columns.index("sync")})
+    return replace(table, rows=rows, lost=("sync", *table.lost)).without({table.columns.index("sync")})
 
 
 def _print_stages(stages: Sequence["StageForecast"]) -> None:
@@ -187,6 +187,7 @@ def _print_stages(stages: Sequence["StageForecast"]) -> None:
             ),
             narrow,
             right=(1, 5, 6, 7),
+            lost=("to next",),
         ),
         ConsoleTable(
             ("pipeline", "#", "layers", "GPUs, layout, limited by", "fwd+bwd", "idle", "memory"),
@@ -196,6 +197,7 @@ def _print_stages(stages: Sequence["StageForecast"]) -> None:
             ],
             right=(1, 4, 5, 6),
             leaves=(5, 2, 4, 6),
+            lost=("sync", "to next"),
         ),
     ]
     tables.insert(2, _shorter(tables[1]))

@@ -14,13 +14,15 @@ class ConsoleTable:
     """Headings and cells; columns in `right` are right-aligned.
 
     `leaves` are the columns to drop when the terminal is too narrow, the least important first; after those,
-    columns are dropped from the right. The first column is always kept.
+    columns are dropped from the right. The first column is always kept. `lost` are the headings of a wider
+    variant whose figures are nowhere in this one.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Sequence[int] = ()
     leaves: Sequence[int] = ()
+    lost: Sequence[str] = ()
 
     def natural_width(self) -> int:
         """Characters per line with no cell wrapped."""

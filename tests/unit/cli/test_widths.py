@@ -76,6 +76,14 @@ def test_a_narrow_window_names_the_columns_it_leaves_out(folder: Path) -> None:
         assert "planned" in out
 
 
+def test_a_plan_names_what_its_narrower_tables_lose(folder: Path) -> None:
+    for columns, lost in ((200, ""), (120, "sync, to next"), (80, "sync, to next")):
+        out = tangram("simulate", folder / "plan.json", columns=columns).out
+        assert (f"left out in this window: {lost} (--verbose, --json)" in out) == bool(lost), out
+    whole = tangram("simulate", folder / "plan.json", "--verbose", columns=120).out
+    assert "sync" in whole and "left out in this window" not in whole
+
+
 def test_quiet_says_the_answer_and_verbose_all_notes(folder: Path) -> None:
     words = ("simulate", folder / "plan.json", "--slow", folder / "slow.yaml")
     normal, quiet, verbose = (tangram(*words, *extra).out for extra in ((), ("--quiet",), ("--verbose",)))
