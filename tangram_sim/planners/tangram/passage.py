@@ -31,7 +31,8 @@ from tangram_sim.training.stage.reductions import backward_directions
 from tangram_sim.training.stage.setting import Setting
 
 _FREE = Link("free", "none", 1e30, 0.0)
-_LACKING = (LAUNCH_GAPS, GRADIENTS, "accumulate")  # ops that do not lengthen every pass
+_ACCUMULATE = "accumulate"
+_LACKING = (LAUNCH_GAPS, GRADIENTS, _ACCUMULATE)  # ops that do not lengthen every pass
 
 
 def passage_s(model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb, cluster: Cluster) -> float:
@@ -40,22 +41,26 @@ def passage_s(model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb, clu
     Every atom counts on its fastest kind of GPU, links and number of ranks; nothing runs beside it.
     """
     kinds = dict.fromkeys(gpu for island in islands for gpu in members(island, cluster))
-    rows = np.array([_crossing(model, job, _lanes(gpu, cluster), hwdb) for gpu in kinds])
+    ranks = {layout.gpus for layout in _widths(model, job.seq, cluster.gpus)}
+    near = sorted({some for number in ranks for some in divisors(number)})
+    rows = np.array([_crossing(model, job, _lanes(gpu, cluster, near), hwdb) for gpu in kinds])
     return float(rows.min(axis=0).sum(axis=1).max())
 
 
-def _lanes(gpu: Gpu, cluster: Cluster) -> tuple[Island, ...]:
+def _lanes(gpu: Gpu, cluster: Cluster, near: Sequence[int]) -> tuple[Island, ...]:
     """Ranks of one kind as near to each other as the cluster has them: one island for each way to be so.
 
-    As many nodes as all ranks of the cluster would fill, each with the same share of its GPUs and of its
-    NICs; between nodes nothing but NICs slows a transfer. In racks that are one scale-up domain all GPUs of
-    its nodes are near each other, however unevenly nodes are filled. Where links are stated one by one, or
-    some are slow, links are free.
+    Wherever ranks stand, the borders of nodes, or of racks that are one scale-up domain, cut the groups of a
+    layout as blocks of `near` ranks do, one of the divisors of its number of ranks. Each such block counts as
+    a node with its share of NICs, and there are as many as all ranks of the cluster would fill; between them
+    nothing but NICs slows a transfer. Where links are stated one by one, or some are slow, links are free.
     """
     found: dict[Island, None] = {}
     if cluster.health.is_full and not cluster.wiring.full:
         for node in dict.fromkeys(group.node for group in cluster.groups if group.node.gpu == gpu):
-            for share in divisors(node.gpus):
+            for share in near:
+                if share > node.gpus * node.scale_up_nodes:
+                    break
                 lane = Island(
                     gpu.name,
                     gpu,
@@ -65,8 +70,7 @@ def _lanes(gpu: Gpu, cluster: Cluster) -> tuple[Island, ...]:
                     node.nic_bytes_per_s * share / node.gpus,
                     node.nic_latency_s,
                     inf,
-                    node.scale_up_nodes * (node.gpus // share if node.scale_up_nodes > 1 else 1),
-                    node.bridge if share > 1 else None,
+                    bridge=node.bridge if share > 1 else None,
                 )
                 found[lane] = None
     return tuple(found) or (Island(gpu.name, gpu, 1, cluster.gpus, _FREE, 1e30, 0.0),)
@@ -108,7 +112,7 @@ def _crossing(model: Model, job: Job, lanes: tuple[Island, ...], hwdb: Hwdb) -> 
         for atom in prices.different.values():
             program = prices.program(atom, backward_directions(job)[0])
             ahead = _Pass.of(prices.program(atom, "forward"), atom, Embedding)
-            back = _Pass.of(program, atom, Head).without(program.weight_gradient if splits else 0.0)
+            back = _Pass.of(program, atom, Head).without(_put_off_s(program) if splits else 0.0)
             ways = (
                 ahead.kernels_s + back.kernels_s,
                 ahead.launches_s + back.kernels_s,
@@ -152,6 +156,12 @@ class _Pass:
     def without(self, put_off: Number) -> "_Pass":
         """The pass where weight gradients are made in one of their own, so many seconds of it."""
         return _Pass(self.kernels_s - put_off, self.launches_s - put_off, self.way_s - put_off)
+
+
+def _put_off_s(program: Program) -> Floats:
+    """Seconds of weight gradients among what a pass counts, K: adding them up is left out of it already."""
+    lacking = sum((op.seconds for op in program.ops if op.name == _ACCUMULATE), np.zeros(program.layouts))
+    return program.weight_gradient - lacking
 
 
 def _way_s(program: Program) -> Floats:

@@ -133,3 +133,33 @@ def test_exchanges_are_on_the_way() -> None:
     one = bounds(model, Cluster("c", (NodeGroup("g0", 1, alone),)), job)[0]
     fast, slow, slowest = passing("NVLink3", 1e12), passing("NVLink3", 1e9), passing("PCIe3x16", 1e9)
     assert one / 8 < fast < slow < slowest < one
+
+
+@pytest.mark.parametrize(
+    ("gpus", "rack", "nodes", "shapes"),
+    [  # GPUs of a node, nodes of a rack: groups that fill neither, where whole nodes and racks cut others
+        (6, 1, 2, (Uniform(tp=4, dp=1), Uniform(tp=2, cp=2, dp=1))),
+        (6, 2, 4, (Uniform(tp=8, dp=1), Uniform(tp=4, cp=2, dp=1))),
+    ],
+)
+def test_groups_that_fill_no_node_or_rack_are_near(
+    gpus: int, rack: int, nodes: int, shapes: tuple[Uniform, ...]
+) -> None:
+    """Behind slow NICs a layout that uses some GPUs of a node, or of a rack, is not held to cross them."""
+    node = Node(HWDB.gpu("A100-SXM4-80GB"), gpus, HWDB.link("NVLink3"), 1e9, scale_up_nodes=rack)
+    where, model = Cluster("c", (NodeGroup("g0", nodes, node),)), replace(DENSE, blocks=DENSE.blocks[:4])
+    job = Job(1, 8192, "fp16", cuda_graphs=True, trainable=0.01)
+    passing = bounds(model, where, job)[0]
+    for shape in shapes:
+        plan = uniform_plan(model, where, job, shape)
+        step = Lowering.of(plan, HWDB).lower(plan.pipelines[0])
+        step_s = fast.makespan(step.template.with_durations(step.times))
+        assert passing <= step_s < 1.7 * passing
+
+
+def test_adding_up_gradients_is_left_out_once() -> None:
+    """Where weight gradients are put off and added up in passes of their own, the passes before take time."""
+    where = cluster("H100-SXM5-80GB")
+    job = Job(1, 32, "fp32", schedule="zb-h1", stack="fsdp", cuda_graphs=True)
+    wide = Block(ATTENTION, FeedForward(16384, gated=False))
+    assert bounds(replace(DENSE, hidden=4096, blocks=(wide, wide)), where, job)[0] > 0
