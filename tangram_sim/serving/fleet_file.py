@@ -251,8 +251,7 @@ class _FleetBuilder:
         engine = engine_defaults(self.hwdb, given.engine, gpu, given.engine_version)
         if one.recv_interval and given.engine != "sglang":
             raise BadInputError(
-                f"{self.source}: recv_interval: {given.engine} has no such setting; it is SGLang's "
-                "--scheduler-recv-interval"
+                f"{self.source}: recv_interval: {given.engine} has no such setting; give it to sglang"
             )
         engine = replace(
             engine,

@@ -100,7 +100,7 @@ def search_formats(
         glance = None
         try:
             if best and not has_chunks(one.job.schedule):
-                glance = _deciding_glance(search, within, best, counts)
+                glance = _deciding_glance(search, within, best, counts, at_hand)
             found, margin = glance or kept(search, *within)
             if glance is None:
                 counts.add(found.counts)
@@ -168,12 +168,14 @@ def _deciding_glance(
     within: tuple[Cluster, Job, Hwdb, float | None],
     best: Searched,
     counts: Counts,
+    at_hand: list[Plan],
 ) -> tuple[Found, float] | None:
     """What a glance at a second format found, and in what margin; None where it decides nothing.
 
     It decides where it is far behind the `best` plan. Or not far, where that one asks for fp16 for nothing
-    and bf16 is wanted: then the glance knows the same plan in bf16, unless that does not fit there. Raises
-    what the search raises.
+    and bf16 is wanted: then the glance knows the same plan in bf16, unless that does not fit there. A plan
+    that decides nothing goes to those `at_hand`, for the search in full to begin at. Raises what the search
+    raises.
     """
     for_nothing = _leaves_old_out(best)
     try:
@@ -184,7 +186,10 @@ def _deciding_glance(
         raise
     counts.add(found.counts)
     far = found.ranked[0].step_s >= _NEAR * best.step_s
-    return None if far == for_nothing else (_without_its_limits(found), margin)
+    if far != for_nothing:
+        return _without_its_limits(found), margin
+    at_hand.append(found.ranked[0].plan)
+    return None
 
 
 def _without_its_limits(glance: Found) -> Found:

@@ -47,7 +47,7 @@ class _Shrinking(GPipe):
     name = "shrinking"
 
     def in_flight(self, behind: int, depth: int, chunks: int, microbatches: int) -> int:
-        return microbatches if behind < 12 else 1
+        return super().in_flight(behind, depth, chunks, microbatches) if behind < 12 else 1
 
 
 class _Unsteady(OneFOneB):

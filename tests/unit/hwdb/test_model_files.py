@@ -345,9 +345,8 @@ def test_any_config_gives_a_model_or_an_error_meant_for_people(
     """Bad input never ends in a traceback, whatever the family."""
     facts = facts | spoiled
     inside = family == "gemma3" and "text_config" not in spoiled
-    wrapped = {"text_config": facts} if inside else facts
     try:
-        model = config(family, **wrapped)
+        model = config(family, **({"text_config": facts} if inside else facts))
     except TangramError as error:
         assert "config.json" in str(error)
         return
