@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
+from tangram_sim.sim import kernels
 from tangram_sim.sim.fast import MANY_ROWS, latest_ends, repeating
 
 STREAMS = 4
@@ -58,6 +59,28 @@ def test_steady_atoms_are_added_as_if_they_were_played(seed: int, cycle: int) ->
     asked = graph, source, durations, group, 2, marks
     played, added = latest_ends(*asked), latest_ends(*asked, repeating(graph, source, group, marks))
     np.testing.assert_allclose(added, played, rtol=1e-12, atol=0.0)
+
+
+def played(seed: int, atoms: int, cycle: int) -> tuple[int, int]:
+    """How many ops of a chain get an end, and how many there are: what is added for is passed over."""
+    graph, source, group, marks = chain(seed, atoms, cycle)
+    durations = np.random.default_rng(seed).uniform(0.5, 1.5, (1, int(source.max()) + 1))
+    end, latest = np.full(len(graph), np.nan), np.zeros((1, 2, len(marks)))
+    waits = graph.pred_ptr, graph.pred, graph.resource_previous
+    repeats = repeating(graph, source, group, marks)
+    kernels.latest_ends(*waits, source, durations, group, marks, repeats, end, latest)
+    return int(np.isfinite(end).sum()), len(graph)
+
+
+@pytest.mark.parametrize("cycle", [1, 3, 6])
+def test_what_is_played_does_not_grow_with_the_chain(cycle: int) -> None:
+    """Once a chain is steady its length costs nothing but what a whole number of periods leaves over."""
+    for seed in range(12):
+        (some, short), (more, long) = played(seed, 160, cycle), played(seed, 320, cycle)
+        period = (long - short) // 160 * cycle
+        assert abs(more - some) < period
+        assert some <= 12 * period
+        assert long > 1.9 * short
 
 
 def test_only_equal_atoms_repeat() -> None:
