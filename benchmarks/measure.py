@@ -14,6 +14,8 @@ from typing import Any
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+# Compiled code is on disk, as in an installation: modules of Python's, too, whatever the caller's shell says.
+_COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 _ONE_CORE = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
 
 
@@ -77,7 +79,7 @@ def spend(arguments: list[str], compiled: Path, limit_s: float | None = None) ->
     Raises RuntimeError with what the process said if it fails. With a `limit_s` it is killed after so many
     seconds of the clock, and its end is told rather than raised.
     """
-    environment = os.environ | _ONE_CORE | {"NUMBA_CACHE_DIR": str(compiled)}
+    environment = os.environ | _ONE_CORE | _COMPILED | {"NUMBA_CACHE_DIR": str(compiled)}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         begin = time.perf_counter()
         process = subprocess.Popen(

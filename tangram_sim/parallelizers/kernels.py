@@ -1,8 +1,9 @@
 """Compiled loops of the grid parallelizer."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tangram_sim.compiling import njit
 
 
 @njit(cache=True)

@@ -9,8 +9,9 @@ allocated here, as numba then demands when it compiles, and whoever plays a repl
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from numba import njit
 from numba.core.dispatcher import Dispatcher
+
+from tangram_sim.compiling import njit
 
 Function = TypeVar("Function", bound=Callable[..., object])
 _UNCOUNTED: dict[str, Any] = {"_nrt": False}  # numba's own word for it, which its types do not know

@@ -4,7 +4,8 @@ Importing this module imports numba, hence it is imported inside functions only.
 """
 
 import numpy as np
-from numba import njit
+
+from tangram_sim.compiling import njit
 
 _CRUMB = 1e-9  # of the largest capacity: less is no way through
 

@@ -7,8 +7,8 @@ with one of them, directly or over others.
 """
 
 import numpy as np
-from numba import njit
 
+from tangram_sim.compiling import njit
 from tangram_sim.opgraph import FloatArray, IntArray
 from tangram_sim.sim.kernels import elapsed
 

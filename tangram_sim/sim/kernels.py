@@ -5,8 +5,8 @@ function is compiled once; importing this module imports numba, hence it is impo
 """
 
 import numpy as np
-from numba import njit
 
+from tangram_sim.compiling import njit
 from tangram_sim.opgraph import FloatArray, IntArray
 
 

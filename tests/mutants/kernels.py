@@ -8,7 +8,7 @@ from pathlib import Path
 
 def is_compiled(text: str) -> bool:
     """Whether a module holds kernels."""
-    return "from numba import njit" in text
+    return "import njit" in text
 
 
 def dependents(place: Path, path: Path) -> list[Path]:

@@ -1,8 +1,9 @@
 """Compiled loop of Alpa's inter-operator pass."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tangram_sim.compiling import njit
 
 
 @njit(cache=True)

@@ -4,8 +4,7 @@ Callers pass read-only int32 columns and writable int32 outputs, always, so that
 importing this module imports numba, hence it is imported inside functions only.
 """
 
-from numba import njit
-
+from tangram_sim.compiling import njit
 from tangram_sim.opgraph import IntArray
 from tangram_sim.training.schedules.base import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD
 

@@ -1,9 +1,9 @@
 """Compiled loops of the exact composition: labels under a bound on the played step."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from tangram_sim.compiling import njit
 from tangram_sim.planners.tangram.composition.play_kernels import (
     BACK,
     DEEPEST,

@@ -1,8 +1,9 @@
 """Compiled look-ups in the table of labels that the exact composition leaves behind."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tangram_sim.compiling import njit
 
 Ints = NDArray[np.int64]
 

@@ -1,8 +1,8 @@
 """Compiled loops of the exact composition: the least that atoms still without a stage can add."""
 
 import numpy as np
-from numba import njit
 
+from tangram_sim.compiling import njit
 from tangram_sim.planners.tangram.composition.play_kernels import (
     FORWARD,
     LATENCY,

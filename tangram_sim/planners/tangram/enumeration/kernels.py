@@ -1,8 +1,9 @@
 """Compiled loops of the enumeration: partial plans that others beat."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tangram_sim.compiling import njit
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -3,8 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tangram_sim.compiling import njit
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
