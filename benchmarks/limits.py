@@ -6,6 +6,7 @@ limit begins to count are in it. Cases are the clusters that this was once broke
 
 import argparse
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -39,10 +40,32 @@ nodes:
   - {count: 3, gpu: A100-SXM4-80GB, gpus: 8, intra_link: NVLink3, nic_gbps: 200}
   - {count: 2, node: DGX-H100}
 """
+KINDS = (
+    ("H100-SXM5-80GB", 8, "NVLink4"),
+    ("A100-SXM4-80GB", 8, "NVLink3"),
+    ("A100-SXM4-80GB", 4, "NVLink3"),
+    ("V100-SXM2-16GB", 4, "NVLink2"),
+    ("L40S", 8, "PCIe4x16"),
+    ("T4", 4, "PCIe3x16"),
+)
+NICS_GBPS = (10, 25, 50, 100, 200, 400)
+
+
+def many_groups(groups: int) -> str:
+    """A cluster file of so many groups of 1 to 8 nodes, kinds and NICs drawn by chance, always the same."""
+    chance, lines = random.Random(7), [f"name: groups-{groups}", "nodes:"]
+    for _ in range(groups):
+        gpu, gpus, link = chance.choice(KINDS)
+        node = f"gpu: {gpu}, gpus: {gpus}, intra_link: {link}, nic_gbps: {chance.choice(NICS_GBPS)}"
+        lines.append(f"  - {{count: {chance.randint(1, 8)}, {node}}}")
+    return "\n".join(lines) + "\n"
+
+
 HARD = {
     "three-kinds": ("qwen3-14b", THREE_KINDS),
     "h100-a100-l40s": ("llama3-70b", FOUR_AND_SIX),
     "unequal-nics": ("llama3-8b", UNEQUAL_NICS),
+    "groups-1000": ("llama3-8b", many_groups(1000)),
 }
 VERBS = ("plan", "compare", "what-if", "purchase")
 LATEST_S = 120.0  # past the limit: a process that still runs is killed

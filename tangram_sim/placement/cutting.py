@@ -152,13 +152,21 @@ def _canonical_order(metrics: NodeMetrics, bandwidth: Floats) -> Ints:
     figures = np.column_stack([metrics.shape.astype(np.float64), metrics.columns])
     colour = np.unique(-figures, axis=0, return_inverse=True)[1].reshape(-1)
     linked = np.where(np.eye(n, dtype=bool), np.inf, bandwidth)
-    rank = np.unique(-linked, return_inverse=True)[1].reshape(n, n)
+    rates = np.unique(linked)
+    rank = len(rates) - 1 - np.searchsorted(rates, linked)
     colours = 0
     while colours < int(colour.max()) + 1 < n:
         colours = int(colour.max()) + 1
-        seen = np.sort(colour * (int(rank.max()) + 1) + rank, axis=1)
-        colour = np.unique(np.column_stack([colour, seen]), axis=0, return_inverse=True)[1].reshape(-1)
+        seen = np.sort(colour * len(rates) + rank, axis=1)
+        colour = _ranked(np.column_stack([colour, seen]))
     return np.argsort(colour, kind="stable").astype(np.int64)
+
+
+def _ranked(rows: Ints) -> Ints:
+    """The place of every row among the different ones in ascending order; no entry is negative."""
+    texts = [row.tobytes() for row in rows.astype(">i8")]  # compared byte by byte, which is number by number
+    place = {text: index for index, text in enumerate(sorted(set(texts)))}
+    return np.array([place[text] for text in texts], dtype=np.int64)
 
 
 def _agglomerate(cutter: _Cutter) -> list[list[int]]:
@@ -183,13 +191,34 @@ def _agglomerate(cutter: _Cutter) -> list[list[int]]:
 
 
 def _levels(bandwidth: Floats) -> Iterator[tuple[float, Ints, Ints]]:
-    """(bytes/s, nodes, nodes): the links of every distinct bandwidth, fastest first."""
-    rows, columns = np.triu_indices(len(bandwidth), 1)
-    rates = bandwidth[rows, columns]
+    """(bytes/s, nodes, nodes): links by distinct bandwidth, fastest first, that join what all links join.
+
+    Those of a maximum spanning tree: down to any bandwidth it connects the same nodes as all links do.
+    """
+    nodes, parents = _spanning_tree(bandwidth)
+    rates = bandwidth[nodes, parents]
     order = np.argsort(-rates, kind="stable")
     starts = np.flatnonzero(np.diff(rates[order], prepend=np.nan))
     for links in np.split(order, starts[1:]) if len(order) else ():
-        yield float(rates[links[0]]), rows[links], columns[links]
+        yield float(rates[links[0]]), nodes[links], parents[links]
+
+
+def _spanning_tree(bandwidth: Floats) -> tuple[Ints, Ints]:
+    """Nodes but the first, and the node that each is tied to by the fastest link (Prim)."""
+    waiting = np.arange(1, len(bandwidth))
+    fastest, parent = bandwidth[0, 1:].copy(), np.zeros(len(waiting), dtype=np.int64)
+    nodes, parents = np.empty_like(waiting), np.empty_like(waiting)
+    for done in range(len(nodes)):
+        best = int(np.argmax(fastest))
+        node = nodes[done] = waiting[best]
+        parents[done] = parent[best]
+        last = len(waiting) - 1  # takes the place of the node that is tied
+        waiting[best], fastest[best], parent[best] = waiting[last], fastest[last], parent[last]
+        waiting, fastest, parent = waiting[:last], fastest[:last], parent[:last]
+        links = bandwidth[node, waiting]
+        faster = links > fastest
+        fastest[faster], parent[faster] = links[faster], node
+    return nodes, parents
 
 
 def _connected(edges: Ints) -> list[list[int]]:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from heapq import nsmallest
 
 import numpy as np
@@ -39,6 +40,25 @@ def find_islands(
     """
     hwdb = hwdb or Hwdb.load()
     nodes = _Nodes(cluster, dtype, hwdb, stack)
+    pieces = _pieces(nodes, tolerances)
+    return tuple(
+        _island(cluster, nodes, members, name, reason)
+        for members, name, reason in zip(pieces.nodes, pieces.names, pieces.reasons, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """What a cluster is cut into: nodes in ascending order, the name and the reason of every piece."""
+
+    nodes: Sequence[Sequence[int]]
+    names: Sequence[str]
+    reasons: Sequence[str]
+
+
+@lru_cache(maxsize=8)  # one answer asks several times: for the search, its notes, its bounds
+def _pieces(nodes: "_Nodes", tolerances: Tolerances) -> _Pieces:
+    """The cut of some nodes, the pieces in the order of their first nodes."""
     sample = nodes.sample(2)
     pieces = cut(nodes.metrics(sample), nodes.bandwidth(sample), tolerances)
     piece_of = {sample[node]: index for index, piece in enumerate(pieces) for node in piece}
@@ -54,12 +74,9 @@ def find_islands(
         full = [sorted(members) for members in whole]
     order = sorted(range(len(full)), key=lambda index: full[index])
     full, pieces = [full[index] for index in order], [pieces[index] for index in order]
-    names = _names(cluster, full)
+    names = _names(nodes.cluster, full)
     reasons = _Reasons(nodes, sample, tolerances, pieces, names)
-    return tuple(
-        _island(cluster, nodes, members, names[index], reasons.of(index))
-        for index, members in enumerate(full)
-    )
+    return _Pieces(full, names, [reasons.of(index) for index in range(len(full))])
 
 
 def finer_islands(
@@ -83,7 +100,7 @@ _NIC = 2  # column of the link metrics, behind the two kinds of links inside a n
 
 
 class _Nodes:
-    """The nodes of a cluster as the cut sees them."""
+    """The nodes of a cluster as the cut sees them; equal where a cut cannot tell them apart."""
 
     def __init__(self, cluster: Cluster, dtype: str, hwdb: Hwdb, stack: str) -> None:
         self.cluster, self.group = cluster, cluster.node_group
@@ -116,6 +133,21 @@ class _Nodes:
         self._between = _rates_between(cluster)
         self._network_share = hwdb.network_efficiency.value
         self._inner_share = np.array([hwdb.link_efficiency(g.node.intra).value for g in cluster.groups])
+
+        # All that the cut and its words rest on, of a database that other rows may have been read from.
+        self._key = (
+            cluster,
+            self.figures.tobytes(),
+            self.shapes.tobytes(),
+            self._network_share,
+            self._inner_share.tobytes(),
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Nodes) and self._key == other._key
 
     def _domains(self) -> list[int]:
         """The scale-up domain of every node; -1 where a node is its own."""

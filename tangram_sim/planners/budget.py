@@ -39,11 +39,13 @@ class FleetBudget:
     # Microbatches from which on gathering or reducing weights in each of them (ZeRO 2, 3) is not tried.
     many: int = 8
     # Composition of one shape. Limits over the bound while there is nothing to beat; counts of nodes in a
-    # copy that are all kept apart, with more kinds are used up one by one; and counts of which one table of
-    # numbers can be kept at all.
+    # copy that are all kept apart, with more kinds are used up one by one; counts of which one table of
+    # numbers can be kept at all; and counts so used up, which double with every island: tables of a dozen
+    # islands take a second each.
     factors: tuple[float, ...] = (1.25, 1.5, 1.8, 2.2, 3.0, 8.0, float("inf"))
     apart: int = 300
     most_states: int = 10_000_000
+    most_told_apart: int = 1 << 14
     # Of the limit: what a stage may add to the best pattern, for many fewer labels. What the first finds
     # limits the second; where it finds nothing, something little better than the limit may be lost.
     tolerances: tuple[float, ...] = (0.01, 0.002)

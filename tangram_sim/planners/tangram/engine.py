@@ -4,7 +4,7 @@ Tao et al., "Tangram: Hiding GPU Heterogeneity for Efficient LLM Parallelization
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -26,11 +26,12 @@ from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject
 from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s, unbounded
-from tangram_sim.planners.tangram.fleets.patterns import FleetProblem
+from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, shares
 from tangram_sim.planners.tangram.fleets.replication import Replication
 from tangram_sim.planners.tangram.fleets.scale import Fleets, is_large
 from tangram_sim.planners.tangram.infeasible import why_not
 from tangram_sim.planners.tangram.spanning.spanning import spanning_over
+from tangram_sim.planners.tangram.told_apart import grouped_note, likeliest, node_units
 from tangram_sim.planners.uniform.trivial import PlayLimits, trivial
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.registry import parallelizer as parallelizer_named
@@ -42,17 +43,6 @@ from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import percent
-
-
-def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
-    """Nodes taken at a time from each island so that the composition has so many count states at most."""
-    units = [1] * len(islands)
-    while (
-        np.prod([island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)]) > most_states
-    ):
-        widest = max(range(len(islands)), key=lambda kind: islands[kind].nodes // units[kind])
-        units[widest] *= 2
-    return tuple(units)
 
 
 @dataclass
@@ -145,6 +135,20 @@ def tangram(
     return found or _node_by_node(task, parallelizer)
 
 
+def _on_the_likeliest(task: _Task, parallelizer: Parallelizer | None, kept: Sequence[int]) -> Found:
+    """The answer on some of the islands, where all are too many to compose."""
+    some = tuple(task.islands[kind] for kind in kept)
+    names = [island.name for island in some]
+    order = tuple(name for name in task.wishes.order if name in names)
+    fewer = replace(task, islands=some, wishes=replace(task.wishes, order=order))
+    fewer.notes.append(
+        f"{len(task.islands)} islands: pipelines were searched on the {len(some)} that do most of the work"
+    )
+    found = _node_by_node(fewer, parallelizer)
+    found.lower_bound_step_s, found.pipeline_bound_s = task.bound.step_s(), 0.0
+    return found
+
+
 def _unsearched(task: _Task) -> Found:
     """The best uniform layout, for lack of time to look for others."""
     simple = sorted([*_simple(task), *task.standing], key=lambda scored: scored.step_s)
@@ -228,6 +232,9 @@ def _copies_of_patterns(task: _Task) -> Found | None:
 def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     """Single pipelines composed of single nodes; then several side by side, and stages over islands."""
     wishes, notes = task.wishes, task.notes
+    kept = likeliest(shares(task.bound), task.budget.fleets.most_told_apart)
+    if len(kept) < len(task.islands):
+        return _on_the_likeliest(task, parallelizer, kept)
     if wishes.fleet_bound:
         notes.append(
             "`fleet_bound=True`: none was looked for; it covers large clusters, planned as copies of patterns"
@@ -236,7 +243,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     if wishes.sub_islands:
         units = node_units(task.islands, task.budget.fleets.states)
     if wishes.sub_islands and max(units) > 1:
-        notes.append(_grouped(task.islands, units))
+        notes.append(grouped_note(task.islands, units))
     islands = tuple(
         island.part(island.nodes - island.nodes % unit)
         for island, unit in zip(task.islands, units, strict=True)
@@ -293,16 +300,6 @@ def _spans(scored: Scored, islands: Sequence[Island]) -> bool:
     return len(scored.plan.pipelines) == 1 and any(
         len(stage.parts) > 1 or stage.parts[0].island not in known for stage in first.stages
     )
-
-
-def _grouped(islands: Sequence[Island], units: Sequence[int]) -> str:
-    """A note that says what is lost where nodes are taken in groups."""
-    taken = ", ".join(
-        f"{island.name} by {unit}" + (f", {island.nodes % unit} left over" if island.nodes % unit else "")
-        for island, unit in zip(islands, units, strict=True)
-        if unit > 1
-    )
-    return f"nodes are taken in groups ({taken}): stages that split a group were not searched"
 
 
 def _enumeration(task: _Task, islands: tuple[Island, ...], parallelizer: Parallelizer | None) -> Enumeration:

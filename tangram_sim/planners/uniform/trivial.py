@@ -25,6 +25,7 @@ from tangram_sim.training.step.lowered import LoweredStep, Lowering
 
 OPS_WITHOUT_PLAY = 300  # that take about as long to play as a layout takes to be looked at
 LISTED = 256  # layouts bounded between two looks at the clock
+LISTING = 0.5  # of the time that is left, at most: what is bounded but not played is no plan
 # Savers of memory, (ZeRO stage, recomputation): the first that fits is taken.
 SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
 
@@ -82,12 +83,13 @@ def fastest_uniform(
     deadline, limit_s, at_most = limits.deadline, limits.limit_s, limits.at_most
     best: Scored | None = None
     candidates: list[tuple[float, int, Uniform]] = []
+    listing = deadline.share(LISTING * deadline.left_s())
     for order in orders:
+        seats = UniformSeats.of(model, cluster, job, order, lowering.prices.hwdb)
         for wanted in layouts(model, cluster, job, order, constraints):
-            if len(candidates) % LISTED == LISTED - 1 and deadline.over():
+            if len(candidates) % LISTED == LISTED - 1 and listing.over():
                 break
-            bound_s = least_s(model, cluster, job, wanted, lowering.prices.hwdb)
-            candidates.append((bound_s, len(candidates), wanted))
+            candidates.append((seats.least_s(wanted), len(candidates), wanted))
     for bound_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
         hopeless = bound_s >= (limit_s if best is None else min(best.step_s, limit_s))
         if hopeless or at_most <= 0 or deadline.over():
@@ -127,27 +129,49 @@ def layouts(
                     yield replace(wanted, sequence_parallel=sequence_parallel)
 
 
-def least_s(model: Model, cluster: Cluster, job: Job, wanted: Uniform, hwdb: Hwdb) -> float:
-    """Seconds that a step under one layout takes at least.
+@dataclass(frozen=True)
+class UniformSeats:
+    """Node groups as uniform layouts take them one after the other; it bounds the steps of such layouts."""
 
-    Stage i works M t_i in all, and its first microbatch passes all stages in front twice, unless a schedule
-    puts weight gradients off or stages hold several chunks; t_i is the ideal work of its blocks on its
-    slowest GPU.
-    """
-    groups = [group for group in cluster.groups if not wanted.order or group.name in wanted.order]
-    groups.sort(key=lambda group: wanted.order.index(group.name) if wanted.order else 0)
-    ends = list(accumulate(group.count * group.node.gpus for group in groups))
-    before = [ideal_before(model, group.node.gpu, job, hwdb) for group in groups]
-    wide, passed, least = wanted.tp * wanted.cp * wanted.dp, 0.0, 0.0
-    microbatches = job.global_batch // (wanted.micro_batch * wanted.dp)
-    for place, (start, stop) in enumerate(chunk_bounds(model, replace(wanted, vpp=1))):
-        first = bisect_right(ends, place * wide)
-        last = bisect_left(ends, (place + 1) * wide)
-        work = max(before[kind][stop] - before[kind][start] for kind in range(first, last + 1))
-        seconds = work * wanted.micro_batch / (wanted.tp * wanted.cp)
-        least = max(least, microbatches * seconds + passed)
-        passed += 0.0 if wanted.vpp > 1 or puts_off_weights(job.schedule) else seconds
-    return least
+    model: Model
+    job: Job
+    ends: Sequence[int]  # the GPUs up to the end of every group
+    before: Sequence[tuple[Sequence[float], Sequence[int]]]  # by kind: its ideal seconds, groups up to each
+
+    @staticmethod
+    def of(model: Model, cluster: Cluster, job: Job, order: tuple[str, ...], hwdb: Hwdb) -> "UniformSeats":
+        """The groups of an `order`; none: all, as the file has them."""
+        place = {name: number for number, name in enumerate(order)}
+        groups = [group for group in cluster.groups if not order or group.name in place]
+        groups.sort(key=lambda group: place.get(group.name, 0))
+        ends = list(accumulate(group.count * group.node.gpus for group in groups))
+        before = [
+            (
+                ideal_before(model, gpu, job, hwdb),
+                list(accumulate((group.node.gpu == gpu for group in groups), initial=0)),
+            )
+            for gpu in dict.fromkeys(group.node.gpu for group in groups)
+        ]
+        return UniformSeats(model, job, ends, before)
+
+    def least_s(self, wanted: Uniform) -> float:
+        """Seconds that a step under one layout takes at least.
+
+        Stage i works M t_i in all, and its first microbatch passes all stages in front twice, unless a
+        schedule puts weight gradients off or stages hold several chunks; t_i is the ideal work of its blocks
+        on its slowest GPU.
+        """
+        job = self.job
+        wide, passed, least = wanted.tp * wanted.cp * wanted.dp, 0.0, 0.0
+        microbatches = job.global_batch // (wanted.micro_batch * wanted.dp)
+        for place, (start, stop) in enumerate(chunk_bounds(self.model, replace(wanted, vpp=1))):
+            first = bisect_right(self.ends, place * wide)
+            last = bisect_left(self.ends, (place + 1) * wide) + 1
+            work = max(own[stop] - own[start] for own, upto in self.before if upto[last] > upto[first])
+            seconds = work * wanted.micro_batch / (wanted.tp * wanted.cp)
+            least = max(least, microbatches * seconds + passed)
+            passed += 0.0 if wanted.vpp > 1 or puts_off_weights(job.schedule) else seconds
+        return least
 
 
 @lru_cache(maxsize=256)

@@ -21,9 +21,10 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import budget
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
-from tangram_sim.planners.tangram.engine import node_units, tangram
+from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable, slice_classes
 from tangram_sim.planners.tangram.passage import passage_s
+from tangram_sim.planners.tangram.told_apart import node_units
 from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
 from tangram_sim.sim import fast, reference
 from tangram_sim.studies import api

@@ -85,6 +85,12 @@ class PatternLimits:
         """Counts of nodes (or parts of them) that a copy may have used."""
         return float(np.prod([count * self.parts + 1.0 for count in self.nodes]))
 
+    @property
+    def one_by_one(self) -> int:
+        """Of these, counts with at most one island used in part: told apart where all are too many."""
+        used = [count * self.parts for count in self.nodes if count]
+        return (1 << len(used)) + sum(count - 1 for count in used) * (1 << max(len(used) - 1, 0))
+
     def finer(self, budget: FleetBudget) -> "PatternLimits | None":
         """These limits on the smallest parts of nodes that can be searched; None where nodes stay whole.
 
@@ -116,8 +122,9 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
         for kind in kinds:
             nodes[kind] = ground.islands[kind].nodes // copies
         used = [count for count in nodes if count]
-        several, states = len(used) > 1, PatternLimits(tuple(nodes), copies).states
-        if sum(used) > budget.widest * (model.layers + 2) or (several and states > budget.most_states):
+        several, limits = len(used) > 1, PatternLimits(tuple(nodes), copies)
+        many = limits.states > budget.most_states or limits.one_by_one > budget.most_told_apart
+        if sum(used) > budget.widest * (model.layers + 2) or (several and many):
             continue
         if len(kinds) == 1 or several:
             found[tuple(nodes)] = max(copies, found.get(tuple(nodes), 0))
