@@ -88,6 +88,7 @@ def latest_ends(
     from tangram_sim.sim import kernels
 
     rows, which = _different(column(durations, np.float64))
+    rows = column(rows, np.float64)  # read-only again: another kind of array is compiled and loaded once more
     latest = np.zeros((len(rows), groups, len(marks)))
     kernels.latest_ends(
         graph.pred_ptr,

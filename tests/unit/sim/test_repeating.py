@@ -68,7 +68,7 @@ def played(seed: int, atoms: int, cycle: int) -> tuple[int, int]:
     end, latest = np.full(len(graph), np.nan), np.zeros((1, 2, len(marks)))
     waits = graph.pred_ptr, graph.pred, graph.resource_previous
     repeats = repeating(graph, source, group, marks)
-    kernels.latest_ends(*waits, source, durations, group, marks, repeats, end, latest)
+    kernels.latest_ends(*waits, source, column(durations, np.float64), group, marks, repeats, end, latest)
     return int(np.isfinite(end).sum()), len(graph)
 
 
@@ -100,4 +100,6 @@ def test_equal_rows_end_as_each_would_alone(kinds: int) -> None:
     different[-1] = np.nextafter(different[0], 2.0)
     durations = different[rng.permutation(np.arange(2 * MANY_ROWS) % kinds)]
     alone = [latest_ends(graph, source, row[None], group, 2, marks)[0] for row in durations]
+    known = set(kernels.latest_ends.signatures)
     np.testing.assert_array_equal(latest_ends(graph, source, durations, group, 2, marks), alone)
+    assert set(kernels.latest_ends.signatures) == known  # no other kind of array, compiled and loaded again
