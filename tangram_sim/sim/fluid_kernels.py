@@ -6,11 +6,15 @@ uncontended seconds). Rates change only when flows start or end, and only for fl
 with one of them, directly or over others.
 """
 
+from typing import Any
+
 import numpy as np
 
 from tangram_sim.compiling import njit
 from tangram_sim.opgraph import FloatArray, IntArray
 from tangram_sim.sim.kernels import elapsed
+
+NONE: Any = np.int64(0)  # a count that starts so: with Python's own 0 numba compiles what gets it once more
 
 
 @njit(cache=True)
@@ -249,7 +253,7 @@ def play_shared(
                     begun += 1
         elif dirties:
             # What changed: flows that start, and all that full links join to a link of one that came or went.
-            count = walked = bounds = 0
+            count = walked = bounds = NONE
             for i in range(fresh_flows):
                 taken[fresh[i]] = True
                 touched[count] = fresh[i]

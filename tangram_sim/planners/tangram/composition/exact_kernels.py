@@ -23,6 +23,7 @@ from tangram_sim.planners.tangram.composition.play_kernels import (
     PARENT,
     RATE,
     REPEATS,
+    SECOND,
     SHADOW,
     STAGES,
     TAIL,
@@ -231,7 +232,17 @@ def below(
                             for column in range(4):
                                 stages[0, column] = times[stage_ptr[option], column]
                             gather(
-                                label, 1, facts, floats, ints, stage_ptr, times, between, size, stages, hops
+                                label,
+                                SECOND,
+                                facts,
+                                floats,
+                                ints,
+                                stage_ptr,
+                                times,
+                                between,
+                                size,
+                                stages,
+                                hops,
                             )
                             work += COST_OF_PASS * played * depth
                             if lost == 1 and not proving:

@@ -17,6 +17,11 @@ KIND, MOVE, STAGES, MOST = 0, 1, 2, 3
 # Columns of the labels.
 L, A, E = 0, 1, 2
 DEPTH, PARENT, OPTION, BACK, DEEPEST, SHADOW, NESTED, ENDS = range(8)
+# Arguments of compiled loops. As Python's own, each would be a type of its own for numba, and the loop that
+# gets it compiled once more.
+FRONT: Any = np.int64(0)  # places in a pipeline
+SECOND: Any = np.int64(1)
+ALTERNATING: Any = np.bool_(False)  # not every forward comes first
 
 
 @njit(cache=True)
@@ -39,7 +44,7 @@ def play_all(
         label = complete[position]
         depth = facts[label, DEPTH]
         stages, hops = np.empty((depth, 4), np.float64), np.zeros(depth)
-        gather(label, 0, facts, floats, ints, stage_ptr, times, between, size, stages, hops)
+        gather(label, FRONT, facts, floats, ints, stage_ptr, times, between, size, stages, hops)
         ended, longest = play(stages, hops, microbatches, every_forward_first)
         front, back = facts[label, OPTION], facts[label, BACK]
         # Both ends inside one node reduce the tied matrix over its own links: in no time, here.
@@ -143,9 +148,9 @@ def play_ahead(times: Floats, hop_s: Floats, microbatches: int) -> Any:
     """
     depth = len(times)
     if passes_played(depth, microbatches) == microbatches:
-        return play(times, hop_s, microbatches, False)
+        return play(times, hop_s, microbatches, ALTERNATING)
     few, many = 2 * depth + 2, 3 * depth + 2
-    ended, longest = play(times, hop_s, few, False)
-    later, end = play(times, hop_s, many, False)
+    ended, longest = play(times, hop_s, few, ALTERNATING)
+    later, end = play(times, hop_s, many, ALTERNATING)
     periods = (microbatches - many) / depth
     return later + (later - ended) * periods, end + (end - longest) * periods
