@@ -155,6 +155,9 @@ class SearchBudget:
     # Time of the slowest part over that of an ideal share (coarser ones are left out); ways to share.
     joint_uneven: float = 1.34
     joint_ways: int = 3
+    # The whole model on several islands: tokens of a microbatch on each GPU where sizes begin; with so many
+    # kernels are as efficient as with more.
+    joint_tokens: int = 8192
     joint_passes: int = 16  # per step, for lack of a plan that says how many are usual
     # Schedules of several chunks per stage: best plans of one chunk that are cut (those behind differ by
     # several per cent), those whose layers then move between stages, and chunks: more divide the bubble

@@ -188,9 +188,10 @@ class Enumeration:
             if not self._reason(kind, part, start, stop, work_s, least_s)
         )
 
-    def ahead(self, questions: Iterable[SliceQuestion]) -> None:
+    def ahead(self, questions: Iterable[SliceQuestion], later: Iterable[SliceQuestion] = ()) -> None:
         """Have these questions answered, but for what is known: in other processes, if there are any, and
-        those about one part together.
+        those about one part together. Microbatch sizes that a part is asked about `later` are lowered with
+        its own.
         """
         _, classes = slice_classes(self.model)
 
@@ -206,13 +207,24 @@ class Enumeration:
         for one in wanted:
             if one not in self._ready:
                 together.setdefault((one.part, one.microbatch), []).append(one)
-        for alike in together.values():
+        sizes = self._new_sizes([*wanted, *later])
+        for (part, _), alike in together.items():
             for first in range(0, len(alike), TOGETHER):
                 if self.deadline.over():
                     return
                 some = alike[first : first + TOGETHER]
-                answers = answered_together(self.parallelizer, self._subject, some)
+                answers = answered_together(self.parallelizer, self._subject, some, sizes[part])
                 self._ready.update(zip(some, answers, strict=True))
+
+    def _new_sizes(self, questions: Iterable[SliceQuestion]) -> dict[Island, tuple[int, ...]]:
+        """Microbatches of questions by the part they are about, without those that it was asked about."""
+        asked = {(number, microbatch) for number, _, microbatch in self._answers}
+        found: dict[Island, set[int]] = {}
+        for one in questions:
+            sizes = found.setdefault(one.part, set())
+            if (self._parts.get(one.part, -1), one.microbatch) not in asked:
+                sizes.add(one.microbatch)
+        return {part: tuple(sorted(sizes)) for part, sizes in found.items()}
 
     def _asked_pace_s(self, microbatch: int, limit_s: float) -> float:
         """The pace that is told to the parallelizer, if that spares it work."""

@@ -7,6 +7,7 @@ copies. All islands together at their worst member, with one layout, are asked a
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from tangram_sim.clusters import Island
 from tangram_sim.errors import TangramError
@@ -18,7 +19,7 @@ from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.prefetch import SliceQuestion
 from tangram_sim.planners.tangram.spanning.joint import Nodes, shares
 from tangram_sim.training.plan import PartialPlan, Portion, StagePrice
-from tangram_sim.training.schedules import holding
+from tangram_sim.training.schedules import holding, holds_whole_depth
 from tangram_sim.training.step.lowered import Lowering
 
 
@@ -57,6 +58,23 @@ class MixedPrices:
             for one in self._uneven(nodes, start, stop, microbatch, sequences, pace_s, known):
                 known.append(one)
                 yield one
+
+    def fastest_s(self, nodes: Nodes, start: int, stop: int, microbatch: int) -> float:
+        """Seconds of a microbatch, forward and backward, on these nodes: as one, or shared just as evenly as
+        the parts are fast with their shares in the first way. Infinite where neither fits.
+        """
+        merged = self.enumeration.ask_on(self.island(nodes), start, stop, microbatch, float("inf"))
+        ends = [one.slowest_s for one in merged if len(one.stages) == 1]
+        for sequences in islice(self._shares(nodes, start, stop, microbatch), 1):
+            answers = [
+                self.enumeration.ask(kind, count, start, stop, share)
+                for (kind, count), share in zip(self._members(nodes), sequences, strict=True)
+            ]
+            alone = [[one.slowest_s for one in answer if len(one.stages) == 1] for answer in answers]
+            if all(alone):
+                rates = [share / min(some) for share, some in zip(sequences, alone, strict=True)]
+                ends.append(microbatch / sum(rates))
+        return min(ends, default=float("inf"))
 
     def questions(
         self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
@@ -119,7 +137,10 @@ class MixedPrices:
             for (kind, count), share in zip(members, sequences, strict=True)
         ]
         seen: set[tuple[Portion, ...]] = set()
-        for chosen in _choices(answers, self.enumeration.job.global_batch // microbatch):
+        passes, atoms = self.enumeration.job.global_batch // microbatch, self.enumeration.model.layers + 2
+        # Of equal slices those of the front have most atoms behind them.
+        most = atoms - (stop - start) if holds_whole_depth(self.enumeration.job.schedule) else atoms - stop
+        for chosen in _choices(answers, passes, most):
             if any(_surpasses(one, chosen) for one in known):
                 continue
             for zero in dict.fromkeys(pick(one.layout.zero_stage for one in chosen) for pick in (max, min)):
@@ -171,23 +192,38 @@ class MixedPrices:
         return held.most_behind(price.in_flight_limit(), 0)
 
 
-def _choices(answers: Sequence[Sequence[PartialPlan]], passes: int) -> Iterator[tuple[PartialPlan, ...]]:
-    """Of every member one answer: the fastest of each, and the fastest of each with one tensor parallelism.
+def _choices(
+    answers: Sequence[Sequence[PartialPlan]], passes: int, most: int
+) -> Iterator[tuple[PartialPlan, ...]]:
+    """Of every member one answer: the fastest of each, and the fastest of each with one tensor parallelism
+    and one way to shard state, or where nothing has both with one tensor parallelism.
 
-    For every number of stages behind that they must fit with. Members that cut their matrices differently
-    exchange gradients piece by piece, which may cost more than their faster passes save.
+    For 0, 1, 2, 4, 8, ... stages behind that they must fit with, and the `most` that there can be. Members
+    that cut their matrices differently exchange gradients piece by piece, which may cost more than their
+    faster passes save; and all parts shard their state alike in the end.
     """
 
     def fastest(some: Sequence[PartialPlan]) -> PartialPlan:
         return min(some, key=lambda one: passes * one.slowest_s + one.tail_s)
 
-    for level in sorted({one.stages_behind for answer in answers for one in answer}):
+    fitting = {one.stages_behind for answer in answers for one in answer}
+    for level in sorted({_step_down(behind, most) for behind in fitting}):
         able = [[one for one in answer if one.stages_behind >= level] for answer in answers]
         if not all(able):
             return
         yield tuple(fastest(some) for some in able)
         for tp in sorted(set.intersection(*({one.layout.tp for one in some} for some in able))):
-            yield tuple(fastest([one for one in some if one.layout.tp == tp]) for some in able)
+            alike = [[one for one in some if one.layout.tp == tp] for some in able]
+            stages = set.intersection(*({one.layout.zero_stage for one in some} for some in alike))
+            if not stages:
+                yield tuple(fastest(some) for some in alike)
+            for zero in sorted(stages):
+                yield tuple(fastest([one for one in some if one.layout.zero_stage == zero]) for some in alike)
+
+
+def _step_down(behind: int, most: int) -> int:
+    """A power of two, or `most`, that is no more than so many stages behind."""
+    return most if behind >= most else 1 << (behind.bit_length() - 1) if behind else 0
 
 
 def _surpasses(known: PartialPlan, chosen: Sequence[PartialPlan]) -> bool:

@@ -116,12 +116,13 @@ class Spanning:
         budget = self.budget
         share = self.enumeration.counts.asked // budget.joint_share
         kept = prospects[: min(max(budget.joint_least, share), budget.joint_most)]
-        for microbatch in sizes:
+        kept.sort(key=lambda one: (one.joint, one.group))  # questions about one place follow each other
+        for number, microbatch in enumerate(sizes):
             limit = min(limit_s, self.best_s) * (1 + self.budget.joint_slack)
             chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
-            chosen.sort(key=lambda one: (one.joint, one.group))  # questions about one place follow each other
             if (chosen or self.finer) and not self.enumeration.deadline.over():
-                found |= dict(self._played(microbatch, limit, chosen))
+                others = [one for one in kept if one.microbatch in sizes[number + 1 :] and one.least_s < limit]
+                found |= dict(self._played(microbatch, limit, chosen, others))
         found |= dict(self._undivided(min(limit_s, self.best_s) * (1 + self.budget.joint_slack)))
         contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * self.budget.joint_refined]
         contenders = [one for one in contenders if found[one] < limit_s * (1 + self.budget.joint_slack)]
@@ -182,12 +183,12 @@ class Spanning:
                     yield Prospect(least_s, table.microbatch, joint, group)
 
     def _played(
-        self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]
+        self, microbatch: int, limit_s: float, prospects: Sequence[Prospect], later: Sequence[Prospect]
     ) -> Iterator[tuple[Finalist, float]]:
         """Pipelines of one microbatch size that hold a stage on several islands and fit, with their steps."""
         enumeration, job = self.enumeration, self.enumeration.job
         islands, placement = enumeration.islands, self.referee.lowering.placement
-        beside = Beside(self.joint, tuple(self._partials(microbatch, limit_s, prospects)))
+        beside = Beside(self.joint, tuple(self._partials(microbatch, limit_s, prospects, later)))
         if not beside.partials and not self.finer:
             return
         table = self._table(microbatch, limit_s, beside)
@@ -213,55 +214,95 @@ class Spanning:
         """The whole model as one stage on all nodes of some islands, with its step.
 
         Data parallelism with uneven shares wants microbatches far from those of pipelines, and few questions:
-        from the largest that fits down, until two in a row are no better.
+        islands that could be fastest together come first.
         """
-        atoms, bound = len(self.work) - 1, self.enumeration.bound
+        bound = self.enumeration.bound
         speeds = bound.gpus / bound.seconds.sum(axis=1)
-        batch = self.enumeration.job.global_batch
-        for kind, nodes in enumerate(self.joint):
-            taken = [count > 0 for count in nodes]
-            some = any(count not in (0, every) for count, every in zip(nodes, self.counts, strict=True))
-            if some or batch / float(speeds[taken].sum()) >= limit_s:
-                continue
-            best_s, worse = float("inf"), 0
-            for microbatch in divisors(batch)[::-1]:
+        whole = [
+            (self.enumeration.job.global_batch / float(speeds[np.array(nodes) > 0].sum()), kind)
+            for kind, nodes in enumerate(self.joint)
+            if all(count in (0, every) for count, every in zip(nodes, self.counts, strict=True))
+        ]
+        for least_s, kind in sorted(whole):
+            if least_s >= min(limit_s, self.best_s * (1 + self.budget.joint_slack)):
+                return
+            yield from self._whole_by_size(kind, limit_s).items()
+
+    def _whole_by_size(self, kind: int, limit_s: float) -> dict[Finalist, float]:
+        """The whole model on one joint island: from a usual microbatch down, then up, until two sizes in a
+        row are no better.
+
+        Where a size fits and takes too long, so do most smaller ones; where it does not fit, no larger one.
+        """
+        job, nodes = self.enumeration.job, self.joint[kind]
+        gpus = sum(
+            count * one.gpus_per_node for count, one in zip(nodes, self.enumeration.islands, strict=True)
+        )
+        middle = gpus * max(self.budget.joint_tokens / job.seq, 1.0)
+        sizes = divisors(job.global_batch)
+        below = sum(size <= middle for size in sizes)
+        found: dict[Finalist, float] = {}
+        best_s = float("inf")
+        for upward, side in enumerate((sizes[:below][::-1], sizes[below:])):
+            worse = 0
+            for microbatch in side:
                 if worse == 2 or self.enumeration.deadline.over():
                     break
                 self.asked += 1
-                found = dict(self._whole(kind, nodes, atoms, microbatch, limit_s))
-                yield from found.items()
-                least_s = min(found.values(), default=float("inf"))
+                alone_s, some = self._whole(kind, microbatch, limit_s)
+                found |= some
+                # What is too slow for the limit counts as well: others may be still slower, or less so.
+                least_s = min(some.values(), default=max(alone_s, limit_s))
+                if upward and least_s == float("inf"):
+                    break
                 worse = worse + 1 if least_s >= best_s < float("inf") else 0
                 best_s = min(best_s, least_s)
+        return found
 
     def _whole(
-        self, kind: int, nodes: Nodes, atoms: int, microbatch: int, limit_s: float
-    ) -> Iterator[tuple[Finalist, float]]:
-        """The whole model on one joint island: what takes less than `limit_s`."""
+        self, kind: int, microbatch: int, limit_s: float
+    ) -> tuple[float, dict[Finalist, float]]:
+        """The whole model on one joint island: seconds of its passes alone at least (inf: it does not fit),
+        and what takes less than `limit_s`.
+        """
         passes = self.enumeration.job.global_batch // microbatch
-        for one in self._prices.partials(nodes, 0, atoms, microbatch, limit_s / passes):
-            place = Placed(len(self.counts) + kind, 0, atoms, one)
+        asked = self.joint[kind], 0, len(self.work) - 1, microbatch
+        alone_s = passes * self._prices.fastest_s(*asked)
+        found: dict[Finalist, float] = {}
+        if alone_s >= limit_s:
+            return alone_s, found
+        for one in self._prices.partials(*asked, limit_s / passes):
+            place = Placed(len(self.counts) + kind, 0, len(self.work) - 1, one)
             composed = Composed(0.0, (place,), microbatch, passes)
             seats = seats_of(composed, self.enumeration.islands, self.referee.lowering.placement)
             seconds = self.referee.step_s(seats, microbatch)
             if seconds < limit_s:
                 self.best_s = min(self.best_s, seconds)
-                yield (seats, microbatch), seconds
+                found[seats, microbatch] = seconds
+        return alone_s, found
 
     def _partials(
-        self, microbatch: int, limit_s: float, prospects: Sequence[Prospect]
+        self, microbatch: int, limit_s: float, prospects: Sequence[Prospect], later: Sequence[Prospect]
     ) -> Iterator[tuple[int, int, PartialPlan]]:
-        """(slice class, joint island, partial plan) for every prospect."""
-        firsts, _ = slice_classes(self.enumeration.model)
-        pace_s = limit_s / (self.enumeration.job.global_batch // microbatch)
-        asked = [(self.joint[one.joint], *firsts[one.group], microbatch, pace_s) for one in prospects]
-        self.enumeration.ahead(one for given in asked for one in self._prices.questions(*given))
+        """(slice class, joint island, partial plan) for every prospect; others are asked about `later`."""
+        asked = [self._asked(one, limit_s) for one in prospects]
+        questions, others = (
+            [one for given in some for one in self._prices.questions(*given)]
+            for some in (asked, [self._asked(one, limit_s) for one in later])
+        )
+        self.enumeration.ahead(questions, others)
         for prospect, given in zip(prospects, asked, strict=True):
             if self.enumeration.deadline.over():
                 return
             self.asked += 1
             for partial in self._prices.partials(*given):
                 yield prospect.group, prospect.joint, partial
+
+    def _asked(self, one: Prospect, limit_s: float) -> tuple[Nodes, int, int, int, float]:
+        """A prospect in the words of `MixedPrices`."""
+        start, stop = slice_classes(self.enumeration.model)[0][one.group]
+        pace_s = limit_s / (self.enumeration.job.global_batch // one.microbatch)
+        return self.joint[one.joint], start, stop, one.microbatch, pace_s
 
     def _refined(self, seats: tuple[StageAssignment, ...], microbatch: int) -> tuple[StageAssignment, ...]:
         """Atoms moved over boundaries and sequences between parts while the played step gets shorter."""
