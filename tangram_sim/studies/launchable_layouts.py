@@ -1,8 +1,8 @@
 """Uniform layouts that training frameworks can be told: over which groups, degrees, layers of every stage."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heapreplace
 from itertools import accumulate
 from math import gcd, prod
@@ -18,7 +18,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import LaunchBudget, budget
-from tangram_sim.planners.uniform.frameworks import Framework, objections
+from tangram_sim.planners.uniform.frameworks import Framework, objections, takes
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_places
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 from tangram_sim.planners.uniform.trivial import least_bytes
@@ -98,6 +98,8 @@ class LaunchLayouts:
     hwdb: Hwdb
     options: SearchOptions
     frameworks: Sequence[Framework]
+    # By all that rules ask of a layout: very many layouts differ in their microbatch or groups alone.
+    _permitted: dict[tuple[object, ...], bool] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def _budget(self) -> LaunchBudget:
@@ -105,6 +107,8 @@ class LaunchLayouts:
 
     def batches(self) -> list[LaunchBatch]:
         """All candidates, those estimated together side by side, the least bounds first."""
+        if not any(takes(framework, self.job) for framework in self.frameworks):
+            return []
         bounds = StepBounds(
             self.model,
             self.cluster,
@@ -180,7 +184,9 @@ class LaunchLayouts:
         model, job = self.model, self.job
         even = (model.layers // pp,) * pp
         for cut in dict.fromkeys([layers, even] if model.layers % pp == 0 else [layers]):
-            if not chunked(job.schedule):
+            if not chunked(job.schedule) and any(
+                takes(framework, job, staged=pp > 1) for framework in self.frameworks
+            ):
                 yield job, 1, cut
             interleaves = job.schedule in ("1f1b", "interleaved") and any(
                 one.chunks for one in self.frameworks
@@ -204,8 +210,6 @@ class LaunchLayouts:
         """Expert degrees and ZeRO stages for given degrees, as far as a framework has them and state fits."""
         wanted, constraints = one.layout, self.options.constraints
         replicas, shards = wanted.dp * wanted.cp, wanted.sequence_parallel
-        schedule = schedule_named(one.job.schedule)
-        places = stage_places(chunk_bounds(self.model, wanted), wanted.pp, wanted.vpp, schedule)
         for ep in expert_degrees(self.model, replicas):
             for zero in (0, 1, 2, 3) if replicas > 1 else (0,):
                 layout = Layout(wanted.tp, wanted.dp, wanted.cp, ep, 1, zero, wanted.recompute, shards)
@@ -214,8 +218,28 @@ class LaunchLayouts:
                 if least_bytes(self.model, one.job, layout, 1) > one.state_bytes:
                     continue
                 saved = replace(one, layout=replace(wanted, ep=ep, zero_stage=zero))
-                if _permitted(self.model, saved, tuple(places), self.frameworks):
+                if self._is_permitted(saved, layout):
                     yield saved
+
+    def _is_permitted(self, one: LaunchCandidate, layout: Layout) -> bool:
+        """Whether one of the frameworks can be told a candidate, whose stages have this `layout`."""
+        wanted = one.layout
+        key = one.job, wanted.pp, wanted.vpp, wanted.layers, layout
+        if key not in self._permitted:
+            bounds, schedule = chunk_bounds(self.model, wanted), schedule_named(one.job.schedule)
+            places = tuple(stage_places(bounds, wanted.pp, wanted.vpp, schedule))
+            view = UniformPlan(
+                Shape(wanted.tp, wanted.cp, wanted.dp, wanted.ep, places, ()),
+                self.model,
+                one.job,
+                wanted.micro_batch,
+                one.job.global_batch // (wanted.micro_batch * wanted.dp),
+                wanted.zero_stage,
+                wanted.recompute,
+                wanted.sequence_parallel,
+            )
+            self._permitted[key] = any(not objections(framework, view) for framework in self.frameworks)
+        return self._permitted[key]
 
 
 def orders(cluster: Cluster, job: Job, options: SearchOptions) -> list[tuple[str, ...]]:
@@ -277,24 +301,3 @@ def layers_by_speed(
         counts[stage] += 1
         heapreplace(nexts, (taken[stage] + (counts[stage] + 1) * pace[stage], off_middle, stage))
     return tuple(counts)
-
-
-def _permitted(
-    model: Model,
-    one: LaunchCandidate,
-    places: tuple[tuple[tuple[int, int], ...], ...],
-    frameworks: Iterable[Framework],
-) -> bool:
-    """Whether one of the frameworks can be told a candidate, whose stages hold the chunks in `places`."""
-    wanted = one.layout
-    view = UniformPlan(
-        Shape(wanted.tp, wanted.cp, wanted.dp, wanted.ep, places, ()),
-        model,
-        one.job,
-        wanted.micro_batch,
-        one.job.global_batch // (wanted.micro_batch * wanted.dp),
-        wanted.zero_stage,
-        wanted.recompute,
-        wanted.sequence_parallel,
-    )
-    return any(not objections(framework, view) for framework in frameworks)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from tangram_sim.planners.uniform.shape import UniformPlan, uniform_view, unlike
+from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 
 
@@ -144,6 +145,12 @@ def objections(framework: Framework, plan: UniformPlan) -> list[str]:
     if shape.tp == 1 and plan.sequence_parallel:
         found.append("sequence parallelism with tp 1")
     return found
+
+
+def takes(framework: Framework, job: Job, *, staged: bool = False) -> bool:
+    """Whether a framework has what a job asks for whatever the layout; `staged`: and its schedule."""
+    known = job.dtype in framework.dtypes and job.optimizer in framework.optimizers
+    return known and job.trainable == 1.0 and (not staged or job.schedule in framework.schedules)
 
 
 def launching(plan: Plan) -> tuple[str, ...]:

@@ -121,7 +121,9 @@ class Spanning:
             limit = min(limit_s, self.best_s) * (1 + self.budget.joint_slack)
             chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
             if (chosen or self.finer) and not self.enumeration.deadline.over():
-                others = [one for one in kept if one.microbatch in sizes[number + 1 :] and one.least_s < limit]
+                others = [
+                    one for one in kept if one.microbatch in sizes[number + 1 :] and one.least_s < limit
+                ]
                 found |= dict(self._played(microbatch, limit, chosen, others))
         found |= dict(self._undivided(min(limit_s, self.best_s) * (1 + self.budget.joint_slack)))
         contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * self.budget.joint_refined]
@@ -188,7 +190,7 @@ class Spanning:
         """Pipelines of one microbatch size that hold a stage on several islands and fit, with their steps."""
         enumeration, job = self.enumeration, self.enumeration.job
         islands, placement = enumeration.islands, self.referee.lowering.placement
-        beside = Beside(self.joint, tuple(self._partials(microbatch, limit_s, prospects, later)))
+        beside = Beside(self.joint, tuple(self._partials(limit_s, prospects, later)))
         if not beside.partials and not self.finer:
             return
         table = self._table(microbatch, limit_s, beside)
@@ -259,9 +261,7 @@ class Spanning:
                 best_s = min(best_s, least_s)
         return found
 
-    def _whole(
-        self, kind: int, microbatch: int, limit_s: float
-    ) -> tuple[float, dict[Finalist, float]]:
+    def _whole(self, kind: int, microbatch: int, limit_s: float) -> tuple[float, dict[Finalist, float]]:
         """The whole model on one joint island: seconds of its passes alone at least (inf: it does not fit),
         and what takes less than `limit_s`.
         """
@@ -282,7 +282,7 @@ class Spanning:
         return alone_s, found
 
     def _partials(
-        self, microbatch: int, limit_s: float, prospects: Sequence[Prospect], later: Sequence[Prospect]
+        self, limit_s: float, prospects: Sequence[Prospect], later: Sequence[Prospect]
     ) -> Iterator[tuple[int, int, PartialPlan]]:
         """(slice class, joint island, partial plan) for every prospect; others are asked about `later`."""
         asked = [self._asked(one, limit_s) for one in prospects]
