@@ -40,9 +40,17 @@ def searched_once() -> Iterator[None]:
     ) -> Found:
         deadline = next((one for one in more if isinstance(one, Deadline)), Deadline())
         own = hwdb.folders != SHIPPED or hwdb.edition[0] is not tables
-        if named.keys() - {"known"} or own or deadline.left_s() < float("inf"):
+        if named.keys() - {"known", "below_s"} or own or deadline.left_s() < float("inf"):
             return search(model, cluster, job, hwdb, wishes, *more, **named)
-        key = (model, cluster, job, hwdb.edition[1:], wishes, tuple(named.get("known", ())))
+        key = (
+            model,
+            cluster,
+            job,
+            hwdb.edition[1:],
+            wishes,
+            tuple(named.get("known", ())),
+            named.get("below_s"),
+        )
         if key not in kept:
             kept[key] = search(model, cluster, job, hwdb, wishes, *more, **named)
         found = kept[key]  # whoever gets it may write into it

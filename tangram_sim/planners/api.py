@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
+from tangram_sim.errors import TangramError
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.cutting import Tolerances
 from tangram_sim.training.plan import Plan
@@ -100,3 +101,11 @@ class Found:
     pipeline_bound_s: float = 0.0  # no single pipeline is played in less; 0 where that is not known
     fleet_bound_s: float = 0.0  # no fleet that a bound covers is played in less; 0: not known
     covered: bool = False  # the best plan is such a fleet
+
+
+class NothingBelowError(TangramError):
+    """A search was asked for plans below a step, found none, and looked for no others."""
+
+    def __init__(self, below_s: float, counts: Counts) -> None:
+        super().__init__(f"no plan was found below {below_s:.4g} s, and no slower one was looked for")
+        self.counts = counts

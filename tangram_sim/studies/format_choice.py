@@ -1,8 +1,9 @@
 """The search under every number format that `dtype=auto` stands for, and which of them the plan has."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.errors import InfeasibleError, TangramError
@@ -10,7 +11,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
-from tangram_sim.planners.api import Counts, Found, Progress, SearchOptions
+from tangram_sim.planners.api import Counts, Found, NothingBelowError, Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.chunked import chunked
@@ -22,7 +23,7 @@ from tangram_sim.studies.search_options import named_islands, require_possible
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked as has_chunks
-from tangram_sim.units import show_seconds
+from tangram_sim.units import percent, show_seconds
 
 # Of a second format quick plans of whole islands are looked at first. They come some per cent behind all that
 # a search finds: one that is further behind than this is not worth a search in full.
@@ -85,6 +86,7 @@ def search_formats(
     errors: dict[Job, TangramError] = {}
     questions = [one for each in asked if (one := _question(model, cluster, each, hwdb, wishes, errors))]
     done: dict[Job, Searched] = {}
+    behind = set[Job]()  # formats of which a glance found nothing near the best plan
     counts = Counts()
     for number, one in enumerate(sorted(questions, key=lambda one: one.bound_s)):
         best = min(done.values(), key=lambda each: each.step_s, default=None)
@@ -104,6 +106,10 @@ def search_formats(
             found, margin = glance or kept(search, *within)
             if glance is None:
                 counts.add(found.counts)
+        except NothingBelowError as nothing:
+            counts.add(nothing.counts)
+            behind.add(one.job)
+            continue
         except TangramError as error:
             errors[one.job] = error
             continue
@@ -117,7 +123,7 @@ def search_formats(
     return replace(
         best,
         found=replace(best.found, counts=counts),
-        note=_note(best, asked, questions, done, errors),
+        note=_note(best, asked, questions, done, behind, errors),
     )
 
 
@@ -154,12 +160,18 @@ def _search(
     within: Hwdb,
     *,
     glance: bool = False,
+    below_s: float = inf,
 ) -> Found:
-    """The search of one question in the memory that `within` lets be filled; a glance: of whole islands."""
+    """The search of one question in the memory that `within` lets be filled; a glance: of whole islands.
+
+    A glance may be for plans `below_s` seconds alone (NothingBelowError: there is none).
+    """
     if glance:
         one = replace(one, wishes=replace(one.wishes, sub_islands=False, effort=_GLANCE))
     able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
     plan = chunked if has_chunks(one.job.schedule) else tangram
+    if below_s < inf:
+        plan = partial(tangram, below_s=below_s)
     return plan(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
 
 
@@ -175,11 +187,12 @@ def _deciding_glance(
     It decides where it is far behind the `best` plan. Or not far, where that one asks for fp16 for nothing
     and bf16 is wanted: then the glance knows the same plan in bf16, unless that does not fit there. A plan
     that decides nothing goes to those `at_hand`, for the search in full to begin at. Raises what the search
-    raises.
+    raises, and NothingBelowError where it is far behind, which is as far as it looks, and decides.
     """
     for_nothing = _leaves_old_out(best)
+    below_s = inf if for_nothing else _NEAR * best.step_s
     try:
-        found, margin = kept(partial(search, glance=True), *within)
+        found, margin = kept(partial(search, glance=True, below_s=below_s), *within)
     except InfeasibleError:
         if for_nothing:
             return None
@@ -224,6 +237,7 @@ def _note(
     asked: Sequence[Job],
     questions: Sequence[FormatQuestion],
     done: dict[Job, Searched],
+    behind: Collection[Job],
     errors: dict[Job, TangramError],
 ) -> str:
     """What the other number format came to, and on which GPUs."""
@@ -235,6 +249,8 @@ def _note(
         than = "longer" if longer >= 0 else "less"
         about, glance = ("about ", ", at a glance") if done[other].glanced else ("", "")
         came = f"takes {about}{show_seconds(done[other].step_s)}, {100 * abs(longer):.1f} % {than}{glance}"
+    elif other in behind:
+        came = f"takes {percent(_NEAR - 1.0)} longer or more, at a glance"
     elif other in errors:
         came = "was found no plan for"
     else:

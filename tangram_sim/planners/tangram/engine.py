@@ -16,7 +16,15 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.api import Candidate, Counts, Found, Progress, Scored, SearchOptions
+from tangram_sim.planners.api import (
+    Candidate,
+    Counts,
+    Found,
+    NothingBelowError,
+    Progress,
+    Scored,
+    SearchOptions,
+)
 from tangram_sim.planners.budget import SearchBudget, budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
@@ -60,6 +68,7 @@ class _Task:
     notes: list[str]
     known: Sequence[Plan] = ()
     progress: Progress | None = None
+    below_s: float = inf
     counts: Counts = field(default_factory=Counts)
     candidates: list[Candidate] = field(default_factory=list)
 
@@ -115,6 +124,8 @@ def tangram(
     parallelizer: Parallelizer | None = None,
     deadline: Deadline | None = None,
     known: Sequence[Plan] = (),
+    *,
+    below_s: float = inf,
 ) -> Found:
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
@@ -122,13 +133,16 @@ def tangram(
     where nothing is found to be faster. `parallelizer` is an instance of `wishes.parallelizer` that other
     searches have asked, or will: what it has priced it knows. A search that the deadline (of
     `wishes.time_limit_s`, if none) ends returns the best plan it has; with no time at all that is a uniform
-    one. Raises InfeasibleError with what is missing when nothing fits.
+    one. Where only plans `below_s` seconds a step are of use, islands stay whole, and none is known or found,
+    NothingBelowError says so. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
     effort = budget(wishes.effort)
-    task = _Task(model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress)
+    task = _Task(
+        model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress, below_s
+    )
     if deadline.asked_s <= 0:
         return _unsearched(task)
     found = _copies_of_patterns(task) if task.is_large() else None
@@ -256,6 +270,9 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     )
     if task.standing:
         search.begin_at(min(task.standing, key=lambda scored: scored.step_s))
+    limited = task.below_s < inf and not wishes.sub_islands
+    if limited:
+        search.begin_below(task.below_s)
     played = search.run(task.progress)
     enumeration.count_pruned()
     if search.left_out:
@@ -265,6 +282,8 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     if wishes.replicate and wishes.sub_islands and not wishes.order and not task.deadline.over():
         several = _several(task, enumeration, referee, ranked, max(units) == 1)
         ranked = [*several, *ranked]
+    if limited and not (ranked or task.standing):
+        raise NothingBelowError(task.below_s, task.counts)
     if not (ranked or task.standing) and task.deadline.over():
         ranked = _simple(task)
         if not ranked:

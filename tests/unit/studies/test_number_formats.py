@@ -1,6 +1,7 @@
 """`dtype=auto` where old GPUs lack bf16: both formats are planned, the faster wins and says so."""
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tangram_sim.cli.compare import print_answers
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.parallelizers.api import Constraints
-from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.api import Counts, NothingBelowError, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import format_choice
 from tangram_sim.studies.comparison import compare_planners
@@ -106,11 +107,12 @@ def test_bf16_is_searched_in_full_where_the_plan_found_in_fp16_does_not_fit(
     glances: list[bool] = []
     search = format_choice._search
 
-    def without_the_known(*given: Any, glance: bool = False) -> Any:
+    def without_the_known(*given: Any, glance: bool = False, below_s: float = inf) -> Any:
         question = given[2]
         if question.job.dtype == "fp16":
             return search(*given, glance=glance)
         glances.append(glance)
+        assert below_s == inf  # whatever it finds, it decides
         found = search(*given[:6], [], given[7], glance=glance)
         first = found.ranked[0]
         return replace(found, ranked=[replace(first, step_s=first.step_s * slower)]) if glance else found
@@ -138,3 +140,34 @@ def test_the_first_reason_is_told_where_no_format_has_a_plan() -> None:
     wishes = SearchOptions(constraints=Constraints(fixed=(("tp", 8),)))
     with pytest.raises(InfeasibleError, match="8 GPUs or more"):
         ts.plan("gpt3-350m", MIXED, Job(16, 512), wishes=wishes)
+
+
+def test_a_glance_ends_where_it_cannot_win() -> None:
+    """It looks below a step alone: it finds what a glance without one does, or says that there is nothing."""
+    model, cluster, hwdb = load_model("gpt3-350m"), load_cluster(MIXED, Hwdb.load()), Hwdb.load()
+    job, wishes = Job(16, 512, "bf16"), SearchOptions(sub_islands=False, effort="quick")
+    free = format_choice.tangram(model, cluster, job, hwdb, wishes)
+    below = format_choice.tangram(model, cluster, job, hwdb, wishes, below_s=1.2 * free.ranked[0].step_s)
+    assert below.ranked[0].step_s == pytest.approx(free.ranked[0].step_s, rel=1e-9)
+    with pytest.raises(NothingBelowError) as told:
+        format_choice.tangram(model, cluster, job, hwdb, wishes, below_s=free.lower_bound_step_s)
+    assert 0 <= told.value.counts.played <= free.counts.played
+    known = format_choice.tangram(
+        model, cluster, job, hwdb, wishes, below_s=1e-9, known=[free.ranked[0].plan]
+    )
+    assert known.ranked[0].step_s == pytest.approx(free.ranked[0].step_s, rel=1e-9)
+
+
+def test_a_format_that_is_far_behind_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*given: Any, below_s: float = inf, **more: Any) -> Any:
+        if below_s < inf:
+            raise NothingBelowError(below_s, Counts(asked=1000))
+        return search(*given, **more)
+
+    search = format_choice._search
+    monkeypatch.setattr(format_choice, "_search", nothing)
+    wishes = SearchOptions(beside=False)
+    found = ts.plan("gpt3-350m", "A100-SXM4-40GBx2:1+V100-SXM2-32GBx4:2", Job(16, 512), wishes=wishes)
+    (note,) = [note for note in found.document.notes if "loss scaling" in note]
+    assert note.endswith("takes 15 % longer or more, at a glance")
+    assert found.document.partial_plans.asked >= 1000

@@ -111,6 +111,10 @@ class Search:
         self.best_s = known.step_s
         self.best_of[known.plan.pipelines[0].microbatch] = known.step_s
 
+    def begin_below(self, step_s: float) -> None:
+        """Look for plans faster than a step alone."""
+        self.best_s = min(self.best_s, step_s)
+
     def run(self, progress: Progress | None) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
         """Everything that was played and fits."""
         islands = list(zip(self.enumeration.islands, self.units, strict=True))
