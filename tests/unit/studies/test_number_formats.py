@@ -167,7 +167,7 @@ def test_a_format_that_is_far_behind_is_said_to_be_so(monkeypatch: pytest.Monkey
     search = format_choice._search
     monkeypatch.setattr(format_choice, "_search", nothing)
     wishes = SearchOptions(beside=False)
-    found = ts.plan("gpt3-350m", "A100-SXM4-40GBx2:1+V100-SXM2-32GBx4:2", Job(16, 512), wishes=wishes)
+    found = ts.plan("gpt3-350m", "A100-SXM4-40GBx2:1+V100-SXM2-32GBx8:2", Job(16, 512), wishes=wishes)
     (note,) = [note for note in found.document.notes if "loss scaling" in note]
     assert note.endswith("takes 15 % longer or more, at a glance")
     assert found.document.partial_plans.asked >= 1000
