@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.clusters import Cluster, Island
+from tangram_sim.clusters import Cluster, Gpu, Island
 from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
@@ -97,15 +97,15 @@ def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb) -> float:
 
 def _bound_of(model: Model, job: Job, cluster: Cluster, hwdb: Hwdb) -> float:
     """As `work_bound`, of a job whose number format is settled."""
-    kinds: list[Island] = []
+    gpus = dict[Gpu, int]()  # no plan can tell which node a GPU is in by its ideal rate
     for group in cluster.groups:
-        node = group.node
-        if node.gpu.peak_flop_per_s(job.precision.compute):
-            kinds.append(
-                Island(group.name, node.gpu, group.count, node.gpus, node.intra, node.nic_bytes_per_s, 0.0)
-            )
-    if not kinds:
+        gpu = group.node.gpu
+        if gpu.peak_flop_per_s(job.precision.compute):
+            gpus[gpu] = gpus.get(gpu, 0) + group.count * group.node.gpus
+    if not gpus:
         return 0.0
+    link = cluster.groups[0].node.intra
+    kinds = [Island(gpu.name, gpu, count, 1, link, 0.0, 0.0) for gpu, count in gpus.items()]
     bound = WorkBound(model, job, kinds, hwdb)
     return job.tokens / min(bound.microbatch_s(size) for size in microbatch_sizes(job))
 

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError, InfeasibleError, TangramError, UnknownNameError
-from tangram_sim.hwdb import load_cluster
+from tangram_sim.hwdb import load_cluster, load_model
 from tangram_sim.purchasing.billing import Terms
 from tangram_sim.purchasing.catalogue import Limits, Offer, load_catalogue, mixes, priced_offers
 from tangram_sim.purchasing.fleets import Fleet, parse_purchases, parse_retired
 from tangram_sim.purchasing.pricefile import load_prices
-from tangram_sim.purchasing.search import Simulated, front_of, rate_of
+from tangram_sim.purchasing.search import ModelToTrain, Simulated, front_of, rate_of, work_bound
 from tangram_sim.purchasing.sensitivity import with_figure
+from tangram_sim.training.job import Job
 from tests.unit.purchasing.shop import HWDB, TODAY, fleet_of
 
 
@@ -144,3 +145,13 @@ class TestMixes:
         # 3 of 4 tokens at 100/s and 1 of 4 at 50/s: 4 tokens take 0.03 + 0.02 s.
         assert rate_of([100.0, 50.0], [3.0, 1.0]) == pytest.approx(80.0)
         assert rate_of([100.0, 0.0], [3.0, 1.0]) == 0.0
+
+
+def test_the_bound_on_a_mix_does_not_hang_on_how_equal_nodes_are_grouped() -> None:
+    """Groups that are joined are one island: an atom may be spread over all their GPUs."""
+    work = ModelToTrain(load_model("gpt3-1.3b"), Job(4, 512))
+    whole, parts = (
+        load_cluster(text, HWDB)
+        for text in ("H100x4:3+V100-SXM2-32GBx4:1", "H100x4:1+V100-SXM2-32GBx4:1+H100x4:2")
+    )
+    assert work_bound(work, parts, HWDB) == pytest.approx(work_bound(work, whole, HWDB), rel=1e-12)
