@@ -49,7 +49,11 @@ class FleetBudget:
     # Of the limit: what a stage may add to the best pattern, for many fewer labels. What the first finds
     # limits the second; where it finds nothing, something little better than the limit may be lost.
     tolerances: tuple[float, ...] = (0.01, 0.002)
-    work: int = 400_000_000  # comparisons, one or two seconds: a shape that needs more is left out
+    # Comparisons: of a first look at everything, which ends for most shapes on one kind of GPU; and of one
+    # below what beams found, a fifth of a second, after which that is taken.
+    first_work: int = 4_000_000
+    work: int = 20_000_000
+    beams: tuple[int, ...] = (2,)  # labels kept of a state: wider ones found under 0.5 % better pipelines
     labels: int = 1 << 20
     composed: int = 64  # complete patterns played, those with the least bound first
     played_passes: int = 1 << 20  # microbatches through stages in these plays
@@ -206,7 +210,7 @@ EFFORTS = {
         joint_sizes=2,
         joint_played=8,
         joint_refined=1,
-        fleets=FleetBudget(patience=2, finer=1, tolerances=(0.01,), work=100_000_000, rounds=2, alike=6),
+        fleets=FleetBudget(patience=2, finer=1, tolerances=(0.01,), work=10_000_000, rounds=2, alike=6),
         launchable=LaunchBudget(1000, 4000),
     ),
     "normal": SearchBudget(),
@@ -235,6 +239,7 @@ EFFORTS = {
             few=1 << 30,
             tolerances=(0.005, 0.0005),
             work=4_000_000_000,
+            beams=(2, 16),
             rounds=8,
             alike=24,
         ),

@@ -11,6 +11,7 @@ shards on which all parts agree pass at the pace of the part with the least band
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -97,19 +98,36 @@ def shards_alike(holders: Sequence[Holder]) -> bool:
     return len(zero) == 1 and (max(zero) < 2 or len({holder.microbatches for holder in holders}) == 1)
 
 
+class _Ring(NamedTuple):
+    """What all of its holders know of how they share weights; paces are those of shards that all agree on."""
+
+    island: Island
+    replicas: int
+    expert_replicas: int
+    dense: float | None
+    experts: float | None
+
+
 @dataclass
 class Sharings:
     """Sharings of one cluster; answers are kept."""
 
     placement: Placement
-    _known: dict[tuple[tuple[Holder, ...], int], Sharing] = field(default_factory=dict)
+    _known: dict[tuple[Holder, ...], _Ring] = field(default_factory=dict)
 
     def of(self, holders: tuple[Holder, ...], own: int) -> Sharing:
         """How holder number `own` shares with the others (all of one ZeRO stage)."""
-        key = (holders, own)
-        if key not in self._known:
-            self._known[key] = self._find(holders, own)
-        return self._known[key]
+        ring = self._known.get(holders)
+        if ring is None:
+            ring = self._known[holders] = self._find(holders)
+        layout = holders[own].layout
+        return Sharing(
+            ring.island,
+            ring.replicas,
+            ring.expert_replicas,
+            None if ring.dense is None else ring.dense / layout.tp,
+            None if ring.experts is None else ring.experts / (layout.tp * layout.ep),
+        )
 
     def exchange_s(self, holders: Sequence[Holder], total_bytes: float) -> float:
         """Seconds of an all-reduce of `total_bytes` between parts, each of which holds them once, sharded.
@@ -124,29 +142,35 @@ class Sharings:
         rate, latency = min(rate for rate, _ in roads), max(latency for _, latency in roads)
         return 2.0 * (count - 1) * (total_bytes / count / rate + latency)
 
-    def _find(self, holders: tuple[Holder, ...], own: int) -> Sharing:
+    def _find(self, holders: tuple[Holder, ...]) -> _Ring:
         ranks = tuple(sorted({rank for holder in holders for rank in holder.ranks}))
         island = self.placement.island(ranks)
         layouts = [holder.layout for holder in holders]
-        replicas = sum(layout.dp * layout.cp for layout in layouts)
-        expert_replicas = sum(max(layout.dp * layout.cp // layout.ep, 1) for layout in layouts)
         same_tp = len({layout.tp for layout in layouts}) == 1
         same_ep = len({layout.ep for layout in layouts}) == 1
-        return Sharing(
+        together = not (same_tp and same_ep) and self.placement.same_domain(ranks, ranks)
+        dense, experts = (
+            None if alike else self._pace(holders, island, together, widths)
+            for alike, widths in (
+                (same_tp, [layout.tp for layout in layouts]),
+                (same_tp and same_ep, [layout.tp * layout.ep for layout in layouts]),
+            )
+        )
+        return _Ring(
             island.anonymous(),
-            replicas,
-            expert_replicas,
-            None if same_tp else self._pace(holders, own, island, [layout.tp for layout in layouts]),
-            None
-            if same_tp and same_ep
-            else self._pace(holders, own, island, [layout.tp * layout.ep for layout in layouts]),
+            sum(layout.dp * layout.cp for layout in layouts),
+            sum(max(layout.dp * layout.cp // layout.ep, 1) for layout in layouts),
+            dense,
+            experts,
         )
 
-    def _pace(self, holders: Sequence[Holder], own: int, union: Island, shards: list[int]) -> float:
-        """The pace of holder `own`, whose layers are cut into `shards[own]`, in rings over all holders."""
+    def _pace(self, holders: Sequence[Holder], union: Island, together: bool, shards: list[int]) -> float:
+        """Bytes/s of whole layers in rings over all holders, whose layers are cut into so many `shards`.
+
+        `together`: all of them are in one scale-up domain.
+        """
         placement, hwdb = self.placement, self.placement.hwdb
-        together = placement.same_domain(holders[0].ranks, tuple(r for h in holders for r in h.ranks))
-        rates = list[float]()
+        slowest = float("inf")
         for holder, width in zip(holders, shards, strict=True):
             island = placement.island(holder.ranks)
             copies = max(len(holder.ranks) // width, 1)
@@ -160,5 +184,5 @@ class Sharings:
             )
             crossing = limited * inside / island.gpus_per_node
             rate = scale_up if together else min(scale_up, crossing) if inside > 1 else crossing
-            rates.append(max(rate, 1.0) * width)
-        return min(rates) / shards[own]
+            slowest = min(slowest, max(rate, 1.0) * width)
+        return slowest

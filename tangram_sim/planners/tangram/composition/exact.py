@@ -130,27 +130,47 @@ def fastest(
     """The fastest pipelines that coarse looks find below a limit, best first, as played.
 
     Of patterns hundreds of tables are composed: labels that differ by little stand for each other, and what
-    a first look finds limits a finer one. `one_by_one`: kinds are used up one after another. None where the
-    budget of work did not do.
+    a first look finds limits a finer one. Where the first look at everything is much work, beams look for
+    good pipelines before it, and it is repeated below the best of them; where that is still too much, what
+    beams found is the answer. `one_by_one`: kinds are used up one after another.
     """
     problem = PipelineTable(table, counts, ways, model, job, one_by_one)
     found: list[Composed] = []
     if not len(table.floats):
         return found
+    beams: Sequence[int] = budget.beams
     for tolerance in budget.tolerances:
-        look = Look(limit_s, budget.work, budget.labels, tolerance_s=tolerance * limit_s, proving=False)
-        labels = problem.below(look, deadline)
+        look = Look(limit_s, budget.first_work, budget.labels, proving=False)
+        labels = problem.below(replace(look, tolerance_s=tolerance * limit_s), deadline)
+        if labels is None:
+            for width in beams:
+                pipelines = _beam(
+                    problem, replace(look, limit_s=limit_s, width=width), budget, deadline
+                ).pipelines
+                found, limit_s = _better(pipelines, limit_s, budget) or (found, limit_s)
+            beams = ()
+            look = replace(look, limit_s=limit_s, tolerance_s=tolerance * limit_s, work=budget.work)
+            labels = problem.below(look, deadline)
         if labels is None:
             break
-        played = _judged(problem, labels, limit_s, budget, deadline).pipelines
-        better = [one for one in played if one.objective_s < limit_s]
-        if not better:
+        better = _better(_judged(problem, labels, limit_s, budget, deadline).pipelines, limit_s, budget)
+        if better is None:
             break
-        found, limit_s = better, min(limit_s, better[0].objective_s * (1 + budget.slack))
+        found, limit_s = better
     return found
 
 
-def _beam(problem: PipelineTable, look: Look, budget: SearchBudget, deadline: Deadline) -> Proof:
+def _better(
+    pipelines: Sequence[Composed], limit_s: float, budget: FleetBudget
+) -> tuple[list[Composed], float] | None:
+    """Those played in less than a limit, best first, and the limit of what is worth having beside them."""
+    better = [one for one in pipelines if one.objective_s < limit_s]
+    return (better, min(limit_s, better[0].objective_s * (1 + budget.slack))) if better else None
+
+
+def _beam(
+    problem: PipelineTable, look: Look, budget: SearchBudget | FleetBudget, deadline: Deadline
+) -> Proof:
     """Good pipelines, most of them unproven: suffixes are played, and few kept of each state."""
     wide = replace(look, work=1 << 60, labels=1 << 60, proving=False, passes=budget.played_passes)
     found = problem.below(wide, deadline)
