@@ -26,7 +26,7 @@ _PASS, _GRADIENTS, _CLOSING, _BACKGROUND = 0, 1, 2, -1
 
 
 class Played(NamedTuple):
-    """Ends of a played chain behind each atom, in the order played. Arrays of (K, atoms)."""
+    """Ends of a played chain behind each atom, in the order played. Arrays of (atoms, K)."""
 
     done: Floats  # the pass itself
     synced: Floats  # the pass and its gradient synchronisation, were this the last atom; 0 where none has any
@@ -108,7 +108,7 @@ class _Joined(NamedTuple):
     distinct: list[Program]
     order: tuple[int, ...]
     structure: _Structure
-    durations: Floats  # of the distinct programs' ops, (K, ops)
+    durations: Floats  # of the distinct programs' ops, (ops, K)
 
 
 def _join(programs: Sequence[Program]) -> _Joined:
@@ -116,7 +116,7 @@ def _join(programs: Sequence[Program]) -> _Joined:
     numbers = {key: number for number, key in enumerate(distinct)}
     order = tuple(map(numbers.__getitem__, map(id, programs)))
     structure = _structure(tuple(program.shape for program in distinct.values()), order)
-    durations = np.concatenate([program.table for program in distinct.values()], axis=1)
+    durations = np.concatenate([program.table for program in distinct.values()])
     return _Joined(list(distinct.values()), order, structure, durations)
 
 
@@ -128,25 +128,27 @@ def play_chain(programs: Sequence[Program]) -> Played:
     ends = latest_ends(
         structure.graph, structure.source, durations, structure.group, 3, structure.last, structure.repeats
     )
-    done, reduced, closed = ends[:, _PASS], ends[:, _GRADIENTS], ends[:, _CLOSING]
+    done, reduced, closed = ends[_PASS], ends[_GRADIENTS], ends[_CLOSING]
+    places = list(order)
     if _GRADIENTS in structure.groups:
-        seconds = np.stack([program.gradients for program in distinct], axis=1)
-        reduced = _behind(done, reduced, seconds[:, order])
+        seconds = np.array([program.gradients for program in distinct])
+        reduced = _behind(done, reduced, seconds[places])
     if _CLOSING in structure.groups:
         # ZeRO-3 synchronises gradients on the link of other things, and after every pass alike.
-        both = np.maximum(ends[:, _GRADIENTS], closed)
+        both = np.maximum(ends[_GRADIENTS], closed)
         at_end = [program.gradients if program.closing is None else program.closing for program in distinct]
-        closed = _behind(done, both, np.stack(at_end, axis=1)[:, order])
+        closed = _behind(done, both, np.array(at_end)[places])
     return Played(done, reduced, closed)
 
 
 def _behind(done: Floats, reduced: Floats, gradients: Floats) -> Floats:
-    """Ends of the synchronisation behind each atom, were it the last, (K, atoms).
+    """Ends of the synchronisation behind each atom, were it the last, (atoms, K).
 
     Behind the last atom nothing is prefetched, so its gradients wait only for itself and those before.
     """
-    before = np.concatenate([np.zeros((len(done), 1)), reduced[:, :-1]], axis=1)
-    ends: Floats = np.maximum(done, before) + gradients
+    ends = done.copy()
+    np.maximum(ends[1:], reduced[:-1], out=ends[1:])
+    ends += gradients
     return ends
 
 
@@ -160,7 +162,7 @@ def class_seconds(programs: Sequence[Program]) -> Floats:
     _, _, structure, durations = _join(programs)
     graph = structure.graph
     counted = structure.group != _BACKGROUND
-    return path_totals(graph, structure.source, durations, graph.kind, len(CLASSES), counted)
+    return path_totals(graph, structure.source, durations.T, graph.kind, len(CLASSES), counted)
 
 
 def chain_graph(programs: Sequence[Program], names: Sequence[str], layout: int = 0) -> OpGraph:
@@ -173,7 +175,7 @@ def chain_graph(programs: Sequence[Program], names: Sequence[str], layout: int =
     graph = structure.graph
     return op_graph(
         resource=graph.resource,
-        duration_s=durations[layout, structure.source],
+        duration_s=durations[structure.source, layout],
         pred_ptr=graph.pred_ptr,
         pred=graph.pred,
         resources=STREAMS,

@@ -134,22 +134,21 @@ class Program:
 
     @property
     def table(self) -> Floats:
-        """Seconds of all ops, (K, ops); nothing is added to a program that was asked."""
+        """Seconds of all ops, (ops, K); nothing is added to a program that was asked."""
         if self._table is None:
-            self._keep(self.ops, np.stack([op.seconds for op in self.ops], axis=1))
+            self._keep(self.ops, np.array([op.seconds for op in self.ops]).reshape(-1, self.layouts))
         assert self._table is not None
         return self._table
 
     def _keep(self, ops: Sequence[LayerOp], table: Floats) -> None:
-        """Ops like these whose seconds are the columns of a table: held once."""
-        columns = list(table.T)
-        self.ops = [LayerOp(*op[:3], column, op.after) for op, column in zip(ops, columns, strict=True)]
+        """Ops like these whose seconds are the rows of a table: held once."""
+        self.ops = [LayerOp(*op[:3], row, op.after) for op, row in zip(ops, table, strict=True)]
         self._table = table
 
     def under(self, rows: slice | NDArray[np.int64]) -> "Program":
         """The same ops under some of the layouts."""
-        table = self.table[rows]
-        part = Program(len(table))
+        table = np.ascontiguousarray(self.table[:, rows])
+        part = Program(table.shape[1])
         part._keep(self.ops, table)
         part.weight_gradient, part.gradients = self.weight_gradient[rows], self.gradients[rows]
         part.closing = None if self.closing is None else self.closing[rows]

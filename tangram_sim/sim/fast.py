@@ -8,7 +8,7 @@ from tangram_sim.opgraph import FloatArray, IntArray, OpGraph, column
 from tangram_sim.sim.timeline import Timeline
 
 LEAST_PERIODS = 6  # fewer are played to their end: it takes four to see that they are steady
-MANY_ROWS = 128  # of durations, from which those that are alike are looked for
+MANY_PLAYS = 128  # from which on those that are alike are looked for
 LONGEST_PERIOD = 8  # marks: every so many layers of a model attend to all tokens, or hold experts
 
 
@@ -80,45 +80,47 @@ def latest_ends(
     marks: IntArray,
     repeats: IntArray | None = None,
 ) -> FloatArray:
-    """Latest ends [K, groups, marks] of each group of ops among the ops up to each mark.
+    """Latest ends [groups, marks, K] of each group of ops among the ops up to each mark.
 
-    For K plays of a graph that repeats a few ops many times: op i lasts durations[:, source[i]], with
-    durations [K, m] of the m distinct ops. Ops of group -1 are played but not recorded.
+    For K plays of a graph that repeats a few ops many times: op i lasts durations[source[i]], with durations
+    [m, K] of the m distinct ops. Ops of group -1 are played but not recorded.
     """
     from tangram_sim.sim import kernels
 
-    rows, which = _different(column(durations, np.float64))
-    rows = column(rows, np.float64)  # read-only again: another kind of array is compiled and loaded once more
-    latest = np.zeros((len(rows), groups, len(marks)))
+    columns, which = _different(column(durations, np.float64))
+    plays = columns.shape[1]
+    if 0 < plays < kernels.LANES:  # too few to go side by side: the last one several times
+        columns = np.concatenate([columns, np.repeat(columns[:, -1:], kernels.LANES - plays, axis=1)], axis=1)
+    latest = np.empty((groups, len(marks), columns.shape[1]))
     kernels.latest_ends(
         graph.pred_ptr,
         graph.pred,
         graph.resource_previous,
         column(source, np.int32),
-        rows,
+        column(columns, np.float64),
         column(group, np.int32),
         column(marks, np.int32),
         column(np.zeros(3) if repeats is None else repeats, np.int32),
-        np.empty(len(graph)),
+        np.empty((len(graph), kernels.LANES)),
         latest,
     )
-    return latest if which is None else latest[which]
+    return latest[:, :, :plays] if which is None else latest[:, :, which]
 
 
-def _different(rows: FloatArray) -> tuple[FloatArray, NDArray[np.int64] | None]:
-    """The rows that differ, and which of them each row is; all and None where telling gains nothing.
+def _different(columns: FloatArray) -> tuple[FloatArray, NDArray[np.int64] | None]:
+    """The columns that differ, and which of them each is; all and None where telling gains nothing.
 
-    Forward passes do not know how state is sharded or what is computed again. Rows are told apart by a
+    Forward passes do not know how state is sharded or what is computed again. Columns are told apart by a
     weighted sum: where two of one sum differ all are kept.
     """
-    if len(rows) < MANY_ROWS:
-        return rows, None
-    sums = rows @ np.sin(np.arange(1.0, rows.shape[1] + 1.0))
+    if columns.shape[1] < MANY_PLAYS:
+        return columns, None
+    sums = np.sin(np.arange(1.0, len(columns) + 1.0)) @ columns
     _, first, which = np.unique(sums, return_index=True, return_inverse=True)
-    if 2 * len(first) > len(rows):
-        return rows, None
-    different = rows[first]
-    return (different, which) if np.array_equal(different[which], rows) else (rows, None)
+    if 2 * len(first) > columns.shape[1]:
+        return columns, None
+    different = np.ascontiguousarray(columns[:, first])
+    return (different, which) if np.array_equal(different[:, which], columns) else (columns, None)
 
 
 def repeating(graph: OpGraph, source: IntArray, group: IntArray, marks: IntArray) -> IntArray:

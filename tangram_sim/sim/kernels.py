@@ -129,26 +129,28 @@ def steady(
     period: int,
     cycle: int,
     end: FloatArray,
+    lane: int,
     tops: FloatArray,
     gains: FloatArray,
 ) -> bool:
     """Whether ops from `begin` on, one period, will repeat for ever each at a pace of its own.
 
-    The ends of three periods must differ by the same seconds; and each op must wait for one of its own pace,
-    and for none that falls behind faster: then by induction all ends of the next period are these and the
-    difference. The latest end of every group must have grown as the fastest of its ops (`gains`, filled) at
-    each mark of the period: `tops` [groups, 2 cycle] are those of the last two.
+    The ends [n, LANES] of three periods of one play, its `lane`, must differ by the same seconds; and each op
+    must wait for one of its own pace, and for none that falls behind faster: then by induction all ends of
+    the next period are these and the difference. The latest end of every group must have grown as the fastest
+    of its ops (`gains`, filled) at each mark of the period: `tops` [groups, 2 cycle] are those of the last
+    two.
     """
-    near = ROUNDING * max(end[begin + period - 1], tops[0, -1])
+    near = ROUNDING * max(end[begin + period - 1, lane], tops[0, -1])
     for i in range(begin, begin + period):
-        gain = end[i] - end[i - period]
+        gain = end[i, lane] - end[i - period, lane]
         for back in (1, 2):
             before = i - back * period
-            if abs(gain - (end[before] - end[before - period])) > near:
+            if abs(gain - (end[before, lane] - end[before - period, lane])) > near:
                 return False
     gains[:] = -1.0
     for i in range(begin, begin + period):
-        gain = end[i] - end[i - period]
+        gain = end[i, lane] - end[i - period, lane]
         start, waits, followed = 0.0, previous[i] >= 0 or pred_ptr[i + 1] > pred_ptr[i], False
         for turn in range(2):  # when it starts; whether something of its pace ends then
             for k in range(pred_ptr[i] - 1, pred_ptr[i + 1]):
@@ -156,15 +158,15 @@ def steady(
                 if other < 0:
                     continue
                 if turn == 0:
-                    start = max(start, end[other])
+                    start = max(start, end[other, lane])
                     continue
                 latest = other
                 while latest + period < begin + period:
                     latest += period
-                pace = end[latest] - end[latest - period]
+                pace = end[latest, lane] - end[latest - period, lane]
                 if pace > gain + near:
                     return False
-                followed = followed or (end[other] >= start - near and pace >= gain - near)
+                followed = followed or (end[other, lane] >= start - near and pace >= gain - near)
         if waits and not followed:
             return False
         if group[i] >= 0:
@@ -175,6 +177,11 @@ def steady(
             if abs(tops[g, mark] - tops[g, mark - cycle] - gains[g]) > near:
                 return False
     return True
+
+
+# Plays that go through a graph side by side: what waits for what is read once for all, and so many ends fill
+# a few registers.
+LANES = 16
 
 
 @njit(cache=True)
@@ -190,50 +197,79 @@ def latest_ends(
     end: FloatArray,
     latest: FloatArray,
 ) -> None:
-    """Fill latest [K, groups, marks]: the latest end of each group among ops up to each mark.
+    """Fill latest [groups, marks, K]: the latest end of each group among ops up to each mark.
 
-    Op i lasts durations[:, source[i]] (durations [K, m], m distinct ops); groups below 0 are not recorded;
-    end [n] is scratch that stays in cache. `repeats` is (first, last, marks of a period): ops in front of
-    each mark behind the first, up to the last, are built like those one period before. Where they have become
-    steady, what is left of them is not played but added.
+    Op i lasts durations[source[i], :] in K plays, LANES at least (durations [m, K], m distinct ops); groups
+    below 0 are not recorded; end [n, LANES] is scratch that stays in cache. `repeats` is (first, last, marks
+    of a period): ops in front of each mark behind the first, up to the last, are built like those one period
+    before. Where they have become steady in all plays side by side, what is left of them is not played but
+    added.
     """
-    groups = latest.shape[1]
+    groups, plays = latest.shape[0], durations.shape[1]
     first, final, cycle = repeats[0], min(repeats[1], marks.shape[0] - 2), repeats[2]
-    gains = np.empty(groups)
-    for row in range(durations.shape[0]):
+    gains = np.empty((LANES, groups))
+    for begin_row in range(0, plays, LANES):
+        row = min(begin_row, plays - LANES)  # the last ones may be played twice
+        latest[:, :, row : row + LANES] = 0.0
         mark, looks = 0, first + 3 * cycle
         i = 0
         while i < source.shape[0]:
-            time = 0.0
-            before = previous[i]
+            mine, before = end[i], previous[i]
             if before >= 0:
-                time = end[before]
+                other = end[before]
+                for lane in range(LANES):
+                    mine[lane] = other[lane]
+            else:
+                for lane in range(LANES):
+                    mine[lane] = 0.0
             for k in range(pred_ptr[i], pred_ptr[i + 1]):
-                time = max(time, end[pred[k]])
-            time += durations[row, source[i]]
-            end[i] = time
+                other = end[pred[k]]
+                for lane in range(LANES):
+                    mine[lane] = other[lane] if other[lane] > mine[lane] else mine[lane]
+            lasts = durations[source[i], row : row + LANES]
+            for lane in range(LANES):
+                mine[lane] += lasts[lane]
             if group[i] >= 0:
-                latest[row, group[i], mark] = max(latest[row, group[i], mark], time)
+                top = latest[group[i], mark, row : row + LANES]
+                for lane in range(LANES):
+                    top[lane] = mine[lane] if mine[lane] > top[lane] else top[lane]
             if i == marks[mark] and mark + 1 < marks.shape[0]:
                 if mark == looks and mark + 2 * cycle < final:
                     looks = mark + 1 + (mark - first) // 3
                     period = marks[mark] - marks[mark - cycle]
                     begin = i + 1 - period
-                    tops = latest[row, :, mark + 1 - 2 * cycle : mark + 1]
-                    if steady(pred_ptr, pred, previous, group, begin, period, cycle, end, tops, gains):
+                    alike = 0
+                    while alike < LANES and steady(
+                        pred_ptr,
+                        pred,
+                        previous,
+                        group,
+                        begin,
+                        period,
+                        cycle,
+                        end,
+                        alike,
+                        latest[:, mark + 1 - 2 * cycle : mark + 1, row + alike],
+                        gains[alike],
+                    ):
+                        alike += 1
+                    if alike == LANES:
                         skipped = (final - mark) // cycle
-                        for later in range(mark + 1, mark + skipped * cycle + 1):
-                            for g in range(groups):
-                                latest[row, g, later] = latest[row, g, later - cycle] + gains[g]
+                        for g in range(groups):
+                            for later in range(mark + 1, mark + skipped * cycle + 1):
+                                for lane in range(LANES):
+                                    gained = latest[g, later - cycle, row + lane] + gains[lane, g]
+                                    latest[g, later, row + lane] = gained
                         # What comes behind waits for the last two of them.
                         for op in range(i, begin - 1, -1):
-                            gain = end[op] - end[op - period]
-                            end[op + skipped * period] = end[op] + skipped * gain
-                            end[op + (skipped - 1) * period] = end[op] + (skipped - 1) * gain
+                            for lane in range(LANES):
+                                gain = end[op, lane] - end[op - period, lane]
+                                end[op + skipped * period, lane] = end[op, lane] + skipped * gain
+                                end[op + (skipped - 1) * period, lane] = end[op, lane] + (skipped - 1) * gain
                         mark += skipped * cycle
                         i += skipped * period
                 for g in range(groups):
-                    latest[row, g, mark + 1] = latest[row, g, mark]
+                    latest[g, mark + 1, row : row + LANES] = latest[g, mark, row : row + LANES]
                 mark += 1
             i += 1
 

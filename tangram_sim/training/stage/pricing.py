@@ -140,7 +140,7 @@ class Pricer:
             start = found + 1 if forward else size - 2 - found
         borrowing = borrower == "head" and start == size - 1
         key = (direction, start, borrowing)
-        if key not in self._plays or self._plays[key].done.shape[1] < length:
+        if key not in self._plays or len(self._plays[key].done) < length:
             atoms = one_copy_of(self.setting.model, "head") if borrowing else self.atoms
             ordered = atoms[start : size - 1] if forward else atoms[start:0:-1]
             short = len(ordered) // SHORT
@@ -156,7 +156,7 @@ class Pricer:
         key = direction, tuple(self._kinds[place] for place in places)
         if key not in self._ended:
             done = self.play(tuple(self.atoms[place] for place in places), direction).done
-            self._ended[key] = done[:, -1] - done[:, -2] if len(places) > 1 else done[:, -1]
+            self._ended[key] = done[-1] - done[-2] if len(places) > 1 else done[-1]
         return self._ended[key]
 
     def _pass(
@@ -173,7 +173,7 @@ class Pricer:
         length = len(places) - ending
         if length:
             played = self._chain(direction, places[0], length, borrower)
-            done, synced, closed = (ends[:, length - 1] for ends in played)
+            done, synced, closed = (ends[length - 1] for ends in played)
         else:
             done = synced = closed = np.zeros(len(self.setting.layouts))
         if not ending:
@@ -202,7 +202,7 @@ class Pricer:
         """Forward and backward seconds of every atom alone, under the first layout. Array of atoms."""
         alone = {
             atom: float(
-                self.play((atom,), "forward").done[0, -1] + self.play((atom,), self._backward).done[0, -1]
+                self.play((atom,), "forward").done[-1, 0] + self.play((atom,), self._backward).done[-1, 0]
             )
             for atom in dict.fromkeys(self.atoms)
         }
@@ -223,7 +223,7 @@ class Pricer:
         passes = [
             self.play((atom,) * (WINDOW + 1), direction).done for direction in ("forward", self._backward)
         ]
-        added: Floats = np.sum([done[:, -1] - done[:, -2] for done in passes], axis=0)
+        added: Floats = np.sum([done[-1] - done[-2] for done in passes], axis=0)
         return added
 
     def _transient(self, start: int, stop: int) -> Floats:

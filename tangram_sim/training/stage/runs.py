@@ -184,7 +184,7 @@ def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
 
     def ends(direction: str) -> tuple[float, float, float]:
         played = play_chain([program for program, _ in programs_of(runs, direction)])
-        done, synced, closed = (float(of[0, -1]) for of in played)
+        done, synced, closed = (float(of[-1, 0]) for of in played)
         return done, max(done, synced), max(done, closed)
 
     middle, last_of = backward_directions(runs[0].pricer.setting.job)

@@ -5,7 +5,7 @@ import pytest
 
 from tangram_sim.opgraph import IntArray, OpGraph, column, op_graph
 from tangram_sim.sim import kernels
-from tangram_sim.sim.fast import MANY_ROWS, latest_ends, repeating
+from tangram_sim.sim.fast import MANY_PLAYS, latest_ends, repeating
 
 STREAMS = 4
 
@@ -56,7 +56,7 @@ def test_steady_atoms_are_added_as_if_they_were_played(seed: int, cycle: int) ->
     durations = np.random.default_rng(seed).uniform(0.5, 1.5, (20, int(source.max()) + 1))
     durations[:5] = np.round(durations[:5])
     durations[5:10] = 1.0 + 0.01 * durations[5:10]
-    asked = graph, source, durations, group, 2, marks
+    asked = graph, source, durations.T, group, 2, marks
     played, added = latest_ends(*asked), latest_ends(*asked, repeating(graph, source, group, marks))
     np.testing.assert_allclose(added, played, rtol=1e-12, atol=0.0)
 
@@ -64,12 +64,13 @@ def test_steady_atoms_are_added_as_if_they_were_played(seed: int, cycle: int) ->
 def played(seed: int, atoms: int, cycle: int) -> tuple[int, int]:
     """How many ops of a chain get an end, and how many there are: what is added for is passed over."""
     graph, source, group, marks = chain(seed, atoms, cycle)
-    durations = np.random.default_rng(seed).uniform(0.5, 1.5, (1, int(source.max()) + 1))
-    end, latest = np.full(len(graph), np.nan), np.zeros((1, 2, len(marks)))
+    durations = np.random.default_rng(seed).uniform(0.5, 1.5, int(source.max()) + 1)
+    plays = np.repeat(durations[:, None], kernels.LANES, axis=1)
+    end, latest = np.full((len(graph), kernels.LANES), np.nan), np.empty((2, len(marks), kernels.LANES))
     waits = graph.pred_ptr, graph.pred, graph.resource_previous
     repeats = repeating(graph, source, group, marks)
-    kernels.latest_ends(*waits, source, column(durations, np.float64), group, marks, repeats, end, latest)
-    return int(np.isfinite(end).sum()), len(graph)
+    kernels.latest_ends(*waits, source, column(plays, np.float64), group, marks, repeats, end, latest)
+    return int(np.isfinite(end[:, 0]).sum()), len(graph)
 
 
 @pytest.mark.parametrize("cycle", [1, 3, 6])
@@ -91,15 +92,16 @@ def test_only_equal_atoms_repeat() -> None:
     assert repeating(*short).tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("kinds", [1, 9, 100, MANY_ROWS])
+@pytest.mark.parametrize("kinds", [1, 9, 100, MANY_PLAYS])
 def test_equal_rows_end_as_each_would_alone(kinds: int) -> None:
     """Many layouts of few durations, in any order, beside ones that differ in the last digit only."""
     graph, source, group, marks = chain(5, 12)
     rng = np.random.default_rng(kinds)
     different = rng.uniform(0.5, 1.5, (kinds, int(source.max()) + 1))
     different[-1] = np.nextafter(different[0], 2.0)
-    durations = different[rng.permutation(np.arange(2 * MANY_ROWS) % kinds)]
-    alone = [latest_ends(graph, source, row[None], group, 2, marks)[0] for row in durations]
+    durations = different[rng.permutation(np.arange(2 * MANY_PLAYS) % kinds)]
+    alone = [latest_ends(graph, source, row[:, None], group, 2, marks)[..., 0] for row in durations]
     known = set(kernels.latest_ends.signatures)
-    np.testing.assert_array_equal(latest_ends(graph, source, durations, group, 2, marks), alone)
+    together = latest_ends(graph, source, durations.T, group, 2, marks)
+    np.testing.assert_array_equal(np.moveaxis(together, -1, 0), alone)
     assert set(kernels.latest_ends.signatures) == known  # no other kind of array, compiled and loaded again
