@@ -104,17 +104,19 @@ class SearchBudget:
     patience: int = 3
     sizes: int = 4
     options: int = 30_000
-    # Layouts priced in all, about a microsecond each, after which no further size is begun; over halves half.
+    # Layouts priced node by node, a quarter of a microsecond each with all that composing them takes, after
+    # which no further size is begun; over halves half. What halves priced does not count: where deep models
+    # fit no half of an island, all sizes are priced there in vain.
     layouts: int = 8_000_000
     # Composition of one table (one microbatch size): first a look at everything, which ends most small
     # questions; where that is too much a beam finds good pipelines, whose steps then limit the proof.
     first_work: int = 4_000_000
-    widths: tuple[int, ...] = (4, 16)  # labels kept of a state by the beams, one after the other
+    widths: tuple[int, ...] = (4, 16, 64)  # labels kept of a state by the beams, one after the other
     coarse_widths: tuple[int, ...] = (4,)  # of those over halves of islands, which only set a limit
     spanning_widths: tuple[int, ...] = (4,)  # of those over stages on several islands, where options are many
-    beam_work: int = (
-        60_000_000  # of a beam, by what the one before took: a wider one that needs more is left out
-    )
+    # Of a beam, by what the one before took: a wider one that needs more is left out. A second: four nodes of
+    # H100, six of A100 and four of L40S gain 4 % from half of it.
+    beam_work: int = 450_000_000
     # Proof of what is left below the best pipeline's step, with ever larger tolerances: labels better by less
     # than such a share of the limit may be dropped, and the bound pays for it, at every stage once. What has
     # no end at 0.3 s has had none at 5.

@@ -15,7 +15,7 @@ from tangram_sim.planners.api import Counts, Found, NothingBelowError, Progress,
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.chunked import chunked
-from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.engine import KNOWN_IS_BEST, tangram
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.margin import kept
 from tangram_sim.studies.number_formats import formats
@@ -113,6 +113,8 @@ def search_formats(
         except TangramError as error:
             errors[one.job] = error
             continue
+        if found.ranked[0].plan not in known:  # but of the other format, or of a glance
+            found = replace(found, notes=[note for note in found.notes if note != KNOWN_IS_BEST])
         glanced = glance is not None
         done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin, glanced)
     if not done:

@@ -53,6 +53,9 @@ from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import percent
 
 
+KNOWN_IS_BEST = "the plan that was known before the search is the fastest found"
+
+
 @dataclass
 class _Task:
     """One request on its way: what is asked, what it may use, and what is known to say about it."""
@@ -99,7 +102,7 @@ class _Task:
             self.notes += self.deadline.notes()
         every = sorted([*ranked, *self.standing], key=lambda scored: scored.step_s)
         if any(every[0] is one for one in self.standing):
-            self.notes.append("the plan that was known before the search is the fastest found")
+            self.notes.append(KNOWN_IS_BEST)
         best = every[: max(self.wishes.top, 1)]
         return Found(best, self.bound.step_s(), self.counts, self.notes, self.candidates)
 

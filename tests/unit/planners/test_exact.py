@@ -1,14 +1,17 @@
 """The exact composition: its play is the engine's, its bound is below every play, its answer is the best."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tangram_sim.planners.tangram.composition.exact import Proof, find
-from tangram_sim.planners.tangram.composition.labels import roads
+from tangram_sim.planners.budget import budget
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.composition.exact import Proof, _within, find
+from tangram_sim.planners.tangram.composition.labels import Look, roads
 from tangram_sim.planners.tangram.composition.play_kernels import play
 from tangram_sim.sim import fast
 from tangram_sim.training.schedules import StageTimes, step_template
@@ -86,3 +89,22 @@ def test_zero_bubble_pipelines_are_not_played_below_what_any_order_takes(seed: i
     assert not proof.exact
     if played:
         assert 0.4 * min(played) < proof.bound_s <= min(played) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("least", "tried"), [(0, [10, 20, 30]), (11, [20, 30]), (30, [30]), (31, [])])
+def test_proofs_are_not_tried_with_less_work_than_a_beam_took(least: int, tried: list[int]) -> None:
+    """A look at everything has at least the labels that a beam keeps."""
+
+    class Endless:
+        """A table for which no work suffices."""
+
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def below(self, look: Look, _: Deadline) -> None:
+            self.asked.append(look.work)
+
+    asked: Any = Endless()
+    some = replace(budget("normal"), tolerances=(0.0, 0.1, 0.2), proof_work=(10, 20, 30))
+    assert _within(asked, Look(1.0, 0, 0), least, some, Deadline()) is None
+    assert asked.asked == tried

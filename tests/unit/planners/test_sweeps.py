@@ -49,6 +49,15 @@ def test_sizes_are_left_out_of_the_full_sweep_by_what_was_spent(
     assert search.left_out == ([SIZES[position]] if left else [])
 
 
+def test_what_sweeps_over_halves_priced_does_not_count_against_the_full_one() -> None:
+    """Where they fit nothing they price much in vain; the sizes they were of no help for are looked at."""
+    search = begun(priced=199)
+    search.priced_before = 100
+    assert not search._enough(1, SIZES[1], SIZES, full=True)
+    search.priced_before = 99
+    assert search._enough(1, SIZES[1], SIZES, full=True)
+
+
 @pytest.mark.parametrize(
     ("position", "vain", "priced", "left"),
     [
@@ -112,7 +121,10 @@ def test_only_the_full_sweep_proves_and_counts_against_the_budget() -> None:
     assert 0.0 < coarse_s < float("inf") and set(search.vain) == {4, 2}
     assert (search.bounds, search.options, search.least_s()) == ({}, 0, 0.0)
     every = tuple(tuple(range(1, island.nodes + 1)) for island in islands)
+    assert search.priced_before == 0 < search.enumeration.priced
+    before = search.enumeration.priced
     search._sweep((4, 2), every, (float("inf"),), None, full=True)
+    assert search.priced_before == before
     assert search.options > 0 and set(search.bounds) == {4, 2}
     assert min(search.bounds.values()) <= search.best_s <= coarse_s
     assert all(bound_s <= search.best_of[size] for size, bound_s in search.bounds.items())

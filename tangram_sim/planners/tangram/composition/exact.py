@@ -90,7 +90,8 @@ def find(
             known.add(_beam(problem, look, budget, deadline))
             limit = min(limit_s, min(best_s, known.best_s()) * (1 + slack))
             look = replace(look, limit_s=limit)
-        found = _within(problem, replace(look, width=0), budget, deadline) if proving else None
+        # A look at everything does what a beam did, and more.
+        found = _within(problem, replace(look, width=0), problem.spent, budget, deadline) if proving else None
     if found is None:
         known.bound_s = max(known.bound_s, problem.least_s if problem.lost and proving else 0.0)
         return known.proof(exact)
@@ -179,9 +180,16 @@ def _beam(
     return replace(_judged(problem, found, look.limit_s, budget, deadline), bound_s=0.0)
 
 
-def _within(problem: PipelineTable, look: Look, budget: SearchBudget, deadline: Deadline) -> Labels | None:
-    """A look at everything, with the least tolerance at which work and labels suffice; None: with none."""
+def _within(
+    problem: PipelineTable, look: Look, least_work: int, budget: SearchBudget, deadline: Deadline
+) -> Labels | None:
+    """A look at everything, with the least tolerance at which work and labels suffice; None: with none.
+
+    Budgets below the `least_work` do not suffice, and are not tried.
+    """
     for tolerance, work in zip(budget.tolerances, budget.proof_work, strict=True):
+        if work < least_work:
+            continue
         closer = replace(look, tolerance_s=tolerance * look.limit_s, work=work)
         found = problem.below(closer, deadline)
         if found is not None or deadline.over():

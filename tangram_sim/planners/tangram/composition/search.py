@@ -95,6 +95,7 @@ class Search:
         self.enumeration, self.referee, self.bound_s = enumeration, referee, bound_s
         self.units, self.work, self.order = units, work, order
         self.options = 0  # of the tables of the full sweep
+        self.priced_before = 0  # layouts, when this sweep began
         self.vain: dict[int, bool] = {}  # by microbatch size: the last look at it found nothing better
         self.left_out: list[int] = []  # microbatch sizes for which the budget did not suffice
         self.best_s = float("inf")
@@ -144,6 +145,7 @@ class Search:
     ) -> None:
         """Look at microbatch sizes below the best step; while there is none, below wider and wider limits."""
         self.enumeration.sizes = tuple(sizes[: self.budget.sizes] if full else sizes)
+        self.priced_before = self.enumeration.priced if full else 0
         for factor in factors:
             limit_s = self.bound_s * factor if self.best_s == float("inf") else float("inf")
             for position, microbatch in enumerate(sizes):
@@ -168,7 +170,8 @@ class Search:
             return False
         if full:
             spent = position >= budget.sizes and self.options >= budget.options
-            if spent or self.enumeration.priced >= budget.layouts:
+            priced = self.enumeration.priced - self.priced_before
+            if spent or priced >= budget.layouts:
                 self.left_out.append(microbatch)
                 return True
             return False
