@@ -52,7 +52,6 @@ from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import percent
 
-
 KNOWN_IS_BEST = "the plan that was known before the search is the fastest found"
 
 
