@@ -69,6 +69,10 @@ class FleetBudget:
     near: float = 0.03
     passes: int = 60_000  # of microbatches through stages in fleets played, after which no mix is tried
     moves: int = 3  # rounds of moving atoms over boundaries, where the plan is one pipeline
+    # The whole model as one stage on nodes of one island: sizes in a row, of parts and of microbatches, that
+    # are no better before the rest is left out; best ones played.
+    lone_patience: int = 2
+    lone_played: int = 3
     proven: bool = False  # a bound on fleets, which takes as long as the search, or much longer
 
 

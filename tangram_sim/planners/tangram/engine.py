@@ -34,6 +34,7 @@ from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject
 from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s, unbounded
+from tangram_sim.planners.tangram.fleets.lone_stage import lone_stage
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, shares
 from tangram_sim.planners.tangram.fleets.replication import Replication
 from tangram_sim.planners.tangram.fleets.scale import Fleets, is_large
@@ -228,6 +229,8 @@ def _copies_of_patterns(task: _Task) -> Found | None:
     ready = [fleet] if fleet else _simple(task) if task.deadline.over() else []
     if fleet:  # copies of patterns use every kind, uniform layouts may leave one idle
         ready += _simple(task, fleet)
+    lone, gain = lone_stage(ground, task.bound, task.lowering, task.counts, task.deadline, ready)
+    ready, task.notes = [*ready, *lone], [*task.notes, *gain]
     if not (ready or task.standing):
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))

@@ -1,0 +1,100 @@
+"""The whole model as one stage: no plain layout on an island of a large cluster beats its plan."""
+
+from itertools import product
+
+import pytest
+
+from tangram_sim.clusters import Cluster, Node, NodeGroup
+from tangram_sim.models import Attention, Block, FeedForward, Model
+from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.placement.islands import find_islands
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import Counts, SearchOptions
+from tangram_sim.planners.budget import budget
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.fleets.lone_stage import LoneStages
+from tangram_sim.planners.tangram.fleets.patterns import FleetProblem
+from tangram_sim.planners.uniform.layouts import Uniform
+from tangram_sim.studies import api
+from tangram_sim.studies.batch_estimates import Estimate
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.stage.prices import StagePrices
+from tangram_sim.training.step.lowered import Lowering
+from tests.planning import HWDB
+
+BLOCK = Block(Attention(32, 32, 128, 128), FeedForward(16384, gated=False))
+MODEL = Model("wide", "gpt2", 4096, 32000, 8 * (BLOCK,))
+FREE = Constraints()
+QUICK = SearchOptions(effort="quick", beside=False, memory_margin=0.0)
+
+
+def cluster(nodes: int, nic_bytes_per_s: float) -> Cluster:
+    """Many nodes of one kind, two of another."""
+    many = Node(HWDB.gpu("A100-SXM4-80GB"), 8, HWDB.link("NVLink3"), nic_bytes_per_s)
+    few = Node(HWDB.gpu("H100-SXM5-80GB"), 8, HWDB.link("NVLink4"), 12.5e9)
+    return Cluster("c", (NodeGroup("g0", nodes, many), NodeGroup("g1", 2, few)))
+
+
+def fastest_plain(where: Cluster, job: Job, group: str, gpus: int) -> Estimate:
+    """The fastest layout of one stage on a node group, degrees powers of two."""
+    powers = [1 << power for power in range(8)]
+    asked = [
+        Uniform(tp, 1, dp, cp, zero_stage=zero, recompute=again, sequence_parallel=tp > 1, order=(group,))
+        for tp, dp, cp, zero, again in product(powers[:4], powers, powers[:6], (0, 1, 3), ("none", "full"))
+        if tp * dp * cp <= gpus and job.global_batch % dp == 0
+    ]
+    found = api.estimate_many(MODEL, where, job, asked, hwdb=HWDB)
+    return min(
+        (one for one in found if isinstance(one, Estimate) and one.feasible), key=lambda one: one.step_s
+    )
+
+
+@pytest.mark.parametrize(("batch", "seq", "nic"), [(4, 65536, 100e9), (32, 2048, 2.5e9)])
+def test_no_plain_layout_of_one_stage_beats_the_plan(batch: int, seq: int, nic: float) -> None:
+    """Few long sequences want context parallelism over many nodes; slow NICs gathered weights, or few."""
+    where, job = cluster(27, nic), Job(batch, seq, "bf16")
+    step_s = api.plan(MODEL, where, job, wishes=QUICK, hwdb=HWDB).document.step_s
+    for group, gpus in (("g0", 216), ("g1", 16)):
+        assert step_s <= fastest_plain(where, job, group, gpus).step_s * (1 + 1e-3)
+
+
+def lone(where: Cluster, job: Job, constraints: Constraints = FREE) -> LoneStages:
+    """The look at one cluster, all of whose islands may be used."""
+    islands = find_islands(where, job.dtype, hwdb=HWDB)
+    ground = FleetProblem(MODEL, where, job, islands, HWDB, constraints, "grid", budget("normal"))
+    bound = WorkBound(MODEL, job, islands, HWDB, where)
+    lowering = Lowering(Placement(where, HWDB), StagePrices(MODEL, job, HWDB))
+    return LoneStages(ground, bound, lowering, Counts(), Deadline())
+
+
+def stage_of(plan: Plan) -> tuple[int, int]:
+    """(stages, GPUs of the first)."""
+    (pipeline,) = plan.pipelines
+    return len(pipeline.stages), len(pipeline.stages[0].ranks)
+
+
+def test_it_divides_the_nodes_of_odd_counts() -> None:
+    """27 nodes of 8: 24 or 16 of them hold whole degrees for a batch with threes, or without."""
+    for batch, gpus in ((12, 192), (4, 128)):
+        look = lone(cluster(27, 100e9), Job(batch, 65536, "bf16"))
+        found = look.best(float("inf"))
+        assert found is not None
+        assert stage_of(found.plan) == (1, gpus)
+
+
+def test_it_asks_nothing_where_work_alone_takes_longer() -> None:
+    """A limit that no part of an island can keep ends the look before any question."""
+    look = lone(cluster(27, 100e9), Job(64, 8192, "bf16"))
+    assert look.best(look.bound.step_s()) is None
+    assert look.counts.asked == 0
+
+
+def test_it_keeps_what_is_fixed() -> None:
+    """Degrees of the user hold for it, too."""
+    fixed = Constraints(fixed=(("cp", 1), ("tp", 4)))
+    found = lone(cluster(27, 100e9), Job(16, 8192, "bf16"), fixed).best(float("inf"))
+    assert found is not None
+    layout = found.plan.pipelines[0].stages[0].layout
+    assert (layout.cp, layout.tp) == (1, 4)
