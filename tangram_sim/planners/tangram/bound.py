@@ -84,8 +84,12 @@ class WorkBound:
         if least is not None:  # what the caller knows of the layouts it allows
             self.seconds = np.maximum(self.seconds, least)
         speed = 1.0 / self.seconds.sum(axis=1)
-        self.value: NDArray[np.float64] = speed / (self.gpus * speed).sum()  # y[k]
-        cheapest = (self.seconds * self.value[:, None]).min(axis=0)  # per atom, share of the step
+        total = (self.gpus * speed).sum()  # 0 where every kind lacks some atom: nothing is known then
+        self.value: NDArray[np.float64] = speed / total if total > 0 else speed  # y[k]
+        # A kind that cannot hold some atom has no value, and no share of that atom: 0 of infinity.
+        shares = np.full_like(self.seconds, np.inf)
+        np.multiply(self.seconds, self.value[:, None], out=shares, where=np.isfinite(self.seconds))
+        cheapest = shares.min(axis=0)  # per atom, of the step
         self._prefix = np.concatenate([[0.0], np.cumsum(cheapest)])
         self._own = np.concatenate(
             [np.zeros((len(self.seconds), 1)), np.cumsum(self.seconds, axis=1)], axis=1

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 
 from tangram_sim.clusters import Cluster, Node, NodeGroup
@@ -163,3 +164,18 @@ def test_adding_up_gradients_is_left_out_once() -> None:
     job = Job(1, 32, "fp32", schedule="zb-h1", stack="fsdp", cuda_graphs=True)
     wide = Block(ATTENTION, FeedForward(16384, gated=False))
     assert bounds(replace(DENSE, hidden=4096, blocks=(wide, wide)), where, job)[0] > 0
+
+
+def test_a_kind_that_cannot_hold_an_atom_leaves_the_bound_of_the_others() -> None:
+    """Infinite seconds of one atom on one kind, where no layout of it is allowed: no NaN."""
+    where, job = cluster("H100-SXM5-80GB", "A100-SXM4-80GB"), Job(64, seq=1024, dtype="bf16")
+    bound = WorkBound(DENSE, job, find_islands(where, job.dtype, hwdb=HWDB), HWDB, where)
+    without = np.zeros_like(bound.seconds)
+    without[1, 3] = np.inf
+    narrowed = bound.tightened(without)
+    assert narrowed.step_s() >= 0.0 and np.isfinite(narrowed.step_s())
+    assert narrowed.value[1] == 0.0
+    without[0, 4] = np.inf  # each kind lacks another one
+    assert bound.tightened(without).step_s() == 0.0
+    without[0, 3] = np.inf
+    assert bound.tightened(without).step_s() == np.inf
