@@ -90,7 +90,7 @@ def test_every_file_asked_for_is_written(inputs: tuple[Path, Path], tmp_path: Pa
     with table.open() as stream:
         rows = list(csv.DictReader(stream))
     assert {"start", "stop", "island", "nodes", "layout", "seconds"} <= rows[0].keys()
-    assert {row["island"] for row in rows} == {"g0", "g1"}
+    assert {row["island"] for row in rows} == {"g0", "g1", "g0+g1"}  # stages over both, too
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
