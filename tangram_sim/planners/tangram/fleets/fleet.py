@@ -16,6 +16,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seats_of
+from tangram_sim.planners.tangram.fleets.packing import Packing, PackingProgram
 from tangram_sim.planners.tangram.fleets.patterns import PipelinePattern
 from tangram_sim.training.plan import Pipeline
 
@@ -46,30 +47,24 @@ def master(patterns: Sequence[PipelinePattern], nodes: Sequence[int], batch: int
     if not patterns:
         return None
     used = np.array([pattern.nodes for pattern in patterns], dtype=np.float64).T
+    program = PackingProgram(used, np.array(nodes, dtype=np.float64))
     low, high = 0.0, max(pattern.first_s + pattern.pace_s * batch for pattern in patterns)
-    best = _most(patterns, used, nodes, high)
+    best = _most(program, patterns, high)
     for _ in range(_STEPS):
         middle = 0.5 * (low + high) if low else min(high, 4 * min(one.first_s for one in patterns))
-        found = _most(patterns, used, nodes, middle)
-        if found[0] >= batch:
+        found = _most(program, patterns, middle)
+        if found.worth >= batch:
             high, best = middle, found
         else:
             low = middle
         if high - low < 1e-5 * high:
             break
-    return Master(high, best[1], best[2])
+    return Master(high, best.taken, best.prices)
 
 
-def _most(
-    patterns: Sequence[PipelinePattern], used: NDArray[np.float64], nodes: Sequence[int], step_s: float
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    from scipy.optimize import linprog
-
-    done = np.array([pattern.done(step_s) for pattern in patterns])
-    answer = linprog(-done, A_ub=used, b_ub=np.array(nodes, dtype=np.float64), method="highs")
-    if answer.x is None:  # cannot be: no copies at all is a solution
-        return 0.0, np.zeros(len(patterns)), np.zeros(len(nodes))
-    return -float(answer.fun), np.asarray(answer.x), -np.asarray(answer.ineqlin.marginals)
+def _most(program: PackingProgram, patterns: Sequence[PipelinePattern], step_s: float) -> Packing:
+    """The most sequences that copies of patterns finish in a step of so many seconds."""
+    return program.best(np.array([pattern.done(step_s) for pattern in patterns]))
 
 
 def whole(
