@@ -126,9 +126,10 @@ class _Best:
 
 
 def _best(done: Sequence[_Try], wishes: SearchOptions) -> _Best | None:
-    """The fastest plan, launchable ones preferred within what a plan that is shown may be slower by.
+    """The fastest plan; one that no framework can launch has to be faster by what plans shown may be slower.
 
-    Of those as fast to rounding the first.
+    Never slower than the first one found, which is what would be given without `auto`. Of those as fast to
+    rounding the first.
     """
     prefers = wishes.beside and not wishes.frameworks
 
@@ -140,7 +141,9 @@ def _best(done: Sequence[_Try], wishes: SearchOptions) -> _Best | None:
     best: _Best | None = None
     for one in done:
         own = _Best(one.name, one.result) if one.result else None
-        if own and (best is None or weighed_s(own) < weighed_s(best) * (1.0 - _SAME)):
+        # One that can be launched does not take the place of a faster one that cannot: nobody asked for it.
+        faster = own and (best is None or own.result.step_s < best.result.step_s * (1.0 - _SAME))
+        if own and faster and (best is None or weighed_s(own) < weighed_s(best) * (1.0 - _SAME)):
             best = own
     return best
 
