@@ -56,6 +56,7 @@ class Grid(Parallelizer):
     heeds_pace = False
 
     def __init__(self) -> None:
+        self.menus = _MENUS
         self._menus: OrderedDict[tuple[int, object], _Menu] = OrderedDict()
         self._lawful: OrderedDict[tuple[int, object], LawfulLayouts] = OrderedDict()  # not asked about yet
         self._last: tuple[Request, _Menu] | None = None
@@ -166,7 +167,7 @@ class Grid(Parallelizer):
         key = request.microbatch, part
         if key not in self._menus:
             self._menus[key] = self._build(request, part)
-            if len(self._menus) > _MENUS:
+            if len(self._menus) > self.menus:
                 self._menus.popitem(last=False)
         self._menus.move_to_end(key)
         if len(self._menus) > _PLAYED:
@@ -182,7 +183,7 @@ class Grid(Parallelizer):
             found = lawful_layouts(request, rates)
             self._lawful.update({(other, part): lawful for other, lawful in found.items()})
         lawful = self._lawful.pop((size, part))
-        while len(self._lawful) > _MENUS:
+        while len(self._lawful) > self.menus:
             self._lawful.popitem(last=False)
         menu = _Menu([], list(lawful.objections), rates.usable_memory_bytes, rates)
         for sized in lawful.depths:

@@ -10,7 +10,7 @@ An island S is a set of nodes such that (arXiv:2606.16907, section on GPU island
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,8 @@ class _Cutter:
     def spread(self, nodes: Sequence[int] | Ints) -> Obstacle | None:
         """The first violation of constraints 1 and 2 by a set of nodes."""
         members = np.asarray(nodes)
+        if len(members) == 1:
+            return None
         shapes = self.shape[members]
         for column in range(shapes.shape[1]):
             low, high = int(shapes[:, column].min()), int(shapes[:, column].max())
@@ -157,14 +159,17 @@ def _canonical_order(metrics: NodeMetrics, bandwidth: Floats) -> Ints:
     colours = 0
     while colours < int(colour.max()) + 1 < n:
         colours = int(colour.max()) + 1
-        seen = np.sort(colour * len(rates) + rank, axis=1)
-        colour = _ranked(np.column_stack([colour, seen]))
+        pairs = colour * len(rates) + rank
+        small = np.uint16 if pairs.max() <= np.iinfo(np.uint16).max else np.int64  # sorted ten times as fast
+        seen = np.sort(pairs.astype(small), axis=1, kind="stable")
+        colour = _ranked(np.column_stack([colour.astype(small), seen]))
     return np.argsort(colour, kind="stable").astype(np.int64)
 
 
-def _ranked(rows: Ints) -> Ints:
+def _ranked(rows: NDArray[np.integer[Any]]) -> Ints:
     """The place of every row among the different ones in ascending order; no entry is negative."""
-    texts = [row.tobytes() for row in rows.astype(">i8")]  # compared byte by byte, which is number by number
+    largest_first = rows.dtype.newbyteorder(">")  # compared byte by byte, which is number by number
+    texts = [row.tobytes() for row in rows.astype(largest_first)]
     place = {text: index for index, text in enumerate(sorted(set(texts)))}
     return np.array([place[text] for text in texts], dtype=np.int64)
 
@@ -286,23 +291,19 @@ def _alike(cutter: _Cutter, children: list[int], members: dict[int, list[int]]) 
     for child in children:
         by_shape.setdefault(tuple(cutter.shape[members[child][0]].tolist()), []).append(child)
     groups = [by_shape[shape] for shape in sorted(by_shape)]
+    figures = {child: cutter.columns[members[child]] for child in children}
+    highs = {child: own.max(axis=0).tolist() for child, own in figures.items()}
+    lows = {child: own.min(axis=0).tolist() for child, own in figures.items()}
     for column in range(cutter.columns.shape[1]):
         finer: list[list[int]] = []
         for group in groups:
-            ranges = {
-                child: (
-                    float(cutter.columns[members[child], column].max()),
-                    float(cutter.columns[members[child], column].min()),
-                )
-                for child in group
-            }
             top = 0.0
             current: list[int] = []
-            for child in sorted(group, key=lambda child: (-ranges[child][0], child)):
-                if current and top > ranges[child][1] * cutter.limits[column]:
+            for falling, child in sorted((-highs[child][column], child) for child in group):
+                if current and top > lows[child][column] * cutter.limits[column]:
                     finer.append(current)
                     current = []
-                top = top if current else ranges[child][0]
+                top = top if current else -falling
                 current.append(child)
             finer.append(current)
         groups = finer

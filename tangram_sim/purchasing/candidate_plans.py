@@ -45,7 +45,8 @@ class CandidatePlans:
         """Outcomes of the candidates `chosen`, each with an even share of the time that is left.
 
         Searches start from the candidate's plan in `before`, and from that of the fleet that all contain.
-        A candidate whose turn did not come before the `deadline` has none.
+        A candidate whose turn did not come before the `deadline` has none, but for that fleet: where nothing
+        is known of it, it has the plan that is found when a search is out of time.
         """
         found: dict[int, PlanOutcome] = {}
         bare = [number for number in chosen if number < self.standing]
@@ -67,15 +68,21 @@ class CandidatePlans:
                 for number, answer in zip(some, answers, strict=True)
                 if answer is not None
             }
+            last = self.standing - 1
+            if last in some and last not in found and last not in before:
+                found[last] = outcome(simulate_case(cases[some.index(last)], share))
         return found
 
-    def floor(self, number: int, standing: PlanDocument) -> PlanOutcome:
-        """A `standing` plan of the fleet that all contain as that of a candidate, whose other nodes idle."""
+    def floor(self, number: int, standing: PlanDocument, why: str) -> PlanOutcome:
+        """A `standing` plan of the fleet that all contain as that of a candidate, whose other nodes idle.
+
+        `why` says what became of the candidate's own plans.
+        """
         plan = self._moved(number, standing)
         reads = ReadSet()
         own = self.hwdb.read_into(reads)
         played = forecast(plan, own)
-        notes = [*cautions(played), "the fleet's own plan: none found with whole islands is as fast"]
+        notes = [*cautions(played), f"the fleet's own plan: {why}"]
         return PlanOutcome(document(played, own, reads, api.lower_bound(plan, own), notes))
 
     def _moved(self, number: int, found: PlanDocument) -> Plan:

@@ -10,6 +10,7 @@ from tangram_sim.hwdb import Hwdb, cluster_to_dict
 from tangram_sim.hwdb.model_section import model_to_dict
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
+from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.registry import parallelizer
@@ -62,10 +63,17 @@ class PlanOutcome:
     cut_short: bool = False
 
 
+# Layouts that stay priced for the next candidate: six kinds of node in one to four, eight microbatch sizes and
+# two number formats are some 400, at a third of a MB each.
+_MENUS = 600
+
+
 @lru_cache(maxsize=1)
 def _parallelizer(name: str) -> Parallelizer:
     """The one parallelizer of a process: candidates have most islands in common, whose costs it remembers."""
     shared: Parallelizer = parallelizer(name)()
+    if isinstance(shared, Grid):
+        shared.menus = _MENUS
     return shared
 
 

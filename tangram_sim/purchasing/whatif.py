@@ -62,9 +62,9 @@ def what_if(
     """Every purchase added to the fleet (from which `retired` nodes are taken), planned, simulated, billed.
 
     The first row is the fleet as it stands; with `retired`, the second is what is left of it. Each has an
-    even share of the time that the `deadline` leaves; rows that it cuts short say so. With `fine` all are
-    planned with whole islands first, then the fleet and so many of the best, by `rank_key`, as `wishes` say.
-    Raises InfeasibleError when no row has a plan.
+    even share of the time that the `deadline` leaves; rows that it cuts short say so, and those whose turn
+    does not come show the fleet's plan. With `fine` all are planned with whole islands first, then the fleet
+    and so many of the best, by `rank_key`, as `wishes` say. Raises InfeasibleError when no row has a plan.
     """
     deadline = deadline or Deadline()
     hwdb, sweep, prices, terms = (
@@ -87,6 +87,7 @@ def what_if(
     first = replace(wishes, sub_islands=False) if fine else wishes
     share = deadline.share(deadline.left_s() * _COARSE) if fine else deadline
     outcomes = plans.planned(every, first, share, {})
+    outcomes |= _unseen(plans, every[standing:], outcomes, outcomes.get(standing - 1), deadline)
     rows = make_rows(outcomes)
     if fine:
         coarse, before = rows, _documents(outcomes)
@@ -94,7 +95,7 @@ def what_if(
         finer = plans.planned([*every[:standing], *best], wishes, deadline, before)
         done = {number for number, one in finer.items() if one.document or number not in before}
         outcomes |= {number: finer[number] for number in done}
-        floors = _floors(plans, every[standing:], outcomes, done, finer.get(standing - 1))
+        floors = _floors(plans, every[standing:], outcomes, done, finer.get(standing - 1), deadline)
         outcomes |= floors
         rows = [
             row if number in done else replace(row if number in floors else coarse[number], coarse=True)
@@ -115,6 +116,8 @@ def what_if(
 
 
 _COARSE = 0.4  # of a time limit, where the best are planned again
+_LATE_S = 0.4  # beyond a limit, for rows that nothing was searched for
+_UNSEEN = "no other was looked for"
 
 
 def rank_key(row: WhatIfRow, among: Sequence[WhatIfRow]) -> tuple[float, float]:
@@ -132,17 +135,51 @@ def _floors(
     outcomes: Mapping[int, PlanOutcome],
     done: Collection[int],
     standing: PlanOutcome | None,
+    deadline: Deadline,
 ) -> dict[int, PlanOutcome]:
     """The fleet's own plan for the candidates `bought` that were not `done` finely and are slower than it."""
     if standing is None or standing.document is None:
         return {}
     found: dict[int, PlanOutcome] = {}
+    time_left = _while_late(deadline)
     for number in bought:
         own = outcomes.get(number)
-        if own is None or number in done:
+        if own is None or number in done or time_left.over():
             continue
         if own.document is None or own.document.step_s > standing.document.step_s:
-            found[number] = replace(plans.floor(number, standing.document), cut_short=own.cut_short)
+            why = own.reason if own.document else ""
+            floor = plans.floor(number, standing.document, why or "none found with whole islands is as fast")
+            found[number] = replace(floor, cut_short=own.cut_short, reason=why)
+    return found
+
+
+def _while_late(deadline: Deadline) -> Deadline:
+    """The little while that an answer may be late; no limit where time is not over."""
+    return deadline.grace(_LATE_S) if deadline.over() else Deadline()
+
+
+def _unseen(
+    plans: CandidatePlans,
+    bought: Sequence[int],
+    outcomes: Mapping[int, PlanOutcome],
+    standing: PlanOutcome | None,
+    deadline: Deadline,
+) -> dict[int, PlanOutcome]:
+    """The fleet's own plan for those of the candidates `bought` that time ended before.
+
+    As many as can be priced in the little while that an answer may be late.
+    """
+    if standing is None or standing.document is None:
+        return {}
+    found: dict[int, PlanOutcome] = {}
+    time_left = _while_late(deadline)
+    for number in bought:
+        own = outcomes.get(number)
+        if time_left.over():
+            break
+        if own is None or (own.cut_short and own.document is None):
+            floor = plans.floor(number, standing.document, _UNSEEN)
+            found[number] = replace(floor, cut_short=True, reason=_UNSEEN)
     return found
 
 
@@ -172,7 +209,7 @@ def _rows(
             continue
         base = rows[0] if rows else None
         row = row_of(name, member, found.document, tokens, prices, terms, base, failures=failures)
-        rows.append(replace(row, cut_short=found.cut_short))
+        rows.append(replace(row, cut_short=found.cut_short, reason=found.reason))
     return rows
 
 
@@ -194,7 +231,10 @@ def _cut_short(rows: Sequence[WhatIfRow], deadline: Deadline) -> list[str]:
     """Notes on the rows whose search ran out of time."""
     found = []
     unseen = [f"`{row.name}`" for row in rows if row.cut_short and row.document is None]
-    cut = [f"`{row.name}`" for row in rows if row.cut_short and row.document is not None]
+    own = [f"`{row.name}`" for row in rows if row.cut_short and row.document and row.reason]
+    cut = [f"`{row.name}`" for row in rows if row.cut_short and row.document and not row.reason]
+    if own:
+        found.append(f"{deadline.why()}: {', '.join(own)} show the fleet's own plan, {_UNSEEN}")
     if cut:
         found.append(
             f"{deadline.why()}: the best plans so far of {', '.join(cut)}; more time may find faster"
