@@ -63,8 +63,8 @@ class PlanOutcome:
     cut_short: bool = False
 
 
-# Layouts that stay priced for the next candidate: six kinds of node in one to four, eight microbatch sizes and
-# two number formats are some 400, at a third of a MB each.
+# Parts of islands whose layouts stay priced for the next candidate: one to four nodes of six kinds, eight
+# sizes of microbatch and two number formats are some 400, at a third of a MB each.
 _MENUS = 600
 
 
