@@ -56,8 +56,12 @@ Law = Callable[[Question, random.Random], Iterator[tuple[str, Question, float, f
 
 
 def split(base: Question, rng: random.Random) -> Iterator[tuple[str, Question, float, float]]:
-    """Nodes of one group listed as two groups are the same nodes."""
-    several = [place for place, group in enumerate(base.cluster.groups) if group.count > 1]
+    """Nodes of one group listed as two groups are the same nodes, but for racks: those are of one group."""
+    several = [
+        place
+        for place, group in enumerate(base.cluster.groups)
+        if group.count > 1 and group.node.scale_up_nodes == 1
+    ]
     if several:
         place = rng.choice(several)
         groups = list(base.cluster.groups)

@@ -241,10 +241,13 @@ def test_layouts_of_the_blocks_of_a_stage(stage: StageAssignment, expected: list
 
 def test_a_boundary_moves_by_one_atom_unless_a_stage_would_be_empty() -> None:
     three = seat(0, 4, beside=(seat(0, 4),)), seat(4, 5), seat(5, 10)
-    assert [(one.start, one.stop) for one in _moved(three, 0, -1) or ()] == [(0, 3), (3, 5), (5, 10)]
-    assert [(one.start, one.stop) for one in _moved(three, 1, 1) or ()] == [(0, 4), (4, 6), (6, 10)]
-    assert _moved(three, 0, 1) is None and _moved(three, 1, -1) is None
-    moved = _moved(three, 0, -1)
+    assert [(one.start, one.stop) for one in _moved(three, 0, 1, -1) or ()] == [(0, 3), (3, 5), (5, 10)]
+    assert [(one.start, one.stop) for one in _moved(three, 1, 2, 1) or ()] == [(0, 4), (4, 6), (6, 10)]
+    assert _moved(three, 0, 1, 1) is None and _moved(three, 1, 2, -1) is None
+    # Two boundaries at once: the stage between is as full as before.
+    assert [(one.start, one.stop) for one in _moved(three, 0, 2, 1) or ()] == [(0, 5), (5, 6), (6, 10)]
+    assert [(one.start, one.stop) for one in _moved(three, 0, 2, -1) or ()] == [(0, 3), (3, 4), (4, 10)]
+    moved = _moved(three, 0, 1, -1)
     assert moved is not None and (moved[0].beside[0].start, moved[0].beside[0].stop) == (0, 3)
 
 

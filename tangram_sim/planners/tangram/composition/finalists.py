@@ -19,6 +19,7 @@ from tangram_sim.training.plan import LayerLayout, LayoutRun, Part, Pipeline, Pl
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
 
 LOWERED = 8  # steps kept ready to be played again
+_FARTHEST = 2  # stages that an atom moves: from one to the next but one, with those between as full as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +235,13 @@ class PlanEvaluator:
     def refine(
         self, seats: tuple[StageAssignment, ...], microbatch: int, rounds: int = 40
     ) -> tuple[StageAssignment, ...]:
-        """Move single atoms over stage boundaries while that shortens the played step."""
-        best = self.step_s(seats, microbatch)
+        """Move single atoms to the next stage while that shortens the played step, or to the one after."""
+        best, reach = self.step_s(seats, microbatch), 1
         for _ in range(rounds):
             improved = False
-            for index in range(len(seats) - 1):
+            for index in range(len(seats) - reach):
                 for move in (1, -1):
-                    moved = _moved(seats, index, move)
+                    moved = _moved(seats, index, index + reach, move)
                     if self.deadline.over():
                         return seats
                     if moved is None:
@@ -248,16 +249,28 @@ class PlanEvaluator:
                     seconds = self.step_s(moved, microbatch)
                     if seconds < best * (1 - 1e-9):
                         best, seats, improved = seconds, moved, True
-            if not improved:
+            if improved:
+                reach = 1
+            elif reach == _FARTHEST:
                 break
+            else:
+                reach += 1
         return seats
 
 
-def _moved(seats: tuple[StageAssignment, ...], index: int, move: int) -> tuple[StageAssignment, ...] | None:
-    """The boundary behind stage `index` moved by one atom; None when a stage would be empty."""
-    before, after = seats[index], seats[index + 1]
-    boundary = before.stop + move
-    if boundary <= before.start or boundary >= after.stop:
-        return None
-    changed = (before.between(before.start, boundary), after.between(boundary, after.stop))
-    return (*seats[:index], *changed, *seats[index + 2 :])
+def _moved(
+    seats: tuple[StageAssignment, ...], first: int, last: int, move: int
+) -> tuple[StageAssignment, ...] | None:
+    """The boundaries from behind stage `first` to that before stage `last` moved by one atom.
+
+    So one atom goes from one of these two stages to the other, and those between keep as many as they have.
+    None when a stage would be empty.
+    """
+    changed = list(seats)
+    for index in range(first, last + 1):
+        start = seats[index].start + (move if index > first else 0)
+        stop = seats[index].stop + (move if index < last else 0)
+        if start >= stop:
+            return None
+        changed[index] = seats[index].between(start, stop)
+    return tuple(changed)

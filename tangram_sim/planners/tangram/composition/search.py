@@ -105,6 +105,7 @@ class Search:
         )
         estimated = puts_off_weights(enumeration.job.schedule)
         self.slack = budget.rough_slack if estimated else budget.slack
+        self.estimated, self.over = estimated, 1.0  # estimates of what was played, over its step, at most
         self.played: dict[Finalist, float] = {}
 
     def begin_at(self, known: Scored) -> None:
@@ -194,7 +195,8 @@ class Search:
         counts = [island.nodes // unit for island, unit in zip(islands, self.units, strict=True)]
         ways = roads(islands, placement.cluster, enumeration.hwdb, size, hops)
         model, tools = enumeration.model, (self.budget if full else self.budget.coarse, self.deadline)
-        return find(table, counts, ways, model, job, limit_s, self.best_s, self.slack, *tools, proving=full)
+        best_s = self.best_s * self.over
+        return find(table, counts, ways, model, job, limit_s, best_s, self.slack, *tools, proving=full)
 
     def least_s(self) -> float:
         """No single pipeline of stages on one island each is played in less; 0: not known."""
@@ -208,16 +210,19 @@ class Search:
             if self.provable and full:
                 self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
-        proof = self._found(microbatch, limit_s, grain, full)
+        # What an estimate is compared with has to be one: zb-h1 with few microbatches takes a fifth less.
+        proof = self._found(microbatch, limit_s * self.over, grain, full)
         if self.provable and full and not self.deadline.over():
             self.bounds[microbatch] = proof.bound_s
         enumeration.counts.composed += len(proof.pipelines)
         most = self.budget.played if proof.exact else self.budget.rough_played
-        for seats in _distinct(proof.pipelines, islands, self.referee.lowering.placement, most):
+        for seats, estimate_s in _distinct(proof.pipelines, islands, self.referee.lowering.placement, most):
             if self.deadline.over() and self.played:
                 return
             seconds = self.referee.step_s(seats, microbatch)
             if seconds < float("inf"):
+                if self.estimated:
+                    self.over = max(self.over, estimate_s / seconds)
                 self.played[seats, microbatch] = seconds
                 self.best_s = min(self.best_s, seconds)
                 self.best_of[microbatch] = min(self.best_of.get(microbatch, seconds), seconds)
@@ -235,10 +240,12 @@ def microbatch_sizes(job: Job) -> list[int]:
 
 def _distinct(
     composed: list[Composed], islands: Sequence[Island], placement: Placement, most: int
-) -> list[tuple[StageAssignment, ...]]:
-    """The best different pipelines, `most` at most."""
-    seen = dict.fromkeys(seats_of(one, islands, placement) for one in composed[: 4 * most])
-    return list(seen)[:most]
+) -> list[tuple[tuple[StageAssignment, ...], float]]:
+    """The best different pipelines, `most` at most, each with its value under the composition's objective."""
+    seen: dict[tuple[StageAssignment, ...], float] = {}
+    for one in composed[: 4 * most]:
+        seen.setdefault(seats_of(one, islands, placement), one.objective_s)
+    return list(seen.items())[:most]
 
 
 def rank(
