@@ -49,7 +49,7 @@ def test_nodes_listed_as_two_groups_are_the_same_nodes(seed: int) -> None:
 
 
 def test_half_a_link_is_no_faster_where_two_boundaries_move_at_once() -> None:
-    """The stage in the middle keeps its layers: one boundary alone makes every step longer (3 % were lost)."""
+    """The stage between keeps its layers: one boundary alone makes every step longer (3 % were lost)."""
     found = list(verdicts(world(385, TINY, HWDB), ("halved",), HWDB))
     assert found and not [one for one in found if one.broken > STATED]
 
