@@ -29,6 +29,10 @@ from tangram_sim.units import percent, show_seconds
 # a search finds: one that is further behind than this is not worth a search in full.
 _NEAR = 1.15
 _GLANCE = "quick"  # effort of that look
+# bf16 needs no loss scaling: where no old GPU is used it is taken if its step is longer by no more than this,
+# which no prediction can tell apart. The faster is taken beyond: with thousands of GPUs fp32 gradients were
+# seen to cost a third.
+_ALIKE = 1.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +79,12 @@ def search_formats(
 ) -> Searched:
     """The fastest plan over the number formats of a job; arguments as of `tangram`.
 
-    Where no old GPU is used, nothing asks for fp16: then bf16 is taken, as on new GPUs alone, and the plan
-    found in full is made one of bf16; where that does not fit and a glance finds nothing near it, bf16 is
-    searched in full, too. A format is not searched whose bound lies above a plan of another one, and only
-    glanced at where that decides; schedules of several chunks are searched in full at once, since few of the
-    plans that a glance finds can be cut into chunks. Raises what the search of the first format raises (fp16
-    on all GPUs, where old ones force it) if no format has a plan.
+    Where no old GPU is used, nothing asks for fp16: then bf16 is taken, as on new GPUs alone, if its step is 2 %
+    longer at most. First the plan found in full is made one of bf16; where neither that nor a glance comes so
+    near, but not far off, bf16 is searched in full, too. A format is not searched whose bound lies above a
+    plan of another one, and only glanced at where that decides; schedules of several chunks are searched in
+    full at once, since few of the plans that a glance finds can be cut into chunks. Raises what the search of
+    the first format raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
     """
     asked = formats(job, cluster, wishes)
     errors: dict[Job, TangramError] = {}
@@ -90,7 +94,7 @@ def search_formats(
     counts = Counts()
     for number, one in enumerate(sorted(questions, key=lambda one: one.bound_s)):
         best = min(done.values(), key=lambda each: each.step_s, default=None)
-        hopeless = best and one.bound_s >= best.step_s and not _leaves_old_out(best)
+        hopeless = best and one.bound_s >= _longest_s(best)
         late = deadline.over() and not any(plan.job == one.job and _has_units(plan) for plan in known)
         if best and (hopeless or late):  # a plan at hand is taken, time over or not
             continue
@@ -119,7 +123,9 @@ def search_formats(
         done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin, glanced)
     if not done:
         raise errors[asked[0]]
-    best = min(done.values(), key=lambda each: (_leaves_old_out(each) and len(done) > 1, each.step_s))
+    best = min(done.values(), key=lambda each: each.step_s)
+    alike = [each for each in done.values() if each.step_s <= _longest_s(best)]
+    best = min(alike, key=lambda each: (_leaves_old_out(each), each.step_s))
     if len(asked) == 1:
         return best
     return replace(
@@ -186,22 +192,21 @@ def _deciding_glance(
 ) -> tuple[Found, float] | None:
     """What a glance at a second format found, and in what margin; None where it decides nothing.
 
-    It decides where it is far behind the `best` plan. Or not far, where that one asks for fp16 for nothing
-    and bf16 is wanted: then the glance knows the same plan in bf16, unless that does not fit there. A plan
-    that decides nothing goes to those `at_hand`, for the search in full to begin at. Raises what the search
-    raises, and NothingBelowError where it is far behind, which is as far as it looks, and decides.
+    It decides where it is far behind the `best` plan, and where it is as good and to be taken (`_ALIKE`), for
+    which the glance knows the same plan in bf16, unless that does not fit there. A plan that decides nothing
+    goes to those `at_hand`, for the search in full to begin at. Raises what the search raises, and
+    NothingBelowError where it is far behind, which is as far as it looks.
     """
-    for_nothing = _leaves_old_out(best)
-    below_s = inf if for_nothing else _NEAR * best.step_s
     try:
-        found, margin = kept(partial(search, glance=True, below_s=below_s), *within)
+        found, margin = kept(partial(search, glance=True, below_s=_NEAR * best.step_s), *within)
     except InfeasibleError:
-        if for_nothing:
+        if _leaves_old_out(best):
             return None
         raise
     counts.add(found.counts)
-    far = found.ranked[0].step_s >= _NEAR * best.step_s
-    if far != for_nothing:
+    step_s = found.ranked[0].step_s
+    alike = _leaves_old_out(best) and step_s <= _longest_s(best)
+    if alike or step_s >= _NEAR * best.step_s:
         return _without_its_limits(found), margin
     at_hand.append(found.ranked[0].plan)
     return None
@@ -215,6 +220,11 @@ def _without_its_limits(glance: Found) -> Found:
     """
     notes = [note for note in glance.notes if not note.startswith(f"effort {_GLANCE}:")]
     return replace(glance, pipeline_bound_s=0.0, fleet_bound_s=0.0, covered=False, notes=notes)
+
+
+def _longest_s(best: Searched) -> float:
+    """Seconds of a step in the other format up to which it is taken in place of the fastest plan."""
+    return best.step_s * (_ALIKE if _leaves_old_out(best) else 1.0)
 
 
 def _leaves_old_out(searched: Searched) -> bool:
@@ -260,7 +270,7 @@ def _note(
         hopeless = bound_s >= best.step_s
         came = f"takes {show_seconds(bound_s)} or more" if hopeless else "was not looked at for lack of time"
     if _leaves_old_out(best):
-        return f"fp16 with loss scaling, though all GPUs used have bf16; bf16 {came}"
+        return f"fp16 with loss scaling, though all GPUs used have bf16: 2-byte gradients; bf16 {came}"
     if best.job.dtype == "fp16":
         return f"fp16 with loss scaling, as {old} have no bf16; bf16 without them {came}"
     where = "without them, too," if other in done and _leaves_old_out(done[other]) else "on all"
