@@ -205,19 +205,16 @@ def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
     return [found] if found else []
 
 
+def _ground(task: _Task) -> FleetProblem:
+    """What copies of patterns, and lone stages, are looked for on."""
+    question = task.model, task.cluster, task.job, task.islands, task.hwdb
+    return FleetProblem(*question, task.wishes.constraints, task.wishes.parallelizer, task.budget)
+
+
 def _copies_of_patterns(task: _Task) -> Found | None:
     """Large clusters: many copies of pipelines on few nodes. None where no pattern fits."""
     wishes = task.wishes
-    ground = FleetProblem(
-        task.model,
-        task.cluster,
-        task.job,
-        task.islands,
-        task.hwdb,
-        wishes.constraints,
-        wishes.parallelizer,
-        task.budget,
-    )
+    ground = _ground(task)
     tools = task.counts, task.pieces, task.deadline, task.progress
     fleets = Fleets(ground, task.bound, task.lowering, *tools)
     fleet = fleets.best()
@@ -287,6 +284,9 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     if wishes.replicate and wishes.sub_islands and not wishes.order and not task.deadline.over():
         several = _several(task, enumeration, referee, ranked, max(units) == 1)
         ranked = [*several, *ranked]
+        tools = task.bound, task.lowering, task.counts, task.deadline
+        lone, gain = lone_stage(_ground(task), *tools, ranked, shares_only=True)
+        ranked, notes[len(notes) :] = [*lone, *ranked], gain
     if limited and not (ranked or task.standing):
         raise NothingBelowError(task.below_s, task.counts)
     if not (ranked or task.standing) and task.deadline.over():

@@ -37,7 +37,7 @@ def cluster(nodes: int, nic_bytes_per_s: float) -> Cluster:
     return Cluster("c", (NodeGroup("g0", nodes, many), NodeGroup("g1", 2, few)))
 
 
-def fastest_plain(where: Cluster, job: Job, group: str, gpus: int) -> Estimate:
+def fastest_plain(where: Cluster, job: Job, group: str, gpus: int, model: Model = MODEL) -> Estimate:
     """The fastest layout of one stage on a node group, degrees powers of two."""
     powers = [1 << power for power in range(8)]
     asked = [
@@ -45,7 +45,7 @@ def fastest_plain(where: Cluster, job: Job, group: str, gpus: int) -> Estimate:
         for tp, dp, cp, zero, again in product(powers[:4], powers, powers[:6], (0, 1, 3), ("none", "full"))
         if tp * dp * cp <= gpus and job.global_batch % dp == 0
     ]
-    found = api.estimate_many(MODEL, where, job, asked, hwdb=HWDB)
+    found = api.estimate_many(model, where, job, asked, hwdb=HWDB)
     return min(
         (one for one in found if isinstance(one, Estimate) and one.feasible), key=lambda one: one.step_s
     )
@@ -58,6 +58,29 @@ def test_no_plain_layout_of_one_stage_beats_the_plan(batch: int, seq: int, nic: 
     step_s = api.plan(MODEL, where, job, wishes=QUICK, hwdb=HWDB).document.step_s
     for group, gpus in (("g0", 216), ("g1", 16)):
         assert step_s <= fastest_plain(where, job, group, gpus).step_s * (1 + 1e-3)
+
+
+def test_a_small_batch_stays_on_one_of_many_nodes() -> None:
+    """Two nodes are worse than one behind slow NICs, four worse still: halving from above never came so far."""
+    node = Node(HWDB.gpu("H100-SXM5-80GB"), 8, HWDB.link("NVLink4"), 5e9)
+    where, job = Cluster("c", (NodeGroup("g0", 84, node),)), Job(24, 512, "fp16")
+    found = lone(where, job).best(float("inf"))
+    assert found is not None
+    assert stage_of(found.plan) == (1, 8)
+    assert found.step_s <= fastest_plain(where, job, "g0", 8).step_s * (1 + 1e-3)
+
+
+def test_a_small_batch_takes_some_gpus_of_a_node() -> None:
+    """Nodes are whole to a composition of single nodes; one sequence on eight GPUs is sent more than computed."""
+    block = Block(Attention(8, 8, 96, 96), FeedForward(3072, gated=False))
+    model, job = Model("small", "gpt2", 768, 8192, 12 * (block,)), Job(2, 2048, "fp16")
+    node = Node(HWDB.gpu("A100-PCIe-80GB"), 8, HWDB.link("PCIe4x16"), 1e9)
+    where = Cluster("c", (NodeGroup("g0", 2, node),))
+    answer = api.plan(model, where, job, wishes=QUICK, hwdb=HWDB).document
+    assert answer.gpus_used < 8
+    assert any("one stage" in note for note in answer.notes)
+    for gpus in (1, 2, 4, 8):
+        assert answer.step_s <= fastest_plain(where, job, "g0", gpus, model).step_s * (1 + 1e-3)
 
 
 def lone(where: Cluster, job: Job, constraints: Constraints = FREE) -> LoneStages:

@@ -87,7 +87,7 @@ def seats_of(
         island = islands[place.kind]
         taken = island.node_indices[next_node[place.kind] : next_node[place.kind] + partial.nodes]
         next_node[place.kind] += partial.nodes
-        ranks = [rank for node in taken for rank in range(first[node], first[node + 1])]
+        ranks = [first[node] + gpu for node in taken for gpu in range(island.gpus_per_node)]
         depth = len(partial.stages)
         share, shift = len(ranks) // depth, place.start - partial.start
         layout = replace(partial.layout, pp=1)

@@ -1,8 +1,10 @@
-"""The whole model as one stage on many nodes of one island: what copies of patterns do not see.
+"""The whole model as one stage on some nodes of one island, or on some GPUs of one node.
 
 Patterns put a stage on two nodes at most and share gradients between copies; a stage of hundreds of GPUs may
 divide sequences over nodes, gather weights as it goes (ZeRO-3), or leave most of an island idle where its
-NICs are slow. Few questions: nodes are halved and microbatches divided until that is no better.
+NICs are slow or batches small. A composition of single nodes takes nodes whole, and a small batch may want
+fewer GPUs than one has. Few questions: nodes are halved, doubled and divided, and so are microbatches, until
+that is no better.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,67 +30,88 @@ class LoneStages:
     """Looks for plans of one stage that are faster than a plan at hand."""
 
     def __init__(
-        self, ground: FleetProblem, bound: WorkBound, lowering: Lowering, counts: Counts, deadline: Deadline
+        self,
+        ground: FleetProblem,
+        bound: WorkBound,
+        lowering: Lowering,
+        counts: Counts,
+        deadline: Deadline,
+        *,
+        shares_only: bool = False,
     ) -> None:
         self.ground, self.bound, self.counts, self.deadline = ground, bound, counts, deadline
+        self.shares_only = shares_only  # of a node: all numbers of whole nodes were looked at
+        self.asked: Parallelizer = parallelizer_named(ground.parallelizer)()
         self.referee = PlanEvaluator(ground.model, ground.cluster, ground.job, lowering, counts, deadline)
 
     def best(self, limit_s: float) -> Scored | None:
         """The fastest of those found below `limit_s`, played whole; None where none is."""
-        asked = parallelizer_named(self.ground.parallelizer)()
-        found: list[tuple[float, int, int, PartialPlan]] = []
+        found: list[tuple[float, int, Island, int, PartialPlan]] = []
         seen: set[Island] = set()
         for kind, island in enumerate(self.ground.islands):
             if island.anonymous() not in seen:  # islands that are equal but for their names: asked once
                 seen.add(island.anonymous())
-                for one in self._on(asked, kind, limit_s):
-                    found.append((one[0], kind, *one[1:]))
-                    limit_s = min(limit_s, one[0])
+                for step_s, part, microbatch, partial in self._on(kind, limit_s):
+                    found.append((step_s, kind, part, microbatch, partial))
+                    limit_s = min(limit_s, step_s)
         best: Scored | None = None
-        for step_s, kind, microbatch, partial in sorted(found, key=lambda one: one[:3])[: self._played]:
+        found.sort(key=lambda one: one[:2])
+        for step_s, kind, part, microbatch, partial in found[: self.ground.budget.fleets.lone_played]:
             if best is not None and (step_s >= best.step_s or self.deadline.over()):
                 break
-            scored = self._scored(kind, microbatch, partial)
+            scored = self._scored(kind, part, microbatch, partial)
             if scored is not None and (best is None or scored.step_s < best.step_s):
                 best = scored
         return best
 
-    @property
-    def _played(self) -> int:
-        return self.ground.budget.fleets.lone_played
-
-    def _on(self, asked: Parallelizer, kind: int, limit_s: float) -> Iterator[tuple[float, int, PartialPlan]]:
-        """(step, microbatch, partial plan) of each better one, on fewer and fewer nodes of an island."""
-        island, least_s = self.ground.islands[kind], float("inf")
+    def _on(self, kind: int, limit_s: float) -> Iterator[tuple[float, Island, int, PartialPlan]]:
+        """(step, part, microbatch, partial plan) of each better one on a part of an island."""
+        island, tried = self.ground.islands[kind], set[Island]()
         work_s = self.ground.job.global_batch * float(self.bound.seconds[kind].sum())
-        worse = 0
-        for nodes in self._nodes(island):
-            part = island.part(nodes)
-            if worse == self.ground.budget.fleets.lone_patience or work_s / part.gpus >= limit_s:
-                break
-            best_s = float("inf")
-            for one in self._of_part(asked, part, limit_s):
-                best_s = min(best_s, one[0])
-                if one[0] < limit_s:
-                    limit_s = one[0]
-                    yield one
-            worse = worse + 1 if best_s >= least_s < float("inf") else 0
-            least_s = min(least_s, best_s)
+        for parts in (self._fewer(island), self._more(island), self._shares(island)):
+            worse, least_s = 0, float("inf")
+            for part in parts:
+                if worse == self.ground.budget.fleets.lone_patience:
+                    break
+                if work_s / part.gpus >= limit_s or part in tried:
+                    continue
+                tried.add(part)
+                best_s = float("inf")
+                for step_s, microbatch, partial in self._of_part(part, limit_s):
+                    best_s = min(best_s, step_s)
+                    if step_s < limit_s:
+                        limit_s = step_s
+                        yield step_s, part, microbatch, partial
+                worse = worse + 1 if best_s >= least_s < float("inf") else 0
+                least_s = min(least_s, best_s)
 
-    def _nodes(self, island: Island) -> Iterator[int]:
-        """Numbers of nodes, halving, whose GPUs divide sequences, tokens and heads."""
-        model, job = self.ground.model, self.ground.job
-        whole = job.global_batch * job.seq * gcd(*(head_counts(model) or (1,)))
-        most = island.nodes
+    def _fewer(self, island: Island) -> Iterator[Island]:
+        """Nodes of an island, halving, whose GPUs divide sequences, tokens and heads."""
+        most = 0 if self.shares_only else island.nodes
         while most:
-            fitting = (nodes for nodes in range(most, 0, -1) if whole % (nodes * island.gpus_per_node) == 0)
+            fitting = (nodes for nodes in range(most, 0, -1) if self._divide(nodes * island.gpus_per_node))
             nodes = next(fitting, most)
-            yield nodes
+            yield island.part(nodes)
             most = nodes // 2
 
-    def _of_part(
-        self, asked: Parallelizer, part: Island, limit_s: float
-    ) -> Iterator[tuple[float, int, PartialPlan]]:
+    def _more(self, island: Island) -> Iterator[Island]:
+        """One node of an island, then doubling: halving ends where many nodes are worse than twice as many."""
+        nodes = 0 if self.shares_only else 1
+        while 0 < nodes <= island.nodes:
+            yield island.part(nodes)
+            nodes *= 2
+
+    def _shares(self, island: Island) -> Iterator[Island]:
+        """Some GPUs of one node, most first."""
+        for gpus in range(island.gpus_per_node - 1, 0, -1):
+            if self._divide(gpus):
+                yield island.part(1, gpus)
+
+    def _divide(self, gpus: int) -> bool:
+        job = self.ground.job
+        return job.global_batch * job.seq * gcd(*(head_counts(self.ground.model) or (1,))) % gpus == 0
+
+    def _of_part(self, part: Island, limit_s: float) -> Iterator[tuple[float, int, PartialPlan]]:
         """(step, microbatch, partial plan) of the best layout of each microbatch size, largest first."""
         ground, batch = self.ground, self.ground.job.global_batch
         whole, sizes = Slice(ground.model, 0, ground.model.layers + 2), divisors(batch)[::-1]
@@ -109,7 +132,7 @@ class LoneStages:
                 tuple(sizes),
             )
             self.counts.asked += 1
-            answer = asked.parallelize(request)
+            answer = self.asked.parallelize(request)
             steps = [(_step_s(one, passes), place) for place, one in enumerate(answer.partials)]
             step_s, place = min(steps, default=(float("inf"), 0))
             if steps:
@@ -117,12 +140,13 @@ class LoneStages:
                 worse = worse + 1 if step_s >= best_s else 0
             best_s = min(best_s, step_s)
 
-    def _scored(self, kind: int, microbatch: int, partial: PartialPlan) -> Scored | None:
+    def _scored(self, kind: int, part: Island, microbatch: int, partial: PartialPlan) -> Scored | None:
         """The plan played, links shared; None where it does not fit whole."""
         ground = self.ground
         placed = (Placed(kind, partial.start, partial.stop, partial),)
         composed = Composed(0.0, placed, microbatch, ground.job.global_batch // microbatch)
-        seats = seats_of(composed, ground.islands, self.referee.lowering.placement)
+        islands = [*ground.islands[:kind], part, *ground.islands[kind + 1 :]]
+        seats = seats_of(composed, islands, self.referee.lowering.placement)
         if self.referee.step_s(seats, microbatch) == float("inf"):
             return None
         return self.referee.scored(seats, microbatch)
@@ -135,10 +159,14 @@ def lone_stage(
     counts: Counts,
     deadline: Deadline,
     known: Sequence[Scored],
+    *,
+    shares_only: bool = False,
 ) -> tuple[list[Scored], list[str]]:
     """The fastest plan of one stage where it is faster than all that are `known`, and a note that says so."""
     limit_s = min((one.step_s for one in known), default=float("inf"))
-    found = None if deadline.over() else LoneStages(ground, bound, lowering, counts, deadline).best(limit_s)
+    tools = bound, lowering, counts, deadline
+    hopeless = deadline.over() or (shares_only and not known)
+    found = None if hopeless else LoneStages(ground, *tools, shares_only=shares_only).best(limit_s)
     if found is None or found.step_s >= limit_s:
         return [], []
     gain = percent(1 - found.step_s / limit_s, 1)
