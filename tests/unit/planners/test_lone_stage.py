@@ -61,7 +61,7 @@ def test_no_plain_layout_of_one_stage_beats_the_plan(batch: int, seq: int, nic: 
 
 
 def test_a_small_batch_stays_on_one_of_many_nodes() -> None:
-    """Two nodes are worse than one behind slow NICs, four worse still: halving from above never came so far."""
+    """Two nodes are worse than one behind slow NICs, four worse still: halving did not come so far."""
     node = Node(HWDB.gpu("H100-SXM5-80GB"), 8, HWDB.link("NVLink4"), 5e9)
     where, job = Cluster("c", (NodeGroup("g0", 84, node),)), Job(24, 512, "fp16")
     found = lone(where, job).best(float("inf"))
@@ -71,7 +71,7 @@ def test_a_small_batch_stays_on_one_of_many_nodes() -> None:
 
 
 def test_a_small_batch_takes_some_gpus_of_a_node() -> None:
-    """Nodes are whole to a composition of single nodes; one sequence on eight GPUs is sent more than computed."""
+    """A composition of single nodes takes them whole; two sequences on eight GPUs are more sent than computed."""
     block = Block(Attention(8, 8, 96, 96), FeedForward(3072, gated=False))
     model, job = Model("small", "gpt2", 768, 8192, 12 * (block,)), Job(2, 2048, "fp16")
     node = Node(HWDB.gpu("A100-PCIe-80GB"), 8, HWDB.link("PCIe4x16"), 1e9)

@@ -95,7 +95,7 @@ class LoneStages:
             most = nodes // 2
 
     def _more(self, island: Island) -> Iterator[Island]:
-        """One node of an island, then doubling: halving ends where many nodes are worse than twice as many."""
+        """One node of an island, then doubling: halving may end where many are worse than twice as many."""
         nodes = 0 if self.shares_only else 1
         while 0 < nodes <= island.nodes:
             yield island.part(nodes)
