@@ -80,11 +80,11 @@ def search_formats(
     """The fastest plan over the number formats of a job; arguments as of `tangram`.
 
     Where no old GPU is used, nothing asks for fp16: then bf16 is taken, as on new GPUs alone, if its step is
-    2 % longer at most. First the plan found in full is made one of bf16; where neither that nor a glance comes so
-    near, but not far off, bf16 is searched in full, too. A format is not searched whose bound lies above a
-    plan of another one, and only glanced at where that decides; schedules of several chunks are searched in
-    full at once, since few of the plans that a glance finds can be cut into chunks. Raises what the search of
-    the first format raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
+    2 % longer at most. First the plan found in full is made one of bf16; where neither that nor a glance
+    comes so near, but not far off, bf16 is searched in full, too. A format is not searched whose bound lies
+    above a plan of another one, and only glanced at where that decides; schedules of several chunks are
+    searched in full at once, since few of the plans that a glance finds can be cut into chunks. Raises what
+    the search of the first format raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
     """
     asked = formats(job, cluster, wishes)
     errors: dict[Job, TangramError] = {}

@@ -71,7 +71,7 @@ def test_a_small_batch_stays_on_one_of_many_nodes() -> None:
 
 
 def test_a_small_batch_takes_some_gpus_of_a_node() -> None:
-    """A composition of single nodes takes them whole; two sequences on eight GPUs are more sent than computed."""
+    """A composition of nodes takes them whole; two sequences on eight GPUs are more sent than computed."""
     block = Block(Attention(8, 8, 96, 96), FeedForward(3072, gated=False))
     model, job = Model("small", "gpt2", 768, 8192, 12 * (block,)), Job(2, 2048, "fp16")
     node = Node(HWDB.gpu("A100-PCIe-80GB"), 8, HWDB.link("PCIe4x16"), 1e9)
