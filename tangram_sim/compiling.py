@@ -1,28 +1,160 @@
 """numba's `njit`, for modules of compiled loops; importing this module imports numba.
 
+Compiled code is kept on disk, and three things about that are not as numba would have them. It looks at the
+file of a function alone to tell whether its code still holds, but that code contains functions and constants
+of other modules: what a module has from others of its package is a part of the stamp here. Where neither
+the package's folder nor the user's can be written it refuses to compile: here the code goes to a folder
+among the temporary ones, or is not kept. And a disk that is full ends no plan.
+
 The first function that numba compiles or loads has it ask whether the linear algebra of scipy is there, by
 loading all of that: a sixth of a second in every process, for loops that use none of it. It is there, as
 this package depends on it; a loop that wants it has numba load it then.
+
+numba's private names are used for both, and where another version has none of them, functions compile all
+the same: they are not kept then, rather than run as they once were.
 """
 
-from numba import njit
-from numba.np import linalg
+import hashlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numba
+import numpy as np
+
+from tangram_sim.errors import BadInputError
+from tangram_sim.keeping import made_private, spare_folder
+
+if TYPE_CHECKING:
+    from numba.core.dispatcher import Dispatcher
 
 __all__ = ["njit"]
 
-
+Function = TypeVar("Function", bound=Callable[..., object])
+_PLACE = "CACHE_DIR"  # numba's setting
 _ASKS = "ensure_blas"  # numba's name for the question
+_CONSTANTS = (bool, int, float, complex, str, bytes, tuple, np.generic)
+
+
+@overload
+def njit(
+    function: None = None, *, cache: bool = False, **options: Any
+) -> "Callable[[Function], Dispatcher[Function]]": ...
+@overload
+def njit(function: Function, *, cache: bool = False, **options: Any) -> "Dispatcher[Function]": ...
+def njit(function: Callable[..., Any] | None = None, *, cache: bool = False, **options: Any) -> Any:
+    """Decorator: compile a function; with `cache` its code is kept on disk for as long as it holds."""
+    if function is None:
+        return partial(njit, cache=cache, **options)
+    kept = _kept(function, options) if cache else None
+    return numba.njit(function, **options) if kept is None else kept
+
+
+def _kept(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """A compiled function whose code is kept; None where it cannot be."""
+    try:
+        found = numba.njit(function, cache=True, **options)
+    except (RuntimeError, BadInputError):  # nowhere to keep it, or the web's fence around files said so
+        found = _kept_among_temporary(function, options)
+    if found is None:
+        return None
+    try:
+        stored = found._cache
+        stored._cache_file._source_stamp = (stored._cache_file._source_stamp, _borrowed(function.__module__))
+        stored.save_overload = partial(_save_if_possible, stored.save_overload)
+    except (AttributeError, KeyError):  # another numba, or a module that is not among those imported
+        return None
+    return found
+
+
+def _kept_among_temporary(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    folder = spare_folder()
+    if folder is not None and made_private(folder):
+        with suppress(RuntimeError, BadInputError, AttributeError), _keeping_in(folder):
+            return numba.njit(function, cache=True, **options)
+    _say_once()
+    return None
+
+
+@contextmanager
+def _keeping_in(folder: Path) -> Iterator[None]:
+    """Have numba keep what is decorated within it in a folder."""
+    before = getattr(numba.config, _PLACE)
+    setattr(numba.config, _PLACE, str(folder))
+    try:
+        yield
+    finally:
+        setattr(numba.config, _PLACE, before)
+
+
+@cache
+def _say_once() -> None:
+    warnings.warn(
+        "compiled code cannot be kept, so every command compiles anew, which takes about a minute: "
+        "name a folder that can be written in NUMBA_CACHE_DIR",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def _save_if_possible(save: Callable[..., None], *given: Any) -> None:
+    with suppress(OSError):  # a full disk: it is compiled again another time
+        save(*given)
+
+
+@cache
+def _borrowed(name: str) -> str:
+    """A digest of what a module has from others of its package by the time it compiles its first function.
+
+    That is after its imports: constants by value, whatever else by the source of the module that it is from,
+    and compiled functions by what that one has from others, too.
+    """
+    package = name.partition(".")[0] + "."
+    digest, others = hashlib.sha256(), dict[str, bool]()
+    for key, value in sorted(vars(sys.modules[name]).items()):
+        home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if isinstance(value, np.ndarray):
+            digest.update(key.encode() + value.tobytes())
+        elif isinstance(value, _CONSTANTS) and not key.startswith("__"):
+            digest.update(f"{key}={value!r};".encode())
+        elif isinstance(home, str) and home != name and home.startswith(package):
+            others[home] = others.get(home, False) or hasattr(value, "py_func")
+    for home, compiled in sorted(others.items()):
+        digest.update(home.encode() + _source(home) + (_borrowed(home) if compiled else "").encode())
+    return digest.hexdigest()
+
+
+@cache
+def _source(name: str) -> bytes:
+    try:
+        return Path(sys.modules[name].__file__ or "").read_bytes()
+    except OSError:  # in an archive
+        return b""
 
 
 def _without_linear_algebra() -> None:
     """Load what numba knows of arrays, with its question about linear algebra answered beforehand."""
+    try:
+        from numba.np import linalg
+    except ImportError:  # another numba: it asks
+        return
     asks = getattr(linalg, _ASKS, None)
+    if asks is None:
+        return
     setattr(linalg, _ASKS, lambda: None)
     try:
         from numba.np import arraymath
+    except ImportError:
+        return
     finally:
         setattr(linalg, _ASKS, asks)
-    setattr(arraymath, _ASKS, asks)
+    if hasattr(arraymath, _ASKS):
+        setattr(arraymath, _ASKS, asks)
 
 
 _without_linear_algebra()

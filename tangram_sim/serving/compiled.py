@@ -7,14 +7,26 @@ allocated here, as numba then demands when it compiles, and whoever plays a repl
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
-
-from numba.core.dispatcher import Dispatcher
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tangram_sim.compiling import njit
 
+if TYPE_CHECKING:
+    from numba.core.dispatcher import Dispatcher
+
 Function = TypeVar("Function", bound=Callable[..., object])
-_UNCOUNTED: dict[str, Any] = {"_nrt": False}  # numba's own word for it, which its types do not know
+
+
+def _uncounted() -> dict[str, Any]:
+    """numba's option for that, which its types do not know; none where another numba has no such option."""
+    try:
+        from numba.core.cpu import CPUTargetOptions
+    except ImportError:
+        return {}
+    return {"_nrt": False} if hasattr(CPUTargetOptions, "_nrt") else {}
+
+
+_UNCOUNTED = _uncounted()
 
 
 def compiled(function: Function) -> "Dispatcher[Function]":

@@ -2,8 +2,7 @@
 
 Between a finish, an arrival and the exhaustion of blocks a batch of b requests decodes unchanged, and k steps
 take k a + beta (k C + b k (k - 1) / 2) seconds, C being the sum of contexts: so a run costs the same however
-long it is. Importing this module imports numba, hence it is imported inside functions only. numba looks at
-this file alone to tell whether its compiled code still holds: after a change of what it calls, touch it too.
+long it is. Importing this module imports numba, hence it is imported inside functions only.
 """
 
 from tangram_sim.serving.admission_kernels import (

@@ -14,6 +14,7 @@ from typing import Any
 import tangram_sim
 from tangram_sim.datafiles import shipped
 from tangram_sim.errors import BadInputError
+from tangram_sim.keeping import spare_folder, users_folder
 
 _FORBIDDEN = ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.fork", "socket.connect")
 _READING = ("open", "os.listdir", "os.scandir")
@@ -30,7 +31,7 @@ def put_up(own: Path, also: Sequence[Path] = ()) -> None:
     raises BadInputError when it is tried.
     """
     readable = tuple(_real(place) for place in (own, *also, *_interpreter()))
-    sys.addaudithook(_hook(readable, (_real(own), _real(_numba_cache()), os.devnull)))
+    sys.addaudithook(_hook(readable, (_real(own), *map(_real, _compiled_code()), os.devnull)))
 
 
 def _interpreter() -> list[Path]:
@@ -38,11 +39,12 @@ def _interpreter() -> list[Path]:
     code = [Path(path) for path in sysconfig.get_paths().values()]
     code += [Path(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     own = [Path(tangram_sim.__file__).parent, shipped("hwdb"), shipped("traces")]
-    return [*code, *own, _numba_cache(), Path("/dev"), Path("/proc/self")]
+    return [*code, *own, *_compiled_code(), Path("/dev"), Path("/proc/self")]
 
 
-def _numba_cache() -> Path:
-    return Path(os.environ.get("NUMBA_CACHE_DIR") or Path.home() / ".cache" / "numba")
+def _compiled_code() -> list[Path]:
+    """Where numba keeps what it cannot keep beside the source."""
+    return [place for place in (users_folder(), spare_folder()) if place is not None]
 
 
 def _real(place: Path) -> str:

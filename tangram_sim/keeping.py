@@ -1,0 +1,46 @@
+"""Folders for compiled code; numba, which is slow to import, is not needed here."""
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def users_folder() -> Path:
+    """Where numba keeps compiled code that it cannot keep beside the source, and where it does if told to."""
+    if told := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(told)
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "numba"
+
+
+def spare_folder() -> Path | None:
+    """Where to keep it if neither is writable: a folder among the temporary ones, which may not be there yet.
+
+    None where no temporary file can be written either.
+    """
+    try:
+        return Path(tempfile.gettempdir()) / f"tangram-sim-{_user()}"
+    except OSError:
+        return None
+
+
+def made_private(folder: Path) -> bool:
+    """Make a folder that nobody else can use; whether it is one, as whoever writes there runs code here."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return False
+    alone = os.name == "nt" or (found.st_uid == _user() and not found.st_mode & 0o077)
+    return stat.S_ISDIR(found.st_mode) and alone
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without one
+        return Path()
