@@ -152,6 +152,10 @@ class SearchBudget:
     beside_played: int = 4
     beside_near: float = 1.05
     beside_most: int = 8  # pipelines
+    # Pipelines over sets of islands: all sets of so many islands, with the usual microbatches; those of the
+    # likeliest choices with so many sizes.
+    beside_islands: int = 5
+    beside_sizes: int = 4
     # Stages on several islands: slices asked about (as above), microbatch sizes next to the best one, what is
     # played of each and how near to the best step, and what is refined: links shared, plans change places.
     joint_share: int = 16

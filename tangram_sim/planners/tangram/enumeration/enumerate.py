@@ -290,7 +290,7 @@ class Enumeration:
         part = self.islands[kind].part(nodes).anonymous()
         key = (self._parts.setdefault(part, len(self._parts)), group, microbatch)
         if key not in self._answers or self._answers[key][0] < float("inf"):
-            if self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
+            if self.weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes:
                 return ()
             question = SliceQuestion(part, microbatch, *firsts[group], float("inf"))
             self._answers[key] = (float("inf"), self._ask(self.islands[kind].name, [question])[0])
@@ -300,7 +300,7 @@ class Enumeration:
         self, island: Island, start: int, stop: int, microbatch: int, pace_s: float
     ) -> tuple[PartialPlan, ...]:
         """Partial plans on an island that is none of the enumeration's; whoever asks keeps the answer."""
-        if self._weights_bytes(start, stop) > island.gpus * island.gpu.memory_bytes:
+        if self.weights_bytes(start, stop) > island.gpus * island.gpu.memory_bytes:
             return ()
         question = SliceQuestion(island.anonymous(), microbatch, start, stop, pace_s)
         return self._ask(island.name, [question])[0].partials
@@ -309,7 +309,7 @@ class Enumeration:
         """Why a pair that takes `least_s` of a step at least is not asked about; empty when it is."""
         if (
             "infeasibility" in self.policies
-            and self._weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes
+            and self.weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes
         ):
             return "infeasible"
         if "imbalance" in self.policies and least_s >= limit_s:
@@ -374,7 +374,7 @@ class Enumeration:
         ]
         return np.concatenate([[0.0], np.cumsum(np.array(counts, dtype=np.float64))])
 
-    def _weights_bytes(self, start: int, stop: int) -> float:
+    def weights_bytes(self, start: int, stop: int) -> float:
         """Weights, gradients and optimizer state of a slice, held once: no layout needs less."""
         parameters = float(self._parameters[stop] - self._parameters[start])
         if self.model.tied and stop - start == self.model.layers + 2:

@@ -1,8 +1,9 @@
 """Pipelines side by side: each island (or a share of each) a pipeline of its own, with its share of a batch.
 
 A small set is built from partial plans: copies of a pipeline over stages of equal nodes, atoms balanced by
-ideal work, passes given out one by one to the pipeline that ends first. What its objective puts near the
-best plan is played whole, gradients synchronised across pipelines; it stays only if that is faster.
+ideal work, passes given out one by one to the pipeline that ends first; and, of few islands, pipelines over
+some of them each, in all ways (`subsets.py`). What its objective puts near the best plan is played whole,
+gradients synchronised across pipelines; it stays only if that is faster.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, pipeline_of, seats_of
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.planners.tangram.fleets.subsets import Paced, likeliest
 from tangram_sim.sim import contention
 from tangram_sim.training.plan import PartialPlan, Plan
 from tangram_sim.training.schedules import holds_whole_depth
@@ -27,6 +29,7 @@ from tangram_sim.training.step.side_by_side import lower_plan
 
 # (kind, nodes) of every stage, front to back.
 Stages = tuple[tuple[int, int], ...]
+Islands = tuple[Island, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,16 @@ class Built:
     def step_s(self, passes: int) -> float:
         """Seconds of a step of so many passes under the composition's objective."""
         return self.fill_s + (passes - 1) * self.pace_s
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Pipelines and the islands that each stands on; the passes of each and their sizes; expected seconds."""
+
+    step_s: float
+    pipelines: list[tuple[Islands, Built]]
+    passes: tuple[int, ...]
+    sizes: tuple[int, ...]
 
 
 def share_passes(pipelines: Sequence[Built], passes: int) -> tuple[int, ...]:
@@ -62,7 +75,7 @@ class Replication:
         budget = self.budget
         asked = self.enumeration.counts.asked
         last = asked + max(budget.beside_least, asked // budget.beside_share)
-        found: list[tuple[float, list[tuple[tuple[Island, ...], Built]], tuple[int, ...], int]] = []
+        found: list[SideBySide] = []
         for microbatch in self._sizes(best.plan.pipelines[0].microbatch):
             if self.enumeration.counts.asked >= last or self.enumeration.deadline.over():
                 break
@@ -73,16 +86,66 @@ class Replication:
                 built = [one for _, one in side_by_side]
                 shares = share_passes(built, passes)
                 step_s = max(one.step_s(share) for one, share in zip(built, shares, strict=True))
-                found.append((step_s, side_by_side, shares, microbatch))
-        found.sort(key=lambda one: one[0])
+                found.append(SideBySide(step_s, side_by_side, shares, (microbatch,) * len(built)))
+        found.sort(key=lambda one: one.step_s)
         winner: Scored | None = None
-        for step_s, side_by_side, shares, microbatch in found[: budget.beside_played]:
+        for one in [*found[: budget.beside_played], *self._over_subsets(best)]:
             limit_s = winner.step_s if winner else best.step_s
-            if step_s < limit_s * budget.beside_near and not self.enumeration.deadline.over():
-                scored = self._played(best.plan, side_by_side, shares, microbatch)
+            if one.step_s < limit_s * budget.beside_near and not self.enumeration.deadline.over():
+                scored = self._played(best.plan, one)
                 if scored is not None and scored.step_s < limit_s:
                     winner = scored
         return winner
+
+    def _over_subsets(self, best: Scored) -> list[SideBySide]:
+        """Pipelines over disjoint sets of islands: first with the usual microbatches, then the likeliest sets
+        with others, too.
+        """
+        enumeration, budget, usual = self.enumeration, self.budget, best.plan.pipelines[0].microbatch
+        islands, batch = len(enumeration.islands), enumeration.job.global_batch
+        if not 2 <= islands <= budget.beside_islands:
+            return []
+        pool: dict[frozenset[int], list[Paced]] = {}
+        pipelines: dict[Paced, Built] = {}
+
+        def add(kinds: frozenset[int], size: int) -> None:
+            for order in {tuple(sorted(kinds)), tuple(sorted(kinds))[::-1]}:
+                stages = tuple((kind, enumeration.islands[kind].nodes) for kind in order)
+                built = self._built(stages, size)
+                if built is not None:
+                    one = Paced(kinds, size, built.fill_s, built.pace_s, self._sync_s(built))
+                    pool.setdefault(kinds, []).append(one)
+                    pipelines[one] = built
+
+        for number in range(1, 2**islands - 1):
+            add(frozenset(kind for kind in range(islands) if number >> kind & 1), usual)
+        first = likeliest(pool, islands, batch, best.step_s * budget.beside_near, budget.beside_played)
+        sets = dict.fromkeys(one.islands for _, chosen, _ in first for one in chosen)
+        for kinds in sets:
+            for size in self._sizes(usual)[: budget.beside_sizes]:
+                if size != usual:
+                    add(kinds, size)
+        chosen = likeliest(pool, islands, batch, best.step_s, budget.beside_played)
+        whole = tuple(enumeration.islands)
+        return [
+            SideBySide(
+                step_s, [(whole, pipelines[one]) for one in some], shares, tuple(one.size for one in some)
+            )
+            for step_s, some, shares in chosen
+            if step_s < best.step_s  # plays come out longer
+        ]
+
+    def _sync_s(self, built: Built) -> float:
+        """Seconds in which a ring of two pipelines adds up the gradients of this one, at its slowest NIC."""
+        enumeration, job = self.enumeration, self.enumeration.job
+        share = job.recipe.gradient_bytes / job.bytes_per_parameter
+        efficiency = enumeration.hwdb.network_efficiency.value
+        return max(
+            enumeration.weights_bytes(place.start, place.stop)
+            * share
+            / (enumeration.islands[place.kind].nic_bytes_per_s * efficiency)
+            for place in built.places
+        )
 
     def _sizes(self, usual: int) -> list[int]:
         """Microbatch sizes, those a little below the single pipeline's first."""
@@ -170,17 +233,13 @@ class Replication:
             slowest = max(slowest, partial.slowest_s)
         return Built(tuple(reversed(places)), latency + closing, slowest)
 
-    def _played(
-        self,
-        like: Plan,
-        side_by_side: list[tuple[tuple[Island, ...], Built]],
-        shares: tuple[int, ...],
-        microbatch: int,
-    ) -> Scored | None:
+    def _played(self, like: Plan, found: SideBySide) -> Scored | None:
         """The plan played whole, links shared; None where it does not fit."""
         placement, islands = self.referee.lowering.placement, self.enumeration.islands
         pipelines = []
-        for (members, built), passes in zip(side_by_side, shares, strict=True):
+        for (members, built), passes, microbatch in zip(
+            found.pipelines, found.passes, found.sizes, strict=True
+        ):
             by_name = {member.name: member for member in members}
             held = [by_name.get(island.name, island) for island in islands]
             composed = Composed(built.step_s(passes), built.places, microbatch, passes)
