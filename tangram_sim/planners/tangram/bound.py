@@ -83,21 +83,41 @@ class WorkBound:
     def _settle(self, least: NDArray[np.float64] | None) -> None:
         if least is not None:  # what the caller knows of the layouts it allows
             self.seconds = np.maximum(self.seconds, least)
-        speed = 1.0 / self.seconds.sum(axis=1)
-        total = (self.gpus * speed).sum()  # 0 where every kind lacks some atom: nothing is known then
+        fits = np.isfinite(self.seconds)  # some kinds cannot hold some atoms
+        held = np.where(fits, self.seconds, 0.0)
+        speed = self._speeds(fits, held)
+        total = (self.gpus * speed).sum()
         self.value: NDArray[np.float64] = speed / total if total > 0 else speed  # y[k]
-        # A kind that cannot hold some atom has no value, and no share of that atom: 0 of infinity.
-        shares = np.full_like(self.seconds, np.inf)
-        np.multiply(self.seconds, self.value[:, None], out=shares, where=np.isfinite(self.seconds))
-        cheapest = shares.min(axis=0)  # per atom, of the step
+        shares = np.where(fits, held * self.value[:, None], np.inf)
+        self._held_by_some = bool(fits.any(axis=0).all())
+        cheapest = np.where(fits.any(axis=0), shares.min(axis=0), 0.0)  # per atom, of the step
         self._prefix = np.concatenate([[0.0], np.cumsum(cheapest)])
-        self._own = np.concatenate(
-            [np.zeros((len(self.seconds), 1)), np.cumsum(self.seconds, axis=1)], axis=1
-        )
+        nothing = np.zeros((len(held), 1))
+        self._own = np.concatenate([nothing, np.cumsum(held, axis=1)], axis=1)
+        self._lacking = np.concatenate([nothing, np.cumsum(~fits, axis=1)], axis=1)
+
+    @staticmethod
+    def _speeds(fits: NDArray[np.bool_], held: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sequences per second of one GPU of each kind.
+
+        A kind that cannot hold some atom is as fast in the whole model as in what it can hold, against the
+        best kind for each atom: any speeds give a bound, those near the truth a high one.
+        """
+        best = np.where(fits.any(axis=0), np.where(fits, held, np.inf).min(axis=0), 0.0)
+        own, reached = held.sum(axis=1), np.where(fits, best, 0.0).sum(axis=1)
+        whole = np.divide(own * best.sum(), reached, out=np.full(len(own), np.inf), where=reached > 0)
+        return np.asarray(1.0 / np.where(fits.all(axis=1), own, whole))
+
+    def _own_s(
+        self, kind: int, starts: int | NDArray[np.int64], stops: int | NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """GPU-seconds per sequence of atoms [start, stop) on one kind; inf where it cannot hold them all."""
+        own = self._own[kind, stops] - self._own[kind, starts]
+        return np.asarray(np.where(self._lacking[kind, stops] > self._lacking[kind, starts], np.inf, own))
 
     def step_s(self) -> float:
         """The bound for the whole model on all islands."""
-        return float(self.batch * self._prefix[-1])
+        return float(self.batch * self._prefix[-1]) if self._held_by_some else float("inf")
 
     def microbatch_s(self, microbatch: int) -> float:
         """Seconds of any step with this microbatch size: at least this.
@@ -116,6 +136,8 @@ class WorkBound:
         So stages on kinds with the most worth first do T / M, (1 - 1/M) T / M, ... per microbatch at most,
         and no more than this share of what all GPUs do in T.
         """
+        if not self._held_by_some:
+            return float("inf")
         idle = 1.0 - microbatch / self.batch
         worth = np.sort(self.gpus * self.value)[::-1]
         used = float((worth / worth.sum() * idle ** np.arange(len(worth))).sum())
@@ -126,7 +148,7 @@ class WorkBound:
 
         Time of the slice there over the time of the whole model on the whole cluster, both ideal.
         """
-        return float((self._own[kind, stop] - self._own[kind, start]) / gpus / self._prefix[-1])
+        return float(self._own_s(kind, start, stop) / gpus / self._prefix[-1])
 
     def slices_s(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], kind: int, gpus: int
@@ -136,7 +158,7 @@ class WorkBound:
         The larger of the slice's own time (over-subscription) and that of the rest of the model on the
         rest of the cluster (under-subscription).
         """
-        own = self.batch * (self._own[kind, stops] - self._own[kind, starts]) / gpus
+        own = self.batch * self._own_s(kind, starts, stops) / gpus
         rest = self._prefix[-1] - (self._prefix[stops] - self._prefix[starts])
         left = 1.0 - gpus * self.value[kind]  # share of the cluster's value that the rest may use
         beside = self.batch * rest / left if left > 1e-12 else np.full(len(starts), np.inf)
