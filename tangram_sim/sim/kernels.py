@@ -202,15 +202,17 @@ def latest_ends(
     Op i lasts durations[source[i], :] in K plays, LANES at least (durations [m, K], m distinct ops); groups
     below 0 are not recorded; end [n, LANES] is scratch that stays in cache. `repeats` is (first, last, marks
     of a period): ops in front of each mark behind the first, up to the last, are built like those one period
-    before. Where they have become steady in all plays side by side, what is left of them is not played but
-    added.
+    before. Where a play has become steady, what is left of them is not played but added; others side by side
+    play on, so that what a play comes to does not depend on the plays beside it.
     """
     groups, plays = latest.shape[0], durations.shape[1]
     first, final, cycle = repeats[0], min(repeats[1], marks.shape[0] - 2), repeats[2]
     gains = np.empty((LANES, groups))
+    since, until = np.empty(LANES, np.int64), np.empty(LANES, np.int64)  # marks between which is added
     for begin_row in range(0, plays, LANES):
         row = min(begin_row, plays - LANES)  # the last ones may be played twice
         latest[:, :, row : row + LANES] = 0.0
+        until[:] = -1
         mark, looks = 0, first + 3 * cycle
         i = 0
         while i < source.shape[0]:
@@ -237,37 +239,40 @@ def latest_ends(
                 if mark == looks and mark + 2 * cycle < final:
                     looks = mark + 1 + (mark - first) // 3
                     period = marks[mark] - marks[mark - cycle]
-                    begin = i + 1 - period
-                    alike = 0
-                    while alike < LANES and steady(
-                        pred_ptr,
-                        pred,
-                        previous,
-                        group,
-                        begin,
-                        period,
-                        cycle,
-                        end,
-                        alike,
-                        latest[:, mark + 1 - 2 * cycle : mark + 1, row + alike],
-                        gains[alike],
-                    ):
-                        alike += 1
-                    if alike == LANES:
-                        skipped = (final - mark) // cycle
-                        for g in range(groups):
-                            for later in range(mark + 1, mark + skipped * cycle + 1):
-                                for lane in range(LANES):
-                                    gained = latest[g, later - cycle, row + lane] + gains[lane, g]
-                                    latest[g, later, row + lane] = gained
-                        # What comes behind waits for the last two of them.
-                        for op in range(i, begin - 1, -1):
-                            for lane in range(LANES):
-                                gain = end[op, lane] - end[op - period, lane]
-                                end[op + skipped * period, lane] = end[op, lane] + skipped * gain
-                                end[op + (skipped - 1) * period, lane] = end[op, lane] + (skipped - 1) * gain
-                        mark += skipped * cycle
-                        i += skipped * period
+                    for lane in range(LANES):
+                        if until[lane] < 0 and steady(
+                            pred_ptr,
+                            pred,
+                            previous,
+                            group,
+                            i + 1 - period,
+                            period,
+                            cycle,
+                            end,
+                            lane,
+                            latest[:, mark + 1 - 2 * cycle : mark + 1, row + lane],
+                            gains[lane],
+                        ):
+                            since[lane] = mark
+                            until[lane] = mark + (final - mark) // cycle * cycle
+                    if until.min() > 0:  # nobody plays on
+                        mark = until.min()
+                        i = marks[mark]
+                for lane in range(LANES):
+                    if until[lane] != mark:
+                        continue
+                    steady_at, periods = marks[since[lane]], (mark - since[lane]) // cycle
+                    period = steady_at - marks[since[lane] - cycle]
+                    for g in range(groups):
+                        for later in range(since[lane] + 1, mark + 1):
+                            latest[g, later, row + lane] = (
+                                latest[g, later - cycle, row + lane] + gains[lane, g]
+                            )
+                    # What comes behind waits for the last two of them.
+                    for op in range(steady_at, steady_at - period, -1):
+                        gain = end[op, lane] - end[op - period, lane]
+                        end[op + periods * period, lane] = end[op, lane] + periods * gain
+                        end[op + (periods - 1) * period, lane] = end[op, lane] + (periods - 1) * gain
                 for g in range(groups):
                     latest[g, mark + 1, row : row + LANES] = latest[g, mark, row : row + LANES]
                 mark += 1

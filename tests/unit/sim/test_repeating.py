@@ -105,3 +105,20 @@ def test_equal_rows_end_as_each_would_alone(kinds: int) -> None:
     together = latest_ends(graph, source, durations.T, group, 2, marks)
     np.testing.assert_array_equal(np.moveaxis(together, -1, 0), alone)
     assert set(kernels.latest_ends.signatures) == known  # no other kind of array, compiled and loaded again
+
+
+@pytest.mark.parametrize("cycle", [1, 3])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_play_ends_alike_whatever_is_played_beside_it(seed: int, cycle: int) -> None:
+    """To the last digit, also where some become steady sooner than others: plans of one time are told apart
+    by it, and what is asked together differs from search to search.
+    """
+    graph, source, group, marks = chain(seed, 80, cycle)
+    repeats = repeating(graph, source, group, marks)
+    durations = np.random.default_rng(seed).uniform(0.5, 1.5, (kernels.LANES + 1, int(source.max()) + 1))
+    durations[::2] = 1.0 + 0.01 * durations[::2]
+    asked = group, 2, marks, repeats
+    alone = [latest_ends(graph, source, row[:, None], *asked)[..., 0] for row in durations]
+    together = latest_ends(graph, source, durations.T, *asked)
+    np.testing.assert_array_equal(np.moveaxis(together, -1, 0), alone)
+    assert len(kernels.steady.signatures) == 1

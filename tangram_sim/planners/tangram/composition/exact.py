@@ -136,37 +136,28 @@ def fastest(
     beams found is the answer. `one_by_one`: kinds are used up one after another.
     """
     problem = PipelineTable(table, counts, ways, model, job, one_by_one)
-    found: list[Composed] = []
+    known = _Known()
     if not len(table.floats):
-        return found
+        return []
     beams: Sequence[int] = budget.beams
     for tolerance in budget.tolerances:
         look = Look(limit_s, budget.first_work, budget.labels, proving=False)
         labels = problem.below(replace(look, tolerance_s=tolerance * limit_s), deadline)
         if labels is None:
             for width in beams:
-                pipelines = _beam(
-                    problem, replace(look, limit_s=limit_s, width=width), budget, deadline
-                ).pipelines
-                found, limit_s = _better(pipelines, limit_s, budget) or (found, limit_s)
+                known.add(_beam(problem, replace(look, limit_s=limit_s, width=width), budget, deadline))
+                limit_s = min(limit_s, known.best_s() * (1 + budget.slack))
             beams = ()
             look = replace(look, limit_s=limit_s, tolerance_s=tolerance * limit_s, work=budget.work)
             labels = problem.below(look, deadline)
         if labels is None:
             break
-        better = _better(_judged(problem, labels, limit_s, budget, deadline).pipelines, limit_s, budget)
-        if better is None:
+        better = _judged(problem, labels, limit_s, budget, deadline)
+        if all(one.objective_s >= limit_s for one in better.pipelines):
             break
-        found, limit_s = better
-    return found
-
-
-def _better(
-    pipelines: Sequence[Composed], limit_s: float, budget: FleetBudget
-) -> tuple[list[Composed], float] | None:
-    """Those played in less than a limit, best first, and the limit of what is worth having beside them."""
-    better = [one for one in pipelines if one.objective_s < limit_s]
-    return (better, min(limit_s, better[0].objective_s * (1 + budget.slack))) if better else None
+        known.add(better)
+        limit_s = min(limit_s, known.best_s() * (1 + budget.slack))
+    return [one for one in known.proof(False).pipelines if one.objective_s < limit_s]
 
 
 def _beam(

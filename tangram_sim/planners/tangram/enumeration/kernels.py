@@ -10,10 +10,11 @@ Floats = NDArray[np.float64]
 
 
 @njit(cache=True)
-def undominated(pointers: Ints, floats: Floats, ints: Ints, most: Ints) -> NDArray[np.bool_]:
+def undominated(pointers: Ints, floats: Floats, ints: Ints, most: Ints, ends: Ints) -> NDArray[np.bool_]:
     """Which options to keep: none of the same class and kind is as good in every quantity with no more nodes.
 
-    Stages behind count only up to what can stand behind the class (`most`). Of equals the first is kept.
+    Stages behind count only up to what can stand behind the class (`most`). `ends`: copies of a tied weight
+    that are added up with those at the other end of the model, fewer are better. Of equals the first is kept.
     """
     kept = np.ones(len(floats), np.bool_)
     for group in range(len(pointers) - 1):
@@ -24,7 +25,7 @@ def undominated(pointers: Ints, floats: Floats, ints: Ints, most: Ints) -> NDArr
                     continue
                 if ints[other, 1] > ints[mine, 1] or ints[other, 2] > ints[mine, 2]:
                     continue
-                if min(ints[other, 3], most[group]) < behind:
+                if min(ints[other, 3], most[group]) < behind or ends[other] > ends[mine]:
                     continue
                 if (
                     floats[other, 0] <= floats[mine, 0]

@@ -72,8 +72,10 @@ def tabulate(
     that gradient after its last backward, which takes `tied_s`.
     """
 
+    atoms = model.layers + 2
+
     def extra_tail(partial: PartialPlan) -> float:
-        return tied_s if partial.stop == model.layers + 2 and partial.start > 0 else 0.0
+        return tied_s if partial.stop == atoms and partial.start > 0 else 0.0
 
     flat = [pair for group in options for pair in group]
     floats = np.array([_quantities(partial, extra_tail(partial)) for _, partial in flat]).reshape(-1, 4)
@@ -90,7 +92,11 @@ def tabulate(
     most = np.full(len(options), len(of_slice)) if whole_depth else _most_behind(of_slice, len(options))
     kept = np.ones(len(floats), dtype=bool)
     if dropping:
-        kept = _undominated(pointers, floats, ints, most)
+        ends = [
+            partial.end_copies if model.tied and (partial.start > 0) != (partial.stop < atoms) else 0
+            for _, partial in flat
+        ]
+        kept = _undominated(pointers, floats, ints, most, np.array(ends, dtype=np.int64))
     return PartialPlanTable(
         microbatch,
         job.global_batch // microbatch,
@@ -112,14 +118,18 @@ def _most_behind(of_slice: NDArray[np.int64], classes: int) -> NDArray[np.int64]
 
 
 def _undominated(
-    pointers: NDArray[np.int64], floats: NDArray[np.float64], ints: NDArray[np.int64], most: NDArray[np.int64]
+    pointers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+    ints: NDArray[np.int64],
+    most: NDArray[np.int64],
+    ends: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     """Options that no other of their class and island beats or equals in everything, nodes included."""
     if not len(floats):
         return np.zeros(0, dtype=bool)
     from tangram_sim.planners.tangram.enumeration.kernels import undominated
 
-    kept: NDArray[np.bool_] = undominated(pointers, np.ascontiguousarray(floats), ints, most)
+    kept: NDArray[np.bool_] = undominated(pointers, np.ascontiguousarray(floats), ints, most, ends)
     return kept
 
 
