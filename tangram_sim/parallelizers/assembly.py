@@ -41,7 +41,7 @@ def menu_of(request: Request, depth: int, layouts: Iterable[Layout]) -> Menu:
         outer = deep(layout, depth)
         if not request.constraints.allows(outer, request.microbatch):
             continue
-        broken = first_broken(model, job, outer, request.microbatch, rates.fused_attention)
+        broken = first_broken(model, job.seq, outer, request.microbatch, rates.fused_attention)
         if broken:
             objections.append((outer, str(broken)))
         else:

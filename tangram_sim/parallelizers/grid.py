@@ -6,7 +6,7 @@ the same island costs microseconds.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -35,7 +35,8 @@ class _Menu:
     """What one (part of an) island offers for one microbatch, whatever the slice."""
 
     families: list[DepthLayouts]
-    objections: list[tuple[Layout, str]]
+    refused: int  # layouts that break a law; which, and why
+    objections: Callable[[], list[tuple[Layout, str]]]
     capacity_bytes: float
     rates: Rates
     answers: dict[tuple[object, ...], "_Kept"] = field(default_factory=dict)  # by slice signature
@@ -88,7 +89,7 @@ class Grid(Parallelizer):
             for partial in kept.partials
             if partial.slowest_s <= request.pace_s
         )
-        considered = len(menu.objections) + sum(len(family.layouts) for family in menu.families)
+        considered = menu.refused + sum(len(family.layouts) for family in menu.families)
         return Answer(
             partials=partials,
             rejected=Rejections(considered - kept.feasible, lambda: self._rejections(request, menu)),
@@ -119,7 +120,7 @@ class Grid(Parallelizer):
     def price(self, request: Request, layout: Layout) -> PartialPlan:
         """Price one layout, dominated or not; `stages_behind` is -1 when it does not fit."""
         menu = self._menu(request)
-        for rejected, reason in menu.objections:
+        for rejected, reason in menu.objections():
             if rejected == layout:
                 raise InfeasibleError(f"{layout}: {reason}")
         for number, family in enumerate(menu.families):
@@ -185,7 +186,7 @@ class Grid(Parallelizer):
         lawful = self._lawful.pop((size, part))
         while len(self._lawful) > self.menus:
             self._lawful.popitem(last=False)
-        menu = _Menu([], list(lawful.objections), rates.usable_memory_bytes, rates)
+        menu = _Menu([], lawful.refused, lawful.objections, rates.usable_memory_bytes, rates)
         for sized in lawful.depths:
             ranks = island.gpus // sized.depth
             rate = island.intra.bytes_per_s * request.hwdb.link_efficiency(island.intra).value * ranks
@@ -206,7 +207,7 @@ class Grid(Parallelizer):
 
     def _rejections(self, request: Request, menu: _Menu) -> list[Rejection]:
         priced = self._priced(request, menu, [request.slice])
-        found = [Rejection(layout, reason) for layout, reason in menu.objections]
+        found = [Rejection(layout, reason) for layout, reason in menu.objections()]
         for number, family in enumerate(menu.families):
             if family.depth > len(request.slice):
                 few = f"but the slice has only {len(request.slice)} atoms to cut"

@@ -4,7 +4,9 @@ A search asks about every divisor of the batch sooner or later, and lowering ato
 a thousand layouts as for a hundred: those of neighbouring sizes go into one setting.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,8 @@ from numpy.typing import NDArray
 from tangram_sim.clusters import Island
 from tangram_sim.cost.device import Rates
 from tangram_sim.layouts import Layout
-from tangram_sim.parallelizers.api import Request
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.api import Constraints, Request
 from tangram_sim.parallelizers.laws import first_broken
 from tangram_sim.parallelizers.layouts import divisors, layouts
 from tangram_sim.training.stage.atom_prices import AtomPrices
@@ -64,10 +67,60 @@ class SizedLayouts:
 
 @dataclass(frozen=True, slots=True)
 class LawfulLayouts:
-    """What the laws leave of a part's layouts with one microbatch size, and why not the rest."""
+    """What the laws leave of a part's layouts with one microbatch size, and why not the rest.
+
+    Reasons are put into words when somebody asks: thousands of layouts break a law, and few are asked about.
+    """
 
     depths: tuple[SizedLayouts, ...]
-    objections: tuple[tuple[Layout, str], ...]
+    refused: int
+    objections: Callable[[], list[tuple[Layout, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _DrawnLayouts:
+    """All layouts of so many GPUs that are not fixed otherwise, and which break no law of any microbatch.
+
+    The same for equal numbers of GPUs, whatever their kind, number format and microbatch.
+    """
+
+    layouts: tuple[Layout, ...]
+    single: tuple[Layout, ...]  # of one inner stage
+    dp: NDArray[np.int64]
+    pp: NDArray[np.int64]
+    lawful: NDArray[np.bool_]
+
+    def allowed(self, constraints: Constraints, microbatch: int) -> NDArray[np.bool_]:
+        """Which of them are not fixed otherwise with this microbatch, lawful or not."""
+        if constraints.microbatch not in (0, microbatch):
+            return np.zeros(len(self.layouts), dtype=bool)
+        if not constraints.microbatch_per_rank:
+            return np.ones(len(self.layouts), dtype=bool)
+        found: NDArray[np.bool_] = -(-microbatch // self.dp) == constraints.microbatch_per_rank
+        return found
+
+
+@lru_cache(maxsize=512)
+def _drawn(
+    model: Model,
+    seq: int,
+    gpus: int,
+    depths: tuple[int, ...],
+    copies: int,
+    fused_attention: bool,
+    constraints: Constraints,
+) -> _DrawnLayouts:
+    """Layouts drawn once; `constraints` without microbatches."""
+    some = [one for one in layouts(model, gpus, depths, copies) if constraints.allows(one, one.dp)]
+    return _DrawnLayouts(
+        tuple(some),
+        tuple(one if one.pp == 1 else replace(one, pp=1) for one in some),
+        np.array([one.dp for one in some], dtype=np.int64),
+        np.array([one.pp for one in some], dtype=np.int64),
+        np.array(
+            [first_broken(model, seq, one, one.dp, fused_attention) is None for one in some], dtype=bool
+        ),
+    )
 
 
 def _together(request: Request) -> tuple[int, ...]:
@@ -80,52 +133,53 @@ def _together(request: Request) -> tuple[int, ...]:
 
 def lawful_layouts(request: Request, rates: Rates) -> dict[int, LawfulLayouts]:
     """The layouts of the part that `request` is about, by microbatch size: its own and those beside it."""
-    island, model, job = request.island, request.slice.model, request.job
-    copies = request.constraints.copies if island.gpus % request.constraints.copies == 0 else 1
+    island, model, job, constraints = request.island, request.slice.model, request.job, request.constraints
+    copies = constraints.copies if island.gpus % constraints.copies == 0 else 1
     sizes = _together(request)
-    objections: dict[int, list[tuple[Layout, str]]] = {size: [] for size in sizes}
-    admitted: dict[int, dict[int, list[Layout]]] = {}  # by depth and size
-    for layout in layouts(model, island.gpus, _inner_depths(island), copies):
-        unlawful = first_broken(model, job, layout, layout.dp, rates.fused_attention)
-        for size in sizes:
-            if not request.constraints.allows(layout, size):
-                continue
-            # Few sequences are told of before what else a layout breaks, if anything.
-            few = layout.dp > size
-            broken = first_broken(model, job, layout, size, rates.fused_attention) if few else unlawful
-            if broken:
-                objections[size].append((layout, str(broken)))
-            else:
-                admitted.setdefault(layout.pp, {}).setdefault(size, []).append(layout)
+    drawn = _drawn(
+        model,
+        job.seq,
+        island.gpus,
+        _inner_depths(island),
+        copies,
+        rates.fused_attention,
+        replace(constraints, microbatch=0, microbatch_per_rank=0),
+    )
+    allowed = {size: drawn.allowed(constraints, size) for size in sizes}
+    admitted = {size: allowed[size] & drawn.lawful & (drawn.dp <= size) for size in sizes}
     depths: dict[int, list[SizedLayouts]] = {size: [] for size in sizes}
-    for depth, by_size in sorted(admitted.items()):
+    for depth in np.unique(drawn.pp).tolist():
         part = island if depth == 1 else island.part(island.nodes, island.gpus_per_node // depth)
-        rows = [(size, layout) for size, some in by_size.items() for layout in some]
-        single = tuple(_without_pipeline(layout) for _, layout in rows)
-        microbatch = tuple(size for size, _ in rows)
+        by_size = {size: np.flatnonzero(admitted[size] & (drawn.pp == depth)).tolist() for size in sizes}
+        by_size = {size: some for size, some in by_size.items() if some}
+        if not by_size:
+            continue
+        single = tuple(drawn.single[one] for some in by_size.values() for one in some)
+        microbatch = tuple(size for size, some in by_size.items() for _ in some)
         lowered = AtomPrices(Setting(model, part, job, microbatch, single, request.hwdb))
         first = 0
         for size, some in by_size.items():
             own = single[first : first + len(some)]
             setting = Setting(model, part, job, size, own, request.hwdb)
-            depths[size].append(SizedLayouts(depth, tuple(some), setting, lowered, first))
+            chosen = tuple(drawn.layouts[one] for one in some)
+            depths[size].append(SizedLayouts(depth, chosen, setting, lowered, first))
             first += len(some)
-    return {size: LawfulLayouts(tuple(depths[size]), tuple(objections[size])) for size in sizes}
+
+    def objections(size: int) -> list[tuple[Layout, str]]:
+        refused = np.flatnonzero(allowed[size] & ~admitted[size]).tolist()
+        every = [drawn.layouts[one] for one in refused]
+        return [(one, str(first_broken(model, job.seq, one, size, rates.fused_attention))) for one in every]
+
+    return {
+        size: LawfulLayouts(
+            tuple(depths[size]),
+            int(allowed[size].sum()) - int(admitted[size].sum()),
+            partial(objections, size),
+        )
+        for size in sizes
+    }
 
 
 def _inner_depths(island: Island) -> tuple[int, ...]:
     """Inner pipeline depths: divisors of a node's GPUs, on one node only, so nothing is counted twice."""
     return divisors(island.gpus_per_node) if island.nodes == 1 else (1,)
-
-
-def _without_pipeline(layout: Layout) -> Layout:
-    return Layout(
-        layout.tp,
-        layout.dp,
-        layout.cp,
-        layout.ep,
-        1,
-        layout.zero_stage,
-        layout.recompute,
-        layout.sequence_parallel,
-    )

@@ -12,7 +12,6 @@ from math import gcd
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, expert_counts, expert_degrees, head_counts
-from tangram_sim.training.job import Job
 
 _SHOWN = 10  # values listed in advice
 
@@ -113,16 +112,16 @@ def degree_laws(model: Model, seq: int, layout: Layout) -> Iterator[BrokenLaw]:
 
 
 def first_broken(
-    model: Model, job: Job, layout: Layout, microbatch: int, fused_attention: bool
+    model: Model, seq: int, layout: Layout, microbatch: int, fused_attention: bool
 ) -> BrokenLaw | None:
-    """The first law that a layout breaks for this model, job and microbatch on such an attention kernel.
+    """The first law that a layout breaks for this model, sequence and microbatch on such an attention kernel.
 
     Its `ep` is not looked at: who makes layouts draws it from `expert_degrees`.
     """
-    sequence = sequence_law(job.seq, layout.tp, layout.cp) if layout.sequence_parallel else None
+    sequence = sequence_law(seq, layout.tp, layout.cp) if layout.sequence_parallel else None
     broken = (
         tensor_law(model, layout.tp)
-        or context_law(job.seq, layout.cp)
+        or context_law(seq, layout.cp)
         or sequence
         or share_law(layout.dp, microbatch)
     )

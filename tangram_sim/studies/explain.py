@@ -164,7 +164,7 @@ class _Otherwise:
         return self._known[layout]
 
     def _play(self, layout: Layout) -> _Tried:
-        broken = first_broken(self.plan.model, self.plan.job, layout, self.share, self.fused)
+        broken = first_broken(self.plan.model, self.plan.job.seq, layout, self.share, self.fused)
         if broken:
             return _Tried(layout, str(broken))
         seat, stage = self.seat, self.played.stage_of(self.seat)

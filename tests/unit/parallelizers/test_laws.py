@@ -17,7 +17,6 @@ from tangram_sim.parallelizers.laws import (
     tensor_law,
 )
 from tangram_sim.parallelizers.layouts import divisors, layouts
-from tangram_sim.training.job import Job
 
 DENSE, MIXTRAL = load_model("gpt3-6.7b"), load_model("mixtral-8x7b")
 
@@ -57,7 +56,7 @@ def test_layouts_that_are_enumerated_break_only_laws_of_heads_and_tokens(model) 
 
 def test_the_first_law_broken_is_named_and_shares_come_before_recomputation() -> None:
     def first(layout: Layout, fused: bool = True) -> str:
-        return str(first_broken(DENSE, Job(64, 2048), layout, 4, fused))
+        return str(first_broken(DENSE, 2048, layout, 4, fused))
 
     assert first(Layout(tp=3, dp=8)) == "tp=3 does not divide the 32 attention heads of gpt3-6.7b"
     assert first(Layout(dp=8, recompute="selective")).startswith("dp=8 ranks share a microbatch of 4")
