@@ -40,7 +40,7 @@ def searched_once() -> Iterator[None]:
     ) -> Found:
         deadline = next((one for one in more if isinstance(one, Deadline)), Deadline())
         own = hwdb.folders != SHIPPED or hwdb.edition[0] is not tables
-        if named.keys() - {"known", "below_s"} or own or deadline.left_s() < float("inf"):
+        if named.keys() - {"known", "below_s", "halves"} or own or deadline.left_s() < float("inf"):
             return search(model, cluster, job, hwdb, wishes, *more, **named)
         key = (
             model,
@@ -50,6 +50,7 @@ def searched_once() -> Iterator[None]:
             wishes,
             tuple(named.get("known", ())),
             named.get("below_s"),
+            named.get("halves"),
         )
         if key not in kept:
             kept[key] = search(model, cluster, job, hwdb, wishes, *more, **named)

@@ -115,8 +115,11 @@ class SearchBudget:
     # Composition of one table (one microbatch size): first a look at everything, which ends most small
     # questions; where that is too much a beam finds good pipelines, whose steps then limit the proof.
     first_work: int = 4_000_000
-    widths: tuple[int, ...] = (4, 16, 64)  # labels kept of a state by the beams, one after the other
-    coarse_widths: tuple[int, ...] = (4,)  # of those over halves of islands, which only set a limit
+    # Labels kept of a state by the beams, one after the other. The first takes little, and what it finds
+    # limits the next: far from any limit a beam of 4 took four seconds where both take two. Over halves of
+    # islands they only set a limit.
+    widths: tuple[int, ...] = (1, 4, 16, 64)
+    coarse_widths: tuple[int, ...] = (1, 4)
     spanning_widths: tuple[int, ...] = (4,)  # of those over stages on several islands, where options are many
     # Of a beam, by what the one before took: a wider one that needs more is left out. A second: four nodes of
     # H100, six of A100 and four of L40S gain 4 % from half of it.
@@ -199,7 +202,7 @@ EFFORTS = {
         options=0,
         layouts=1_000_000,
         first_work=1_000_000,
-        widths=(4,),
+        widths=(1, 4),
         coarse_widths=(2,),
         spanning_widths=(2,),
         proof_work=(2_000_000, 2_000_000),

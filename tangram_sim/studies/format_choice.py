@@ -25,8 +25,8 @@ from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked as has_chunks
 from tangram_sim.units import percent, show_seconds
 
-# Of a second format quick plans of whole islands are looked at first. They come some per cent behind all that
-# a search finds: one that is further behind than this is not worth a search in full.
+# Of a second format quick plans of whole islands and halves are looked at first. They come some per cent behind
+# all that a search finds: one that is further behind than this is not worth a search in full.
 _NEAR = 1.15
 _GLANCE = "quick"  # effort of that look
 # bf16 needs no loss scaling: where no old GPU is used it is taken if its step is longer by no more than this,
@@ -49,7 +49,7 @@ class FormatQuestion:
 class Searched:
     """What a search found: of which job, on which islands, in what margin.
 
-    `glanced`: only quick plans of whole islands were looked at. `note`: what was tried beside.
+    `glanced`: only quick plans of whole islands and halves were looked at. `note`: what was tried beside.
     """
 
     job: Job
@@ -170,16 +170,16 @@ def _search(
     glance: bool = False,
     below_s: float = inf,
 ) -> Found:
-    """The search of one question in the memory that `within` lets be filled; a glance: of whole islands.
+    """The search of one question in the memory that `within` lets be filled; a glance: of halves of islands.
 
     A glance may be for plans `below_s` seconds alone (NothingBelowError: there is none).
     """
     if glance:
-        one = replace(one, wishes=replace(one.wishes, sub_islands=False, effort=_GLANCE))
+        one = replace(one, wishes=replace(one.wishes, effort=_GLANCE))
     able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
     plan = chunked if has_chunks(one.job.schedule) else tangram
-    if below_s < inf:
-        plan = partial(tangram, below_s=below_s)
+    if glance:
+        plan = partial(tangram, below_s=below_s, halves=True)
     return plan(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
 
 
@@ -215,7 +215,7 @@ def _deciding_glance(
 def _without_its_limits(glance: Found) -> Found:
     """What a glance found, without what holds for a glance only.
 
-    It bounds whole islands alone, but hands over plans of more; and its effort is nobody's: what it left
+    It bounds parts of islands alone, but hands over plans of more; and its effort is nobody's: what it left
     out was looked at in the format that was searched in full.
     """
     notes = [note for note in glance.notes if not note.startswith(f"effort {_GLANCE}:")]

@@ -72,6 +72,7 @@ class _Task:
     known: Sequence[Plan] = ()
     progress: Progress | None = None
     below_s: float = inf
+    halves: bool = False
     counts: Counts = field(default_factory=Counts)
     candidates: list[Candidate] = field(default_factory=list)
 
@@ -129,6 +130,7 @@ def tangram(
     known: Sequence[Plan] = (),
     *,
     below_s: float = inf,
+    halves: bool = False,
 ) -> Found:
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
@@ -136,16 +138,19 @@ def tangram(
     where nothing is found to be faster. `parallelizer` is an instance of `wishes.parallelizer` that other
     searches have asked, or will: what it has priced it knows. A search that the deadline (of
     `wishes.time_limit_s`, if none) ends returns the best plan it has; with no time at all that is a uniform
-    one. Where only plans `below_s` seconds a step are of use, islands stay whole, and none is known or found,
-    NothingBelowError says so. Raises InfeasibleError with what is missing when nothing fits.
+    one. A glance takes islands whole, as wishes may say, or as `halves` at the finest where clusters are
+    planned node by node. Where only plans `below_s` seconds a step are of use to it, and none is known or
+    found, NothingBelowError says so. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
     effort = budget(wishes.effort)
     task = _Task(
-        model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress, below_s
+        model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress, below_s, halves
     )
+    if halves and task.is_large():
+        task = replace(task, wishes=replace(wishes, sub_islands=False), halves=False)
     if deadline.asked_s <= 0:
         return _unsearched(task)
     found = _copies_of_patterns(task) if task.is_large() else None
@@ -272,16 +277,17 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     )
     if task.standing:
         search.begin_at(min(task.standing, key=lambda scored: scored.step_s))
-    limited = task.below_s < inf and not wishes.sub_islands
+    limited = task.below_s < inf and (task.halves or not wishes.sub_islands)
     if limited:
         search.begin_below(task.below_s)
-    played = search.run(task.progress)
+    played = search.run(task.progress, halves=task.halves)
     enumeration.count_pruned()
     if search.left_out:
         left = ", ".join(map(str, sorted(set(search.left_out))))
         notes.append(f"effort {wishes.effort}: microbatches of {left} were not searched node by node")
     ranked = rank(played, referee, max(wishes.top, 1), task.budget) if played else []
-    if wishes.replicate and wishes.sub_islands and not wishes.order and not task.deadline.over():
+    apart = wishes.sub_islands and not task.halves
+    if wishes.replicate and apart and not wishes.order and not task.deadline.over():
         several = _several(task, enumeration, referee, ranked, max(units) == 1)
         ranked = [*several, *ranked]
         tools = task.bound, task.lowering, task.counts, task.deadline

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.exact import Proof, _within, find
-from tangram_sim.planners.tangram.composition.labels import Look, roads
+from tangram_sim.planners.tangram.composition.labels import Labels, Look, PipelineTable, roads
 from tangram_sim.planners.tangram.composition.play_kernels import play
 from tangram_sim.sim import fast
 from tangram_sim.training.schedules import StageTimes, step_template
@@ -108,3 +108,35 @@ def test_proofs_are_not_tried_with_less_work_than_a_beam_took(least: int, tried:
     some = replace(budget("normal"), tolerances=(0.0, 0.1, 0.2), proof_work=(10, 20, 30))
     assert _within(asked, Look(1.0, 0, 0), least, some, Deadline()) is None
     assert asked.asked == tried
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_a_beam_that_left_nothing_out_is_the_last_one(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wider beams would find the same; and what proves nothing is not looked at again."""
+    instance = random_instance(401)
+    instance = replace(instance, job=replace(instance.job, schedule=schedule))
+    workshop = Workshop(instance)
+    table, hops = workshop.table(1), workshop.hops(1)
+    size = instance.job.boundary_bytes(instance.model, 1)
+    ways = roads(workshop.islands, instance.cluster, HWDB, size, hops)
+    widths: list[int] = []
+    below = PipelineTable.below
+
+    def looking(self: PipelineTable, look: Look, deadline: Deadline) -> Labels | None:
+        widths.append(look.width)
+        return below(self, look, deadline)
+
+    monkeypatch.setattr(PipelineTable, "below", looking)
+    limit_s = 4 * min(one for one in everything(401, 1, schedule, 1.0)[1])
+
+    def found(beams: tuple[int, ...]) -> float:
+        widths.clear()
+        some = replace(budget("normal"), first_work=1, widths=beams)
+        asked = table, workshop.counts, ways, instance.model, instance.job, limit_s, float("inf")
+        return min((one.objective_s for one in find(*asked, 0.0, some).pipelines), default=float("inf"))
+
+    best_s = found((1 << 20, 1 << 21))
+    assert widths[:2] == [0, 1 << 20]
+    assert (1 << 21) not in widths
+    assert (len(widths) == 2) == (schedule == "zb-h1")
+    assert best_s <= found((1, 1 << 20))

@@ -24,6 +24,7 @@ from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.table import Beside, PartialPlanTable, slice_classes
 from tangram_sim.planners.tangram.spanning.joint import joint_islands, shares
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
+from tangram_sim.planners.tangram.spanning.spanning import Pipelines, Prospect, Spanning
 from tangram_sim.sim import contention
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job
@@ -186,6 +187,30 @@ def test_joint_islands_are_few_and_different() -> None:
         for nodes in found:
             assert sum(count > 0 for count in nodes) >= 2
             assert all(0 <= used <= have for used, have in zip(nodes, counts, strict=True))
+
+
+@pytest.mark.parametrize(("near", "rounds"), [(True, [60, 30]), (False, [60])])
+def test_rounds_end_with_the_first_that_comes_near_nothing(
+    near: bool, rounds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The likeliest prospects first; others where those led to pipelines near the best plan."""
+    workshop = Workshop(random_instance(8))
+    enumeration, looked = workshop.enumeration(), list[int]()
+    enumeration.counts.asked = 90 * NORMAL.joint_share
+    spanning = Spanning(enumeration, workshop.referee, NORMAL)
+    some = [Prospect(float(number), 1, number % 3, number % 5) for number in range(200)]
+
+    def looking(sizes: list[int], limit_s: float, kept: list[Prospect]) -> Pipelines:
+        looked.append(len(kept))
+        assert {one.least_s < NORMAL.joint_least for one in kept} == {len(looked) == 1}
+        return {((), len(looked)): 1e6} if near else {}
+
+    monkeypatch.setattr(spanning, "_table", lambda microbatch, limit_s: microbatch)
+    monkeypatch.setattr(spanning, "_prospects", lambda microbatch, limit_s: some if microbatch == 1 else [])
+    monkeypatch.setattr(spanning, "_undivided", lambda limit_s: iter(()))
+    monkeypatch.setattr(spanning, "_round", looking)
+    assert spanning.improve(1, 1e3) is None
+    assert looked == rounds
 
 
 def near_kinds(factor: float) -> Instance:

@@ -23,6 +23,14 @@ class Proof:
     exact: bool = True  # objectives are played steps, links not shared; else estimates
 
 
+@dataclass(frozen=True, slots=True)
+class _Beam:
+    """What a beam found; `whole`: no state had more labels than were kept, so wider ones find the same."""
+
+    proof: Proof
+    whole: bool
+
+
 @dataclass(slots=True)
 class _Known:
     """What the looks at one table have found so far."""
@@ -65,7 +73,8 @@ def find(
     (`best_s` or a better one found), another look closes it where few labels are left, none dropped and all
     played; else it drops what another beats as played, which finds better pipelines and proves nothing.
     Without `proving` what beams find is enough, and there is no bound. Where the schedule puts weight
-    gradients off the recursion is an estimate, and the bound one that holds for any order of passes.
+    gradients off the recursion is an estimate, which proves nothing either: the bound is one that holds for
+    any order of passes.
     """
     problem, budget, deadline = (
         PipelineTable(table, counts, ways, model, job),
@@ -87,11 +96,15 @@ def find(
             if problem.spent_labels * ratio > budget.labels or problem.spent * ratio > budget.beam_work:
                 break
             look = replace(look, width=width)
-            known.add(_beam(problem, look, budget, deadline))
+            beam = _beam(problem, look, budget, deadline)
+            known.add(beam.proof)
             limit = min(limit_s, min(best_s, known.best_s()) * (1 + slack))
             look = replace(look, limit_s=limit)
-        # A look at everything does what a beam did, and more.
-        found = _within(problem, replace(look, width=0), problem.spent, budget, deadline) if proving else None
+            if beam.whole:
+                break
+        # A look at everything does what a beam did, and more; for what it proves.
+        if proving and problem.lost:
+            found = _within(problem, replace(look, width=0), problem.spent, budget, deadline)
     if found is None:
         known.bound_s = max(known.bound_s, problem.least_s if problem.lost and proving else 0.0)
         return known.proof(exact)
@@ -145,7 +158,8 @@ def fastest(
         labels = problem.below(replace(look, tolerance_s=tolerance * limit_s), deadline)
         if labels is None:
             for width in beams:
-                known.add(_beam(problem, replace(look, limit_s=limit_s, width=width), budget, deadline))
+                beam = _beam(problem, replace(look, limit_s=limit_s, width=width), budget, deadline)
+                known.add(beam.proof)
                 limit_s = min(limit_s, known.best_s() * (1 + budget.slack))
             beams = ()
             look = replace(look, limit_s=limit_s, tolerance_s=tolerance * limit_s, work=budget.work)
@@ -162,13 +176,14 @@ def fastest(
 
 def _beam(
     problem: PipelineTable, look: Look, budget: SearchBudget | FleetBudget, deadline: Deadline
-) -> Proof:
+) -> _Beam:
     """Good pipelines, most of them unproven: suffixes are played, and few kept of each state."""
     wide = replace(look, work=1 << 60, labels=1 << 60, proving=False, passes=budget.played_passes)
     found = problem.below(wide, deadline)
     if found is None:
-        return Proof([], 0.0)
-    return replace(_judged(problem, found, look.limit_s, budget, deadline), bound_s=0.0)
+        return _Beam(Proof([], 0.0), whole=False)
+    judged = _judged(problem, found, look.limit_s, budget, deadline)
+    return _Beam(replace(judged, bound_s=0.0), whole=found.dropped_s == float("inf"))
 
 
 def _within(

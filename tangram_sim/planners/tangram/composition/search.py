@@ -117,20 +117,25 @@ class Search:
         """Look for plans faster than a step alone."""
         self.best_s = min(self.best_s, step_s)
 
-    def run(self, progress: Progress | None) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
-        """Everything that was played and fits."""
+    def run(
+        self, progress: Progress | None, *, halves: bool = False
+    ) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
+        """Everything that was played and fits; of whole islands and `halves` alone, where that is asked."""
         islands = list(zip(self.enumeration.islands, self.units, strict=True))
         every = tuple(tuple(range(unit, one.nodes + 1, unit)) for one, unit in islands)
-        halves = tuple(coarse(one.nodes, unit) for one, unit in islands)
+        half = tuple(coarse(one.nodes, unit) for one, unit in islands)
         sizes = microbatch_sizes(self.enumeration.job)
         sizes.sort(key=lambda size: self.best_of.get(size, float("inf")))
         whole = tuple(parts[-1:] for parts in every)
         if whole != every:
             self._sweep(sizes[:1], whole, self.budget.coarse_limits, None)
-        if halves != every:
-            self._sweep(sizes, halves, self.budget.coarse_limits, progress)
+        if half != every:
+            self._sweep(sizes, half, self.budget.coarse_limits, progress)
             sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
-        self._sweep(sizes, every, self.budget.limits, progress, full=True)
+        if not halves:
+            self._sweep(sizes, every, self.budget.limits, progress, full=True)
+        elif half == every:
+            self._sweep(sizes, every, self.budget.coarse_limits, progress)
         if progress:
             progress(len(sizes), len(sizes), "finalists")
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]

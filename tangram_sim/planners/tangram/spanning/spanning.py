@@ -91,6 +91,8 @@ class Spanning:
     asked: int = 0  # slices on joint islands
     nearest: Scored | None = None  # the best of what was refined, faster than the limit or not
     _prices: MixedPrices = field(init=False)
+    # By microbatch size: (slice class, joint island, partial plan) of the prospects so far.
+    _offered: dict[int, list[tuple[int, int, PartialPlan]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.counts = [island.nodes for island in self.enumeration.islands]
@@ -112,20 +114,14 @@ class Spanning:
         sizes = self._sizes(usual)
         tables = {size: self._table(size, limit_s * (1 + self.budget.joint_slack)) for size in sizes}
         prospects = sorted(one for size in sizes for one in self._prospects(tables[size], limit_s))
-        found: Pipelines = {}
-        budget = self.budget
-        share = self.enumeration.counts.asked // budget.joint_share
-        kept = prospects[: min(max(budget.joint_least, share), budget.joint_most)]
-        kept.sort(key=lambda one: (one.joint, one.group))  # questions about one place follow each other
-        for number, microbatch in enumerate(sizes):
-            limit = min(limit_s, self.best_s) * (1 + self.budget.joint_slack)
-            chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
-            if (chosen or self.finer) and not self.enumeration.deadline.over():
-                others = [
-                    one for one in kept if one.microbatch in sizes[number + 1 :] and one.least_s < limit
-                ]
-                found |= dict(self._played(microbatch, limit, chosen, others))
-        found |= dict(self._undivided(min(limit_s, self.best_s) * (1 + self.budget.joint_slack)))
+        rounds = self._rounds(prospects)
+        # One stage first: it takes few questions, and where it wins it limits all others.
+        found: Pipelines = dict(self._undivided(limit_s * (1 + self.budget.joint_slack)))
+        for kept in rounds:
+            near = self._round(sizes, limit_s, kept)
+            found |= near
+            if not near:
+                break
         contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * self.budget.joint_refined]
         contenders = [one for one in contenders if found[one] < limit_s * (1 + self.budget.joint_slack)]
         if not contenders:
@@ -136,6 +132,30 @@ class Spanning:
         scored = [self.referee.scored(*one) for one in contenders]
         self.nearest = min(scored, key=lambda one: one.step_s, default=None)
         return self.nearest if self.nearest is not None and self.nearest.step_s < limit_s else None
+
+    def _rounds(self, prospects: Sequence[Prospect]) -> list[list[Prospect]]:
+        """The likeliest prospects, few; and the others that the search's questions allow."""
+        budget, share = self.budget, self.enumeration.counts.asked // self.budget.joint_share
+        most = min(max(budget.joint_least, share), budget.joint_most)
+        first, others = prospects[: budget.joint_least], prospects[budget.joint_least : most]
+        # Questions about one place follow each other.
+        return [
+            sorted(some, key=lambda one: (one.joint, one.group))
+            for some in ([first, others] if others else [first])
+        ]
+
+    def _round(self, sizes: Sequence[int], limit_s: float, kept: Sequence[Prospect]) -> Pipelines:
+        """Pipelines with what these prospects and those before them offer, near the best step or below."""
+        found: Pipelines = {}
+        for number, microbatch in enumerate(sizes):
+            limit = min(limit_s, self.best_s) * (1 + self.budget.joint_slack)
+            chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
+            if (chosen or self.finer) and not self.enumeration.deadline.over():
+                others = [
+                    one for one in kept if one.microbatch in sizes[number + 1 :] and one.least_s < limit
+                ]
+                found |= dict(self._played(microbatch, limit, chosen, others))
+        return {one: seconds for one, seconds in found.items() if seconds < limit}
 
     def note(self, limit_s: float) -> str:
         """What was looked at and what came of it, in words."""
@@ -190,7 +210,12 @@ class Spanning:
         """Pipelines of one microbatch size that hold a stage on several islands and fit, with their steps."""
         enumeration, job = self.enumeration, self.enumeration.job
         islands, placement = enumeration.islands, self.referee.lowering.placement
-        beside = Beside(self.joint, tuple(self._partials(limit_s, prospects, later)))
+        known = self._offered.setdefault(microbatch, [])
+        new = list(self._partials(limit_s, prospects, later))
+        if known and not new:
+            return
+        known += new
+        beside = Beside(self.joint, tuple(known))
         if not beside.partials and not self.finer:
             return
         table = self._table(microbatch, limit_s, beside)
