@@ -121,8 +121,8 @@ class SearchBudget:
     widths: tuple[int, ...] = (1, 4, 16, 64)
     coarse_widths: tuple[int, ...] = (1, 4)
     spanning_widths: tuple[int, ...] = (4,)  # of those over stages on several islands, where options are many
-    # Of a beam, by what the one before took: a wider one that needs more is left out. A second: four nodes of
-    # H100, six of A100 and four of L40S gain 4 % from half of it.
+    # Of a beam from the third on, by what the one before took: a wider one that needs more is left out. A
+    # second: four nodes of H100, six of A100 and four of L40S gain 4 % from half of it.
     beam_work: int = 450_000_000
     # Proof of what is left below the best pipeline's step, with ever larger tolerances: labels better by less
     # than such a share of the limit may be dropped, and the bound pays for it, at every stage once. What has
@@ -234,7 +234,7 @@ EFFORTS = {
         first_work=40_000_000,
         beam_work=4_000_000_000,
         tolerances=(0.0, 0.0005, 0.005),
-        widths=(8, 64, 256),
+        widths=(1, 8, 64, 256),
         coarse_widths=(4, 16),
         proof_work=(4_000_000_000,) * 3,
         labels=1 << 22,

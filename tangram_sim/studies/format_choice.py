@@ -25,8 +25,8 @@ from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked as has_chunks
 from tangram_sim.units import percent, show_seconds
 
-# Of a second format quick plans of whole islands and halves are looked at first. They come some per cent behind
-# all that a search finds: one that is further behind than this is not worth a search in full.
+# Of a second format quick plans of whole islands and halves are looked at first. They come some per cent
+# behind all that a search finds: one that is further behind than this is not worth a search in full.
 _NEAR = 1.15
 _GLANCE = "quick"  # effort of that look
 # bf16 needs no loss scaling: where no old GPU is used it is taken if its step is longer by no more than this,

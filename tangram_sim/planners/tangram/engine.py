@@ -150,7 +150,7 @@ def tangram(
         model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress, below_s, halves
     )
     if halves and task.is_large():
-        task = replace(task, wishes=replace(wishes, sub_islands=False), halves=False)
+        task.wishes, task.halves = replace(wishes, sub_islands=False), False
     if deadline.asked_s <= 0:
         return _unsearched(task)
     found = _copies_of_patterns(task) if task.is_large() else None
@@ -286,8 +286,8 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
         left = ", ".join(map(str, sorted(set(search.left_out))))
         notes.append(f"effort {wishes.effort}: microbatches of {left} were not searched node by node")
     ranked = rank(played, referee, max(wishes.top, 1), task.budget) if played else []
-    apart = wishes.sub_islands and not task.halves
-    if wishes.replicate and apart and not wishes.order and not task.deadline.over():
+    apart = wishes.replicate and wishes.sub_islands and not (wishes.order or task.halves)
+    if apart and not task.deadline.over():
         several = _several(task, enumeration, referee, ranked, max(units) == 1)
         ranked = [*several, *ranked]
         tools = task.bound, task.lowering, task.counts, task.deadline

@@ -90,9 +90,9 @@ def find(
     look = Look(limit_s, budget.first_work, budget.labels)
     found = problem.below(look, deadline)
     if found is None:
-        for width in budget.widths:
-            # A beam takes as much more as it is wider.
-            ratio = width / look.width if look.width else 0.0
+        for number, width in enumerate(budget.widths):
+            # A beam takes as much more as it is wider; the second less, below what the first one found.
+            ratio = width / look.width if number > 1 else 0.0
             if problem.spent_labels * ratio > budget.labels or problem.spent * ratio > budget.beam_work:
                 break
             look = replace(look, width=width)

@@ -131,7 +131,7 @@ class Search:
             self._sweep(sizes[:1], whole, self.budget.coarse_limits, None)
         if half != every:
             self._sweep(sizes, half, self.budget.coarse_limits, progress)
-            sizes.sort(key=lambda size: (self.best_of.get(size, float("inf")), size))
+            sizes.sort(key=self._likely)
         if not halves:
             self._sweep(sizes, every, self.budget.limits, progress, full=True)
         elif half == every:
@@ -139,6 +139,11 @@ class Search:
         if progress:
             progress(len(sizes), len(sizes), "finalists")
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
+
+    def _likely(self, size: int) -> tuple[float, float]:
+        """What comes first of microbatch sizes: the least step at halves, else the best one's neighbours."""
+        best = min(self.best_of, key=lambda one: (self.best_of[one], one), default=size)
+        return self.best_of.get(size, float("inf")), abs(float(np.log2(size / best)))
 
     def _sweep(
         self,
