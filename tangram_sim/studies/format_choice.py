@@ -102,6 +102,8 @@ def search_formats(
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
         at_hand = [*known, *([replace(best.found.ranked[0].plan, job=one.job)] if best else [])]
         search = partial(_search, model, cluster, one, progress, parallelizer, share, at_hand)
+        if best and best.found.sizes and not has_chunks(one.job.schedule):
+            search = partial(search, likely=best.found.sizes)
         within = cluster, one.job, hwdb, wishes.memory_margin
         glance = None
         try:
@@ -169,6 +171,7 @@ def _search(
     *,
     glance: bool = False,
     below_s: float = inf,
+    likely: tuple[int, ...] = (),
 ) -> Found:
     """The search of one question in the memory that `within` lets be filled; a glance: of halves of islands.
 
@@ -177,9 +180,9 @@ def _search(
     if glance:
         one = replace(one, wishes=replace(one.wishes, effort=_GLANCE))
     able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
-    plan = chunked if has_chunks(one.job.schedule) else tangram
+    plan = chunked if has_chunks(one.job.schedule) else partial(tangram, likely=likely)
     if glance:
-        plan = partial(tangram, below_s=below_s, halves=True)
+        plan = partial(tangram, below_s=below_s, halves=True, likely=likely)
     return plan(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
 
 

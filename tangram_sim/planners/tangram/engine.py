@@ -10,7 +10,6 @@ from math import inf
 import numpy as np
 
 from tangram_sim.clusters import Cluster, Island
-from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
@@ -40,6 +39,7 @@ from tangram_sim.planners.tangram.fleets.replication import Replication
 from tangram_sim.planners.tangram.fleets.scale import Fleets, is_large
 from tangram_sim.planners.tangram.infeasible import why_not
 from tangram_sim.planners.tangram.spanning.spanning import spanning_over
+from tangram_sim.planners.tangram.tied import tied_s
 from tangram_sim.planners.tangram.told_apart import grouped_note, likeliest, node_units
 from tangram_sim.planners.uniform.trivial import PlayLimits, trivial
 from tangram_sim.planners.usable import usable_islands
@@ -73,6 +73,7 @@ class _Task:
     progress: Progress | None = None
     below_s: float = inf
     halves: bool = False
+    likely: tuple[int, ...] = ()
     counts: Counts = field(default_factory=Counts)
     candidates: list[Candidate] = field(default_factory=list)
 
@@ -131,6 +132,7 @@ def tangram(
     *,
     below_s: float = inf,
     halves: bool = False,
+    likely: tuple[int, ...] = (),
 ) -> Found:
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
@@ -140,15 +142,15 @@ def tangram(
     `wishes.time_limit_s`, if none) ends returns the best plan it has; with no time at all that is a uniform
     one. A glance takes islands whole, as wishes may say, or as `halves` at the finest where clusters are
     planned node by node. Where only plans `below_s` seconds a step are of use to it, and none is known or
-    found, NothingBelowError says so. Raises InfeasibleError with what is missing when nothing fits.
+    found, NothingBelowError says so. Microbatches that are `likely`, as they did best in a question like this
+    one, come first. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
     effort = budget(wishes.effort)
-    task = _Task(
-        model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress, below_s, halves
-    )
+    given = model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress
+    task = _Task(*given, below_s, halves, likely)
     if halves and task.is_large():
         task.wishes, task.halves = replace(wishes, sub_islands=False), False
     if deadline.asked_s <= 0:
@@ -277,6 +279,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     )
     if task.standing:
         search.begin_at(min(task.standing, key=lambda scored: scored.step_s))
+    search.likely = task.likely
     limited = task.below_s < inf and (task.halves or not wishes.sub_islands)
     if limited:
         search.begin_below(task.below_s)
@@ -309,7 +312,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
             why_not(task.model, task.cluster, task.job, islands, task.hwdb, wishes.constraints)
         )
     found = task.found(ranked)
-    step_s = found.ranked[0].step_s
+    step_s, found.sizes = found.ranked[0].step_s, search.best_sizes()
     found.lost = enumeration.lost(step_s)
     if wishes.window:
         notes.append(
@@ -347,7 +350,7 @@ def _enumeration(task: _Task, islands: tuple[Island, ...], parallelizer: Paralle
         task.bound,
         task.counts,
         task.candidates if wishes.every_candidate else None,
-        _tied_s(task.model, task.job, islands),
+        tied_s(task.model, task.job, islands),
         wishes.policies,
         wishes.window,
         deadline=task.deadline,
@@ -389,14 +392,3 @@ def _several(
 def _out_of_time(task: _Task) -> str:
     limit_s = task.deadline.asked_s
     return f"no plan was found within {limit_s:g} s and no uniform layout fits; raise `time_limit_s=`"
-
-
-def _tied_s(model: Model, job: Job, islands: Sequence[Island]) -> float:
-    """Least time of the all-reduce of a tied matrix between different stages."""
-    if not model.tied or any(island.paths is not None for island in islands):
-        return 0.0  # a stated graph may hold more than the rows of its nodes
-    rates = [
-        max(island.nic_bytes_per_s * island.nodes, island.intra.bytes_per_s * island.gpus)
-        for island in islands
-    ]
-    return transfer_s(job.tied_bytes(model), max(rates), 0.0)

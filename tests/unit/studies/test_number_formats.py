@@ -118,7 +118,7 @@ def test_bf16_is_taken_where_it_is_as_fast(
     glances: list[bool] = []
     search = format_choice._search
 
-    def slowed(*given: Any, glance: bool = False, below_s: float = inf) -> Any:
+    def slowed(*given: Any, glance: bool = False, below_s: float = inf, **more: Any) -> Any:
         if given[2].job.dtype == "fp16":
             nonlocal fp16
             fp16 = search(*given, glance=glance)
