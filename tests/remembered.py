@@ -40,7 +40,7 @@ def searched_once() -> Iterator[None]:
     ) -> Found:
         deadline = next((one for one in more if isinstance(one, Deadline)), Deadline())
         own = hwdb.folders != SHIPPED or hwdb.edition[0] is not tables
-        if named.keys() - {"known", "below_s", "halves", "likely"} or own or deadline.left_s() < float("inf"):
+        if named.keys() - {"known", "below_s", "halves"} or own or deadline.left_s() < float("inf"):
             return search(model, cluster, job, hwdb, wishes, *more, **named)
         key = (
             model,
@@ -51,7 +51,6 @@ def searched_once() -> Iterator[None]:
             tuple(named.get("known", ())),
             named.get("below_s"),
             named.get("halves"),
-            named.get("likely"),
         )
         if key not in kept:
             kept[key] = search(model, cluster, job, hwdb, wishes, *more, **named)

@@ -101,7 +101,7 @@ class Found:
     pipeline_bound_s: float = 0.0  # no single pipeline is played in less; 0 where that is not known
     fleet_bound_s: float = 0.0  # no fleet that a bound covers is played in less; 0: not known
     covered: bool = False  # the best plan is such a fleet
-    sizes: tuple[int, ...] = ()  # microbatches of single pipelines that were played, those of the best first
+    gained: float = 1.0  # how many times as long the best plan of whole islands and halves takes
 
 
 class NothingBelowError(TangramError):

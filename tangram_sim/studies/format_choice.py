@@ -15,7 +15,7 @@ from tangram_sim.planners.api import Counts, Found, NothingBelowError, Progress,
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.chunked import chunked
-from tangram_sim.planners.tangram.engine import KNOWN_IS_BEST, tangram
+from tangram_sim.planners.tangram.engine import KNOWN_IS_BEST, QUICK, tangram
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.margin import kept
 from tangram_sim.studies.number_formats import formats
@@ -25,10 +25,12 @@ from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked as has_chunks
 from tangram_sim.units import percent, show_seconds
 
-# Of a second format quick plans of whole islands and halves are looked at first. They come some per cent
-# behind all that a search finds: one that is further behind than this is not worth a search in full.
+# Of a second format plans of whole islands and halves are looked at first. They come some per cent behind
+# all that a search finds: one that is further behind than this is not worth a search in full.
 _NEAR = 1.15
-_GLANCE = "quick"  # effort of that look
+# Where the search in full of the first format left the halves further behind, so much further: islands that
+# are many sizes apart have poor halves in both. Up to this many times.
+_GAINED = 2.0
 # bf16 needs no loss scaling: where no old GPU is used it is taken if its step is longer by no more than this,
 # which no prediction can tell apart. The faster is taken beyond: with thousands of GPUs fp32 gradients were
 # seen to cost a third.
@@ -49,7 +51,7 @@ class FormatQuestion:
 class Searched:
     """What a search found: of which job, on which islands, in what margin.
 
-    `glanced`: only quick plans of whole islands and halves were looked at. `note`: what was tried beside.
+    `glanced`: only plans of whole islands and halves were looked at. `note`: what was tried beside.
     """
 
     job: Job
@@ -102,8 +104,6 @@ def search_formats(
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
         at_hand = [*known, *([replace(best.found.ranked[0].plan, job=one.job)] if best else [])]
         search = partial(_search, model, cluster, one, progress, parallelizer, share, at_hand)
-        if best and best.found.sizes and not has_chunks(one.job.schedule):
-            search = partial(search, likely=best.found.sizes)
         within = cluster, one.job, hwdb, wishes.memory_margin
         glance = None
         try:
@@ -171,18 +171,15 @@ def _search(
     *,
     glance: bool = False,
     below_s: float = inf,
-    likely: tuple[int, ...] = (),
 ) -> Found:
     """The search of one question in the memory that `within` lets be filled; a glance: of halves of islands.
 
     A glance may be for plans `below_s` seconds alone (NothingBelowError: there is none).
     """
-    if glance:
-        one = replace(one, wishes=replace(one.wishes, effort=_GLANCE))
     able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
-    plan = chunked if has_chunks(one.job.schedule) else partial(tangram, likely=likely)
+    plan = chunked if has_chunks(one.job.schedule) else tangram
     if glance:
-        plan = partial(tangram, below_s=below_s, halves=True, likely=likely)
+        plan = partial(tangram, below_s=below_s, halves=True)
     return plan(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
 
 
@@ -201,7 +198,7 @@ def _deciding_glance(
     NothingBelowError where it is far behind, which is as far as it looks.
     """
     try:
-        found, margin = kept(partial(search, glance=True, below_s=_NEAR * best.step_s), *within)
+        found, margin = kept(partial(search, glance=True, below_s=_near_s(best)), *within)
     except InfeasibleError:
         if _leaves_old_out(best):
             return None
@@ -209,7 +206,7 @@ def _deciding_glance(
     counts.add(found.counts)
     step_s = found.ranked[0].step_s
     alike = _leaves_old_out(best) and step_s <= _longest_s(best)
-    if alike or step_s >= _NEAR * best.step_s:
+    if alike or step_s >= _near_s(best):
         return _without_its_limits(found), margin
     at_hand.append(found.ranked[0].plan)
     return None
@@ -221,8 +218,13 @@ def _without_its_limits(glance: Found) -> Found:
     It bounds parts of islands alone, but hands over plans of more; and its effort is nobody's: what it left
     out was looked at in the format that was searched in full.
     """
-    notes = [note for note in glance.notes if not note.startswith(f"effort {_GLANCE}:")]
+    notes = [note for note in glance.notes if not note.startswith(f"effort {QUICK}:")]
     return replace(glance, pipeline_bound_s=0.0, fleet_bound_s=0.0, covered=False, notes=notes)
+
+
+def _near_s(best: Searched) -> float:
+    """Seconds of a step from which on what a glance finds is not worth a search in full."""
+    return _NEAR * min(best.found.gained, _GAINED) * best.step_s
 
 
 def _longest_s(best: Searched) -> float:
@@ -265,7 +267,7 @@ def _note(
         about, glance = ("about ", ", at a glance") if done[other].glanced else ("", "")
         came = f"takes {about}{show_seconds(done[other].step_s)}, {100 * abs(longer):.1f} % {than}{glance}"
     elif other in behind:
-        came = f"takes {percent(_NEAR - 1.0)} longer or more, at a glance"
+        came = f"takes {percent(_near_s(best) / best.step_s - 1.0)} longer or more, at a glance"
     elif other in errors:
         came = "was found no plan for"
     else:

@@ -53,6 +53,7 @@ from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import percent
 
+QUICK = "quick"  # effort of glances that take islands whole
 KNOWN_IS_BEST = "the plan that was known before the search is the fastest found"
 
 
@@ -73,7 +74,6 @@ class _Task:
     progress: Progress | None = None
     below_s: float = inf
     halves: bool = False
-    likely: tuple[int, ...] = ()
     counts: Counts = field(default_factory=Counts)
     candidates: list[Candidate] = field(default_factory=list)
 
@@ -132,7 +132,6 @@ def tangram(
     *,
     below_s: float = inf,
     halves: bool = False,
-    likely: tuple[int, ...] = (),
 ) -> Found:
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
@@ -142,17 +141,17 @@ def tangram(
     `wishes.time_limit_s`, if none) ends returns the best plan it has; with no time at all that is a uniform
     one. A glance takes islands whole, as wishes may say, or as `halves` at the finest where clusters are
     planned node by node. Where only plans `below_s` seconds a step are of use to it, and none is known or
-    found, NothingBelowError says so. Microbatches that are `likely`, as they did best in a question like this
-    one, come first. Raises InfeasibleError with what is missing when nothing fits.
+    found, NothingBelowError says so. Raises InfeasibleError with what is missing when nothing fits.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
     islands, notes = usable_islands(cluster, job, hwdb, wishes)
     effort = budget(wishes.effort)
     given = model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress
-    task = _Task(*given, below_s, halves, likely)
+    task = _Task(*given, below_s, halves)
     if halves and task.is_large():
-        task.wishes, task.halves = replace(wishes, sub_islands=False), False
+        task.wishes, task.halves = replace(wishes, sub_islands=False, effort=QUICK), False
+        task.budget = budget(QUICK)
     if deadline.asked_s <= 0:
         return _unsearched(task)
     found = _copies_of_patterns(task) if task.is_large() else None
@@ -279,7 +278,6 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     )
     if task.standing:
         search.begin_at(min(task.standing, key=lambda scored: scored.step_s))
-    search.likely = task.likely
     limited = task.below_s < inf and (task.halves or not wishes.sub_islands)
     if limited:
         search.begin_below(task.below_s)
@@ -312,7 +310,8 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
             why_not(task.model, task.cluster, task.job, islands, task.hwdb, wishes.constraints)
         )
     found = task.found(ranked)
-    step_s, found.sizes = found.ranked[0].step_s, search.best_sizes()
+    step_s = found.ranked[0].step_s
+    found.gained = max(search.halves_s / step_s, 1.0)
     found.lost = enumeration.lost(step_s)
     if wishes.window:
         notes.append(

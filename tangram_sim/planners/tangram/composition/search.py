@@ -99,8 +99,8 @@ class Search:
         self.vain: dict[int, bool] = {}  # by microbatch size: the last look at it found nothing better
         self.left_out: list[int] = []  # microbatch sizes for which the budget did not suffice
         self.best_s = float("inf")
+        self.halves_s = float("inf")  # the best step of whole islands and halves
         self.best_of: dict[int, float] = {}  # by microbatch size
-        self.likely: tuple[int, ...] = ()  # microbatch sizes that did best in another number format
         self.provable = max(units) == 1 and all(
             has_equal_members(island, referee.cluster) for island in enumeration.islands
         )
@@ -127,13 +127,13 @@ class Search:
         half = tuple(coarse(one.nodes, unit) for one, unit in islands)
         sizes = microbatch_sizes(self.enumeration.job)
         sizes.sort(key=lambda size: self.best_of.get(size, float("inf")))
-        sizes.sort(key=self._told)
         whole = tuple(parts[-1:] for parts in every)
         if whole != every:
             self._sweep(sizes[:1], whole, self.budget.coarse_limits, None)
         if half != every:
             self._sweep(sizes, half, self.budget.coarse_limits, progress)
-            sizes.sort(key=lambda size: (self._told(size), *self._likely(size)))
+            sizes.sort(key=self._likely)
+        self.halves_s = self.best_s
         if not halves:
             self._sweep(sizes, every, self.budget.limits, progress, full=True)
         elif half == every:
@@ -141,14 +141,6 @@ class Search:
         if progress:
             progress(len(sizes), len(sizes), "finalists")
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
-
-    def best_sizes(self) -> tuple[int, ...]:
-        """Microbatch sizes of which something was played, the best first."""
-        return tuple(sorted(self.best_of, key=lambda size: (self.best_of[size], size)))
-
-    def _told(self, size: int) -> int:
-        """The place of a size among those that were told to be likely."""
-        return self.likely.index(size) if size in self.likely else len(self.likely)
 
     def _likely(self, size: int) -> tuple[float, float]:
         """What comes first of microbatch sizes: the least step at halves, else the best one's neighbours."""
