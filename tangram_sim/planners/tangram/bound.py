@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tangram_sim.clusters import Cluster, Gpu, Island
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
+from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.training.job import Job
 from tangram_sim.training.step.ideal import ideal_seconds
 
@@ -142,6 +143,10 @@ class WorkBound:
         worth = np.sort(self.gpus * self.value)[::-1]
         used = float((worth / worth.sum() * idle ** np.arange(len(worth))).sum())
         return max(self.microbatch_s(microbatch), self.step_s() / used)
+
+    def pipelines_s(self) -> float:
+        """Seconds of any step of one pipeline with each stage on one kind: at least."""
+        return min(self.pipeline_s(size) for size in divisors(self.batch))
 
     def load(self, start: int, stop: int, kind: int, gpus: int) -> float:
         """How much of its share atoms [start, stop) put on `gpus` GPUs of one kind: 1 is balanced.

@@ -32,6 +32,8 @@ from tangram_sim.planners.tangram.composition.search import Search, rank
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject
+from tangram_sim.planners.tangram.enumeration.tied import tied_s
+from tangram_sim.planners.tangram.few_apart import apart_note, few_apart
 from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s, unbounded
 from tangram_sim.planners.tangram.fleets.lone_stage import lone_stage
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, shares
@@ -40,7 +42,7 @@ from tangram_sim.planners.tangram.fleets.scale import Fleets, is_large
 from tangram_sim.planners.tangram.infeasible import why_not
 from tangram_sim.planners.tangram.spanning.spanning import spanning_over
 from tangram_sim.planners.tangram.tied import tied_s
-from tangram_sim.planners.tangram.told_apart import grouped_note, likeliest, node_units
+from tangram_sim.planners.tangram.told_apart import grouped_note, likeliest, node_units, spans
 from tangram_sim.planners.uniform.trivial import PlayLimits, trivial
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.registry import parallelizer as parallelizer_named
@@ -234,6 +236,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
         ready += _simple(task, fleet)
     lone, gain = lone_stage(ground, task.bound, task.lowering, task.counts, task.deadline, ready)
     ready, task.notes = [*ready, *lone], [*task.notes, *gain]
+    ready += _few_apart(task, ready)
     if not (ready or task.standing):
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))
@@ -248,6 +251,24 @@ def _copies_of_patterns(task: _Task) -> Found | None:
             found.covered = covers(best.plan, task.islands, task.budget.fleets)
         if not found.fleet_bound_s:
             found.notes.append(f"no bound on fleets was found: {why or 'for the time limit'}")
+    return found
+
+
+def _few_apart(task: _Task, known: Sequence[Scored]) -> list[Scored]:
+    """Plans faster than all that copies of patterns found: on some islands, their nodes told apart."""
+    best, limits = min(known, key=lambda one: one.step_s, default=None), task.budget.fleets
+    if best is None or task.deadline.over():
+        return []
+    islands = few_apart(task.islands, shares(task.bound), best.plan, limits)
+    effort = budget(limits.apart_effort)
+    wishes = replace(task.wishes, every_candidate=False, fleet_bound=False)
+    few = replace(task, islands=islands, wishes=wishes, budget=effort, known=(), notes=[])
+    few.standing = [best]
+    if not islands or few.bound.pipelines_s() * (1 + limits.apart_worth) >= best.step_s:
+        return []
+    task.say("some islands node by node")
+    found = [one for one in _node_by_node(few, None).ranked if one.step_s < best.step_s]
+    task.notes += [apart_note(islands, found[0].step_s, best.step_s)] if found else []
     return found
 
 
@@ -321,17 +342,8 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     found.loads = (min(enumeration.loads, default=0.0), max(enumeration.loads, default=0.0))
     least_s = search.least_s()
     # It bounds stages on one island each, of the islands of the search.
-    found.pipeline_bound_s = 0.0 if _spans(found.ranked[0], islands) and step_s < least_s else least_s
+    found.pipeline_bound_s = 0.0 if spans(found.ranked[0], islands) and step_s < least_s else least_s
     return found
-
-
-def _spans(scored: Scored, islands: Sequence[Island]) -> bool:
-    """Whether a plan is one pipeline with a stage that is not on one of these islands alone."""
-    known = {island.name for island in islands}
-    first = scored.plan.pipelines[0]
-    return len(scored.plan.pipelines) == 1 and any(
-        len(stage.parts) > 1 or stage.parts[0].island not in known for stage in first.stages
-    )
 
 
 def _enumeration(task: _Task, islands: tuple[Island, ...], parallelizer: Parallelizer | None) -> Enumeration:

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from math import prod
 
 from tangram_sim.clusters import Island
+from tangram_sim.planners.api import Scored
+from tangram_sim.training.plan import Plan
 
 
 def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
     """Nodes taken at a time from each island so that the composition has so many count states at most.
 
-    Every island keeps one unit at least: of many islands some have to be left out (`likeliest`).
+    Every island keeps one unit at least: of many islands some have to be left out (`likeliest`). Units are as
+    wide as their number allows, so that few nodes are left over: seven nodes are one unit of seven.
     """
     units = [1] * len(islands)
     while prod(island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)) > most_states:
@@ -17,7 +20,7 @@ def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
         if islands[widest].nodes // units[widest] == 1:
             break
         units[widest] *= 2
-    return tuple(units)
+    return tuple(island.nodes // (island.nodes // unit) for island, unit in zip(islands, units, strict=True))
 
 
 def likeliest(work: Sequence[float], most_states: int) -> tuple[int, ...]:
@@ -38,3 +41,22 @@ def grouped_note(islands: Sequence[Island], units: Sequence[int]) -> str:
         if unit > 1
     )
     return f"nodes are taken in groups ({taken}): stages that split a group were not searched"
+
+
+def spans(scored: Scored, islands: Sequence[Island]) -> bool:
+    """Whether a plan is one pipeline with a stage that is not on one of these islands alone."""
+    known = {island.name for island in islands}
+    first = scored.plan.pipelines[0]
+    return len(scored.plan.pipelines) == 1 and any(
+        len(stage.parts) > 1 or stage.parts[0].island not in known for stage in first.stages
+    )
+
+
+def used_islands(islands: Sequence[Island], plan: Plan) -> tuple[int, ...]:
+    """Indices of the islands on which a plan puts any GPU."""
+    busy, first = plan.ranks, plan.cluster.first_rank
+    return tuple(
+        kind
+        for kind, island in enumerate(islands)
+        if any(not busy.isdisjoint(range(*first[node : node + 2])) for node in island.node_indices)
+    )

@@ -21,6 +21,7 @@ from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, pipeline_of, seats_of
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.fleets.subsets import Paced, likeliest
+from tangram_sim.planners.tangram.told_apart import used_islands
 from tangram_sim.sim import contention
 from tangram_sim.training.plan import PartialPlan, Plan
 from tangram_sim.training.schedules import holds_whole_depth
@@ -76,11 +77,12 @@ class Replication:
         asked = self.enumeration.counts.asked
         last = asked + max(budget.beside_least, asked // budget.beside_share)
         found: list[SideBySide] = []
+        used = used_islands(self.enumeration.islands, best.plan)
         for microbatch in self._sizes(best.plan.pipelines[0].microbatch):
             if self.enumeration.counts.asked >= last or self.enumeration.deadline.over():
                 break
             passes = self.enumeration.job.global_batch // microbatch
-            for side_by_side in self._combinations(microbatch):
+            for side_by_side in self._combinations(microbatch, used):
                 if not 2 <= len(side_by_side) <= min(passes, self.budget.beside_most):
                     continue
                 built = [one for _, one in side_by_side]
@@ -152,53 +154,71 @@ class Replication:
         batch = self.enumeration.job.global_batch
         return sorted(divisors(batch)[:-1], key=lambda size: (abs(np.log2(2 * size / usual) + 0.01), size))
 
-    def _combinations(self, microbatch: int) -> Iterator[list[tuple[tuple[Island, ...], Built]]]:
-        """Sets of pipelines that together take (almost) all nodes."""
+    def _combinations(
+        self, microbatch: int, used: tuple[int, ...]
+    ) -> Iterator[list[tuple[Islands, Built]]]:
+        """Sets of pipelines that together take (almost) all nodes: of all islands, then of those `used`."""
+        every = tuple(range(len(self.enumeration.islands)))
+        for kinds in dict.fromkeys((every, used)):
+            yield from self._over(kinds, microbatch)
+
+    def _over(
+        self, kinds: tuple[int, ...], microbatch: int
+    ) -> Iterator[list[tuple[Islands, Built]]]:
+        """Sets of pipelines over some islands."""
         islands = self.enumeration.islands
         # Every island for itself, in one pipeline or in equal copies.
-        alone: list[list[tuple[Island, Built, int]]] = []
-        for kind, island in enumerate(islands):
+        alone: list[list[tuple[int, Built, int]]] = []
+        for kind in kinds:
             options = []
-            for copies in divisors(island.nodes):
+            for copies in divisors(islands[kind].nodes):
                 if copies > self.budget.beside_most:
                     continue
-                nodes = island.nodes // copies
+                nodes = islands[kind].nodes // copies
+                share = self._share(kind, kinds, microbatch, copies)
                 built = [
                     one
                     for depth in divisors(nodes)
                     if (one := self._built(((kind, nodes // depth),) * depth, microbatch)) is not None
                 ]
                 if built:
-                    fastest = min(built, key=lambda one: one.step_s(self._share(kind, microbatch, copies)))
-                    options.append((island, fastest, copies))
+                    options.append((kind, min(built, key=lambda one: one.step_s(share)), copies))
             alone.append(options)
         if all(alone):
             for pick in (min, max):  # fewest and most copies
                 chosen = [pick(options, key=lambda option: option[2]) for options in alone]
-                yield [one for island, built, copies in chosen for one in _copies((island,), built, copies)]
-            best = [
-                min(
-                    options,
-                    key=lambda option: option[1].step_s(self._share(kind, microbatch, option[2])),
-                )
-                for kind, options in enumerate(alone)
-            ]
-            yield [one for island, built, copies in best for one in _copies((island,), built, copies)]
-        if len(islands) > 1:
-            common = int(np.gcd.reduce([island.nodes for island in islands]))
+                yield self._side_by_side(chosen)
+            yield self._side_by_side(
+                [
+                    min(
+                        options,
+                        key=lambda one: one[1].step_s(self._share(one[0], kinds, microbatch, one[2])),
+                    )
+                    for options in alone
+                ]
+            )
+        if len(kinds) > 1:
+            common = int(np.gcd.reduce([islands[kind].nodes for kind in kinds]))
             for copies in divisors(common)[1:]:
-                for order in (range(len(islands)), range(len(islands) - 1, -1, -1)):
+                for order in (kinds, kinds[::-1]):
                     stages = tuple((kind, islands[kind].nodes // copies) for kind in order)
                     built_whole = self._built(stages, microbatch)
                     if built_whole is not None:
-                        yield _copies(tuple(islands), built_whole, copies)
+                        yield _copies(tuple(islands[kind] for kind in kinds), built_whole, copies)
 
-    def _share(self, kind: int, microbatch: int, copies: int) -> int:
-        """Passes that one of `copies` pipelines of a kind would take if all kinds ran as they ideally do."""
+    def _side_by_side(
+        self, chosen: Sequence[tuple[int, Built, int]]
+    ) -> list[tuple[Islands, Built]]:
+        """(island, pipeline, copies) of every island: all copies."""
+        islands = self.enumeration.islands
+        return [one for kind, built, copies in chosen for one in _copies((islands[kind],), built, copies)]
+
+    def _share(self, kind: int, kinds: tuple[int, ...], microbatch: int, copies: int) -> int:
+        """Passes of one of `copies` pipelines of a kind if these kinds ran as they ideally do."""
         bound = self.enumeration.bound
         speed = bound.gpus / bound.seconds.sum(axis=1)
         passes = self.enumeration.job.global_batch / microbatch
-        return max(1, round(passes * float(speed[kind] / speed.sum()) / copies))
+        return max(1, round(passes * float(speed[kind] / speed[list(kinds)].sum()) / copies))
 
     def _built(self, stages: Stages, microbatch: int) -> Built | None:
         """A pipeline over these stages, back to front, each under its best partial plan; None: too large."""
@@ -255,7 +275,7 @@ class Replication:
         return Scored(plan, lowered.steps[0], step_s)
 
 
-def _copies(islands: tuple[Island, ...], built: Built, copies: int) -> list[tuple[tuple[Island, ...], Built]]:
+def _copies(islands: tuple[Island, ...], built: Built, copies: int) -> list[tuple[Islands, Built]]:
     """Equal pipelines on consecutive shares of the islands' nodes."""
     found = []
     for copy in range(copies):

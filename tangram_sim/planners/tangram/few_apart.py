@@ -1,0 +1,38 @@
+"""Some islands of a large cluster, few enough to tell their nodes apart beside copies of patterns.
+
+Patterns repeat: where islands are many and small, or some are better left out, a single pipeline over some of
+them may be faster than any copies over all. A question without the islands that a plan leaves idle is
+answered node by node as soon as they are few; so they are looked at here, too.
+"""
+
+from collections.abc import Collection, Sequence
+from math import prod
+
+from tangram_sim.clusters import Island
+from tangram_sim.planners.budget import FleetBudget
+from tangram_sim.planners.tangram.told_apart import used_islands
+from tangram_sim.training.plan import Plan
+from tangram_sim.units import percent
+
+
+def few_apart(
+    islands: Sequence[Island], work: Sequence[float], plan: Plan, budget: FleetBudget
+) -> tuple[Island, ...]:
+    """Islands that are few enough: those that the plan uses, if they are, then those that do most `work`."""
+    used = used_islands(islands, plan)
+    first = used if _few([islands[kind].nodes for kind in used], budget) else ()
+    kept: list[int] = []
+    for kind in sorted(range(len(islands)), key=lambda kind: (kind not in first, -work[kind], kind)):
+        if _few([islands[one].nodes for one in (*kept, kind)], budget):
+            kept.append(kind)
+    return tuple(islands[kind] for kind in sorted(kept))
+
+
+def apart_note(islands: Sequence[Island], step_s: float, others_s: float) -> str:
+    """A note that says what it gained."""
+    names = ", ".join(island.name for island in islands)
+    return f"{names} node by node: {percent(1 - step_s / others_s, 1)} faster than copies of patterns"
+
+
+def _few(nodes: Collection[int], budget: FleetBudget) -> bool:
+    return prod(count + 1 for count in nodes) <= budget.states and sum(nodes) <= budget.nodes
