@@ -49,7 +49,16 @@ def cluster(sizes: list[tuple[int, int, float]]) -> Cluster:
     )
 
 
-MANY = [(1, 4, 100), (3, 4, 200), (3, 2, 100), (2, 1, 50), (3, 2, 100), (3, 2, 200), (3, 1, 100), (3, 1, 50)]
+MANY: list[tuple[int, int, float]] = [
+    (1, 4, 100),
+    (3, 4, 200),
+    (3, 2, 100),
+    (2, 1, 50),
+    (3, 2, 100),
+    (3, 2, 200),
+    (3, 1, 100),
+    (3, 1, 50),
+]
 
 
 def islands_of(nodes: list[int]) -> tuple[Island, ...]:

@@ -154,17 +154,13 @@ class Replication:
         batch = self.enumeration.job.global_batch
         return sorted(divisors(batch)[:-1], key=lambda size: (abs(np.log2(2 * size / usual) + 0.01), size))
 
-    def _combinations(
-        self, microbatch: int, used: tuple[int, ...]
-    ) -> Iterator[list[tuple[Islands, Built]]]:
+    def _combinations(self, microbatch: int, used: tuple[int, ...]) -> Iterator[list[tuple[Islands, Built]]]:
         """Sets of pipelines that together take (almost) all nodes: of all islands, then of those `used`."""
         every = tuple(range(len(self.enumeration.islands)))
         for kinds in dict.fromkeys((every, used)):
             yield from self._over(kinds, microbatch)
 
-    def _over(
-        self, kinds: tuple[int, ...], microbatch: int
-    ) -> Iterator[list[tuple[Islands, Built]]]:
+    def _over(self, kinds: tuple[int, ...], microbatch: int) -> Iterator[list[tuple[Islands, Built]]]:
         """Sets of pipelines over some islands."""
         islands = self.enumeration.islands
         # Every island for itself, in one pipeline or in equal copies.
@@ -206,9 +202,7 @@ class Replication:
                     if built_whole is not None:
                         yield _copies(tuple(islands[kind] for kind in kinds), built_whole, copies)
 
-    def _side_by_side(
-        self, chosen: Sequence[tuple[int, Built, int]]
-    ) -> list[tuple[Islands, Built]]:
+    def _side_by_side(self, chosen: Sequence[tuple[int, Built, int]]) -> list[tuple[Islands, Built]]:
         """(island, pipeline, copies) of every island: all copies."""
         islands = self.enumeration.islands
         return [one for kind, built, copies in chosen for one in _copies((islands[kind],), built, copies)]
