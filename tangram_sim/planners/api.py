@@ -24,6 +24,7 @@ class SearchOptions:
     order: tuple[str, ...] = ()  # islands front to back; others are not used
     exclude: tuple[str, ...] = ()
     top: int = 1
+    kept: int = 0  # plans that are handed over, shown or not, for other schedules to begin at
     parallelizer: str = "grid"
     sub_islands: bool = True  # islands may be cut into groups of whole nodes
     every_candidate: bool = False  # keep a record of all partial plans

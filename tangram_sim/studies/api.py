@@ -107,7 +107,8 @@ def plan(
     reads = ReadSet()
     own = hwdb.read_into(reads)
     free, lowering = forecast(found.ranked[0].plan, own), Lowering.of(found.ranked[0].plan, hwdb)
-    others = [forecast(scored.plan, hwdb, lowering=lowering) for scored in found.ranked[1:]]
+    shown = found.ranked[1 : max(wishes.top, 1)]
+    others = [forecast(scored.plan, hwdb, lowering=lowering) for scored in shown]
     asked = replace(wishes, beside=wishes.beside and not timed.over())
     if progress:
         progress(0, 0, "plans that a framework can launch")
@@ -158,7 +159,7 @@ def plan(
         )
     written.planning_s, written.planning_cpu_s = wall, cpu
     written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
-    return Result(written, best, tuple(found.candidates))
+    return Result(written, best, tuple(found.candidates), tuple(scored.plan for scored in found.ranked))
 
 
 def _one_simple_pipeline(made: Plan) -> bool:

@@ -176,7 +176,12 @@ def _search(
 
     A glance may be for plans `below_s` seconds alone (NothingBelowError: there is none).
     """
-    able = [plan for plan in known if plan.job == one.job and _has_units(plan)]
+    # Of other schedules, too: those of several chunks per stage are cut from plans of one.
+    able = [
+        plan
+        for plan in known
+        if replace(plan.job, schedule=one.job.schedule) == one.job and _has_units(plan)
+    ]
     plan = chunked if has_chunks(one.job.schedule) else tangram
     if glance:
         plan = partial(tangram, below_s=below_s, halves=True)

@@ -8,6 +8,7 @@ from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.planners.api import Candidate
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import Forecast
+from tangram_sim.training.plan import Plan
 from tangram_sim.units import show_seconds
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Result:
     document: PlanDocument
     forecast: Forecast
     candidates: tuple[Candidate, ...] = ()
+    ranked: tuple[Plan, ...] = ()  # of a search: as many as were asked for, fastest first
 
     @property
     def step_s(self) -> float:

@@ -1,8 +1,10 @@
 """`--schedule auto`, `--parallelizer auto`: the plan of the first of them, and what the others would gain.
 
 The first is searched in full. The others begin at its plan, in its number format, with a glance: quick, over
-whole islands; over parts of islands, too, where that plan is none of theirs, since they hold more than fits
-or have other chunks. What a glance finds far behind is left at that; the rest is searched in full.
+whole islands; over parts of islands, too, where that plan is none of theirs, since they hold more than fits,
+and where nothing faster than it was found over whole ones. What a glance finds far behind, or not faster than
+the plan it began at, is left at that; the rest is searched in full. Schedules of several chunks per stage
+search nothing of their own: they cut the plans that the first search ranked.
 """
 
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Progress, SearchOptions
+from tangram_sim.planners.budget import EFFORTS
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import api
 from tangram_sim.studies.launch_choice import may_be_slower_by
@@ -28,9 +31,11 @@ from tangram_sim.units import show_seconds
 
 AUTO = "auto"
 # gpipe holds more than 1f1b and is faster where transfers are long: all forwards pass before anything waits.
+SIMPLE = "1f1b"  # whose plans those of several chunks are cut from
 SCHEDULES = ("1f1b", "zb-h1", "interleaved", "zb-v", "gpipe")
 PARALLELIZERS = ("grid", "galvatron")  # one layout per stage, a strategy per layer
 _GLANCE = "quick"  # effort of a glance
+_CUT = max(effort.chunked for effort in EFFORTS.values())  # plans of one chunk that others cut
 _NEAR = 1.02  # of the best step: what a glance finds further behind is not searched in full
 _FIRST = 0.5  # of a time limit
 _SAME = 1e-9  # relative
@@ -45,11 +50,13 @@ class _Try:
     parallelizer: str
     result: Result | None = None
     glanced: bool = False
+    same: bool = False  # nothing was found that is faster than the plan at which it began
 
     @property
     def words(self) -> str:
         """Its name and step."""
         came_to = show_seconds(self.result.step_s) if self.result else "no plan"
+        came_to = "nothing faster" if self.same else came_to
         return f"{self.name} {came_to}{' at a glance' * self.glanced}"
 
 
@@ -97,10 +104,14 @@ def plan(
         told = _named(progress, one.name)
         ask = partial(api.plan, model, cluster, hwdb=hwdb, progress=told, deadline=share)
         asked = replace(wishes, parallelizer=one.parallelizer)
+        simple = [each.result.ranked for each in done if each.result and each.schedule == SIMPLE]
         try:
             if best is None:
-                found = ask(replace(job, schedule=one.schedule), wishes=asked)
+                cut = _CUT if any(chunked(each.schedule) for each in tries) else 0
+                found = ask(replace(job, schedule=one.schedule), wishes=replace(asked, kept=cut))
                 done.append(replace(one, result=found))
+            elif chunked(one.schedule) and simple:
+                done.append(_cut(ask, one, job, asked, best.result, simple[0]))
             else:
                 done.append(_beside(ask, one, job, asked, best.result, _known(best.result, one, hwdb)))
         except InfeasibleError as error:
@@ -162,12 +173,31 @@ def _beside(
     quick = replace(wishes, effort=_GLANCE, sub_islands=parts, beside=False)
     try:
         glance = ask(own, wishes=quick, known=known)
+        if wishes.sub_islands and not parts and _same(glance, known):
+            glance = ask(own, wishes=replace(quick, sub_islands=True), known=known)
     except InfeasibleError:
         return replace(one, glanced=True)
-    if glance.step_s > _NEAR * best.step_s:
-        return replace(one, result=glance, glanced=True)
+    same = _same(glance, known) and not glance.step_s < best.step_s * (1 - _SAME)
+    if same or glance.step_s > _NEAR * best.step_s:
+        return replace(one, result=glance, glanced=True, same=same)
     # It knows the plan of the glance: what it shows is slower only where that one cannot be launched.
     return replace(one, result=ask(own, wishes=wishes, known=[*known, glance.forecast.plan]))
+
+
+def _cut(
+    ask: "partial[Result]", one: _Try, job: Job, wishes: SearchOptions, best: Result, simple: Sequence[Plan]
+) -> _Try:
+    """What the plans of one chunk per stage come to when they are cut; what frameworks launch where near."""
+    own = replace(job, schedule=one.schedule, dtype=simple[0].job.dtype)
+    found = ask(own, wishes=replace(wishes, beside=False), known=simple)
+    if wishes.beside and found.step_s <= _NEAR * best.step_s:
+        found = ask(own, wishes=wishes, known=[*simple, found.forecast.plan])
+    return replace(one, result=found)
+
+
+def _same(glance: Result, known: Sequence[Plan]) -> bool:
+    """Whether a glance found nothing but the plan at which it began."""
+    return glance.forecast.plan in known
 
 
 def _known(best: Result, one: _Try, hwdb: Hwdb) -> list[Plan]:

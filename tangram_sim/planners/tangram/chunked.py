@@ -13,10 +13,12 @@ from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
-from tangram_sim.planners.api import Found, Progress, Scored, SearchOptions
+from tangram_sim.planners.api import Counts, Found, Progress, Scored, SearchOptions
 from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.usable import usable_islands
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Part, Pipeline, Plan, Share, pipeline_of_shares
 from tangram_sim.training.schedules import Schedule, schedule_named
@@ -44,32 +46,38 @@ def chunked(
 ) -> Found:
     """Plan as `tangram` does, under a schedule of several chunks per stage.
 
-    `known` plans of the job, cut into chunks already, compete with what is found. Raises InfeasibleError
-    where none of them fits and no plan of those looked at can be cut into chunks that fit.
+    `known` plans of the job, cut into chunks already, compete with what is found. Of plans of the job under
+    1f1b that are known nothing is searched: these are cut. Raises InfeasibleError where none of them fits and
+    no plan of those looked at can be cut into chunks that fit.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
     schedule, spend = schedule_named(job.schedule), budget(wishes.effort)
-    wide = replace(wishes, top=max(wishes.top, spend.chunked))
-    found = tangram(
-        model, cluster, replace(job, schedule="1f1b"), hwdb, wide, progress, parallelizer, deadline
-    )
-    lowering = Lowering.of(replace(found.ranked[0].plan, job=job), hwdb)
+    plain, own = replace(job, schedule="1f1b"), [plan for plan in known if plan.job == job]
+    simple = [plan for plan in known if plan.job == plain][: max(wishes.top, spend.chunked)]
+    if simple:
+        islands, _ = usable_islands(cluster, job, hwdb, wishes)
+        found = Found([], WorkBound(model, job, islands, hwdb, cluster).step_s(), Counts())
+    else:
+        wide = replace(wishes, top=max(wishes.top, spend.chunked))
+        found = tangram(model, cluster, plain, hwdb, wide, progress, parallelizer, deadline)
+        simple = [scored.plan for scored in found.ranked]
+    lowering = Lowering.of(replace(simple[0], job=job), hwdb)
     ranked, refused = list[tuple[Scored, Plan, int]](), dict[str, int]()
-    for scored in found.ranked:
+    for plan in simple:
         if ranked and deadline.over():
             break
         for chunks in range(schedule.chunks[0], min(schedule.chunks[1], spend.chunks) + 1):
-            answer = _played(with_chunks(scored.plan, job, schedule, chunks), hwdb, lowering)
+            answer = _played(with_chunks(plan, job, schedule, chunks), hwdb, lowering)
             if isinstance(answer, Scored):
-                ranked.append((answer, scored.plan, chunks))
+                ranked.append((answer, plan, chunks))
             else:
                 refused[answer.reason] = refused.get(answer.reason, 0) + 1
-    given = [one for plan in known if isinstance(one := _played(plan, hwdb, lowering), Scored)]
+    given = [one for plan in own if isinstance(one := _played(plan, hwdb, lowering), Scored)]
     if not ranked and not given:
         why = "; ".join(f"{count} x {reason}" for reason, count in refused.items())
         raise InfeasibleError(
-            f"none of the {len(found.ranked)} best plans of {model.name} on {cluster.name} runs under "
+            f"none of the {len(simple)} best plans of {model.name} on {cluster.name} runs under "
             f"{job.schedule}: {why}; 1f1b has plans"
         )
     ranked.sort(key=lambda one: one[0].step_s)
@@ -80,7 +88,7 @@ def chunked(
         [*moved, *(one for one, _, _ in ranked[spend.chunked_balanced :]), *given],
         key=lambda scored: scored.step_s,
     )
-    note = f"{job.schedule}: the {len(found.ranked)} best 1f1b plans were cut into chunks and played"
+    note = f"{job.schedule}: the {len(simple)} best 1f1b plans were cut into chunks and played"
     shown = plans[: max(wishes.top, 1)]
     return replace(found, ranked=shown, notes=[*found.notes, note], pipeline_bound_s=0.0, fleet_bound_s=0.0)
 

@@ -1,5 +1,6 @@
 """Plans under schedules of several chunks per stage: cut from the best simple ones, balanced, replayable."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,15 @@ def test_estimate_takes_two_chunks_where_the_schedule_has_two() -> None:
     alone = ts.estimate("gpt3-1.3b", "azure-c1-t4x4-v100x4", job, layouts[0])
     assert one.step_s == two.step_s == pytest.approx(alone.step_s, rel=1e-6)
     assert [stage.head for stage in alone.document.stages] == [True, False]
+
+
+def test_of_plans_that_are_known_nothing_is_searched() -> None:
+    """What a search under 1F1B ranked is cut into what the search under chunks would have found."""
+    plain, own = JOB, Job(global_batch=64, dtype="bf16", schedule="interleaved")
+    cluster, wishes = "azure-c2-a100x4-h100x4", replace(OPTIONS, beside=False)
+    simple = ts.plan("gpt3-6.7b", cluster, plain, wishes=replace(wishes, kept=24)).ranked
+    alone = ts.plan("gpt3-6.7b", cluster, own, wishes=wishes)
+    cut = ts.plan("gpt3-6.7b", cluster, own, wishes=wishes, known=simple)
+    assert len(simple) > 1
+    assert cut.document.partial_plans.asked == 0 < alone.document.partial_plans.asked
+    assert cut.step_s <= alone.step_s * (1 + 1e-9)

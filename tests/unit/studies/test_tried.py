@@ -21,10 +21,11 @@ JOB = Job(global_batch=4, seq=512, schedule=tried.AUTO)
 
 @dataclass(frozen=True)
 class Made:
-    """Of a plan: its cluster and job."""
+    """Of a plan: its cluster, its job, and what makes it another."""
 
     cluster: Cluster
     job: Job
+    step_s: float
 
 
 FAST = SearchOptions(sub_islands=False, replicate=False, beside=False)
@@ -63,9 +64,10 @@ def answering(
         document = SimpleNamespace(
             launchable_with=["megatron"] * able, notes=[], work_bound_step_s=1.0, memory_margin=0.1
         )
-        made = Made(CLUSTER, replace(job, dtype="fp16"))
+        made = Made(CLUSTER, replace(job, dtype="fp16"), steps[job.schedule])
         step_s = steps[job.schedule] * (1.01 if able and known else 1.0)
-        return SimpleNamespace(step_s=step_s, document=document, forecast=SimpleNamespace(plan=made))
+        forecast, ranked = SimpleNamespace(plan=made), (made,) * min(wishes.kept, 3)
+        return SimpleNamespace(step_s=step_s, document=document, forecast=forecast, ranked=ranked)
 
     monkeypatch.setattr(api, "plan", plan)
     monkeypatch.setattr(tried, "fullness", lambda made, hwdb: fullness)
@@ -85,13 +87,14 @@ def test_others_begin_at_the_plan_of_the_first_and_are_glanced_at(monkeypatch) -
         progress=lambda done, total, what: told.append(what),
     )
     assert [one[0] for one in asked] == ["1f1b", "zb-h1", "zb-h1", "interleaved", "zb-v", "gpipe"]
-    assert [one[2] for one in asked] == ["normal", "quick", "normal", "quick", "quick", "quick"]
+    assert [one[2] for one in asked] == ["normal", "quick", "normal", "normal", "normal", "quick"]
     assert [one[1] for one in asked] == ["auto"] + ["fp16"] * 5
     assert asked[1][3] == ["zb-h1"]
+    assert asked[3][3] == asked[4][3] == ["1f1b"] * 3  # cut: nothing is searched for them
     assert told[0] == "1f1b: half way"
     assert told[-1] == "gpipe: half way"
     assert found.document.notes[0] == (
-        "tried: 1f1b 2 s, zb-h1 2.03 s, interleaved 2.5 s at a glance, zb-v 2.2 s at a glance, "
+        "tried: 1f1b 2 s, zb-h1 2.03 s, interleaved 2.5 s, zb-v 2.2 s, "
         "gpipe 3 s at a glance; this is 1f1b"
     )
 
@@ -122,8 +125,21 @@ def test_a_glance_looks_at_parts_of_islands_where_the_first_plan_is_none_of_its_
         asked = answering(monkeypatch, steps, fullness=fullness)
         tried.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(effort="normal"), hwdb=HWDB)
         glances = {one[0]: one[4] for one in asked if one[2] == "quick"}
-        assert glances == {"zb-h1": whole, "interleaved": False, "zb-v": False, "gpipe": whole}
+        assert glances == {"zb-h1": whole, "gpipe": whole}
         assert [one[3] for one in asked if one[0] == "gpipe"] == [["gpipe"] * whole]
+
+
+def test_where_a_glance_finds_nothing_but_what_it_began_at_parts_are_looked_at_and_no_more(
+    monkeypatch,
+) -> None:
+    """A known plan is the answer of every later search: that it is near says nothing of others."""
+    asked = answering(monkeypatch, {"1f1b": 2.0, "gpipe": 2.0})
+    found = tried.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(), hwdb=HWDB)
+    assert [one[2:] for one in asked if one[0] == "gpipe"] == [
+        ("quick", ["gpipe"], True),
+        ("quick", ["gpipe"], False),
+    ]
+    assert "gpipe nothing faster at a glance; this is 1f1b" in found.document.notes[0]
 
 
 def test_a_launchable_plan_of_a_full_search_is_not_given_up_for_that_of_a_glance(monkeypatch) -> None:
