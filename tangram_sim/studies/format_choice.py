@@ -178,9 +178,7 @@ def _search(
     """
     # Of other schedules, too: those of several chunks per stage are cut from plans of one.
     able = [
-        plan
-        for plan in known
-        if replace(plan.job, schedule=one.job.schedule) == one.job and _has_units(plan)
+        plan for plan in known if replace(plan.job, schedule=one.job.schedule) == one.job and _has_units(plan)
     ]
     plan = chunked if has_chunks(one.job.schedule) else tangram
     if glance:

@@ -1,10 +1,10 @@
 """`--schedule auto`, `--parallelizer auto`: the plan of the first of them, and what the others would gain.
 
 The first is searched in full. The others begin at its plan, in its number format, with a glance: quick, over
-whole islands; over parts of islands, too, where that plan is none of theirs, since they hold more than fits,
-and where nothing faster than it was found over whole ones. What a glance finds far behind, or not faster than
-the plan it began at, is left at that; the rest is searched in full. Schedules of several chunks per stage
-search nothing of their own: they cut the plans that the first search ranked.
+whole islands; over parts of islands, too, where that plan is none of theirs, since they hold more than fits.
+What a glance finds far behind is left at that; the rest is searched in full, another parallelizer only where
+a glance, over parts of islands in the end, finds more than the plan it began at. Schedules of several chunks
+per stage search nothing of their own: they cut the plans that the first search ranked.
 """
 
 from collections.abc import Sequence
@@ -171,13 +171,15 @@ def _beside(
     own = replace(job, schedule=one.schedule, dtype=best.forecast.plan.job.dtype)
     parts = wishes.sub_islands and not known
     quick = replace(wishes, effort=_GLANCE, sub_islands=parts, beside=False)
+    # A plan under another schedule says little of what is best under this one, under the same one a lot.
+    alike = any(plan.job.schedule == best.forecast.plan.job.schedule for plan in known)
     try:
         glance = ask(own, wishes=quick, known=known)
-        if wishes.sub_islands and not parts and _same(glance, known):
+        if alike and wishes.sub_islands and _same(glance, known):
             glance = ask(own, wishes=replace(quick, sub_islands=True), known=known)
     except InfeasibleError:
         return replace(one, glanced=True)
-    same = _same(glance, known) and not glance.step_s < best.step_s * (1 - _SAME)
+    same = alike and _same(glance, known)
     if same or glance.step_s > _NEAR * best.step_s:
         return replace(one, result=glance, glanced=True, same=same)
     # It knows the plan of the glance: what it shows is slower only where that one cannot be launched.

@@ -94,8 +94,7 @@ def test_others_begin_at_the_plan_of_the_first_and_are_glanced_at(monkeypatch) -
     assert told[0] == "1f1b: half way"
     assert told[-1] == "gpipe: half way"
     assert found.document.notes[0] == (
-        "tried: 1f1b 2 s, zb-h1 2.03 s, interleaved 2.5 s, zb-v 2.2 s, "
-        "gpipe 3 s at a glance; this is 1f1b"
+        "tried: 1f1b 2 s, zb-h1 2.03 s, interleaved 2.5 s, zb-v 2.2 s, gpipe 3 s at a glance; this is 1f1b"
     )
 
 
@@ -129,17 +128,16 @@ def test_a_glance_looks_at_parts_of_islands_where_the_first_plan_is_none_of_its_
         assert [one[3] for one in asked if one[0] == "gpipe"] == [["gpipe"] * whole]
 
 
-def test_where_a_glance_finds_nothing_but_what_it_began_at_parts_are_looked_at_and_no_more(
-    monkeypatch,
-) -> None:
-    """A known plan is the answer of every later search: that it is near says nothing of others."""
+def test_a_parallelizer_that_finds_nothing_but_the_plan_it_began_at_is_left_at_a_glance(monkeypatch) -> None:
+    """A known plan is the answer of every later search; under another schedule it says little of others."""
     asked = answering(monkeypatch, {"1f1b": 2.0, "gpipe": 2.0})
+    both = SearchOptions(parallelizer=tried.AUTO)
+    found = tried.plan(MODEL, CLUSTER, replace(JOB, schedule="1f1b"), wishes=both, hwdb=HWDB)
+    assert [one[2:] for one in asked[1:]] == [("quick", ["1f1b"], True), ("quick", ["1f1b"], False)]
+    assert found.document.notes[0] == "tried: grid 2 s, galvatron nothing faster at a glance; this is grid"
+    asked.clear()
     found = tried.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(), hwdb=HWDB)
-    assert [one[2:] for one in asked if one[0] == "gpipe"] == [
-        ("quick", ["gpipe"], True),
-        ("quick", ["gpipe"], False),
-    ]
-    assert "gpipe nothing faster at a glance; this is 1f1b" in found.document.notes[0]
+    assert [one[2] for one in asked if one[0] == "gpipe"] == ["quick", "normal"]
 
 
 def test_a_launchable_plan_of_a_full_search_is_not_given_up_for_that_of_a_glance(monkeypatch) -> None:
