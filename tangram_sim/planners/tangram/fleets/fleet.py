@@ -50,8 +50,8 @@ def master(patterns: Sequence[PipelinePattern], nodes: Sequence[int], batch: int
     program = PackingProgram(used, np.array(nodes, dtype=np.float64))
     low, high = 0.0, max(pattern.first_s + pattern.pace_s * batch for pattern in patterns)
     best = _most(program, patterns, high)
-    for _ in range(_STEPS):
-        middle = 0.5 * (low + high) if low else min(high, 4 * min(one.first_s for one in patterns))
+    for number in range(_STEPS):
+        middle = 0.5 * (low + high) if number else min(high, 4 * min(one.first_s for one in patterns))
         found = _most(program, patterns, middle)
         if found.worth >= batch:
             high, best = middle, found

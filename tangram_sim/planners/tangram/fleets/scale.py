@@ -123,13 +123,14 @@ class Fleets:
             usual = self._search([(everything, 1.0)], float("inf"), usual)
             best = self._best_of(self._pools())
         limit_s = self.budget.worth * best.step_s if best else float("inf")
-        self._search([((kind,), share[kind]) for kind in everything], limit_s, usual)
+        self._search([((kind,), share[kind]) for kind in everything], limit_s, usual, best)
         lone = {_only(pattern) for pattern in self.patterns} - {-1}
         # Islands that hold no pipeline of their own may hold some stages of another's.
         strong = max(lone, key=lambda kind: share[kind], default=None)
-        if strong is not None and len(everything) > 2:
+        if strong is not None and len(everything) > 2 and not self._far_from(best):
             lacking = [kind for kind in everything if kind not in lone]
-            self._search([((strong, kind), share[strong] + share[kind]) for kind in lacking], limit_s, usual)
+            work = [((strong, kind), share[strong] + share[kind]) for kind in lacking]
+            self._search(work, limit_s, usual, best)
         return self._refined(self._one_kind_of_copy(self._best_of(self._pools(), best)))
 
     def notes(self) -> list[str]:
@@ -161,10 +162,27 @@ class Fleets:
         pools = [[one for one in self.patterns if _zero(one) == {stage}] for stage in range(4)]
         return [self.patterns] + [pool for pool in pools if pool and len(pool) < len(self.patterns)]
 
-    def _search(self, work: list[tuple[tuple[int, ...], float]], best_s: float, usual: int) -> int:
+    def _far_from(self, best: Scored | None) -> bool:
+        """Whether mixes of pipelines over some islands, played, are far slower than the best plan."""
+        some = [one for one in self.patterns if not all(one.nodes)]
+        if best is None or not some or self.deadline.over():
+            return False
+        passes = self.passes
+        mixed = self._best_of([some])
+        self.passes = passes  # a look: what is mixed in the end has all of them
+        return mixed is not None and mixed.step_s > self.budget.far * best.step_s
+
+    def _search(
+        self,
+        work: list[tuple[tuple[int, ...], float]],
+        best_s: float,
+        usual: int,
+        beside: Scored | None = None,
+    ) -> int:
         """Patterns on some sets of islands until time is up; sets of equal islands are searched once.
 
-        Begins with `usual` sequences per microbatch; returns those of the best pattern of the last set.
+        Begins with `usual` sequences per microbatch; returns those of the best pattern of the last set. Ends
+        early where mixes of what is found are far from a plan `beside`.
         """
         like: dict[tuple[Island, ...], list[tuple[int, ...]]] = {}
         share_of = dict(work)
@@ -187,6 +205,8 @@ class Fleets:
         most = -(-self.budget.round // max(len(families), 1))
         turns = 0
         while not self.deadline.over():
+            if turns == self.budget.far_turns and self._far_from(beside):
+                break
             turn = [(family, *piece) for family in families for piece in family.next(most if turns else 1)]
             if not turn:
                 break
