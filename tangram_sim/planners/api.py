@@ -43,6 +43,11 @@ class SearchOptions:
     simple_within: float | None = None
     fleet_bound: bool = False  # large clusters: also prove a bound on fleets of pipelines, if there is time
 
+    @property
+    def most(self) -> int:
+        """Plans that a search hands over."""
+        return max(self.top, self.kept, 1)
+
 
 @dataclass(slots=True)
 class Counts:

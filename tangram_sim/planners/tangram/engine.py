@@ -95,11 +95,6 @@ class _Task:
             return None
         return Scored(plan, lowered.steps[0], contention.play(lowered.graph()).makespan_s)
 
-    @property
-    def most(self) -> int:
-        """Plans that are handed over."""
-        return max(self.wishes.top, self.wishes.kept, 1)
-
     def say(self, what: str) -> None:
         """Tell that another part of the search begins, of a length that nobody knows."""
         if self.progress:
@@ -112,7 +107,7 @@ class _Task:
         every = sorted([*ranked, *self.standing], key=lambda scored: scored.step_s)
         if any(every[0] is one for one in self.standing):
             self.notes.append(KNOWN_IS_BEST)
-        best = every[: self.most]
+        best = every[: self.wishes.most]
         return Found(best, self.bound.step_s(), self.counts, self.notes, self.candidates)
 
     def is_large(self) -> bool:
@@ -311,7 +306,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     if search.left_out:
         left = ", ".join(map(str, sorted(set(search.left_out))))
         notes.append(f"effort {wishes.effort}: microbatches of {left} were not searched node by node")
-    ranked = rank(played, referee, task.most, task.budget) if played else []
+    ranked = rank(played, referee, wishes.most, task.budget) if played else []
     apart = wishes.replicate and wishes.sub_islands and not (wishes.order or task.halves)
     if apart and not task.deadline.over():
         several = _several(task, enumeration, referee, ranked, max(units) == 1)

@@ -129,8 +129,9 @@ class Fleets:
         strong = max(lone, key=lambda kind: share[kind], default=None)
         if strong is not None and len(everything) > 2 and not self._far_from(best):
             lacking = [kind for kind in everything if kind not in lone]
-            work = [((strong, kind), share[strong] + share[kind]) for kind in lacking]
-            self._search(work, limit_s, usual, best)
+            self._search(
+                [((strong, kind), share[strong] + share[kind]) for kind in lacking], limit_s, usual, best
+            )
         return self._refined(self._one_kind_of_copy(self._best_of(self._pools(), best)))
 
     def notes(self) -> list[str]:
