@@ -62,6 +62,10 @@ def command(
 
     writing.require_writable(output=output, trace=trace, candidates=search.candidates)
     wishes = search.wishes(time_limit_s, jobs, margin)
+    if search.losses is not None:
+        from tangram_sim.studies.liveput_plans import lasting
+
+        wishes = lasting(wishes)
     deadline = begun.deadline(time_limit_s)
     database = shared.load_hwdb(hwdb)
     job = Job(global_batch, seq, dtype, optimizer, schedule, stack=stack)
@@ -122,7 +126,9 @@ def command(
         elif search.losses is not None:
             from tangram_sim.studies.liveput_plans import plan_for_losses
 
-            result = plan_for_losses(loaded, search.losses, load_model(model), job, database, planned)
+            result = plan_for_losses(
+                loaded, search.losses, load_model(model), job, database, planned, deadline, search.top
+            )
         else:
             result = planned(loaded)
     output = writing.reported(result, output, database, as_json=as_json)

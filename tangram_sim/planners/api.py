@@ -38,6 +38,7 @@ class SearchOptions:
     effort: str = "normal"  # how much is looked at: a name in `budget.EFFORTS`
     memory_margin: float | None = None  # share of every GPU's memory left free; None: what its error needs
     frameworks: tuple[str, ...] = ()  # only plans that one of these can launch; (): any plan
+    lasting: bool = False  # also score stages on whole islands that are slower: they lose least with a node
     beside: bool = True  # also look for the nearest plan that a framework can launch
     # A launchable plan wins that takes so much longer and cannot be told apart; None: by the cluster.
     simple_within: float | None = None

@@ -179,6 +179,8 @@ class SearchBudget:
     # Time of the slowest part over that of an ideal share (coarser ones are left out); ways to share.
     joint_uneven: float = 1.34
     joint_ways: int = 3
+    # Times the best step: what a plan that loses less with a node may take.
+    lasting: float = 2.0
     # The whole model on several islands: tokens of a microbatch on each GPU where sizes begin; with so many
     # kernels are as efficient as with more.
     joint_tokens: int = 8192

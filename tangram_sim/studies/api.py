@@ -159,7 +159,8 @@ def plan(
         )
     written.planning_s, written.planning_cpu_s = wall, cpu
     written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
-    return Result(written, best, tuple(found.candidates), tuple(scored.plan for scored in found.ranked))
+    plans = tuple(scored.plan for scored in found.ranked)
+    return Result(written, best, tuple(found.candidates), plans, tuple(others))
 
 
 def _one_simple_pipeline(made: Plan) -> bool:

@@ -7,22 +7,31 @@ from math import inf
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
+from tangram_sim.placement.domains import idle_in_groups
 from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.reliability.survivors import liveput_share, replicas_on_nodes
 from tangram_sim.studies import api
 from tangram_sim.studies.batch_estimates import Estimate
+from tangram_sim.studies.cautions import cautions
+from tangram_sim.studies.copies import copies_side_by_side
 from tangram_sim.studies.documents import LiveputDocument
+from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.results import Result
+from tangram_sim.studies.tried import AUTO, SCHEDULES
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
+from tangram_sim.training.schedules import chunked
 from tangram_sim.units import show_seconds
 
 _MOST_DEGREE = 64
 _KEPT = 12  # uniform layouts that are played and compared, the fastest of each number of replicas first
+_FINALISTS = 12  # of the search of the fastest plan
 _WORTH = 1e-9
 
 
@@ -33,18 +42,31 @@ def plan_for_losses(
     job: Job,
     hwdb: Hwdb,
     planned: Callable[[Cluster], Result],
+    deadline: Deadline | None = None,
+    shown: int = 1,
 ) -> Result:
-    """The plan with the highest liveput among the fastest one and uniform layouts of every width.
+    """The plan with the highest liveput of the fastest one, uniform layouts of every width, and copies.
 
     Liveput is the speed expected after an hour's losses, a Poisson number of nodes, every set alike, none of
-    which comes back or changes its stage: replicas that lost a node stop, the others go on. All of them leave
-    the share of memory free that the fastest one does. Raises BadInputError for a rate below 0.
+    which comes back or changes its stage: replicas that lost a node stop, the others go on. Copies of
+    pipelines on few nodes each lose least; what they come to does not hang on which plan is the fastest. All
+    of them leave the share of memory free that the fastest one does.
+    `shown` of the fastest are listed. Raises BadInputError for a rate below 0.
     """
     if not 0 <= losses_per_hour < inf:
         raise BadInputError(f"{losses_per_hour:g} losses per hour: give a number, 0 or more")
     fastest = planned(cluster)
     margin = fastest.document.memory_margin
-    candidates = [fastest, *_uniform(model, cluster, job, hwdb, margin)]
+    timed = deadline or Deadline()
+    ran = fastest.forecast.plan.job.schedule
+    if job.schedule == AUTO and chunked(ran):  # copies, and layouts of every width, have one chunk per stage
+        ran = SCHEDULES[0]
+    plain = resolve(replace(job, schedule=ran), cluster)
+    candidates = [fastest, *_uniform(model, cluster, plain, hwdb, margin)]
+    candidates += [_played(one.plan, hwdb) for one in fastest.others]
+    for made in copies_side_by_side(model, cluster, plain, hwdb, margin, timed):
+        if (result := _played(made, hwdb)).forecast.lowered.fullness() <= 1.0 - margin:
+            candidates.append(result)
     shares = [share_left(one.forecast.plan, losses_per_hour, hwdb) for one in candidates]
     liveputs = [one.tokens_per_s * share for one, share in zip(candidates, shares, strict=True)]
     best = max(range(len(candidates)), key=lambda at: (liveputs[at] * (1 + _WORTH * (at == 0)), -at))
@@ -63,12 +85,22 @@ def plan_for_losses(
         f"{shares[best] * 100:.1f} % of the speed is left; "
     )
     words += (
-        "no layout compared has more"
+        "no plan compared has more"
         if best == 0
         else f"the plan made for speed alone, {show_seconds(fastest.step_s)} a step, has {liveputs[0]:,.0f}"
     )
-    said = {"liveput": found, "memory_margin": margin, "notes": [words, *chosen.document.notes]}
+    said = {
+        "liveput": found,
+        "alternatives": chosen.document.alternatives[: max(shown - 1, 0)],
+        "memory_margin": margin,
+        "notes": [words, *chosen.document.notes],
+    }
     return replace(chosen, document=chosen.document.model_copy(update=said))
+
+
+def lasting(wishes: SearchOptions) -> SearchOptions:
+    """The wishes of a search for `plan_for_losses`: it also hands over what lasts longer and is slower."""
+    return replace(wishes, top=max(wishes.top, _FINALISTS), lasting=True)
 
 
 def share_left(plan: Plan, losses_per_hour: float, hwdb: Hwdb) -> float:
@@ -77,9 +109,18 @@ def share_left(plan: Plan, losses_per_hour: float, hwdb: Hwdb) -> float:
     return liveput_share(replicas_on_nodes(plan, node_of), len(plan.cluster.node_group), losses_per_hour)
 
 
+def _played(made: Plan, hwdb: Hwdb) -> Result:
+    """A plan that no search made, as a result of its own."""
+    reads = ReadSet()
+    own = hwdb.read_into(reads)
+    played = forecast(made, own)
+    idle = idle_in_groups(made.cluster, made.ranks, made.job.precision.compute)
+    notes = cautions(played, idle=idle)
+    return Result(document(played, own, reads, api.lower_bound(made, own), notes), played)
+
+
 def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, margin: float) -> Iterator[Result]:
     """The fastest uniform layouts that leave a share of memory free, of every number of replicas, played."""
-    job = resolve(job, cluster)
     within = hwdb.filled_to(1.0 - margin)
     found = api.estimate_many(model, cluster, job, list(_layouts(cluster)), hwdb=within)
     fitting = [one for one in found if isinstance(one, Estimate) and one.feasible]

@@ -23,6 +23,7 @@ class Result:
     forecast: Forecast
     candidates: tuple[Candidate, ...] = ()
     ranked: tuple[Plan, ...] = ()  # of a search: as many as were asked for, fastest first
+    others: tuple[Forecast, ...] = ()  # further plans of the search, as many as `top` asks for
 
     @property
     def step_s(self) -> float:

@@ -396,6 +396,8 @@ def _several(
         if spanning.nearest or spanning.finer:
             notes.append(spanning.note(best_s))
         found = [wider, *found] if wider else found
+        if wishes.lasting and best_s < inf:
+            found += spanning.lasting(task.budget.lasting * best_s)
     return found
 
 
