@@ -21,7 +21,7 @@ from tangram_sim.planners.peers.hap.planner import Hap
 from tangram_sim.planners.tangram.planner import Tangram
 from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
-from tangram_sim.studies.comparison import answer, question
+from tangram_sim.studies.comparison import answer, questions
 from tangram_sim.training.job import Job
 
 PLANNERS: dict[str, type[WholeClusterPlanner]] = {
@@ -63,18 +63,19 @@ def simulated(folder: Path, most_gpus: int, names: Sequence[str]) -> None:
     ahead, ratios = list[bool](), list[float]()
     for (model, cluster), recorded in sorted(cases.items(), key=lambda case: case[1][0].gpus):
         job = Job(recorded[0].global_batch)
-        asked = question(load_model(MODELS[model]), load_cluster(cluster, hwdb), job, hwdb)
+        shape, where = load_model(MODELS[model]), load_cluster(cluster, hwdb)
         steps: dict[str, float] = {}
         words = []
         for name in names:
-            told = answer(PLANNERS[name](), Price(asked.model, asked.cluster, asked.job, asked.hwdb))
+            first, *others = questions(shape, where, job, hwdb)  # at fresh prices
+            told = answer(PLANNERS[name](), first, others=others)
             if told.result is None:
                 words.append(f"{name} {told.status}")
                 continue
             steps[name] = told.result.document.step_s
             words.append(f"{name} {steps[name]:.3f} s ({told.planning_cpu_s:.1f} CPU-s)")
         for number, run in enumerate(recorded):
-            seconds = _recorded_s(run, asked)
+            seconds = _recorded_s(run, questions(shape, where, job, hwdb)[0])
             words.append(
                 f"[{run.planner}] {f'{seconds:.3f} s' if seconds < float('inf') else 'does not fit'}"
             )
@@ -83,7 +84,7 @@ def simulated(folder: Path, most_gpus: int, names: Sequence[str]) -> None:
         if "tangram" in steps and peers:
             ahead.append(steps["tangram"] <= min(peers.values()) * (1 + 1e-9))
             published = [s / steps["tangram"] for n, s in peers.items() if s < float("inf")]
-            if len(asked.cluster.groups) == 3:
+            if len(where.groups) == 3:
                 ratios += published
         print(f"{model} on {cluster}: {'; '.join(words)}", flush=True)
     if ahead:

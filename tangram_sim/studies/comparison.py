@@ -3,12 +3,13 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import Field
 
 from tangram_sim import registry
 from tangram_sim.clusters import Cluster
-from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.errors import BadInputError, InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
 from tangram_sim.placement.domains import idle_in_groups
@@ -19,14 +20,14 @@ from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.documents import Document, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.margin import auto_margin, require_margin
-from tangram_sim.studies.number_formats import formats, resolve
+from tangram_sim.studies.number_formats import formats
+from tangram_sim.studies.planner_formats import in_best_format
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked
 from tangram_sim.units import percent
 
-_ONE_FORMAT = "all are compared in fp16, which old GPUs need; `dtype=bf16` compares without them"
 OK, CANNOT, FAILED = "ok", "cannot answer", "failed"
 
 
@@ -64,37 +65,54 @@ class PlannerAnswer:
 
 
 def answer(
-    planner: WholeClusterPlanner, price: Price, margin: float | None = 0.0, told: Sequence[str] = ()
+    planner: WholeClusterPlanner,
+    price: Price,
+    margin: float | None = 0.0,
+    others: Sequence[Price] = (),
 ) -> PlannerAnswer:
     """Ask one planner for a plan within the margin of memory; whatever it raises is an answer, too.
 
-    `told`: notes on the question, for the plan's own.
+    `others`: the same question in further number formats, of which the plan may be.
     """
     wall, cpu = time.perf_counter(), time.process_time()
 
     def ended(status: str, reason: str = "", result: Result | None = None) -> PlannerAnswer:
+        seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+        if result is not None:
+            seconds, cpu_seconds = result.document.planning_s or 0.0, result.document.planning_cpu_s or 0.0
         return PlannerAnswer(planner.name, status, seconds, cpu_seconds, result, reason)
 
     try:
-        made, warned = _planned(planner, price, margin)
-        seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
-        reads = ReadSet()
-        own = price.hwdb.read_into(reads)
-        played = forecast(made, own)
-        if (made.model, made.cluster, made.job) != (price.model, price.cluster, price.job):
-            return ended(FAILED, "planned another model, cluster or job than it was asked about")
-        if not played.lowered.fits():
-            return ended(FAILED, f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
-        notes = [*told, *price.deadline.notes(), *cautions(played, idle=_idle(made)), *warned]
-        written = document(played, own, reads, lower_bound(made, own), notes)
+        return ended(OK, "", in_best_format(partial(_result, planner, margin), [price, *others]))
     except InfeasibleError as error:
-        seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
         return ended(CANNOT, str(error))
+    except _UnlawfulPlanError as error:
+        return ended(FAILED, str(error))
     except Exception as error:  # a plug-in may raise anything; the comparison goes on without it
-        seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
         return ended(FAILED, f"{type(error).__name__}: {error}")
-    written.planning_s, written.planning_cpu_s = seconds, cpu_seconds
-    return ended(OK, "", Result(written, played))
+
+
+class _UnlawfulPlanError(TangramError):
+    """A planner answered with a plan that is none of the question, or does not fit."""
+
+
+def _result(planner: WholeClusterPlanner, margin: float | None, price: Price, words: str = "") -> Result:
+    """One planner's plan in one number format, played; `words` are told of it. Raises what it raises."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    made, warned = _planned(planner, price, margin)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    reads = ReadSet()
+    own = price.hwdb.read_into(reads)
+    played = forecast(made, own)
+    if (made.model, made.cluster, made.job) != (price.model, price.cluster, price.job):
+        raise _UnlawfulPlanError("planned another model, cluster or job than it was asked about")
+    if not played.lowered.fits():
+        raise _UnlawfulPlanError(f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
+    limits = [words] if words else []
+    notes = [*price.deadline.notes(), *cautions(played, idle=_idle(made)), *limits, *warned]
+    written = document(played, own, reads, lower_bound(made, own), notes)
+    written.planning_s, written.planning_cpu_s = wall, cpu
+    return Result(written, played)
 
 
 def _idle(made: Plan) -> list[str]:
@@ -139,34 +157,27 @@ def plan_with(
     """
     require_margin(memory_margin)
     planner = registry.planner(name)()
-    price = question(model, cluster, job, hwdb, deadline)
-    wall, cpu = time.perf_counter(), time.process_time()
-    made, warned = _planned(planner, price, memory_margin)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    reads = ReadSet()
-    own = price.hwdb.read_into(reads)
-    played = forecast(made, own)
-    limits = f"planned by {name}: {planner.limits}"
-    notes = [*price.deadline.notes(), *cautions(played, idle=_idle(made)), limits, *warned]
-    written = document(played, own, reads, lower_bound(made, own), notes)
-    written.planning_s, written.planning_cpu_s = wall, cpu
-    return Result(written, played)
+    prices = questions(model, cluster, job, hwdb, deadline)
+    ask = partial(_result, planner, memory_margin, words=f"planned by {name}: {planner.limits}")
+    return in_best_format(ask, prices)
 
 
-def question(
+def questions(
     model: Model,
     cluster: Cluster,
     job: Job | None = None,
     hwdb: Hwdb | None = None,
     deadline: Deadline | None = None,
-) -> Price:
-    """What planners are asked: the job settled, prices fresh, time running. Raises as `api.plan` does."""
-    hwdb = hwdb or Hwdb.load()
-    job = resolve(job or Job(), cluster)
-    require_stack(job, hwdb)
-    if chunked(job.schedule):
+) -> list[Price]:
+    """What planners are asked, once in each number format that the job may have: it is settled, prices are
+    fresh, time is running. Raises as `api.plan` does.
+    """
+    hwdb, deadline = hwdb or Hwdb.load(), deadline or Deadline()
+    asked = formats(job or Job(), cluster)
+    require_stack(asked[0], hwdb)
+    if chunked(asked[0].schedule):
         raise BadInputError("planners compose 1f1b, gpipe and zb-h1 pipelines; give `schedule=` one of these")
-    return Price(model, cluster, job, hwdb, deadline or Deadline())
+    return [Price(model, cluster, one, hwdb, deadline) for one in asked]
 
 
 def compare_planners(
@@ -181,9 +192,10 @@ def compare_planners(
 ) -> list[PlannerAnswer]:
     """What each planner (all installed ones by default) answers, in the order given, at fresh prices each.
 
-    Each has an even share of the time that the `deadline` leaves, and keeps `memory_margin` (see
-    `margin.kept`) free. Once time is over, by the clock or by Ctrl-C, the rest are not asked, but for want of
-    any plan: the time is over for them, too, and one may have a way out.
+    Each plan is in the number format that suits its planner best, as `plan` chooses one. Each planner has
+    an even share of the time that the `deadline` leaves, and keeps `memory_margin` (see `margin.kept`) free.
+    Once time is over, by the clock or by Ctrl-C, the rest are not asked, but for want of any plan: the time
+    is over for them, too, and one may have a way out.
     Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
     """
     require_margin(memory_margin)
@@ -191,8 +203,7 @@ def compare_planners(
     if len(set(names)) != len(names):
         raise BadInputError(f"`planners=` names one twice: {','.join(names)}; name each once")
     loaded = [registry.planner(name)() for name in names]
-    asked = question(model, cluster, job, hwdb)
-    told = [_ONE_FORMAT] if len(formats(job or Job(), cluster)) > 1 else []
+    asked = questions(model, cluster, job, hwdb)
     whole = deadline or Deadline()
     answers = list[PlannerAnswer]()
     with whole.hearing_interrupts():
@@ -203,8 +214,8 @@ def compare_planners(
                 continue
             left = len(loaded) - number
             share = whole if late or left == 1 else whole.share(whole.left_s() / left)
-            asking = Price(model, cluster, asked.job, asked.hwdb, share)
-            answers.append(answer(one, asking, memory_margin, told))
+            first, *others = [Price(model, cluster, each.job, each.hwdb, share) for each in asked]
+            answers.append(answer(one, first, memory_margin, others))
     return answers
 
 

@@ -96,8 +96,8 @@ def search_formats(
     counts = Counts()
     for number, one in enumerate(sorted(questions, key=lambda one: one.bound_s)):
         best = min(done.values(), key=lambda each: each.step_s, default=None)
-        hopeless = best and one.bound_s >= _longest_s(best)
-        late = deadline.over() and not any(plan.job == one.job and _has_units(plan) for plan in known)
+        hopeless = best and one.bound_s >= longest_s(best.found.ranked[0].plan, best.step_s)
+        late = deadline.over() and not any(plan.job == one.job and has_units(plan) for plan in known)
         if best and (hopeless or late):  # a plan at hand is taken, time over or not
             continue
         left = len(questions) - number
@@ -126,7 +126,9 @@ def search_formats(
     if not done:
         raise errors[asked[0]]
     best = min(done.values(), key=lambda each: each.step_s)
-    alike = [each for each in done.values() if each.step_s <= _longest_s(best)]
+    alike = [
+        each for each in done.values() if each.step_s <= longest_s(best.found.ranked[0].plan, best.step_s)
+    ]
     best = min(alike, key=lambda each: (_leaves_old_out(each), each.step_s))
     if len(asked) == 1:
         return best
@@ -178,7 +180,7 @@ def _search(
     """
     # Of other schedules, too: those of several chunks per stage are cut from plans of one.
     able = [
-        plan for plan in known if replace(plan.job, schedule=one.job.schedule) == one.job and _has_units(plan)
+        plan for plan in known if replace(plan.job, schedule=one.job.schedule) == one.job and has_units(plan)
     ]
     plan = chunked if has_chunks(one.job.schedule) else tangram
     if glance:
@@ -208,7 +210,7 @@ def _deciding_glance(
         raise
     counts.add(found.counts)
     step_s = found.ranked[0].step_s
-    alike = _leaves_old_out(best) and step_s <= _longest_s(best)
+    alike = _leaves_old_out(best) and step_s <= longest_s(best.found.ranked[0].plan, best.step_s)
     if alike or step_s >= _near_s(best):
         return _without_its_limits(found), margin
     at_hand.append(found.ranked[0].plan)
@@ -230,18 +232,22 @@ def _near_s(best: Searched) -> float:
     return _NEAR * min(best.found.gained, _GAINED) * best.step_s
 
 
-def _longest_s(best: Searched) -> float:
-    """Seconds of a step in the other format up to which it is taken in place of the fastest plan."""
-    return best.step_s * (_ALIKE if _leaves_old_out(best) else 1.0)
+def longest_s(plan: Plan, step_s: float) -> float:
+    """Seconds of a step in another format up to which it is taken in place of a plan that is the fastest."""
+    return step_s * (_ALIKE if for_nothing(plan) else 1.0)
 
 
 def _leaves_old_out(searched: Searched) -> bool:
     """Whether the fastest plan is in fp16 for nothing: all GPUs that it uses have bf16."""
-    plan = searched.found.ranked[0].plan
-    return searched.job.dtype == "fp16" and _has_units(replace(plan, job=replace(plan.job, dtype="bf16")))
+    return for_nothing(searched.found.ranked[0].plan)
 
 
-def _has_units(plan: Plan) -> bool:
+def for_nothing(plan: Plan) -> bool:
+    """Whether a plan is in fp16 though all GPUs that it uses have bf16."""
+    return plan.job.dtype == "fp16" and has_units(replace(plan, job=replace(plan.job, dtype="bf16")))
+
+
+def has_units(plan: Plan) -> bool:
     """Whether all GPUs that a plan uses have units for its job's number format."""
     cluster, compute = plan.cluster, plan.job.precision.compute
     able = [

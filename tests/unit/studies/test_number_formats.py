@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 import tangram_sim as ts
-from tangram_sim.cli.compare import print_answers
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import Counts, NothingBelowError, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import format_choice
-from tangram_sim.studies.comparison import compare_planners
+from tangram_sim.studies.comparison import compare_planners, plan_with
 from tangram_sim.studies.number_formats import formats
 from tangram_sim.training.job import Job
 
@@ -147,16 +146,28 @@ def test_bf16_is_taken_where_it_is_as_fast(
         assert f"{slower if looks == [True] else in_full:.2f}"[-1] in note
 
 
-def test_planners_side_by_side_are_compared_in_one_format_and_say_so_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_each_planner_is_compared_in_the_format_that_suits_it() -> None:
+    """Fp16 on everything, or bf16 on what has it."""
     model, cluster = load_model("gpt3-350m"), load_cluster(MIXED, Hwdb.load())
-    (found,) = compare_planners(model, cluster, Job(16, 512), ["uniform"])
-    assert found.result is not None
-    (note,) = [note for note in found.result.document.notes if note.startswith("all are compared in ")]
-    assert note.startswith("all are compared in fp16, ") and "`dtype=bf16`" in note
-    print_answers([found, replace(found, planner="other")])
-    assert capsys.readouterr().out.count("all are compared in fp16") == 1
+    told = {}
+    for dtype in ("auto", "fp16", "bf16"):
+        answers = compare_planners(model, cluster, Job(16, 512, dtype), ["tangram", "uniform", "sailor"])
+        told[dtype] = {one.planner: one.result for one in answers}
+    for planner, result in told["auto"].items():
+        of = [found for dtype in ("fp16", "bf16") if (found := told[dtype][planner]) is not None]
+        assert result is not None and result.step_s in [found.step_s for found in of]
+        plan = result.forecast.plan
+        least_s = min(found.step_s for found in of)
+        assert result.step_s == least_s or (plan.job.dtype == "bf16" and result.step_s <= 1.02 * least_s)
+        assert result.document.notes[0].startswith(f"in {plan.job.dtype}; ")
+    assert told["bf16"]["uniform"] is None  # it lays its layout over all GPUs
+
+
+def test_a_planner_asked_alone_has_the_format_of_the_comparison() -> None:
+    model, cluster = load_model("gpt3-350m"), load_cluster(MIXED, Hwdb.load())
+    (beside,) = compare_planners(model, cluster, Job(16, 512), ["sailor"])
+    assert beside.result is not None
+    assert plan_with("sailor", model, cluster, Job(16, 512)).step_s == beside.result.step_s
 
 
 def test_the_first_reason_is_told_where_no_format_has_a_plan() -> None:

@@ -1,0 +1,57 @@
+"""The number format of a planner's plan, where `dtype=auto` leaves the choice: as `plan` makes it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tangram_sim.errors import TangramError
+from tangram_sim.planners.whole_cluster import CannotAnswerError, Price
+from tangram_sim.studies.api import lower_bound
+from tangram_sim.studies.format_choice import for_nothing, has_units, longest_s
+from tangram_sim.studies.results import Result
+from tangram_sim.units import show_seconds
+
+
+def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> Result:
+    """The fastest plan over number formats; `prices` holds the question in each, that of all GPUs first.
+
+    One in fp16 whose GPUs all have bf16 gives way to one in bf16 that is as good. A format is not asked about whose bound
+    lies above the plan of the one before, or once time is over; each has an even share of what is left. A
+    plan on GPUs without units for its format is none. Raises what the first raises where none has a plan.
+    """
+    found: list[Result] = []
+    errors: list[TangramError] = []
+    others: list[str] = []
+    for number, price in enumerate(prices):
+        best = min(found, key=lambda one: one.step_s, default=None)
+        dtype, left = price.job.dtype, len(prices) - number
+        if best is not None:
+            bound_s = lower_bound(replace(best.forecast.plan, job=price.job), price.hwdb)
+            if bound_s >= longest_s(best.forecast.plan, best.step_s):
+                others.append(f"{dtype} takes {show_seconds(bound_s)} or more")
+                continue
+            if price.deadline.over():
+                others.append(f"{dtype} was not looked at for lack of time")
+                continue
+        share = price.deadline if left == 1 else price.deadline.share(price.deadline.left_s() / left)
+        try:
+            result = ask(replace(price, deadline=share))
+            if not has_units(result.forecast.plan):
+                raise CannotAnswerError(f"its plan is on GPUs without {dtype} units")
+            found.append(result)
+        except TangramError as error:
+            errors.append(error)
+            others.append(f"there is no plan in {dtype}")
+    if not found:
+        raise errors[0]
+    fastest = min(found, key=lambda one: one.step_s)
+    alike = [one for one in found if one.step_s <= longest_s(fastest.forecast.plan, fastest.step_s)]
+    best = min(alike, key=lambda one: (for_nothing(one.forecast.plan), one.step_s))
+    written = best.document
+    written.planning_s = sum(one.document.planning_s or 0.0 for one in found)
+    written.planning_cpu_s = sum(one.document.planning_cpu_s or 0.0 for one in found)
+    took = [
+        f"{one.forecast.plan.job.dtype} takes {show_seconds(one.step_s)}" for one in found if one is not best
+    ]
+    if len(prices) > 1:
+        written.notes.insert(0, f"in {best.forecast.plan.job.dtype}; {', '.join([*took, *others])}")
+    return best
