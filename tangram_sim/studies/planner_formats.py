@@ -14,9 +14,10 @@ from tangram_sim.units import show_seconds
 def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> Result:
     """The fastest plan over number formats; `prices` holds the question in each, that of all GPUs first.
 
-    One in fp16 whose GPUs all have bf16 gives way to one in bf16 that is as good. A format is not asked about whose bound
-    lies above the plan of the one before, or once time is over; each has an even share of what is left. A
-    plan on GPUs without units for its format is none. Raises what the first raises where none has a plan.
+    One in fp16 whose GPUs all have bf16 gives way to one in bf16 that is as good. A format is not asked about
+    whose bound lies above the plan of the one before, or once time is over; each has an even share of what is
+    left. A plan on GPUs without units for its format is none. Raises what the first raises where none has a
+    plan.
     """
     found: list[Result] = []
     errors: list[TangramError] = []
