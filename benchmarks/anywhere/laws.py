@@ -41,14 +41,19 @@ class Question:
     job: Job
     wishes: SearchOptions = field(default_factory=SearchOptions)
 
-    def step_s(self, hwdb: Hwdb) -> float:
-        """The step of the fastest plan found; inf where there is none."""
-        fastest = replace(self.wishes, beside=False)  # whatever frameworks could launch
+    def answer(self, hwdb: Hwdb, margin: float | None = None) -> tuple[float, float | None]:
+        """The step of the fastest plan found (inf where there is none), and the share of memory it leaves."""
+        # Whatever frameworks could launch; every plan in one margin: a wider question may do with none.
+        fastest = replace(self.wishes, beside=False, memory_margin=margin)
         try:
             found = tried.plan(self.world.model, self.cluster, self.job, wishes=fastest, hwdb=hwdb)
         except InfeasibleError:
-            return NEVER
-        return found.document.step_s
+            return NEVER, margin
+        return found.document.step_s, found.document.memory_margin
+
+    def step_s(self, hwdb: Hwdb, margin: float | None = None) -> float:
+        """The step alone."""
+        return self.answer(hwdb, margin)[0]
 
 
 Law = Callable[[Question, random.Random], Iterator[tuple[str, Question, float, float]]]
@@ -178,12 +183,12 @@ def verdicts(
     """Every comparison of some laws in one world; a restriction that contradicts the world is left out."""
     hwdb = hwdb or Hwdb.load()
     base = Question(world, world.cluster, world.job)
-    base_s = base.step_s(hwdb)
+    base_s, margin = base.answer(hwdb)
     for name in names:
         rng = random.Random(f"{world.seed} {name}")
         for what, other, least, most in LAWS[name](base, rng):
             try:
-                other_s = other.step_s(hwdb)
+                other_s = other.step_s(hwdb, margin)
             except (BadInputError, UnknownNameError):  # islands that join groups have names of their own
                 continue
             yield Verdict(name, what, base_s, other_s, _broken(base_s, other_s, least, most))

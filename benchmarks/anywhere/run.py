@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import date
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.anywhere.laws import verdicts
 from benchmarks.anywhere.table import Case, lines
+from benchmarks.anywhere.usual import usual
 from benchmarks.anywhere.worlds import TINY, World, world
 from benchmarks.measure import Spent, spend
 from tangram_sim.hwdb import Hwdb
@@ -42,12 +44,14 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     parser.add_argument("--output", type=Path, metavar="FILE.md", help="also write the page to FILE.md")
     parser.add_argument("--laws", action="store_true", help="ask tiny worlds what better questions must do")
+    parser.add_argument("--usual", action="store_true", help="with --laws: worlds as people write them")
     parser.add_argument("--show", action="store_true", help="describe the worlds, plan nothing")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="write the worlds' files, plan nothing")
     asked = parser.parse_args(given)
     hwdb = Hwdb.load()
     if asked.laws:
-        _laws(range(asked.first, asked.first + asked.seeds), hwdb)
+        made = usual if asked.usual else partial(world, size=TINY)
+        _laws([made(seed, hwdb=hwdb) for seed in range(asked.first, asked.first + asked.seeds)], hwdb)
         return
     worlds = [world(seed, hwdb=hwdb) for seed in range(asked.first, asked.first + asked.seeds)]
     worlds = [one for one in worlds if one.cluster.gpus <= asked.most_gpus]
@@ -74,17 +78,16 @@ def main(given: Sequence[str]) -> None:
     sys.exit(1 if any(case.outcome in ("broke", "replay") for case in cases) else 0)
 
 
-def _laws(seeds: Sequence[int], hwdb: Hwdb) -> None:
-    """Print every law that a tiny world breaks, and how often each was asked and broken."""
+def _laws(worlds: Sequence[World], hwdb: Hwdb) -> None:
+    """Print every law that a world breaks, and how often each was asked and broken."""
     asked, broken = Counter[str](), Counter[str]()
-    for seed in seeds:
-        one = world(seed, TINY, hwdb)
+    for one in worlds:
         for verdict in verdicts(one, hwdb=hwdb):
             asked[verdict.law] += 1
             if verdict.broken:
                 broken[verdict.law] += 1
                 steps = f"{verdict.base_s:.5g} s, then {verdict.other_s:.5g} s: {verdict.broken:.2%} off"
-                sys.stdout.write(f"{seed}: {verdict.law}, {verdict.what}: {steps}; {one.words()}\n")
+                sys.stdout.write(f"{one.seed}: {verdict.law}, {verdict.what}: {steps}; {one.words()}\n")
                 sys.stdout.flush()
     for law, count in asked.items():
         sys.stdout.write(f"{law}: {broken[law]} of {count} broken\n")
