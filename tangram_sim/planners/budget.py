@@ -154,6 +154,7 @@ class SearchBudget:
     rough_played: int = 48
     shared: int = 32  # kinds of finalists played with shared links
     refined: int = 10  # of these, atoms moved over their boundaries
+    rough_refined: int = 32  # and where composition only estimates: the best was seen behind ten others
     ops: int = 400_000  # of all steps played with shared links: an event loop takes microseconds for each
     # Pipelines side by side: questions asked for them (one for every so many of the search, and at least so
     # many), combinations played, and how near to the best step their objective lies.
@@ -233,6 +234,7 @@ EFFORTS = {
         rough_played=16,
         shared=8,
         refined=3,
+        rough_refined=3,
         ops=100_000,
         beside_least=10,
         beside_share=160,

@@ -61,6 +61,12 @@ def test_narrower_searches_of_zb_h1_with_few_microbatches_are_no_faster(seed: in
     assert found and not [one for one in found if one.broken > STATED]
 
 
+def test_narrower_searches_leave_as_much_memory_free() -> None:
+    """Without a margin a narrower search was 18 % faster: the free one had found a plan that leaves it."""
+    found = list(verdicts(world(803, TINY, HWDB), ("restricted",), HWDB))
+    assert found and not [one for one in found if one.broken]
+
+
 def test_a_question_without_an_answer_breaks_no_law() -> None:
     """Where nothing fits, neither does anything under a restriction."""
     given = world(1, TINY, HWDB)

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.anywhere.table import Case, lines, quantile
+from benchmarks.anywhere.usual import MOST_NODES, usual
 from benchmarks.anywhere.worlds import FULL, SMALL, World, world
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
@@ -18,6 +19,21 @@ WORLDS = [world(seed, FULL, HWDB) for seed in range(200)]
 
 def _boxes(one: World) -> set[int]:
     return {group.node.gpus for group in one.cluster.groups}
+
+
+def test_usual_worlds_are_two_or_three_kinds_of_full_boxes() -> None:
+    """A few nodes each, a model that their memory holds; the same world whenever it is asked for."""
+    made = [usual(seed, HWDB) for seed in range(60)]
+    assert made[7].words() == usual(7, HWDB).words()
+    nodes = [sum(group.count for group in one.cluster.groups) for one in made]
+    assert min(nodes) >= 2 and max(nodes) <= MOST_NODES
+    assert {one.kinds for one in made} == {2, 3}
+    assert len({one.model.name for one in made}) > 3
+    for one in made:
+        memory = sum(
+            group.count * group.node.gpus * group.node.gpu.memory_bytes for group in one.cluster.groups
+        )
+        assert one.model.parameters * 16 < memory or one.model.name == "llama3-8b"
 
 
 def test_worlds_hold_what_real_clusters_hold() -> None:
