@@ -73,13 +73,18 @@ class Row:
         return {name: getattr(self, name) for name in names}
 
 
+def surroundings(compiled: Path) -> dict[str, str]:
+    """The environment of what is measured: one core, compiled code kept in a folder."""
+    return os.environ | _ONE_CORE | _COMPILED | {"NUMBA_CACHE_DIR": str(compiled)}
+
+
 def spend(arguments: list[str], compiled: Path, limit_s: float | None = None) -> Spent:
     """Run `python ARGUMENTS` on one core, compiled code kept in the folder `compiled`.
 
     Raises RuntimeError with what the process said if it fails. With a `limit_s` it is killed after so many
     seconds of the clock, and its end is told rather than raised.
     """
-    environment = os.environ | _ONE_CORE | _COMPILED | {"NUMBA_CACHE_DIR": str(compiled)}
+    environment = surroundings(compiled)
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         begin = time.perf_counter()
         process = subprocess.Popen(
