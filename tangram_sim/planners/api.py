@@ -42,7 +42,7 @@ class SearchOptions:
     beside: bool = True  # also look for the nearest plan that a framework can launch
     # A launchable plan wins that takes so much longer and cannot be told apart; None: by the cluster.
     simple_within: float | None = None
-    fleet_bound: bool = False  # large clusters: also prove a bound on fleets of pipelines, if there is time
+    fleet_bound: bool = False  # take as long as the bound on fleets of pipelines needs
 
     @property
     def most(self) -> int:
@@ -106,8 +106,6 @@ class Found:
     loads: tuple[float, float] = (0.0, 0.0)  # least and largest load of a pair that was asked about
     lost: float = 0.0  # at most this share of the step was lost to a window
     pipeline_bound_s: float = 0.0  # no single pipeline is played in less; 0 where that is not known
-    fleet_bound_s: float = 0.0  # no fleet that a bound covers is played in less; 0: not known
-    covered: bool = False  # the best plan is such a fleet
     gained: float = 1.0  # how many times as long the best plan of whole islands and halves takes
 
 

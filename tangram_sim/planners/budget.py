@@ -52,7 +52,7 @@ class FleetBudget:
     # Comparisons: of a first look at everything, which ends for most shapes on one kind of GPU; and of one
     # below what beams found, a fifth of a second, after which that is taken.
     first_work: int = 4_000_000
-    work: int = 20_000_000
+    work: int = 25_000_000
     beams: tuple[int, ...] = (2,)  # labels kept of a state: wider ones found under 0.5 % better pipelines
     labels: int = 1 << 20
     composed: int = 64  # complete patterns played, those with the least bound first
@@ -80,7 +80,29 @@ class FleetBudget:
     lone_played: int = 3
     # Some islands once more, nodes told apart (`apart`): not where the bound on their pipelines is so near.
     apart_worth: float = 0.05
-    proven: bool = False  # a bound on fleets, which takes as long as the search, or much longer
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBudget:
+    """The bound on fleets: how near it is looked for."""
+
+    worth: float = 1.05  # a step so much longer than what is proven anyway: else none is looked for
+    # Rows of stages looked at in all, some 50 ns each: a second at most.
+    work: int = 25_000_000
+    exact: float = 1.01  # steps this near are not told apart
+    # Where the next step that is tried lies between one that is excluded and one that is not: nearer to the
+    # first, since excluding is quick far below what holds, and takes longest next to it.
+    cut: float = 0.35
+    narrow: float = 1.01  # range of paces that is not cut further
+    rounds: int = 4  # of prices of GPUs, for one step
+    step: float = 0.3  # by which the first round changes them
+    # Weights of what a chain of one microbatch pays beside its seconds, in steps.
+    weights: tuple[float, ...] = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.7, 3.0, 6.0, 15.0)
+
+    @property
+    def asked(self) -> "BoundBudget":
+        """The budget where the bound is asked for."""
+        return replace(self, work=10 * self.work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +216,7 @@ class SearchBudget:
     chunks: int = 4
     fleets: FleetBudget = FleetBudget()
     launchable: LaunchBudget = LaunchBudget()
+    bound: BoundBudget = BoundBudget()
     # For a uniform layout where a search out of time has no plan at all: seconds on the clock. Beside copies
     # of patterns: ops of uniform layouts played.
     grace_s: float = 0.6
@@ -279,6 +302,7 @@ EFFORTS = {
             alike=24,
         ),
         launchable=LaunchBudget(20_000, 60_000),
+        bound=BoundBudget().asked,
     ),
 }
 

@@ -25,7 +25,6 @@ from tangram_sim.studies.batch_estimates import Estimate, Estimator, Refusal
 from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.collecting import collecting_rarely
 from tangram_sim.studies.documents import (
-    FLEETS,
     SINGLE_PIPELINES,
     Alternative,
     PartialPlanCounts,
@@ -35,6 +34,7 @@ from tangram_sim.studies.forecast import Forecast, document, forecast
 from tangram_sim.studies.format_choice import search_formats
 from tangram_sim.studies.launch_choice import choose, require_simple_within
 from tangram_sim.studies.margin import require_margin
+from tangram_sim.studies.nearer_bound import bring_nearer
 from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.results import Result
@@ -91,7 +91,8 @@ def plan(
     Raises InfeasibleError when nothing fits, with what is needed and what there is; BadInputError or
     UnknownNameError for wishes that contradict each other, the model or the cluster.
     """
-    hwdb, wishes = hwdb or Hwdb.load(), wishes or SearchOptions()
+    rows = hwdb = hwdb or Hwdb.load()
+    wishes = wishes or SearchOptions()
     model, cluster = _named(model, cluster, hwdb)
     require_stack(job or Job(), hwdb)
     require_margin(wishes.memory_margin)
@@ -150,13 +151,10 @@ def plan(
             written.pipeline_bound_step_s = min(written.pipeline_bound_step_s, best.step_s)
             written.lower_bound_step_s = written.pipeline_bound_step_s
             written.lower_bound_covers = SINGLE_PIPELINES
-    if found.fleet_bound_s > bound and found.covered and choice.plan is found.ranked[0].plan:
-        written.lower_bound_step_s = min(found.fleet_bound_s, best.step_s)
-        written.lower_bound_covers = FLEETS
-    elif found.fleet_bound_s > bound and composed:
-        written.notes.append(
-            f"none of the {FLEETS}, ends below {show_seconds(found.fleet_bound_s)}; this plan is none of them"
-        )
+    if composed:
+        spent = time.perf_counter(), time.process_time()
+        bring_nearer(written, best.plan, rows, wishes, timed)
+        wall, cpu = wall + time.perf_counter() - spent[0], cpu + time.process_time() - spent[1]
     written.planning_s, written.planning_cpu_s = wall, cpu
     written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
     plans = tuple(scored.plan for scored in found.ranked)

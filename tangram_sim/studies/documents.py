@@ -16,10 +16,9 @@ SCHEMA_VERSION = PLAN_SCHEMA
 
 # Which plans a lower bound covers.
 EVERY_PLAN = "every plan on the cluster"
-FLEETS = (
-    "fleets of 1F1B pipelines, stages on one island each, without ZeRO 2 and 3, replicas on parts of a node "
-    "or at most 2, with 1, 2, 4, 8 or 16 sequences"
-)
+_REPLICAS = "replicas of 1, 2, 4, 8 or 16 sequences in one node, or of 1 on up to 32 alike"
+FLEETS = f"fleets of 1F1B or GPipe pipelines without ZeRO 2 and 3, {_REPLICAS}"
+SHARDED_FLEETS = f"fleets of 1F1B or GPipe pipelines, {_REPLICAS}"
 SINGLE_PIPELINES = (
     "single pipelines of stages on one island each, of the islands and layouts that were searched"
 )

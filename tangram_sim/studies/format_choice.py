@@ -224,7 +224,7 @@ def _without_its_limits(glance: Found) -> Found:
     out was looked at in the format that was searched in full.
     """
     notes = [note for note in glance.notes if not note.startswith(f"effort {QUICK}:")]
-    return replace(glance, pipeline_bound_s=0.0, fleet_bound_s=0.0, covered=False, notes=notes)
+    return replace(glance, pipeline_bound_s=0.0, notes=notes)
 
 
 def _near_s(best: Searched) -> float:

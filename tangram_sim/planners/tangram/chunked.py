@@ -90,7 +90,7 @@ def chunked(
     )
     note = f"{job.schedule}: the {len(simple)} best 1f1b plans were cut into chunks and played"
     shown = plans[: max(wishes.top, 1)]
-    return replace(found, ranked=shown, notes=[*found.notes, note], pipeline_bound_s=0.0, fleet_bound_s=0.0)
+    return replace(found, ranked=shown, notes=[*found.notes, note], pipeline_bound_s=0.0)
 
 
 def _balanced(

@@ -34,7 +34,6 @@ from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject
 from tangram_sim.planners.tangram.enumeration.tied import tied_s
 from tangram_sim.planners.tangram.few_apart import apart_note, few_apart
-from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s, unbounded
 from tangram_sim.planners.tangram.fleets.lone_stage import lone_stage
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, shares
 from tangram_sim.planners.tangram.fleets.replication import Replication
@@ -241,17 +240,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))
         return None
-    found = task.found(ready)
-    if wishes.fleet_bound or task.budget.fleets.proven:
-        task.say("a bound for all plans")
-        why = unbounded(ground) or (wishes.exclude and "it covers all islands: exclude none") or ""
-        best = found.ranked[0]
-        if not why:
-            found.fleet_bound_s = fleet_bound_s(ground, task.bound, best.step_s, task.counts, task.deadline)
-            found.covered = covers(best.plan, task.islands, task.budget.fleets)
-        if not found.fleet_bound_s:
-            found.notes.append(f"no bound on fleets was found: {why or 'for the time limit'}")
-    return found
+    return task.found(ready)
 
 
 def _few_apart(task: _Task, known: Sequence[Scored]) -> list[Scored]:
@@ -277,10 +266,6 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     kept = likeliest(shares(task.bound), task.budget.fleets.most_told_apart)
     if len(kept) < len(task.islands):
         return _on_the_likeliest(task, parallelizer, kept)
-    if wishes.fleet_bound:
-        notes.append(
-            "`fleet_bound=True`: none was looked for; it covers large clusters, planned as copies of patterns"
-        )
     units = tuple(one.nodes for one in task.islands)
     if wishes.sub_islands:
         units = node_units(task.islands, task.budget.fleets.states)

@@ -104,25 +104,38 @@ def _crossing(model: Model, job: Job, lanes: tuple[Island, ...], hwdb: Hwdb) -> 
     """
     layouts = _widths(model, job.seq, lanes[0].gpus)
     sequences = tuple(layout.dp for layout in layouts)  # replicas only hold experts: each has one sequence
-    splits = schedule_named(job.schedule).splits_backward
     found: list[Floats] = []
     for lane in lanes:
         prices = AtomPrices(Setting(model, lane, job, sequences, layouts, hwdb))
-        rows = []
-        for atom in prices.different.values():
-            program = prices.program(atom, backward_directions(job)[0])
-            ahead = _Pass.of(prices.program(atom, "forward"), atom, Embedding)
-            back = _Pass.of(program, atom, Head).without(_put_off_s(program) if splits else 0.0)
-            ways = (
+        both, _, _ = passes(prices, job)
+        rows = both.min(axis=2)
+        found.append(rows[prices.rows].T)
+    return tuple(tuple(row) for row in np.min(found, axis=0).tolist())
+
+
+def passes(prices: AtomPrices, job: Job) -> tuple[Floats, Floats, Floats]:
+    """By kind of atom, way to read it and layout: seconds of both passes (5 ways), of each alone (3).
+
+    A stage is no faster than the sum over its atoms of any one reading.
+    """
+    splits = schedule_named(job.schedule).splits_backward
+    both, forward, backward = [], [], []
+    for atom in prices.different.values():
+        program = prices.program(atom, backward_directions(job)[0])
+        ahead = _Pass.of(prices.program(atom, "forward"), atom, Embedding)
+        back = _Pass.of(program, atom, Head).without(_put_off_s(program) if splits else 0.0)
+        both.append(
+            (
                 ahead.kernels_s + back.kernels_s,
                 ahead.launches_s + back.kernels_s,
                 ahead.launches_s + back.launches_s,
                 ahead.way_s + back.way_s,
                 ahead.way_s + back.launches_s,
             )
-            rows.append([float(way.min()) for way in ways])
-        found.append(np.array([rows[row] for row in prices.rows]).T)
-    return tuple(tuple(row) for row in np.min(found, axis=0).tolist())
+        )
+        forward.append((ahead.kernels_s, ahead.launches_s, ahead.way_s))
+        backward.append((back.kernels_s, back.launches_s, back.way_s))
+    return np.array(both), np.array(forward), np.array(backward)
 
 
 @dataclass(frozen=True, slots=True)

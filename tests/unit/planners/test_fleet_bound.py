@@ -1,203 +1,247 @@
-"""The bound on fleets of pipelines: chains against brute force, and no covered plan below it."""
+"""The bound on fleets: chains against brute force, and no plan that it covers below it."""
 
+import random
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
 
+from benchmarks.anywhere.worlds import Size, World, world
 from tangram_sim.clusters import Cluster, Network, NodeGroup
 from tangram_sim.errors import TangramError
-from tangram_sim.health import Health
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
-from tangram_sim.parallelizers.api import Constraints
+from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.api import Counts, SearchOptions
-from tangram_sim.planners.budget import budget
-from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.engine import tangram
-from tangram_sim.planners.tangram.fleets.fleet_bound import covers, fleet_bound_s, unbounded
-from tangram_sim.planners.tangram.fleets.patterns import FleetProblem
-from tangram_sim.planners.uniform.layouts import uniform_plan
-from tangram_sim.planners.uniform.trivial import layouts
-from tangram_sim.planners.usable import usable_islands
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.budget import BoundBudget
+from tangram_sim.planners.tangram.fleets.fleet_bound import FleetBound, uncovered
+from tangram_sim.planners.tangram.fleets.stage_rows import stage_rows
 from tangram_sim.studies import api
-from tangram_sim.studies.documents import EVERY_PLAN, FLEETS
+from tangram_sim.studies.documents import FLEETS, SHARDED_FLEETS
 from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Pipeline, Plan, Share, pipeline_of_shares
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 
 HWDB = Hwdb.load()
-NORMAL = budget("normal")
+LITTLE = Size(nodes=6, gpus_per_node=8, parameters=20e9, layers=10, batch=64, seq=4096)
+WIDE = replace(BoundBudget(), work=10**9)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_cheapest_chain_is_that_of_brute_force(seed: int) -> None:
-    """All ways to cut four atoms and to choose a stage for each piece: what waits, holds and ends counts."""
-    from tangram_sim.planners.tangram.fleets.fleet_bound_kernels import cheapest
+    """All ways to cut four atoms and to choose a stage for each piece: what waits, holds, ends and closes."""
+    from tangram_sim.planners.tangram.fleets.fleet_bound_kernels import cheapest, passages, unbeaten
 
     rng = np.random.default_rng(seed)
-    atoms, many, depths = 4, 3, 8
+    atoms, many, batch, within_s, limit = 4, 3, 16.0, 14.0, 19.0
     pieces = [(start, stop) for start in range(atoms) for stop in range(start + 1, atoms + 1)]
     of_slice = np.full((atoms + 1, atoms + 1), -1, np.int64)
     for number, piece in enumerate(pieces):
         of_slice[piece] = number
     count = many * len(pieces)
-    price, seconds = rng.uniform(1, 3, count), rng.uniform(0.4, 3, count)
-    behind, kinds = rng.integers(0, 4, count), rng.integers(0, 2, count)
-    pace_s, microbatches, within_s = 1.6, int(rng.integers(1, 8)), 14.0
-    best = float("inf")
+    price, seconds = rng.uniform(0.01, 0.3, count), rng.uniform(0.4, 3, count)
+    backward, closing = 0.6 * seconds, rng.uniform(0, 6, count)
+    behind, sequences, beside = (
+        rng.integers(0, 4, count) * 1.0,
+        rng.integers(1, 3, count) * 1.0,
+        np.zeros(count),
+    )
+    beside[::2] = rng.uniform(0, 2, len(beside[::2]))
+    pointers = np.arange(0, count + 1, many)
+    front, back = passages(of_slice, pointers, seconds)
+    ahead, paid = passages(of_slice, pointers, 0.3 * seconds)[0], passages(of_slice, pointers, price)[0]
+    fewest, most, pace_s = float(rng.integers(2, 6)), 8.0, 1.6
+    best, per_price = float("inf"), 7.0
     for cuts in (cut for size in range(atoms) for cut in combinations(range(1, atoms), size)):
         bounds = [0, *cuts, atoms]
         numbers = [of_slice[pair] for pair in pairwise(bounds)]
         for chosen in product(range(many), repeat=len(numbers)):
-            options = [many * number + one for number, one in zip(numbers, chosen, strict=True)]
-            for place, option in enumerate(options):
-                after, others = len(options) - 1 - place, microbatches - 1
+            rows = [many * number + one for number, one in zip(numbers, chosen, strict=True)]
+            for place, row in enumerate(rows):
+                start, stop = bounds[place], bounds[place + 1]
+                after, others = len(rows) - 1 - place, fewest - 1
                 hidden = 1.0 if after >= others else after / others
+                paced = seconds[row] * (1 - hidden) + backward[row] * hidden
+                spent = sum(per_price * price[one] + seconds[one] for one in rows[place + 1 :])
+                may = spent - per_price * (most / batch - price[row] - paid[start])
+                passing = max(back[stop], may) + others * paced
+                local = most * sequences[row] >= batch - (within_s - front[start]) * beside[row]
                 if (
-                    microbatches * seconds[option] > within_s
-                    or seconds[option] * (1 - hidden / 2) > pace_s
-                    or min(after, others) > behind[option]
+                    fewest * seconds[row] + front[start] > within_s
+                    or front[start] + seconds[row] + passing > within_s
+                    or paced > pace_s
+                    or batch * price[row] > most
+                    or min(after, others) > behind[row]
+                    or not (local or ahead[start] + passing + closing[row] <= within_s)
                 ):
                     break
             else:
-                best = min(best, sum(0.7 * price[one] + 1.3 * seconds[one] for one in options))
-    pointers = np.arange(0, count + 1, many)
-    value, shares = cheapest(
-        of_slice,
-        pointers,
-        kinds,
-        price,
-        seconds,
-        behind,
-        within_s,
-        pace_s,
-        float(microbatches),
-        0.7,
-        1.3,
-        2,
-        depths,
+                best = min(best, sum(per_price * price[one] + seconds[one] for one in rows))
+    value, shares, looked = cheapest(
+        of_slice, pointers, np.zeros(count, np.int64), price, seconds, backward, closing, behind, sequences,
+        beside, front, back, ahead, paid, batch, within_s, pace_s, fewest, most, False, per_price, 1.0, limit,
+        2, 8,
+    )  # fmt: skip
+    # A cheaper suffix may be in the way of a stage that the rest of a dearer one allows: never too dear.
+    assert value <= best + 1e-9 or best > limit
+    assert value == float("inf") or (shares.sum() > 0 and looked > 0)
+    kept = unbeaten(pointers, np.stack([price, seconds], axis=1))
+    assert all(kept[first : first + many].any() for first in range(0, count, many))
+
+
+def _fleet(asked: World, job: Job, rng: random.Random) -> Iterator[tuple[list[Share], ...]]:
+    """Random stages of pipelines on nodes that are free, a replica in one node each."""
+    free, first = [], 0
+    for group in asked.cluster.groups:
+        for _ in range(group.count):
+            free.append((group, list(range(first, first + group.node.gpus))))
+            first += group.node.gpus
+    rng.shuffle(free)
+    for _ in range(rng.choice((1, 1, 2, 2, 3))):
+        microbatch, stages = rng.choice((1, 2, 4)) * rng.choice((1, 2)), []
+        for _ in range(rng.randint(1, min(4, len(asked.model.blocks)))):
+            group, replica = rng.choice(free)[0], rng.choice((1, 1, 2, 4, 8))
+            dp, ranks = rng.choice(divisors(microbatch)), list[int]()
+            if group.node.gpus % replica:
+                return
+            for _ in range(dp):
+                held = next((one for other, one in free if other is group and len(one) >= replica), None)
+                if held is None:
+                    return
+                ranks += held[:replica]
+                del held[:replica]
+            tp = rng.choice(divisors(replica))
+            zero = rng.choice((0, 0, 1, 1, 2, 3)) if len(ranks) > tp else 0
+            layout = Layout(
+                tp, dp, replica // tp, 1, 1, zero, rng.choice(("none", "full")), tp > 1 and rng.random() < 0.5
+            )
+            stages.append([Share(group.name, tuple(sorted(ranks)), microbatch, layout)])
+        yield tuple(stages)
+
+
+def _plan(asked: World, job: Job, rng: random.Random) -> Plan:
+    """A random fleet. Raises ValueError or TangramError where it breaks a law."""
+    blocks, left, pipelines = len(asked.model.blocks), job.global_batch, list[Pipeline]()
+    drawn = list(_fleet(asked, job, rng))
+    for number, stages in enumerate(drawn):
+        microbatch = stages[0][0].sequences
+        last = number == len(drawn) - 1
+        rounds = left // microbatch if last else rng.randint(1, max(left // microbatch // 2, 1))
+        left -= rounds * microbatch
+        cuts = sorted(rng.sample(range(1, blocks), len(stages) - 1))
+        pipelines.append(pipeline_of_shares(rounds, [0, *cuts, blocks], list(stages)))
+    if left or not pipelines:
+        raise ValueError("sequences are left")
+    return Plan(asked.model, asked.cluster, job, tuple(pipelines))
+
+
+def _own_nodes(plan: Plan) -> Cluster:
+    """The nodes that a plan uses, and no others: there it is hard to beat."""
+    node_of = [
+        (number, node)
+        for number, group in enumerate(plan.cluster.groups)
+        for node in range(group.count)
+        for _ in range(group.node.gpus)
+    ]
+    used = {node_of[rank] for rank in plan.ranks}
+    groups = [
+        replace(group, count=sum(number == other for other, _ in used))
+        for number, group in enumerate(plan.cluster.groups)
+        if any(number == other for other, _ in used)
+    ]
+    return Cluster("own", tuple(groups), Network())
+
+
+def _checked(seed: int) -> int:
+    """How many random plans of a little world are covered; none of them ends below the bound on its nodes."""
+    rng, asked = random.Random(seed), world(seed, LITTLE, HWDB)
+    schedule = rng.choice(("1f1b", "1f1b", "gpipe"))
+    job = replace(
+        asked.job, dtype="fp32" if asked.job.dtype == "auto" else asked.job.dtype, schedule=schedule
     )
-    assert value == pytest.approx(best)
-    assert value == float("inf") or shares.sum() > 0
-
-
-def shallow(name: str = "gpt3-6.7b", layers: int = 6) -> Model:
-    """Few layers: few slices to ask about."""
-    model = load_model(name)
-    return replace(model, blocks=model.blocks[:layers])
-
-
-def two_kinds(first: int = 14, second: int = 14) -> Cluster:
-    base = load_cluster("a100x128-h100x128", HWDB)
-    pairs = zip(base.groups, (first, second), strict=True)
-    return Cluster(
-        "two", tuple(NodeGroup(one.name, count, one.node) for one, count in pairs if count), Network()
-    )
-
-
-CASES = {  # model, cluster, job, how many uniform plans are covered at least
-    "two kinds": (shallow(), two_kinds(), Job(224, dtype="bf16"), 100),
-    "short sequences, huge microbatches": (
-        shallow(layers=2),
-        two_kinds(0, 26),
-        Job(208 * 64, seq=64, dtype="bf16"),
-        40,
-    ),
-    "one node beside many": (shallow(layers=4), two_kinds(26, 1), Job(216, dtype="bf16"), 40),
-    "a mixture": (shallow("mixtral-8x7b", 4), two_kinds(0, 28), Job(448, dtype="bf16"), 40),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_no_covered_plan_ends_below_the_bound(name: str) -> None:
-    """The planner's, and every uniform layout over all kinds and over one of them, most far from the best."""
-    model, cluster, job, least = CASES[name]
-    wishes = SearchOptions(fleet_bound=True)
-    found = tangram(model, cluster, job, HWDB, wishes)
-    islands, _ = usable_islands(cluster, job, HWDB, wishes)
-    bound = WorkBound(model, job, islands, HWDB, cluster)
-    ground = FleetProblem(model, cluster, job, islands, HWDB, Constraints(), "grid", NORMAL)
-    # As if the best plan were not known: nothing but the bound itself keeps it below.
-    least_s = fleet_bound_s(ground, bound, 2 * found.ranked[0].step_s, Counts(), Deadline())
-    assert bound.step_s() <= found.fleet_bound_s <= found.ranked[0].step_s
-    if found.covered:
-        assert least_s <= found.ranked[0].step_s
-    lowering = Lowering(Placement(cluster, HWDB), StagePrices(model, job, HWDB))
+    lowering = Lowering(Placement(asked.cluster, HWDB), StagePrices(asked.model, job, HWDB))
+    bounds: dict[tuple[Cluster, bool], FleetBound] = {}
     covered = 0
-    names = [group.name for group in cluster.groups]
-    for order in {tuple(names), *((one,) for one in names)}:
-        for wanted in layouts(model, cluster, job, order, Constraints()):
-            try:
-                plan = uniform_plan(model, cluster, job, replace(wanted, zero_stage=1))
-                lowered = lower_plan(plan, lowering)
-            except TangramError:
-                continue
-            if covers(plan, islands, NORMAL.fleets) and lowered.fits():
-                covered += 1
-                assert lowered.step_s() >= least_s * (1 - 1e-9), wanted
-    assert covered >= least
+    for _ in range(40):
+        try:
+            plan = _plan(asked, job, rng)
+            lowered = lower_plan(plan, lowering)
+        except (TangramError, ValueError):
+            continue
+        if not lowered.fits() or uncovered(plan):
+            continue
+        layouts = [
+            part.layouts[0].layout for one in plan.pipelines for stage in one.stages for part in stage.parts
+        ]
+        asked_for = _own_nodes(plan), any(layout.zero_stage > 1 for layout in layouts)
+        if asked_for not in bounds:
+            bounds[asked_for] = FleetBound(asked.model, asked_for[0], job, HWDB, WIDE, asked_for[1])
+        bounds[asked_for].last = None
+        assert not bounds[asked_for].excludes(lowered.step_s() * (1 + 1e-9)), (seed, plan.pipelines)
+        covered += 1
+    return covered
+
+
+@pytest.mark.parametrize("first", (688, 1460))
+def test_no_random_fleet_ends_below_the_bound_on_its_nodes(first: int) -> None:
+    """GPipe on one stage, which holds one microbatch, was thought to hold all of them in these worlds."""
+    assert sum(_checked(seed) for seed in range(first, first + 6)) > 5
 
 
 @pytest.mark.slow
-def test_the_plan_file_says_what_the_bound_covers_or_why_there_is_none() -> None:
-    """Nearer than work where the plan is a fleet of that kind; a note where there is no bound."""
-    wishes = SearchOptions(fleet_bound=True)
-    composed = replace(wishes, beside=False)  # no uniform plan beside it, which may be the faster one
-    many = replace(CASES["one node beside many"][2], global_batch=864)  # of few, one stage is the best plan
-    made = api.plan(*CASES["one node beside many"][:2], many, wishes=composed, hwdb=HWDB).document
-    assert made.lower_bound_covers == FLEETS
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_no_random_fleet_of_many_worlds_ends_below_the_bound(first: int) -> None:
+    assert sum(_checked(seed) for seed in range(first, first + 60)) > 30
+
+
+def shallow(name: str = "gpt3-6.7b", layers: int = 6) -> tuple[Cluster, Model]:
+    """Two kinds of nodes and a model of few layers."""
+    base = load_cluster("a100x128-h100x128", HWDB)
+    groups = tuple(NodeGroup(one.name, 14, one.node) for one in base.groups)
+    model = load_model(name)
+    return Cluster("two", groups, Network()), replace(model, blocks=model.blocks[:layers])
+
+
+def test_a_bound_between_what_is_known_and_the_step_is_in_the_file() -> None:
+    """Nearer than work, of plans that the text names; and no step is excluded that the plan has."""
+    cluster, model = shallow()
+    job = Job(224, dtype="bf16")
+    made = api.plan(model, cluster, job, hwdb=HWDB).document
+    assert made.lower_bound_covers in (FLEETS, SHARDED_FLEETS)
     assert made.work_bound_step_s < made.lower_bound_step_s <= made.step_s
-    # A best plan that is no such fleet: the note has the bound on fleets, the file that on work.
-    model, cluster, job = shallow(layers=2), two_kinds(0, 26), Job(208, dtype="bf16")
-    made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB).document
-    assert made.lower_bound_covers == EVERY_PLAN
-    assert made.lower_bound_step_s == made.work_bound_step_s
-    assert any(FLEETS in note for note in made.notes)
-    for wishes in (
-        SearchOptions(fleet_bound=True, constraints=Constraints(fixed=(("tp", 8),))),
-        SearchOptions(fleet_bound=True, time_limit_s=0.01),
-        SearchOptions(fleet_bound=True, sub_islands=False),
-    ):
-        made = api.plan(model, cluster, job, wishes=wishes, hwdb=HWDB).document
-        assert made.lower_bound_covers != FLEETS
-        assert any("fleet_bound=" in note or "no bound on fleets" in note for note in made.notes)
+    again = api.simulate(made).document
+    assert (again.lower_bound_step_s, again.lower_bound_covers) == (
+        made.lower_bound_step_s,
+        made.lower_bound_covers,
+    )
+    quiet = api.plan(model, cluster, job, wishes=SearchOptions(beside=False), hwdb=HWDB).document
+    assert quiet.lower_bound_step_s <= made.lower_bound_step_s
 
 
-def test_islands_that_join_unequal_nodes_are_not_covered() -> None:
-    """Options are priced at the worst node: a fleet on the better ones may end below the bound."""
-    alike = two_kinds(0, 26)
-    (group,) = alike.groups
-    slower = replace(group.node, nic_bytes_per_s=0.99 * group.node.nic_bytes_per_s)
-    for cluster, reason in (
-        (alike, ""),
-        (replace(alike, groups=(group, replace(group, name="g2", node=slower))), "g1+g2 joins unequal"),
-        (replace(alike, health=Health(compute=((3, 1.01),))), "g1 joins unequal"),
-        (replace(alike, health=Health(network=((0, 1.01),))), "g1 joins unequal"),
-    ):
-        job = Job(224, dtype="bf16")
-        islands, _ = usable_islands(cluster, job, HWDB, SearchOptions())
-        assert len(islands) == 1
-        ground = FleetProblem(shallow(), cluster, job, islands, HWDB, Constraints(), "grid", NORMAL)
-        told = unbounded(ground)
-        assert reason in told and bool(reason) == bool(told)
+def test_a_note_says_why_there_is_no_bound_where_it_is_asked_for() -> None:
+    cluster, model = shallow(layers=2)
+    wishes = SearchOptions(fleet_bound=True)
+    made = api.plan(model, cluster, Job(56, dtype="bf16", schedule="zb-h1"), wishes=wishes, hwdb=HWDB)
+    assert any("no bound on fleets was found" in note for note in made.document.notes)
 
 
-def test_other_stages_are_not_covered() -> None:
-    """Stages on two islands, sequences and replicas that no option stands for."""
-    model, cluster, job = shallow(), two_kinds(), Job(224, dtype="bf16")
-    islands, _ = usable_islands(cluster, job, HWDB, SearchOptions())
-    for wanted in layouts(model, cluster, job, ("g0", "g1"), Constraints()):
-        if wanted.pp > 2 or wanted.ep > 1:
-            continue
-        plan = uniform_plan(model, cluster, job, wanted)
-        mixed = wanted.pp == 1 and wanted.tp * wanted.dp > 112
-        odd = wanted.micro_batch not in NORMAL.fleets.sequences
-        assert covers(plan, islands, NORMAL.fleets) == (not mixed and not odd), wanted
-        other = replace(job, schedule="gpipe")
-        assert not covers(uniform_plan(model, cluster, other, wanted), islands, NORMAL.fleets)
+def test_more_memory_work_and_kinds_of_state_never_raise_the_bound() -> None:
+    """ZeRO 2 and 3 add rows; a batch of twice the sequences needs no less."""
+    cluster, model = shallow()
+    bounds = []
+    for batch, sharded in ((112, True), (112, False), (224, False)):
+        bound = FleetBound(model, cluster, Job(batch, dtype="bf16"), HWDB, WIDE, sharded)
+        low_s, high_s = 1e-3, 10.0
+        while high_s > 1.02 * low_s:
+            middle_s = (low_s * high_s) ** 0.5
+            low_s, high_s = (middle_s, high_s) if bound.excludes(middle_s) else (low_s, middle_s)
+        bounds.append(low_s)
+    assert bounds[0] <= 1.03 * bounds[1] <= 1.03**2 * bounds[2]
+    rows = stage_rows(model, Job(112, dtype="bf16"), HWDB, cluster, False)
+    assert (rows.behind >= 0).all() and (rows.backward_s <= rows.seconds * (1 + 1e-9)).all()

@@ -1,171 +1,74 @@
-"""A bound on fleets: pipelines side by side, every stage on GPUs of one island (docs/models/bound.md)."""
+"""A bound on fleets: pipelines side by side, every replica on one kind of node (docs/models/bound.md)."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tangram_sim.clusters import Island
-from tangram_sim.layers.atoms import Slice
-from tangram_sim.parallelizers.api import Constraints, Request
-from tangram_sim.parallelizers.layouts import divisors
-from tangram_sim.planners.api import Counts
-from tangram_sim.planners.budget import FleetBudget
+from tangram_sim.clusters import Cluster, Node
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.planners.budget import BoundBudget
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.bound import WorkBound, has_equal_members
 from tangram_sim.planners.tangram.enumeration.table import slice_classes
-from tangram_sim.planners.tangram.fleets.patterns import FleetProblem
-from tangram_sim.registry import parallelizer as parallelizer_named
-from tangram_sim.training.plan import Plan
+from tangram_sim.planners.tangram.fleets.stage_rows import (
+    Floats,
+    StageRows,
+    node_kinds,
+    plain,
+    replica_sizes,
+    sequences_of,
+    stage_rows,
+    undominated,
+)
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Part, Plan
+from tangram_sim.training.step.ideal import ideal_seconds
 
-ZERO_STAGE = 1  # 0 takes as long per microbatch and more memory; 2 and 3 communicate in each: not covered
-MANY = 1 << 12  # microbatches: memory of a stage is asked about for as many in flight as it may need
+SCHEDULES = ("1f1b", "gpipe")
+EACH = 2000  # rows that take as long as a look at none
 DEPTHS = 64  # stages behind that are told apart
-GROWTH = 1.06  # of the numbers of microbatches that are looked at together
-EXACT = 0.005  # width of the range of paces at which the bound is good enough
-FINE = 0.015  # of the bound
-ROUNDS = 4  # of prices of GPUs
-STEP = 0.05  # by which the first round changes them
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a stage may be, by class of slices: arrays over options."""
+def uncovered(plan: Plan) -> str:
+    """Why the bound says nothing about a plan; empty where it does.
 
-    pointers: NDArray[np.int64]  # (classes + 1)
-    kinds: NDArray[np.int64]  # islands
-    gpus: NDArray[np.float64]  # for one sequence in flight
-    seconds: NDArray[np.float64]  # forward and backward of one microbatch
-    behind: NDArray[np.int64]  # most stages behind
-
-    def __getitem__(self, kept: NDArray[np.bool_]) -> "Options":
-        pointers = np.concatenate([[0], np.cumsum(kept)])[self.pointers]
-        columns = {one.name: getattr(self, one.name)[kept] for one in fields(self)[1:]}
-        return Options(pointers, **columns)
-
-
-def unbounded(ground: FleetProblem) -> str:
-    """Why no bound on fleets is looked for; empty where one is."""
-    if ground.job.schedule != "1f1b":
-        return f"it covers 1f1b, not {ground.job.schedule}"
-    if ground.parallelizer != "grid" or ground.constraints != Constraints():
-        return "it covers all layouts of the parallelizer grid: fix nothing, and ask no other"
-    if any(island.paths is not None for island in ground.islands):
+    1F1B or GPipe, every replica on one kind of node under one layout, on a part of a node that divides it or
+    on as many nodes, and with as many sequences of a microbatch, as rows are made of.
+    """
+    job = plan.job
+    if job.schedule not in SCHEDULES:
+        return f"it covers {' and '.join(SCHEDULES)}, not {job.schedule}"
+    if plan.cluster.wiring.full:
         return "it knows no stated graphs of links"
-    for island in ground.islands:
-        if not has_equal_members(island, ground.cluster):
-            return f"it covers islands of equal nodes, and {island.name} joins unequal ones"
-    return ""
+    if job.shard_ranks:
+        return "it knows no hybrid sharding"
+    node_of = [
+        plain(group.node)
+        for group in plan.cluster.groups
+        for _ in range(group.count)
+        for _ in range(group.node.gpus)
+    ]
+    parts = [part for pipeline in plan.pipelines for stage in pipeline.stages for part in stage.parts]
+    covered = all(_is_row(part, {node_of[rank] for rank in part.ranks}) for part in parts)
+    return "" if covered else "the plan has a stage, or shares of a microbatch, that it does not cover"
 
 
-def fleet_bound_s(
-    ground: FleetProblem, bound: WorkBound, known_s: float, counts: Counts, deadline: Deadline
-) -> float:
-    """No fleet that `covers` admits is played in less; at most `known_s`, the step of a plan.
-
-    0 where time was up. `bound` and `ground` are of all islands, nothing fixed.
-    """
-    options = options_of(ground, known_s, counts, deadline)
-    within_s, prices, last = known_s, bound.value, None
-    while within_s > bound.step_s():
-        for turn in range(ROUNDS):
-            if deadline.over():
-                return 0.0
-            least_s = bound.batch * float((bound.seconds * prices[:, None]).min(axis=0).sum())
-            found = _Chains(ground, options, prices, least_s).below(within_s, last)
-            if found is None:
-                return within_s
-            last, shares = found
-            # Whoever is used more than its part of the cluster is too cheap.
-            wanted = shares / shares.sum() - prices * bound.gpus
-            prices = prices * np.exp(STEP / (1 + turn) * wanted)
-            prices = prices / (prices * bound.gpus).sum()
-        within_s /= 1 + FINE
-    return bound.step_s()
-
-
-def covers(plan: Plan, islands: Sequence[Island], budget: FleetBudget) -> bool:
-    """Whether the bound says something about a plan.
-
-    1F1B pipelines, every stage on one island under one layout without ZeRO 2 and 3, a replica on a part of a
-    node that divides it, or on up to the budget's widest nodes, with as many sequences of a microbatch as it
-    names.
-    """
-    home = {node: island for island in islands for node in island.node_indices}
-    sizes = [group.node.gpus for group in plan.cluster.groups for _ in range(group.count)]
-    node_of = [node for node, size in enumerate(sizes) for _ in range(size)]
-    for pipeline in plan.pipelines:
-        for stage in pipeline.stages:
-            part, layout = stage.parts[0], stage.layout
-            kinds = {home.get(node_of[rank]) for rank in stage.ranks}
-            (island,) = kinds if len(kinds) == 1 else (None,)
-            if island is None or len(stage.parts) > 1 or len(part.layouts) > 1:
-                return False
-            if (
-                layout.zero_stage > ZERO_STAGE
-                or layout.pp > 1
-                or layout.ep & (layout.ep - 1)
-                or layout.gpus // layout.dp not in _sizes(island, budget)
-                or layout.sequences_per_rank(part.sequences_per_microbatch) not in budget.sequences
-            ):
-                return False
-    return plan.job.schedule == "1f1b"
-
-
-def _sizes(island: Island, budget: FleetBudget) -> tuple[int, ...]:
-    """GPUs of a replica."""
-    node = island.gpus_per_node
-    return (*divisors(node), *(node * nodes for nodes in range(2, budget.widest + 1)))
-
-
-def options_of(ground: FleetProblem, within_s: float, counts: Counts, deadline: Deadline) -> Options:
-    """Partial plans of one replica that take at most `within_s`, by class of slices."""
-    firsts, _ = slice_classes(ground.model)
-    parallelizer = parallelizer_named(ground.parallelizer)()
-    rows: list[list[tuple[float, ...]]] = [[] for _ in firsts]
-    shortest = sorted(range(len(firsts)), key=lambda group: firsts[group][1] - firsts[group][0])
-    for kind, gpus, sequences, request in _requests(ground, within_s):
-        if deadline.over():
-            break
-        length, some = 1, True  # of the slices asked about last; whether any of them had an answer
-        for group in shortest:
-            start, stop = firsts[group]
-            if stop - start > length:
-                if not some and length > 1:
-                    break  # longer ones take more memory and longer
-                length, some = stop - start, False
-            counts.asked += 1
-            for partial in parallelizer.parallelize(
-                replace(request, slice=Slice(ground.model, start, stop))
-            ).partials:
-                some = True
-                rows[group].append((kind, gpus / sequences, partial.slowest_s, partial.stages_behind))
-    flat = np.array([row for group in rows for row in group], dtype=np.float64).reshape(-1, 4)
-    pointers = np.concatenate([[0], np.cumsum([len(group) for group in rows])]).astype(np.int64)
-    return Options(pointers, flat[:, 0].astype(np.int64), flat[:, 1], flat[:, 2], flat[:, 3].astype(np.int64))
-
-
-def _requests(ground: FleetProblem, within_s: float) -> Iterator[tuple[int, int, int, Request]]:
-    """(island, GPUs and sequences of one replica, a request to put slices into).
-
-    As many replicas side by side as a cluster a power of two larger would hold: state is sharded over no
-    fewer, and degrees of experts that are powers of two divide them.
-    """
-    first = Slice(ground.model, 0, 1)
-    nodes = 1 << sum(island.nodes for island in ground.islands).bit_length()
-    for kind, island in enumerate(ground.islands):
-        many = replace(island.anonymous(), nodes=nodes)
-        for gpus in _sizes(island, ground.budget.fleets):
-            copies = many.gpus // gpus
-            constraints = Constraints(
-                copies=copies, fixed=(("dp", copies), ("pp", 1)), zero_stages=(ZERO_STAGE,)
-            )
-            for sequences in ground.budget.fleets.sequences:
-                microbatch = copies * sequences
-                job = replace(ground.job, global_batch=microbatch * MANY)
-                request = Request(first, many, job, microbatch, MANY, ground.hwdb, constraints, within_s)
-                yield kind, gpus, sequences, request
+def _is_row(part: Part, kinds: set[Node]) -> bool:
+    """Whether there are rows for the replicas of a part of a stage."""
+    layout, (kind, *others) = part.layouts[0].layout, kinds
+    gpus = layout.gpus // layout.dp
+    return not (
+        others
+        or len(part.layouts) > 1
+        or layout.pp > 1
+        or layout.fsep
+        or layout.slices > 1
+        or layout.ep & (layout.ep - 1)
+        or gpus not in replica_sizes(kind)
+        or layout.sequences_per_rank(part.sequences_per_microbatch) not in sequences_of(kind, gpus)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,91 +80,179 @@ class Range:
     low_s: float
     high_s: float
 
-    def halves(self) -> "tuple[Range, ...]":
-        """This range of paces cut into two halves; none where it is narrow."""
-        if self.most == 1 or self.high_s <= self.low_s * (1 + EXACT):
+    def halves(self, narrow: float) -> "tuple[Range, ...]":
+        """This range cut into two where it is wider; none where it is narrow both ways."""
+        if self.most > self.fewest and self.most * self.low_s > self.fewest * self.high_s * 0.999:
+            middle = int((self.fewest * self.most) ** 0.5)
+            return replace(self, most=middle), replace(self, fewest=middle + 1)
+        if self.most == 1 or self.high_s <= self.low_s * narrow:
             return ()
         middle_s = (self.low_s * self.high_s) ** 0.5
         return replace(self, high_s=middle_s), replace(self, low_s=middle_s)
 
 
-class _Chains:
-    """What chains of stages take under prices of one GPU of every island, all GPUs together costing 1."""
+class FleetBound:
+    """What steps can be excluded: chains under prices of GPUs by kind, all together costing 1."""
 
     def __init__(
-        self, ground: FleetProblem, options: Options, prices: NDArray[np.float64], work_s: float
+        self, model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, budget: BoundBudget, sharded: bool
     ) -> None:
-        from tangram_sim.planners.tangram.fleets.fleet_bound_kernels import unbeaten
+        self.budget, self.batch = budget, job.global_batch
+        self.all_forward_first = job.schedule == "gpipe"
+        nodes = node_kinds(cluster)
+        self.rows = stage_rows(model, job, hwdb, cluster, sharded)
+        self.of_slice = np.array(slice_classes(model)[1], dtype=np.int64)
+        self.gpus = np.array([node.gpus * count for node, count in nodes.items()], dtype=np.float64)
+        able = [bool(node.gpu.peak_flop_per_s(job.precision.compute)) for node in nodes]
+        self.seconds = np.array(  # (kinds, atoms), GPU-seconds
+            [
+                ideal_seconds(model, node.gpu, job, hwdb) if fit else [inf] * (len(self.of_slice) - 1)
+                for node, fit in zip(nodes, able, strict=True)
+            ]
+        )
+        speed = 1.0 / self.seconds.sum(axis=1)
+        self.prices: Floats = speed / (speed * self.gpus).sum()
+        self.left = budget.work
+        self.last: Range | None = None
 
-        _, classes = slice_classes(ground.model)
-        self.of_slice = np.array(classes, dtype=np.int64)
-        self.batch, self.islands, self.work_s = ground.job.global_batch, len(prices), work_s
-        price = options.gpus * prices[options.kinds]
-        kept = unbeaten(options.pointers, price, options.seconds, options.behind)
-        self.options, self.price = options[kept], np.ascontiguousarray(price[kept])
+    def between(self, low_s: float, high_s: float, deadline: Deadline) -> float:
+        """No fleet that is covered is played in less; at most `high_s`, the step of a plan.
 
-    def below(self, within_s: float, first: Range | None) -> tuple[Range, NDArray[np.float64]] | None:
-        """Where a chain may end within so many seconds, and what it pays by island; None: nowhere.
-
-        Looks at `first` before all others.
+        Looked for above `low_s`, a bound that is known, as far as the budget and the time go.
         """
-        ranges = [first] if first else []
-        if not first or self._shares(within_s, first) is None:
-            ranges = [*self._all(within_s), *ranges]
+        while high_s > low_s * self.budget.exact and self.left > 0 and not deadline.over():
+            middle_s = low_s * (high_s / low_s) ** self.budget.cut
+            if self.excludes(middle_s):
+                low_s = middle_s
+            else:
+                high_s = middle_s
+        return low_s
+
+    def excludes(self, within_s: float) -> bool:
+        """Whether no chain ends so soon, under prices that are changed until none does."""
+        prices = self.prices
+        for turn in range(self.budget.rounds):
+            found = _Chains(self, prices, within_s).first(self.last)
+            if found is None:
+                self.prices = prices
+                return True
+            self.last, shares = found
+            if self.left <= 0:
+                return False
+            # Whoever is used more than its part of the cluster is too cheap.
+            wanted = shares / shares.sum() - prices * self.gpus
+            prices = prices * np.exp(self.budget.step / (1 + turn) * wanted)
+            prices = prices / (prices * self.gpus).sum()
+        return False
+
+
+class _Chains:
+    """Chains of stages that may end within some seconds, under some prices."""
+
+    def __init__(self, bound: FleetBound, prices: Floats, within_s: float) -> None:
+        from tangram_sim.planners.tangram.fleets.fleet_bound_kernels import passages
+
+        self.bound, self.within_s = bound, within_s
+        rows = bound.rows
+        price = rows.gpus * prices[rows.kinds]
+        self.front, self.back = passages(bound.of_slice, rows.pointers, rows.seconds)
+        classes = np.arange(len(rows.pointers), dtype=np.int64)
+        self.ahead = passages(bound.of_slice, classes, rows.ahead_s)[0]
+        # A chain pays for its microbatches, each of which takes every stage its seconds.
+        work = bound.batch * price * rows.seconds
+        before, behind = passages(bound.of_slice, rows.pointers, work)
+        rest = np.full(len(rows.pointers) - 1, inf)
+        starts, stops = np.nonzero(bound.of_slice >= 0)
+        np.minimum.at(rest, bound.of_slice[starts, stops], before[starts] + behind[stops])
+        kept = work + np.repeat(rest, np.diff(rows.pointers)) <= within_s
+        self.work_s = float(behind[0])
+        self.paid = passages(bound.of_slice, rows.pointers, price)[0]
+        some, price = rows[kept], price[kept]
+        kept = undominated(some, price)
+        self.rows: StageRows = some[kept]
+        self.price = np.ascontiguousarray(price[kept])
+
+    def first(self, last: Range | None) -> tuple[Range, Floats] | None:
+        """Where a chain may end in time, and what it pays by kind; None: nowhere. Looks at `last` first."""
+        if self.work_s > self.within_s:
+            return None
+        if last is not None:
+            shares = self._shares(replace(last, high_s=min(last.high_s, self._slowest_s(last.fewest))))
+            if shares is not None:
+                return last, shares
+        ranges = list(self._all())
         while ranges:
             some = ranges.pop()
-            shares = self._shares(within_s, some)
+            shares = self._shares(some)
             if shares is None:
                 continue
-            halves = some.halves()
-            if not halves:
+            halves = some.halves(self.bound.budget.narrow)
+            if not halves or self.bound.left <= 0:
                 return some, shares
             ranges += halves
         return None
 
-    def _all(self, within_s: float) -> Iterator[Range]:
-        yield Range(1, 1, 0.0, 0.0)
+    def _slowest_s(self, fewest: int) -> float:
+        return inf if fewest == 1 else self.within_s / (fewest - 1)
+
+    def _all(self) -> Iterator[Range]:
+        yield Range(1, 1, 0.0, inf)
         fewest = 2
-        while fewest <= self.batch:
-            most = min(max(fewest, int(fewest * GROWTH)), self.batch)
-            # A stage works on all microbatches; hidden forwards of the first ones are less than half of that.
-            yield Range(fewest, most, 0.25 * self.work_s / most, within_s / (fewest - 1))
+        while fewest <= self.bound.batch:
+            most = min(4 * fewest - 1, self.bound.batch)
+            # A chain pays for its work, so some stage takes its share of it; half of that may be hidden.
+            yield Range(fewest, most, 0.25 * self.work_s / most, self._slowest_s(fewest))
             fewest = most + 1
 
-    def _shares(self, within_s: float, some: Range) -> NDArray[np.float64] | None:
+    def _shares(self, some: Range) -> Floats | None:
         """What a chain pays that may end in time; None: none can."""
+        batch, shares = self.bound.batch, None
         if some.most == 1:  # no pace: every weight gives a bound
-            shares: NDArray[np.float64] | None = None
-            for weight in within_s * np.geomspace(0.05, 20, 12):
-                value, shares = self._cheapest(within_s, float("inf"), 1, self.batch * weight, 1.0)
-                if value - weight > within_s:
+            for weight in self.within_s * np.array(self.bound.budget.weights):
+                value, shares = self._cheapest(some, batch * weight, 1.0, self.within_s + weight)
+                if value - weight > self.within_s:
                     return None
             return shares
-        price, _ = self._cheapest(within_s, some.high_s, some.fewest, 1.0, 0.0)
-        if self.batch * price > some.most * (1 + 1e-9):
+        if some.low_s > some.high_s:
             return None
-        value, shares = self._cheapest(within_s, some.high_s, some.fewest, self.batch * some.low_s, 1.0)
-        return None if value - some.high_s > within_s else shares
+        value, shares = self._cheapest(some, batch * some.low_s, 1.0, self.within_s + some.low_s)
+        if value - some.low_s > self.within_s:
+            return None
+        price, _ = self._cheapest(some, 1.0, 0.0, some.most / batch)
+        return None if batch * price > some.most * (1 + 1e-9) else shares
 
     def _cheapest(
-        self, within_s: float, pace_s: float, fewest: int, per_price: float, per_second: float
-    ) -> tuple[float, NDArray[np.float64]]:
+        self, some: Range, per_price: float, per_second: float, limit: float
+    ) -> tuple[float, Floats]:
         from tangram_sim.planners.tangram.fleets.fleet_bound_kernels import cheapest
 
-        some = self.options
-        value, shares = cheapest(
-            self.of_slice,
-            some.pointers,
-            some.kinds,
+        rows = self.rows
+        value, shares, looked = cheapest(
+            self.bound.of_slice,
+            rows.pointers,
+            rows.kinds,
             self.price,
-            some.seconds,
-            some.behind,
-            within_s,
-            pace_s,
-            fewest,
+            rows.seconds,
+            rows.backward_s,
+            rows.closing_s,
+            rows.behind,
+            rows.sequences,
+            rows.beside,
+            self.front,
+            self.back,
+            self.ahead,
+            self.paid,
+            float(self.bound.batch),
+            self.within_s,
+            some.high_s,
+            float(some.fewest),
+            float(some.most),
+            self.bound.all_forward_first,
             per_price,
             per_second,
-            self.islands,
+            limit * (1 + 1e-9),
+            len(self.bound.gpus),
             DEPTHS,
         )
+        self.bound.left -= int(looked) + EACH
         return float(value), shares

@@ -1,4 +1,4 @@
-"""Compiled loops of the bound on fleets: the cheapest chain of stages, and options that no other beats."""
+"""Compiled loops of the bound on fleets: the cheapest chain of stages, and rows that no other beats."""
 
 from typing import Any
 
@@ -12,92 +12,174 @@ Floats = NDArray[np.float64]
 
 
 @njit(cache=True)
+def passages(slice_class: Ints, row_ptr: Ints, seconds: Floats) -> Any:
+    """Least seconds of the atoms in front of every atom, and of those from it on, under any stages."""
+    atoms = slice_class.shape[0] - 1
+    least = np.full(len(row_ptr) - 1, np.inf)
+    for group in range(len(row_ptr) - 1):
+        for row in range(row_ptr[group], row_ptr[group + 1]):
+            least[group] = min(least[group], seconds[row])
+    front, back = np.full(atoms + 1, np.inf), np.full(atoms + 1, np.inf)
+    front[0] = back[atoms] = 0.0
+    for stop in range(1, atoms + 1):
+        for start in range(stop):
+            group = slice_class[start, stop]
+            if group >= 0:
+                front[stop] = min(front[stop], front[start] + least[group])
+    for start in range(atoms - 1, -1, -1):
+        for stop in range(start + 1, atoms + 1):
+            group = slice_class[start, stop]
+            if group >= 0:
+                back[start] = min(back[start], least[group] + back[stop])
+    return front, back
+
+
+@njit(cache=True)
 def cheapest(
     slice_class: Ints,  # (atoms + 1, atoms + 1): class of atoms [start, stop), -1 none
-    option_ptr: Ints,  # (classes + 1): options of a class
-    kinds: Ints,  # (options): islands
-    price: Floats,  # (options): of the GPUs of one sequence in flight
-    seconds: Floats,  # (options): forward and backward of one microbatch
-    behind: Ints,  # (options): most stages behind
-    within_s: float,  # no stage works longer
+    row_ptr: Ints,  # (classes + 1): rows of a class
+    kinds: Ints,  # (rows)
+    price: Floats,  # (rows): of the GPUs of one sequence in flight
+    seconds: Floats,  # (rows): forward and backward of one microbatch
+    backward_s: Floats,  # (rows)
+    closing_s: Floats,  # (rows): from its last microbatch on, where gradients leave the domain
+    behind: Floats,  # (rows): most stages behind
+    sequences: Floats,  # (rows): of the replica
+    beside: Floats,  # (rows): sequences per second of the same slice that the rest of the domain does
+    front_s: Floats,  # (atoms + 1): least passage of what is in front
+    back_s: Floats,  # (atoms + 1): least passage of what is behind
+    front_forward_s: Floats,  # (atoms + 1): forward alone
+    front_price: Floats,  # (atoms + 1): least price of what is in front
+    batch: float,
+    within_s: float,  # the step
     pace_s: float,  # no stage is slower, what it hides while others begin left out
-    microbatches: float,  # at least so many
+    fewest: float,  # microbatches
+    most: float,
+    all_forward_first: bool,  # GPipe
     per_price: float,
-    per_second: float,
-    most_islands: int,
+    per_second: float,  # 1 or 0
+    limit: float,  # chains that cost more are of no use
+    most_kinds: int,
     depths: int,  # stages behind that are told apart; more count as the last
 ) -> Any:
     """The chain of stages that places every atom at the least `per_price` x price + `per_second` x seconds.
 
-    A stage with `j` stages behind does up to min(j, microbatches - 1) forwards, which take no longer than
-    their backwards, while it waits for its first backward: what is left counts against the pace. Returns the
-    value (inf: no chain) and the prices by island.
+    A stage is left out where it cannot be in a step of `within_s`: its own work behind what is in front, one
+    microbatch through all stages with its other passes, and gradients that leave its domain behind them. They
+    need not where the domain does the slice for all sequences of the batch. A stage with `j` stages behind
+    does up to min(j, microbatches - 1) forwards while it waits for its first backward. Returns the value
+    (inf: no chain), the prices by kind, and the rows looked at.
     """
-    atoms, classes = slice_class.shape[0] - 1, len(option_ptr) - 1
-    others = microbatches - 1.0
-    least = np.full((classes, depths), np.inf)
-    chosen = np.full((classes, depths), -1, np.int64)
-    for group in range(classes):
-        for option in range(option_ptr[group], option_ptr[group + 1]):
-            if microbatches * seconds[option] > within_s:
-                continue
-            value = per_price * price[option] + per_second * seconds[option]
-            for depth in range(depths):
-                if value >= least[group, depth]:
-                    continue
-                if depth > behind[option] and others > behind[option]:
-                    break
-                hidden = 1.0
-                if depth < depths - 1 and others > depth:
-                    hidden = depth / others
-                elif depth == depths - 1 and others > atoms:
-                    hidden = atoms / others
-                if seconds[option] * (1.0 - 0.5 * hidden) <= pace_s:
-                    least[group, depth] = value
-                    chosen[group, depth] = option
+    atoms, others = slice_class.shape[0] - 1, fewest - 1.0
+    value = per_price * price + per_second * seconds
+    # Rows that a chain of this range may hold.
+    order = np.empty(len(value), np.int64)
+    first_of = np.empty(len(row_ptr), np.int64)
+    count = 0
+    for group in range(len(row_ptr) - 1):
+        first_of[group] = count
+        for row in range(row_ptr[group], row_ptr[group + 1]):
+            if (
+                batch * price[row] <= most * (1.0 + 1e-9)
+                and backward_s[row] <= pace_s
+                and fewest * seconds[row] <= within_s
+            ):
+                order[count] = row
+                count += 1
+    first_of[len(row_ptr) - 1] = count
+    sorted_to = first_of[:-1].copy()  # the cheapest of a class come first, as far as anybody asked
+    # What is in front of an atom costs so much at least, whatever is behind.
+    ahead = np.full(atoms + 1, np.inf)
+    ahead[0] = 0.0
+    cheap = np.full(len(row_ptr) - 1, np.inf)
+    for group in range(len(row_ptr) - 1):
+        for place in range(first_of[group], first_of[group + 1]):
+            cheap[group] = min(cheap[group], value[order[place]])
+    for stop in range(1, atoms + 1):
+        for start in range(stop):
+            if slice_class[start, stop] >= 0:
+                ahead[stop] = min(ahead[stop], ahead[start] + cheap[slice_class[start, stop]])
     best = np.full((atoms + 1, depths + 1), np.inf)
     stop_of = np.full((atoms + 1, depths + 1), -1, np.int64)
     after = np.full((atoms + 1, depths + 1), -1, np.int64)  # depth behind
+    chosen = np.full((atoms + 1, depths + 1), -1, np.int64)
     best[atoms, 0] = 0.0
+    low, high = np.full(atoms + 1, depths + 1), np.full(atoms + 1, -1)  # depths that were reached
+    low[atoms] = high[atoms] = 0
     for start in range(atoms - 1, -1, -1):
         for stop in range(start + 1, atoms + 1):
             group = slice_class[start, stop]
-            if group < 0:
+            if group < 0 or first_of[group] == first_of[group + 1]:
                 continue
-            for depth in range(depths + 1):
-                stage = min(depth, depths - 1)
-                value = best[stop, depth] + least[group, stage]
+            for depth in range(low[stop], high[stop] + 1):
                 now = min(depth + 1, depths)
-                if value < best[start, now]:
-                    best[start, now] = value
-                    stop_of[start, now] = stop
-                    after[start, now] = depth
-    shares = np.zeros(most_islands)
+                if best[stop, depth] + cheap[group] >= min(best[start, now], limit - ahead[start]):
+                    continue
+                hidden, held = 0.0, others
+                if not all_forward_first:
+                    at_most = depth if depth < depths else atoms - stop
+                    hidden = 1.0 if others <= at_most else at_most / others
+                    held = min(float(depth), others)
+                elif start == 0 and stop == atoms:
+                    held = 0.0  # one stage is no pipeline
+                for place in range(first_of[group], first_of[group + 1]):
+                    if place == sorted_to[group]:
+                        least = place
+                        for other in range(place + 1, first_of[group + 1]):
+                            if value[order[other]] < value[order[least]]:
+                                least = other
+                        order[place], order[least] = order[least], order[place]
+                        sorted_to[group] += 1
+                    row = order[place]
+                    if best[stop, depth] + value[row] >= min(best[start, now], limit - ahead[start]):
+                        break
+                    paced = seconds[row] * (1.0 - hidden) + backward_s[row] * hidden
+                    # What is behind passes no sooner than alone, nor than what it may still pay for allows.
+                    paid = most / batch - price[row] - front_price[start]
+                    passing = max(back_s[stop], per_second * (best[stop, depth] - per_price * paid))
+                    passing += others * paced
+                    if (
+                        behind[row] < held
+                        or paced > pace_s
+                        or front_s[start] + fewest * seconds[row] > within_s
+                        or front_s[start] + seconds[row] + passing > within_s
+                    ):
+                        continue
+                    left = batch - (within_s - front_s[start]) * beside[row]  # for this replica
+                    if most * sequences[row] < left and (
+                        front_forward_s[start] + passing + closing_s[row] > within_s
+                    ):
+                        continue
+                    best[start, now] = best[stop, depth] + value[row]
+                    low[start], high[start] = min(low[start], now), max(high[start], now)
+                    stop_of[start, now], after[start, now], chosen[start, now] = stop, depth, row
+                    break
+    shares = np.zeros(most_kinds)
     depth = int(np.argmin(best[0]))
-    value = best[0, depth]
+    found = best[0, depth]
     start = 0
-    while value < np.inf and start < atoms:
-        stop, behind_it = stop_of[start, depth], after[start, depth]
-        option = chosen[slice_class[start, stop], min(behind_it, depths - 1)]
-        shares[kinds[option]] += price[option]
-        start, depth = stop, behind_it
-    return value, shares
+    while found < np.inf and start < atoms:
+        row = chosen[start, depth]
+        shares[kinds[row]] += price[row]
+        start, depth = stop_of[start, depth], after[start, depth]
+    return found, shares, count
 
 
 @njit(cache=True)
-def unbeaten(option_ptr: Ints, price: Floats, seconds: Floats, behind: Ints) -> Any:
-    """Which options no other of their class beats in all of what `cheapest` reads."""
-    kept = np.ones(len(price), np.bool_)
-    for group in range(len(option_ptr) - 1):
-        for mine in range(option_ptr[group], option_ptr[group + 1]):
-            for other in range(option_ptr[group], option_ptr[group + 1]):
-                if (
-                    other != mine
-                    and kept[other]
-                    and price[other] <= price[mine]
-                    and seconds[other] <= seconds[mine]
-                    and behind[other] >= behind[mine]
-                ):
+def unbeaten(row_ptr: Ints, costs: Floats) -> Any:
+    """Which rows no other of their class beats in all costs."""
+    kept = np.ones(len(costs), np.bool_)
+    for group in range(len(row_ptr) - 1):
+        for mine in range(row_ptr[group], row_ptr[group + 1]):
+            for other in range(row_ptr[group], row_ptr[group + 1]):
+                if other == mine or not kept[other]:
+                    continue
+                beaten = True
+                for column in range(costs.shape[1]):
+                    if costs[other, column] > costs[mine, column]:
+                        beaten = False
+                        break
+                if beaten:
                     kept[mine] = False
                     break
     return kept

@@ -1,0 +1,281 @@
+"""What a stage may be on every kind of node, priced atom by atom, never too dear (docs/models/bound.md)."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from math import gcd, inf
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.clusters import Cluster, Island, Node
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.layers.atoms import Atom
+from tangram_sim.layouts import RECOMPUTE, Layout
+from tangram_sim.models import Model
+from tangram_sim.parallelizers.laws import first_broken
+from tangram_sim.parallelizers.layouts import divisors, expert_counts, head_counts
+from tangram_sim.planners.tangram.enumeration.table import slice_classes
+from tangram_sim.planners.tangram.passage import passes
+from tangram_sim.training.job import Job
+from tangram_sim.training.stage import state
+from tangram_sim.training.stage.atom_prices import AtomPrices
+from tangram_sim.training.stage.setting import Setting
+
+Floats: TypeAlias = NDArray[np.float64]
+
+NODES = (2, 3, 4, 8, 16, 32)  # of one replica, where it has more than one: it takes one sequence at a time
+SEQUENCES = (1, 2, 4, 8, 16)  # of one replica at a time, else
+MANY = 1 << 16  # replicas: state is sharded over no more
+
+
+@dataclass(frozen=True, slots=True)
+class StageRows:
+    """What a stage may be, by class of slices: arrays over rows."""
+
+    pointers: NDArray[np.int64]  # (classes + 1)
+    ahead_s: Floats  # (classes): forward, least of all rows
+    kinds: NDArray[np.int64]  # of nodes
+    gpus: Floats  # for one sequence in flight
+    seconds: Floats  # forward and backward of one microbatch
+    backward_s: Floats
+    closing_s: Floats  # from its last microbatch on: forward, gradients that leave the domain, new weights
+    behind: Floats  # most stages behind
+    sequences: Floats  # of the replica
+    beside: Floats  # of the same slice that the rest of the domain does in a second
+
+    def __getitem__(self, kept: NDArray[np.bool_]) -> "StageRows":
+        pointers = np.concatenate([[0], np.cumsum(kept)])[self.pointers]
+        columns = {one.name: getattr(self, one.name)[kept] for one in fields(self)[2:]}
+        return StageRows(pointers, self.ahead_s, **columns)
+
+
+def node_kinds(cluster: Cluster) -> dict[Node, int]:
+    """Different nodes of a cluster, and how many there are."""
+    found: dict[Node, int] = {}
+    for group in cluster.groups:
+        node = plain(group.node)
+        found[node] = found.get(node, 0) + group.count
+    return found
+
+
+def plain(node: Node) -> Node:
+    """A node without what training does not feel."""
+    return replace(node, host="", labels=(), usd_per_hour=0.0, power_w=0.0, name="")
+
+
+def replica_sizes(node: Node) -> tuple[int, ...]:
+    """GPUs that a replica of a stage may have."""
+    return (*divisors(node.gpus), *(nodes * node.gpus for nodes in NODES))
+
+
+def sequences_of(node: Node, gpus: int) -> tuple[int, ...]:
+    """Sequences that a replica on so many GPUs may take at a time."""
+    return SEQUENCES if gpus <= node.gpus else (1,)
+
+
+def stage_rows(model: Model, job: Job, hwdb: Hwdb, cluster: Cluster, sharded: bool) -> StageRows:
+    """Rows of all kinds of nodes that have units for the numbers, without those that another one beats.
+
+    `sharded`: with ZeRO 2 and 3 among them.
+    """
+    firsts, _ = slice_classes(model)
+    found: list[StageRows] = []
+    for kind, (node, count) in enumerate(node_kinds(cluster).items()):
+        if not node.gpu.peak_flop_per_s(job.precision.compute):
+            continue
+        of_kind = _Kind(model, job, hwdb, node, count, sharded).rows(kind, np.array(firsts))
+        found.append(of_kind[undominated(of_kind, of_kind.gpus)])
+    return _joined(found, len(firsts))
+
+
+def undominated(rows: StageRows, price: Floats) -> NDArray[np.bool_]:
+    """Which rows no other of their class beats where they cost so much."""
+    from tangram_sim.planners.tangram.fleets.fleet_bound_kernels import unbeaten
+
+    kept: NDArray[np.bool_] = unbeaten(*_criteria(rows, price))
+    return kept
+
+
+def _criteria(rows: StageRows, price: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """Pointers, and what should be small."""
+    small = (price, rows.seconds, rows.backward_s, rows.closing_s)
+    return rows.pointers, np.stack([*small, -rows.behind, -rows.sequences, -rows.beside], axis=1)
+
+
+def _joined(parts: list[StageRows], classes: int) -> StageRows:
+    order: list[NDArray[np.int64]] = []
+    offsets = np.concatenate([[0], np.cumsum([len(part.kinds) for part in parts])])
+    counts = np.zeros(classes + 1, np.int64)
+    for group in range(classes):
+        for part, offset in zip(parts, offsets[:-1].tolist(), strict=True):
+            order.append(np.arange(part.pointers[group], part.pointers[group + 1]) + offset)
+            counts[group + 1] += len(order[-1])
+    chosen = np.concatenate(order).astype(np.int64)
+    columns = (
+        np.concatenate([getattr(part, one.name) for part in parts])[chosen] for one in fields(StageRows)[2:]
+    )
+    ahead: Floats = np.min([part.ahead_s for part in parts], axis=0)
+    return StageRows(np.cumsum(counts), ahead, *columns)
+
+
+class _Kind:
+    """Rows of one kind of nodes: layouts x sequences of a replica, each with ways to keep its state."""
+
+    def __init__(self, model: Model, job: Job, hwdb: Hwdb, node: Node, count: int, sharded: bool) -> None:
+        self.sharded = sharded
+        self.model, self.job, self.hwdb, self.node = model, job, hwdb, node
+        self.domain = node.gpus * min(node.scale_up_nodes, count)
+        self.most_gpus = node.gpus * count
+
+    def rows(self, kind: int, slices: NDArray[np.int64]) -> StageRows:
+        """Arrays over classes of slices and rows, made flat."""
+        parts = [
+            part
+            for inside in (True, False)
+            if (replicas := tuple(self._replicas(inside)))
+            for part in self._priced(replicas, inside, slices)
+        ]
+        seconds, backward, ahead, closing, behind, gpus, sequences = (
+            np.concatenate(column, axis=1) for column in zip(*parts, strict=True)
+        )
+        whole = -(-gpus // self.domain) * self.domain  # of the domains that it touches
+        least = (gpus / sequences * seconds).min(axis=1, keepdims=True)  # GPU-seconds of a sequence
+        beside = (whole - gpus) / least
+        fits = behind >= 0
+        pointers = np.concatenate([[0], np.cumsum(fits.sum(axis=1))]).astype(np.int64)
+        columns = (gpus / sequences, seconds, backward, closing, behind, sequences, beside)
+        flat = (np.ascontiguousarray(column[fits], dtype=np.float64) for column in columns)
+        return StageRows(pointers, ahead.min(axis=1), np.full(int(pointers[-1]), kind, np.int64), *flat)
+
+    def _replicas(self, inside: bool) -> Iterator[tuple[Layout, int, int]]:
+        """(layout with one replica, sequences of it, GPUs) of replicas inside one domain, or on several."""
+        model, job = self.model, self.job
+        heads, experts = gcd(*head_counts(model)), expert_counts(model)
+        shared = [one for one in divisors(gcd(*experts)) if one & (one - 1) == 0] if experts else [1]
+        fused = self._setting((), (), self._island(1)).rates.fused_attention
+        for gpus in replica_sizes(self.node):
+            if gpus > self.most_gpus or (gpus <= self.domain) != inside:
+                continue
+            for tp in divisors(gcd(gpus, heads)):
+                for ep in shared:
+                    for recompute in RECOMPUTE:
+                        for sharded in (False, True)[: 1 + (tp > 1)]:
+                            one = Layout(tp, 1, gpus // tp, ep, 1, 1, recompute, sharded)
+                            if first_broken(model, job, one, 1, fused):
+                                continue
+                            yield from (
+                                (one, some, gpus)
+                                for some in sequences_of(self.node, gpus)
+                                if some <= job.global_batch
+                            )
+
+    def _island(self, domains: int, gpus: int = 0) -> Island:
+        """So many scale-up domains, each with all its NICs behind one node of it, of as many GPUs."""
+        node = self.node
+        trays = self.domain // node.gpus
+        return Island(
+            node.gpu.name,
+            node.gpu,
+            domains,
+            gpus or self.domain,
+            node.intra,
+            node.nic_bytes_per_s * trays,
+            node.nic_latency_s,
+            inf,
+            bridge=node.bridge,
+        )
+
+    def _setting(self, sequences: tuple[int, ...], layouts: tuple[Layout, ...], island: Island) -> Setting:
+        return Setting(self.model, island, self.job, sequences or 1, layouts, self.hwdb)
+
+    def _priced(
+        self, replicas: tuple[tuple[Layout, int, int], ...], inside: bool, slices: NDArray[np.int64]
+    ) -> Iterator[tuple[Floats, ...]]:
+        """Per way to keep state: seconds, backward, forward, closing, most behind, GPUs, sequences."""
+        sequences, gpus = (np.array(column, np.int64) for column in list(zip(*replicas, strict=True))[1:])
+        singles = [one for one, _, _ in replicas]
+        island = self._island(1 if inside else max(NODES))
+
+        def spread(copies: NDArray[np.int64], zero: int, on: Island = island) -> Setting:
+            """Every replica so often side by side."""
+            layouts = tuple(
+                replace(one, dp=many, zero_stage=zero)
+                for one, many in zip(singles, copies.tolist(), strict=True)
+            )
+            return self._setting(tuple((copies * sequences).tolist()), layouts, on)
+
+        prices = AtomPrices(spread(np.full(len(singles), MANY), 1))
+        both, forward, back = passes(prices, self.job)
+        rows = prices.rows
+
+        def over(each: Floats) -> Floats:
+            """Sums over the atoms of every slice, of (kinds of atoms, ..., K)."""
+            of_atoms = np.concatenate([np.zeros((1, *each.shape[1:])), np.cumsum(each[rows], axis=0)])
+            return of_atoms[slices[:, 1]] - of_atoms[slices[:, 0]]
+
+        def of(what: Callable[[Setting, Atom], Floats], setting: Setting) -> Floats:
+            return over(np.array([what(setting, atom) for atom in prices.different.values()]))
+
+        seconds, ahead, backward = (over(some).max(axis=1) for some in (both, forward, back))
+        kept = over(np.array([prices.held(kind, atom).activation for kind, atom in prices.different.items()]))
+        copies = np.maximum(self.domain // gpus, 1)
+        reduced, scattered, gathered = (
+            over(some) for some in self._closing(singles, gpus, list(prices.different.values()))
+        )
+        rates, shape = prices.setting.rates, seconds.shape
+        # No more stages behind, or microbatches, than there may be.
+        most = max(len(rows), self.job.global_batch if self.job.schedule == "gpipe" else 0)
+
+        def behind(static: Floats) -> Floats:
+            free: Floats = np.maximum((rates.usable_memory_bytes - static) / (1.0 + rates.fragmentation), 0.0)
+            found: Floats = np.minimum(np.floor(free / np.maximum(kept, 1.0)) - 1.0, most)
+            return found
+
+        own = np.broadcast_to(gpus.astype(np.float64), shape), np.broadcast_to(sequences * 1.0, shape)
+        many = np.full(len(singles), MANY)
+        usual = ahead + np.minimum(reduced, scattered + gathered)
+        yield seconds, backward, ahead, usual, behind(of(state.static_bytes, spread(many, 1))), *own
+        if not self.sharded:
+            return
+        # Sharded inside the domain, for nothing; over all NICs, with its exchanges in every microbatch.
+        nothing = np.zeros(shape)
+        held = of(state.static_bytes, spread(copies, 3)), of(state.static_bytes, spread(many, 2)), nothing
+        exchanged = nothing, scattered, scattered + gathered
+        for static, beside in zip(held, exchanged, strict=True):
+            yield np.maximum(seconds, beside), backward, ahead, ahead + scattered, behind(static), *own
+
+    def _closing(
+        self, singles: list[Layout], gpus: NDArray[np.int64], atoms: list[Atom]
+    ) -> tuple[Floats, Floats, Floats]:
+        """Seconds of gradients that leave a domain, by kind of atom, K: reduced, or scattered and gathered.
+
+        Over two domains full of replicas, which is the least: more domains and fewer replicas in each send
+        more over a NIC. Of experts that ranks share nothing is counted: they may all be in one group.
+        """
+        found = np.zeros((3, len(atoms), len(singles)))
+        filled = np.where(gpus <= self.domain, self.domain // gpus * gpus, self.domain)
+        for size in np.unique(filled).tolist():
+            chosen = np.flatnonzero(filled == size)
+            copies = np.maximum(size // gpus[chosen], 1)
+            domains = 2 * int(max(-(-gpus[chosen] // size)))
+            island = self._island(domains, size)
+            layouts = tuple(
+                replace(one, dp=2 * many, ep=1 if one.ep == 1 else 2 * many * one.cp)
+                for one, many in zip((singles[at] for at in chosen), copies.tolist(), strict=True)
+            )
+            whole, cut = (
+                self._setting(
+                    tuple(one.dp for one in layouts),
+                    tuple(replace(one, zero_stage=zero) for one in layouts),
+                    island,
+                )
+                for zero in (0, 1)
+            )
+            for row, atom in enumerate(atoms):
+                found[0, row, chosen] = state.gradient_sync_s(whole, atom, True) + state.behind_last_pass_s(
+                    whole, atom
+                )
+                found[1, row, chosen] = state.gradient_sync_s(cut, atom, True)
+                found[2, row, chosen] = state.behind_last_pass_s(cut, atom)
+        return found[0], found[1], found[2]
