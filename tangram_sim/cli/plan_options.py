@@ -124,7 +124,7 @@ Bound = Annotated[
     bool,
     typer.Option(
         "--bound",
-        help="Large clusters: also prove what no fleet of pipelines beats (a minute; more for many experts).",
+        help="Look ten times as long for what no fleet of pipelines beats, and say why where nothing is found.",
     ),
 ]
 For = Annotated[

@@ -87,6 +87,8 @@ class BoundBudget:
     """The bound on fleets: how near it is looked for."""
 
     worth: float = 1.05  # a step so much longer than what is proven anyway: else none is looked for
+    # Atoms x kinds of nodes x degrees of experts, beyond which none is looked for: 0.2 ms each.
+    most: int = 2000
     # Rows of stages looked at in all, some 50 ns each: a second at most.
     work: int = 25_000_000
     exact: float = 1.01  # steps this near are not told apart
@@ -102,7 +104,7 @@ class BoundBudget:
     @property
     def asked(self) -> "BoundBudget":
         """The budget where the bound is asked for."""
-        return replace(self, work=10 * self.work)
+        return replace(self, work=10 * self.work, most=1 << 62)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.fleets.fleet_bound import FleetBound, uncovered
+from tangram_sim.planners.tangram.fleets.stage_rows import questions
 from tangram_sim.studies.documents import FLEETS, SHARDED_FLEETS, PlanDocument
 from tangram_sim.training.plan import Plan
 
@@ -20,6 +21,8 @@ def bring_nearer(
     if wishes.fleet_bound:
         spend = spend.asked
     elif not wishes.beside or written.step_s <= written.lower_bound_step_s * spend.worth:
+        return
+    if questions(plan.model, plan.cluster) > spend.most:
         return
     why = uncovered(plan) or (deadline.over() and "for the time limit") or ""
     if why:

@@ -64,6 +64,16 @@ def plain(node: Node) -> Node:
     return replace(node, host="", labels=(), usd_per_hour=0.0, power_w=0.0, name="")
 
 
+def questions(model: Model, cluster: Cluster) -> int:
+    """Atoms x kinds of nodes x degrees of experts: what rows take to make, and to look at."""
+    return (len(model.blocks) + 2) * len(node_kinds(cluster)) * len(_expert_degrees(model))
+
+
+def _expert_degrees(model: Model) -> list[int]:
+    experts = expert_counts(model)
+    return [one for one in divisors(gcd(*experts)) if one & (one - 1) == 0] if experts else [1]
+
+
 def replica_sizes(node: Node) -> tuple[int, ...]:
     """GPUs that a replica of a stage may have."""
     return (*divisors(node.gpus), *(nodes * node.gpus for nodes in NODES))
@@ -151,8 +161,7 @@ class _Kind:
     def _replicas(self, inside: bool) -> Iterator[tuple[Layout, int, int]]:
         """(layout with one replica, sequences of it, GPUs) of replicas inside one domain, or on several."""
         model, job = self.model, self.job
-        heads, experts = gcd(*head_counts(model)), expert_counts(model)
-        shared = [one for one in divisors(gcd(*experts)) if one & (one - 1) == 0] if experts else [1]
+        heads, shared = gcd(*head_counts(model)), _expert_degrees(model)
         fused = self._setting((), (), self._island(1)).rates.fused_attention
         for gpus in replica_sizes(self.node):
             if gpus > self.most_gpus or (gpus <= self.domain) != inside:
