@@ -124,7 +124,7 @@ Bound = Annotated[
     bool,
     typer.Option(
         "--bound",
-        help="Look ten times as long for what no fleet of pipelines beats, and say why where nothing is found.",
+        help="Look ten times as long for what no fleet of pipelines beats; say why if nothing is found.",
     ),
 ]
 For = Annotated[

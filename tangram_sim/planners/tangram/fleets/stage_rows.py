@@ -221,7 +221,8 @@ class _Kind:
         def over(each: Floats) -> Floats:
             """Sums over the atoms of every slice, of (kinds of atoms, ..., K)."""
             of_atoms = np.concatenate([np.zeros((1, *each.shape[1:])), np.cumsum(each[rows], axis=0)])
-            return of_atoms[slices[:, 1]] - of_atoms[slices[:, 0]]
+            of_slices: Floats = of_atoms[slices[:, 1]] - of_atoms[slices[:, 0]]
+            return of_slices
 
         def of(what: Callable[[Setting, Atom], Floats], setting: Setting) -> Floats:
             return over(np.array([what(setting, atom) for atom in prices.different.values()]))
