@@ -2,7 +2,8 @@
 
 Every figure is of a whole process by the clock on the wall, from its start to its end: imports before the
 limit begins to count are in it. What is compiled stays on disk: each verb answers its first question once
-before, untold. Cases are the clusters that this was once broken on, and generated ones.
+before, untold. Cases are the clusters that this was once broken on, and generated ones. `--presses 3` presses
+Ctrl-C at three times of every question, drawn from its seed; a summary stands at the end.
 """
 
 import argparse
@@ -82,6 +83,7 @@ class Ended:
     cpu_s: float
     code: int
     said: str  # the last line on standard error, where it left with an error
+    answered: bool  # something was printed, and it left with 0
 
 
 def questions(folder: Path, seeds: Sequence[int]) -> Iterator[tuple[str, str]]:
@@ -110,9 +112,9 @@ def command(verb: str, question: str, folder: Path) -> list[str]:
 
 def run(line: Sequence[str], compiled: Path, limit_s: float, interrupt_s: float | None = None) -> Ended:
     """Run a command to its end; SIGINT after `interrupt_s`. One that does not end is killed."""
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as output:
         begin = time.perf_counter()
-        process = subprocess.Popen(line, env=surroundings(compiled), stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(line, env=surroundings(compiled), stdout=output, stderr=errors)
         wake_s = [] if interrupt_s is None else [(interrupt_s, signal.SIGINT)]
         for at_s, what in [*wake_s, (limit_s + LATEST_S, signal.SIGKILL)]:
             while (left := begin + at_s - time.perf_counter()) > 0 and process.returncode is None:
@@ -129,7 +131,21 @@ def run(line: Sequence[str], compiled: Path, limit_s: float, interrupt_s: float 
             process.returncode = os.waitstatus_to_exitcode(status)
         errors.seek(0)
         last = errors.read().strip().splitlines()[-1:] if process.returncode else []
-    return Ended(wall_s, usage.ru_utime + usage.ru_stime, process.returncode, "".join(last)[:160])
+        shown = process.returncode == 0 and output.seek(0, os.SEEK_END) > 0
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return Ended(wall_s, cpu_s, process.returncode, "".join(last)[:160], shown)
+
+
+def summary(late: dict[tuple[str, str], list[tuple[float, bool]]]) -> str:
+    """A table of seconds past limits and Ctrl-C: one row a verb and a way to end it."""
+    lines = ["| verb | ended by | runs | median s | 95 % | worst | more than 1 s | no answer |", "|---" * 8 + "|"]
+    for (verb, how), runs in late.items():
+        seconds = sorted(seconds for seconds, _ in runs)
+        at = [seconds[min(int(share * len(seconds)), len(seconds) - 1)] for share in (0.5, 0.95, 1.0)]
+        over, none = sum(one > 1.0 for one in seconds), sum(not answered for _, answered in runs)
+        figures = " | ".join(f"{one:.1f}" for one in at)
+        lines.append(f"| {verb} | {how} | {len(runs)} | {figures} | {over} | {none} |")
+    return "\n".join(lines) + "\n"
 
 
 def main(given: Sequence[str]) -> None:
@@ -143,14 +159,21 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument(
         "--interrupt-s", type=float, default=2.0, help="Ctrl-C after so many seconds; 0: never"
     )
+    parser.add_argument("--presses", type=int, default=0, help="Ctrl-C at so many times drawn from 1 to 8 s")
+    parser.add_argument("--no-hard", action="store_true", help="generated worlds alone")
     parser.add_argument("--only", nargs="*", help="names of questions")
     asked = parser.parse_args(given)
+    late: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         purchase.write_inputs(folder)
         compiled = folder / "compiled"
         for verb in asked.verbs:
-            chosen = [one for one in questions(folder, asked.seeds) if not asked.only or one[0] in asked.only]
+            chosen = [
+                (what, question)
+                for what, question in questions(folder, asked.seeds)
+                if (not asked.only or what in asked.only) and not (asked.no_hard and what in HARD)
+            ]
             for _, question in chosen[:1]:
                 run(command(verb, question, folder), compiled, WARM_UP_S)
             for what, question in chosen:
@@ -158,14 +181,20 @@ def main(given: Sequence[str]) -> None:
                 turns = [(f"limit {limit_s:g}", limit_s, None) for limit_s in asked.limits]
                 if asked.interrupt_s:
                     turns.append(("Ctrl-C", asked.interrupt_s, asked.interrupt_s))
+                chance = random.Random(f"{verb} {what}")
+                drawn_s = [round(chance.uniform(1.0, 8.0), 1) for _ in range(asked.presses)]
+                turns += [("Ctrl-C", at_s, at_s) for at_s in drawn_s]
                 for how, until_s, interrupt_s in turns:
                     limited = [] if interrupt_s else ["--time-limit", f"{until_s:g}"]
                     ended = run([*line, *limited], compiled, until_s, interrupt_s)
+                    if interrupt_s is None or ended.wall_s > interrupt_s:  # else it ended by itself
+                        late.setdefault((verb, how), []).append((ended.wall_s - until_s, ended.answered))
                     sys.stdout.write(
-                        f"{verb:9} {what:15} {how:9} {ended.wall_s - until_s:+7.2f} s past it, "
+                        f"{verb:9} {what:15} {how:9} {until_s:4.1f} {ended.wall_s - until_s:+7.2f} s past it, "
                         f"{ended.cpu_s:6.1f} CPU-s, left with {ended.code} {ended.said}\n"
                     )
                     sys.stdout.flush()
+    sys.stdout.write(summary(late))
 
 
 if __name__ == "__main__":
