@@ -3,7 +3,7 @@
 Every figure is of a whole process by the clock on the wall, from its start to its end: imports before the
 limit begins to count are in it. What is compiled stays on disk: each verb answers its first question once
 before, untold. Cases are the clusters that this was once broken on, and generated ones. `--presses 3` presses
-Ctrl-C at three times of every question, drawn from its seed; a summary stands at the end.
+Ctrl-C at three times of every question, drawn from its name; a summary stands at the end.
 """
 
 import argparse
@@ -138,7 +138,8 @@ def run(line: Sequence[str], compiled: Path, limit_s: float, interrupt_s: float 
 
 def summary(late: dict[tuple[str, str], list[tuple[float, bool]]]) -> str:
     """A table of seconds past limits and Ctrl-C: one row a verb and a way to end it."""
-    lines = ["| verb | ended by | runs | median s | 95 % | worst | more than 1 s | no answer |", "|---" * 8 + "|"]
+    heads = ("verb", "ended by", "runs", "median s", "95 %", "worst", "more than 1 s", "no answer")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for (verb, how), runs in late.items():
         seconds = sorted(seconds for seconds, _ in runs)
         at = [seconds[min(int(share * len(seconds)), len(seconds) - 1)] for share in (0.5, 0.95, 1.0)]
@@ -190,7 +191,7 @@ def main(given: Sequence[str]) -> None:
                     if interrupt_s is None or ended.wall_s > interrupt_s:  # else it ended by itself
                         late.setdefault((verb, how), []).append((ended.wall_s - until_s, ended.answered))
                     sys.stdout.write(
-                        f"{verb:9} {what:15} {how:9} {until_s:4.1f} {ended.wall_s - until_s:+7.2f} s past it, "
+                        f"{verb:9} {what:15} {how:9} {until_s:4.1f} {ended.wall_s - until_s:+7.2f} s past, "
                         f"{ended.cpu_s:6.1f} CPU-s, left with {ended.code} {ended.said}\n"
                     )
                     sys.stdout.flush()

@@ -7,10 +7,14 @@ from functools import cached_property
 from itertools import product
 from math import gcd
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tangram_sim.clusters import Cluster, Gpu, Island, Node
 from tangram_sim.cost.collectives import transfer_s
 from tangram_sim.cost.paths import IslandPaths, path_finder, ring_finder
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.placement.between import group_limits
 from tangram_sim.topology import PathFinder
 
 
@@ -73,6 +77,10 @@ class Placement:
             return None
         return path_finder(self.cluster, self.hwdb), ring_finder(self.cluster, self.hwdb)
 
+    @cached_property
+    def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return group_limits(self.cluster)
+
     def _node(self, node: int) -> Node:
         return self.cluster.groups[self.cluster.node_group[node]].node
 
@@ -98,11 +106,9 @@ class Placement:
         groups = tuple(sorted({self.cluster.node_group[index] for index in indices}))
         slowest = min(nodes, key=lambda node: (node.intra.bytes_per_s, node.intra.name))
         bridged = all(node.bridge is not None for node in nodes) and share > 1
-        between = (
-            min(self.cluster.group_limit(a, b)[0] for a in groups for b in groups if a <= b)
-            if len(indices) > 1
-            else float("inf")
-        )
+        limits, lags = self._limits
+        both = np.ix_(groups, groups)
+        between = float(limits[both].min()) if len(indices) > 1 else float("inf")
         return Island(
             name="+".join(self.cluster.groups[group].name for group in groups),
             gpu=worst_gpu([self.cluster.gpu_of(node, own) for node, own in on_node.items()]),
@@ -115,7 +121,7 @@ class Placement:
             ),
             nic_latency_s=max(
                 *(node.nic_latency_s for node in nodes),
-                *(self.cluster.group_limit(a, b)[1] for a in groups for b in groups),
+                float(lags[both].max()),
             ),
             network_bytes_per_s=between,
             scale_up_nodes=_common(Counter(self._domains[self.node_of[rank]] for rank in ranks)) // share,

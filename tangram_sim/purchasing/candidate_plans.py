@@ -49,6 +49,8 @@ class CandidatePlans:
         is known of it, it has the plan that is found when a search is out of time.
         """
         found: dict[int, PlanOutcome] = {}
+        if deadline.over() and self.standing - 1 in before:
+            return found
         bare = [number for number in chosen if number < self.standing]
         bought = [number for number in chosen if number >= self.standing]
         for some, left in ((bare, len(chosen)), (bought, len(bought))):
@@ -78,25 +80,26 @@ class CandidatePlans:
 
         `why` says what became of the candidate's own plans.
         """
-        plan = self._moved(number, standing)
+        plan = self._moved(self.standing - 1, number, standing)
         reads = ReadSet()
         own = self.hwdb.read_into(reads)
         played = forecast(plan, own)
+        bound_s = api.quick_bound(plan, own)
         notes = [*cautions(played), f"the fleet's own plan: {why}"]
-        return PlanOutcome(document(played, own, reads, api.lower_bound(plan, own), notes))
+        return PlanOutcome(document(played, own, reads, bound_s, notes))
 
-    def _moved(self, number: int, found: PlanDocument) -> Plan:
-        """A plan of one of the fleets inside a candidate on that candidate's cluster."""
-        cluster = self.candidates[number][1].cluster
+    def _moved(self, inside: int, number: int, found: PlanDocument) -> Plan:
+        """A plan of a candidate that is `inside` candidate `number` on that one's cluster."""
+        small, cluster = (self.candidates[one][1].cluster for one in (inside, number))
         groups = {group: group for group in range(len(cluster.groups))}
-        return known_on(found, cluster, groups, self.hwdb)
+        return known_on(found, small, cluster, groups, self.hwdb)
 
     def _case(
         self, number: int, wishes: SearchOptions, own: PlanDocument | None, standing: PlanDocument | None
     ) -> Case:
         cluster = self.candidates[number][1].cluster
-        told = [own] if own else []
+        told = [(number, own)] if own else []
         if standing and number >= self.standing:
-            told.append(standing)
-        known = tuple(self._moved(number, one) for one in told)
+            told.append((self.standing - 1, standing))
+        known = tuple(self._moved(inside, number, one) for inside, one in told)
         return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), known)

@@ -11,9 +11,11 @@ from tangram_sim.studies.planfile import plan_from_document
 from tangram_sim.training.plan import Part, Pipeline, Plan, Stage
 
 
-def known_on(document: PlanDocument, cluster: Cluster, group_of: Mapping[int, int], hwdb: Hwdb) -> Plan:
-    """The plan of a document transferred to a larger cluster; arguments as in `on_larger`."""
-    return on_larger(plan_from_document(document, hwdb, "a smaller fleet"), cluster, group_of)
+def known_on(
+    document: PlanDocument, small: Cluster, cluster: Cluster, group_of: Mapping[int, int], hwdb: Hwdb
+) -> Plan:
+    """The plan of a document of the cluster `small` transferred to a larger one, as by `on_larger`."""
+    return on_larger(plan_from_document(document, hwdb, "a smaller fleet", small), cluster, group_of)
 
 
 def on_larger(plan: Plan, cluster: Cluster, group_of: Mapping[int, int]) -> Plan:

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.clusters import Cluster, Gpu, Island
+from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
+from tangram_sim.planners.tangram.kinds import bound_by_kinds
 from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.catalogue import Offer, bought, mix_name
 from tangram_sim.purchasing.fleets import Fleet
@@ -100,16 +100,10 @@ def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb) -> float:
 
 def _bound_of(model: Model, job: Job, cluster: Cluster, hwdb: Hwdb) -> float:
     """As `work_bound`, of a job whose number format is settled."""
-    gpus = dict[Gpu, int]()  # no plan can tell which node a GPU is in by its ideal rate
-    for group in cluster.groups:
-        gpu = group.node.gpu
-        if gpu.peak_flop_per_s(job.precision.compute):
-            gpus[gpu] = gpus.get(gpu, 0) + group.count * group.node.gpus
-    if not gpus:
+    try:
+        bound = bound_by_kinds(model, job, cluster, hwdb)
+    except InfeasibleError:
         return 0.0
-    link = cluster.groups[0].node.intra
-    kinds = [Island(gpu.name, gpu, count, 1, link, 0.0, 0.0) for gpu, count in gpus.items()]
-    bound = WorkBound(model, job, kinds, hwdb)
     return job.tokens / min(bound.microbatch_s(size) for size in microbatch_sizes(job))
 
 
@@ -319,8 +313,8 @@ class MixSearch:
             if small_count:
                 groups[len(groups)] = len(self.fleet.cluster.groups) + first
             first += bool(count)
-        cluster = bought(self.fleet, self.offers, self.mixes[index]).cluster
-        return (known_on(document, cluster, groups, self.hwdb),)
+        inner, cluster = (bought(self.fleet, self.offers, self.mixes[one]).cluster for one in (small, index))
+        return (known_on(document, inner, cluster, groups, self.hwdb),)
 
     def _tokens_per_s(self, mix: tuple[int, ...], document: PlanDocument | None) -> float:
         """Throughput of a plan, computed as in a what-if; 0 without a plan."""

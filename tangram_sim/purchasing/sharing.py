@@ -181,7 +181,7 @@ class DayPlanner:
             small, plan = self._plans[min(inside)[1]]
             place = {label: number for number, label in enumerate(_labels(fleet))}
             groups = {number: place[label] for number, label in enumerate(_labels(small))}
-            known = (known_on(plan, fleet.cluster, groups, self.hwdb),)
+            known = (known_on(plan, small.cluster, fleet.cluster, groups, self.hwdb),)
         case = Case(self.model, fleet.cluster, self.job, self.wishes, overlays_of(self.hwdb), known)
         time_left = self.deadline.share(_PART * self.deadline.left_s())
         keys, done = [case.key(self.hwdb)], len(self._known)

@@ -17,6 +17,7 @@ from tangram_sim.placement.domains import idle_in_domains, idle_in_groups
 from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.kinds import bound_by_kinds
 from tangram_sim.planners.tangram.passage import passage_s
 from tangram_sim.planners.uniform.frameworks import launching
 from tangram_sim.planners.uniform.layouts import Uniform, settle_chunks, uniform_plan
@@ -123,7 +124,8 @@ def plan(
         best = forecast(choice.plan, hwdb)
         ranked = [best, free, *others]
     # The bound of the file is the whole cluster's, also where wishes leave islands out: a replay agrees.
-    bound = lower_bound(best.plan, hwdb)
+    # Once time is over the bound that is worked out at once has to do.
+    bound = quick_bound(best.plan, hwdb) if timed.over() else lower_bound(best.plan, hwdb)
     idle = left_out(wishes.constraints, islands, _islands_used(best.plan))
     idle = idle or idle_in_domains(cluster, best.plan.ranks)
     if not (idle or wishes.order or wishes.exclude):
@@ -276,6 +278,11 @@ def lower_bound(made: Plan, hwdb: Hwdb) -> float:
     """The bound on the step of any plan for the same model, cluster and job."""
     islands, _ = usable_islands(made.cluster, made.job, hwdb, SearchOptions())
     return max(least_work_s(made, hwdb), passage_s(made.model, made.job, islands, hwdb, made.cluster))
+
+
+def quick_bound(made: Plan, hwdb: Hwdb) -> float:
+    """A bound that needs no islands: of the work alone, on all GPUs of a kind as if they were one."""
+    return bound_by_kinds(made.model, made.job, made.cluster, hwdb).step_s()
 
 
 def least_work_s(made: Plan, hwdb: Hwdb) -> float:

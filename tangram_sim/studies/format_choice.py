@@ -90,7 +90,12 @@ def search_formats(
     """
     asked = formats(job, cluster, wishes)
     errors: dict[Job, TangramError] = {}
-    questions = [one for each in asked if (one := _question(model, cluster, each, hwdb, wishes, errors))]
+    questions: list[FormatQuestion] = []
+    for each in asked:
+        if questions and deadline.over():
+            break
+        if one := _question(model, cluster, each, hwdb, wishes, errors):
+            questions.append(one)
     done: dict[Job, Searched] = {}
     behind = set[Job]()  # formats of which a glance found nothing near the best plan
     counts = Counts()
@@ -280,7 +285,7 @@ def _note(
     elif other in errors:
         came = "was found no plan for"
     else:
-        bound_s = next(one.bound_s for one in questions if one.job == other)
+        bound_s = next((one.bound_s for one in questions if one.job == other), 0.0)
         hopeless = bound_s >= best.step_s
         came = f"takes {show_seconds(bound_s)} or more" if hopeless else "was not looked at for lack of time"
     if _leaves_old_out(best):

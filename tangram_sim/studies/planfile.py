@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_json
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
@@ -91,15 +92,19 @@ def _layout_document(run: LayerLayout) -> LayoutDocument:
     )
 
 
-def plan_from_document(document: PlanDocument, hwdb: Hwdb, where: str) -> Plan:
+def plan_from_document(
+    document: PlanDocument, hwdb: Hwdb, where: str, cluster: Cluster | None = None
+) -> Plan:
     """The decisions of a plan file, with the model it embeds and its cluster as `hwdb` knows it.
 
-    Figures of GPUs, links and nodes are the file's, except those that stand in an overlay of `hwdb`.
+    Figures of GPUs, links and nodes are the file's, except those that stand in an overlay of `hwdb`. The
+    `cluster` is given where it is at hand: one of many groups takes long to read.
     Raises BadInputError naming `where`.
     """
     model = model_from_dict(document.model, where)
     _require_present(document.hwdb_rows, hwdb, where)
-    cluster = cluster_from_dict(overlaid(document.cluster, hwdb, where), hwdb, f"{where}: cluster")
+    if cluster is None:
+        cluster = cluster_from_dict(overlaid(document.cluster, hwdb, where), hwdb, f"{where}: cluster")
     try:
         job = Job(**document.job.model_dump())
     except TangramError as error:

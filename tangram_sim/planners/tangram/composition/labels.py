@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
+from tangram_sim.placement.between import group_limits
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.states import Ints, NodeStates
@@ -51,12 +52,13 @@ def roads(
     if not rough:
         efficiency = hwdb.network_efficiency.value
         nodes = np.array([island.nic_bytes_per_s * efficiency for island in islands])
+        limits, lags = group_limits(cluster)
         for a, source in enumerate(islands):
             for b, target in enumerate(islands):
-                limits = [cluster.group_limit(i, j) for i in source.groups for j in target.groups]
+                both = np.ix_(source.groups, target.groups)
                 # All groups at once: traffic may spread over them.
-                rate[a, b] = sum(limit for limit, _ in limits) * efficiency
-                latency[a, b] = min(lag for _, lag in limits)
+                rate[a, b] = sum(limits[both].ravel().tolist()) * efficiency
+                latency[a, b] = lags[both].min()
     latency[np.isinf(estimate_s)] = np.inf
     return LinkBounds(float(size), latency, rate, nodes, estimate_s, rough)
 

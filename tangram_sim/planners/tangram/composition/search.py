@@ -9,6 +9,7 @@ from tangram_sim.clusters import Cluster, Island
 from tangram_sim.cost.collectives import network_rate, transfer_s
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.parallelizers.layouts import divisors
+from tangram_sim.placement.between import group_limits
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import Progress, Scored
 from tangram_sim.planners.budget import SearchBudget
@@ -37,6 +38,7 @@ def hop_seconds(
     """
     hops = np.zeros((len(islands), len(islands)))
     placement = Placement(cluster, hwdb) if cluster.wiring.full else None
+    limits, lags = group_limits(cluster)
     for a, source in enumerate(islands):
         for b, target in enumerate(islands):
             if order and order.index(source.name) > order.index(target.name):
@@ -49,8 +51,8 @@ def hop_seconds(
                     near, far = (tuple(range(first[node], first[node + 1])) for node in ends)
                     hops[a, b] = placement.transfer_s(near, far, size)
                 continue
-            limits = [cluster.group_limit(i, j) for i in source.groups for j in target.groups]
-            rate = min(*(rate for rate, _ in limits), source.nic_bytes_per_s, target.nic_bytes_per_s)
+            both = np.ix_(source.groups, target.groups)
+            rate = min(float(limits[both].min()), source.nic_bytes_per_s, target.nic_bytes_per_s)
             rate *= hwdb.network_efficiency.value
             if a == b:
                 rate = min(rate, network_rate(source, hwdb))
@@ -60,7 +62,7 @@ def hop_seconds(
                         * hwdb.link_efficiency(source.intra).value
                         * source.gpus_per_node
                     )
-            hops[a, b] = transfer_s(size, rate, max(latency for _, latency in limits))
+            hops[a, b] = transfer_s(size, rate, float(lags[both].max()))
     return hops
 
 

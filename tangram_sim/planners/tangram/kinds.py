@@ -1,0 +1,25 @@
+"""The bound on work by kinds of GPUs, however their nodes are grouped: for whoever has no islands at hand."""
+
+from tangram_sim.clusters import Cluster, Gpu, Island
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Model
+from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.training.job import Job
+
+
+def bound_by_kinds(model: Model, job: Job, cluster: Cluster, hwdb: Hwdb) -> WorkBound:
+    """The bound on work of a job whose number format is settled: no plan tells where a GPU stands by it.
+
+    Raises InfeasibleError where no GPU has units for the format.
+    """
+    gpus = dict[Gpu, int]()
+    for group in cluster.groups:
+        gpu = group.node.gpu
+        if gpu.peak_flop_per_s(job.precision.compute):
+            gpus[gpu] = gpus.get(gpu, 0) + group.count * group.node.gpus
+    if not gpus:
+        raise InfeasibleError(f"no GPU of {cluster.name} has {job.dtype} units")
+    link = cluster.groups[0].node.intra
+    kinds = [Island(gpu.name, gpu, count, 1, link, 0.0, 0.0) for gpu, count in gpus.items()]
+    return WorkBound(model, job, kinds, hwdb)
