@@ -131,6 +131,7 @@ class _Nodes:
         self.blocks = self._blocks()
         self._block_of = {node: index for index, block in enumerate(self.blocks) for node in block}
         self._between = _rates_between(cluster)
+        self._inner = np.array([group.node.intra.bytes_per_s * group.node.gpus for group in cluster.groups])
         self._network_share = hwdb.network_efficiency.value
         self._inner_share = np.array([hwdb.link_efficiency(g.node.intra).value for g in cluster.groups])
 
@@ -208,7 +209,7 @@ class _Nodes:
         groups = np.array([self.group[node] for node in nodes])
         domains = np.array([self.domain[node] for node in nodes])
         between = self._between
-        inner = np.array([group.node.intra.bytes_per_s * group.node.gpus for group in self.cluster.groups])
+        inner = self._inner
         if effective:
             between, inner = between * self._network_share, inner * self._inner_share
         shared = (domains[:, None] == domains) & (domains >= 0)

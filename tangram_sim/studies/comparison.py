@@ -110,7 +110,8 @@ def _result(planner: WholeClusterPlanner, margin: float | None, price: Price, wo
         raise _UnlawfulPlanError(f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
     limits = [words] if words else []
     notes = [*price.deadline.notes(), *cautions(played, idle=_idle(made)), *limits, *warned]
-    written = document(played, own, reads, lower_bound(made, own), notes)
+    bound_s = quick_bound(made, own) if price.deadline.over() else lower_bound(made, own)
+    written = document(played, own, reads, bound_s, notes)
     written.planning_s, written.planning_cpu_s = wall, cpu
     return Result(written, played)
 
@@ -209,7 +210,7 @@ def compare_planners(
     with whole.hearing_interrupts():
         for number, one in enumerate(loaded):
             late = whole.left_s() <= 0
-            if whole.interrupted or (late and any(each.result for each in answers)):
+            if late and any(each.result for each in answers):
                 answers.append(PlannerAnswer(one.name, CANNOT, 0.0, 0.0, reason=f"not asked: {whole.why()}"))
                 continue
             left = len(loaded) - number

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.errors import TangramError
@@ -19,6 +20,7 @@ from tangram_sim.layers.atoms import atom_kinds, atoms_of
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Block, Model
 from tangram_sim.parallelizers.layouts import divisors, head_counts
+from tangram_sim.placement.between import group_limits
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage.prices import StagePrices
 
@@ -190,11 +192,14 @@ class SimulatedProfile(Profile):
             rows[0].capacity_bytes - beside,
         )
 
+    @cached_property
+    def _limits(self) -> NDArray[np.float64]:
+        return group_limits(self.cluster)[0]
+
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
         """The slower NIC, or what limits the groups: one flow may have all of it, whatever its size."""
         if (a, b) not in self._rates:
-            pairs = [(i, j) for i in self.islands[a].groups for j in self.islands[b].groups]
-            limit = min(self.cluster.group_limit(i, j)[0] for i, j in pairs)
+            limit = float(self._limits[np.ix_(self.islands[a].groups, self.islands[b].groups)].min())
             nics = min(self.islands[kind].nic_bytes_per_s for kind in (a, b))
             self._rates[a, b] = min(limit, nics) * self.hwdb.network_efficiency.value
         return self._rates[a, b]

@@ -94,7 +94,10 @@ def _arrangements(
         groups = list(
             takewhile(lambda _: not deadline.over(), device_groups(gpus, depth, variance, permuted))
         )
-        for order in permutations(range(len(profile.kinds))):
+        # Dozens of kinds have more orders than anybody can count: without groups not one is made.
+        for order in permutations(range(len(profile.kinds))) if groups else ():
+            if deadline.over():
+                return
             for sizes in groups:
                 yield occupied(profile, order, sizes)
 

@@ -156,12 +156,15 @@ def _graph(profile: Profile, machines: Sequence[int]) -> DeviceGraph:
     edges = between[np.ix_(machines, machines)]
     counts = np.array([profile.kinds[kind].gpus_per_node for kind in machines], dtype=np.int64)
     # A machine of one GPU has no link inside, and no edge either.
-    alone = [
-        0.0 if count == 1 else 1.0 / profile.inside_rate(kind, size)
-        for kind, count in zip(machines, counts, strict=True)
-    ]
-    np.fill_diagonal(edges, alone)
-    return DeviceGraph(counts, np.array([speed_of(profile, kind) for kind in machines]), edges)
+    alone = np.array(
+        [
+            0.0 if one.gpus_per_node == 1 else 1.0 / profile.inside_rate(kind, size)
+            for kind, one in enumerate(profile.kinds)
+        ]
+    )
+    speeds = np.array([speed_of(profile, kind) for kind in kinds])
+    np.fill_diagonal(edges, alone[machines])
+    return DeviceGraph(counts, speeds[machines], edges)
 
 
 def _ensemble(
