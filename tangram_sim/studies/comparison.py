@@ -15,7 +15,7 @@ from tangram_sim.models import Model
 from tangram_sim.placement.domains import idle_in_groups
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
-from tangram_sim.studies.api import lower_bound, require_stack
+from tangram_sim.studies.api import lower_bound, quick_bound, require_stack
 from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.documents import Document, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
