@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 LEAST_GRACE_S = 0.3
+# What may be computed beyond a limit while there is no answer at all: on a machine that others use that takes
+# longer by the clock, and late is better than nothing.
+ANSWERLESS_CPU_S = 1.5
 
 
 @dataclass
@@ -59,7 +62,11 @@ class Deadline:
         LEAST_GRACE_S each time: an answer late by that is worth more than none.
         """
         late_s = max(time.monotonic() - self._until_s, 0.0)
-        return Deadline(max(grace_s - late_s, min(LEAST_GRACE_S, grace_s)))
+        return _Grace(max(grace_s - late_s, min(LEAST_GRACE_S, grace_s)))
+
+    def over_without_answer(self) -> bool:
+        """Whether to stop now where nothing is found yet."""
+        return self.over()
 
     @property
     def asked_s(self) -> float:
@@ -102,6 +109,18 @@ class Deadline:
             yield
         finally:
             self._waiting = False
+
+
+class _Grace(Deadline):
+    """A little while after the end; while nothing is found, so many CPU seconds in any case."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._begun_s = time.thread_time()
+
+    def over_without_answer(self) -> bool:
+        """By the clock and by what this thread has computed."""
+        return self.over() and time.thread_time() - self._begun_s >= min(ANSWERLESS_CPU_S, self.limit_s * 5)
 
 
 class NoSearch(Deadline):

@@ -92,7 +92,7 @@ def fastest_uniform(
             candidates.append((seats.least_s(wanted), len(candidates), wanted))
     for bound_s, _, wanted in sorted(candidates, key=lambda one: one[:2]):
         hopeless = bound_s >= (limit_s if best is None else min(best.step_s, limit_s))
-        if hopeless or at_most <= 0 or deadline.over():
+        if hopeless or at_most <= 0 or (deadline.over() if best else deadline.over_without_answer()):
             break
         at_most -= OPS_WITHOUT_PLAY
         found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts)

@@ -140,3 +140,16 @@ def test_commands_pass_the_limit_on_and_refuse_a_negative_one(installed):  # noq
         refused = CliRunner().invoke(app, wrong)
         assert isinstance(refused.exception, BadInputError)
         assert "--time-limit -1" in str(refused.exception)
+
+
+def test_a_grace_without_an_answer_counts_what_is_computed(monkeypatch):
+    """By the clock it is over; a busy machine has given this thread a tenth of a second of it."""
+    clock, used = [100.0], [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.thread_time", lambda: used[0])
+    grace = Deadline(1.0).grace(0.5)
+    assert not grace.over_without_answer()
+    clock[0], used[0] = 110.0, 0.1
+    assert grace.over() and not grace.over_without_answer()
+    used[0] = 2.0
+    assert grace.over_without_answer()
