@@ -3,8 +3,8 @@
 Every figure is of a whole process by the clock on the wall, from its start to its end: imports before the
 limit begins to count are in it. CPU seconds past the limit or Ctrl-C say what a busy machine hides (Linux).
 What is compiled stays on disk: each verb answers its first question once before, untold. Cases are the
-clusters that this was once broken on, and generated ones. `--presses 3` presses Ctrl-C at three times of every
-question, drawn from its name; a summary stands at the end.
+clusters that this was once broken on, and generated ones. `--presses 3` presses Ctrl-C at three times of
+every question, drawn from its name; a summary stands at the end.
 """
 
 import argparse

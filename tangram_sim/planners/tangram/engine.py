@@ -32,7 +32,6 @@ from tangram_sim.planners.tangram.composition.search import Search, rank
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject
-from tangram_sim.planners.tangram.enumeration.tied import tied_s
 from tangram_sim.planners.tangram.few_apart import apart_note, few_apart
 from tangram_sim.planners.tangram.fleets.lone_stage import lone_stage
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, shares

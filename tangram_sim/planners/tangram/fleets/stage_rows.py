@@ -171,7 +171,7 @@ class _Kind:
                     for recompute in RECOMPUTE:
                         for sharded in (False, True)[: 1 + (tp > 1)]:
                             one = Layout(tp, 1, gpus // tp, ep, 1, 1, recompute, sharded)
-                            if first_broken(model, job, one, 1, fused):
+                            if first_broken(model, job.seq, one, 1, fused):
                                 continue
                             yield from (
                                 (one, some, gpus)
