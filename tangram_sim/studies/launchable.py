@@ -57,11 +57,12 @@ class _Look:
         """Estimate what is worth it of batches; by what factor each exceeds its bounds, at least.
 
         `able_of` says which layouts, at most `most` in all: of one batch first, whose best step says which of
-        the next two, and so on.
+        the next two, and so on. It ends where many in a row are no better.
         """
         over: dict[LaunchBatch, float] = {}
-        waiting, together, left = iter(batches), 1, most
-        while left > 0 and not (self.tried and self.deadline.over()):
+        waiting, together, left, vain = iter(batches), 1, most, 0
+        patience = most // self.spend.vain
+        while left > 0 and vain <= patience and not (self.tried and self.deadline.over()):
             wave: dict[LaunchBatch, list[LaunchCandidate]] = {}
             for batch in islice(waiting, together):
                 wave[batch] = able_of(batch)[:left]
@@ -70,7 +71,11 @@ class _Look:
                     break
             if not wave:
                 break
-            for batch, factor in zip(wave, self._estimate(list(wave.values())), strict=True):
+            before_s = self.best_s
+            factors = self._estimate(list(wave.values()))
+            better = self.best_s < before_s or before_s == inf
+            vain = 0 if better else vain + sum(map(len, wave.values()))
+            for batch, factor in zip(wave, factors, strict=True):
                 over[batch] = factor
                 self._over_of[batch.kind] = min(self._over_of.get(batch.kind, inf), factor)
             together = min(2 * together, self.spend.together)

@@ -1,7 +1,9 @@
 """Plans that frameworks can launch: they can be exported, are no faster than free ones, are balanced."""
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +17,15 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.budget import LaunchBudget
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.planners.uniform.trivial import least_bytes
 from tangram_sim.studies import api
 from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.launch_choice import frameworks_named
-from tangram_sim.studies.launchable import nearest
+from tangram_sim.studies.launchable import _Look, nearest
 from tangram_sim.studies.launchable_bounds import Degrees, StepBounds
 from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts, layers_by_speed, orders
 from tangram_sim.training.job import Job
@@ -266,3 +270,29 @@ def test_orders_are_of_one_vendor() -> None:
     assert ("g0", "g2") in found and ("g1",) in found
     assert not any("g1" in order and len(order) > 1 for order in found)
     assert orders(mixed, JOB, SearchOptions(order=("g0", "g1"))) == []
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two layouts of one batch, by number."""
+
+    number: int
+    kind: int = 0
+
+    def both(self) -> list[LaunchCandidate]:
+        layouts: Any = (2 * self.number, 2 * self.number + 1)
+        return [LaunchCandidate(0.1, 0.0, JOB, one) for one in layouts]
+
+
+@pytest.mark.parametrize(("best_at", "estimated"), [(0, 14), (5, 30), (12, 30), (20, 14)])
+def test_a_look_ends_where_many_in_a_row_are_no_better(best_at: int, estimated: int) -> None:
+    """A tenth of the hundred that it may estimate; of pairs it takes 1, 2, 4, 8, ... at a time."""
+    estimator: Any = SimpleNamespace(
+        steps=lambda jobs, layouts: [0.5 if number == best_at else 1.0 for number in layouts]
+    )
+    nothing: Any = None
+    look = _Look(nothing, estimator, LaunchBudget(vain=10), Deadline())
+    pairs: Any = [Pair(number) for number in range(60)]
+    able_of: Any = Pair.both
+    look.over_bounds(pairs, able_of, 100)
+    assert len(look.tried) == estimated
