@@ -248,7 +248,7 @@ def _few_apart(task: _Task, known: Sequence[Scored]) -> list[Scored]:
     if best is None or task.deadline.over():
         return []
     islands = few_apart(task.islands, shares(task.bound), best.plan, limits)
-    wishes = replace(task.wishes, every_candidate=False, fleet_bound=False)
+    wishes = replace(task.wishes, every_candidate=False, fleet_bound=False, spanning=False)
     few = replace(task, islands=islands, wishes=wishes, budget=task.budget.apart, known=())
     few.standing, few.notes = [best], []
     if not islands or few.bound.pipelines_s() * (1 + limits.apart_worth) >= best.step_s:
