@@ -118,7 +118,7 @@ def find(
         or labels > budget.some_labels
     ):
         return known.proof(exact)
-    look = replace(look, limit_s=best_s, passes=budget.played_passes, tolerance_s=0.0)
+    look = replace(look, limit_s=best_s, passes=budget.played_passes, tolerance_s=0.0, width=0)
     closing = None
     if labels <= budget.few_labels:
         closing = problem.below(replace(look, dropping=False, labels=budget.some_labels), deadline)
