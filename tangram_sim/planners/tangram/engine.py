@@ -245,13 +245,13 @@ def _copies_of_patterns(task: _Task) -> Found | None:
 def _few_apart(task: _Task, known: Sequence[Scored]) -> list[Scored]:
     """Plans faster than all that copies of patterns found: on some islands, their nodes told apart."""
     best, limits = min(known, key=lambda one: one.step_s, default=None), task.budget.fleets
-    if best is None or task.deadline.over():
+    islands = few_apart(task.islands, shares(task.bound), best.plan, limits) if best else ()
+    if best is None or not islands or task.deadline.over():
         return []
-    islands = few_apart(task.islands, shares(task.bound), best.plan, limits)
     wishes = replace(task.wishes, every_candidate=False, fleet_bound=False, spanning=False)
     few = replace(task, islands=islands, wishes=wishes, budget=task.budget.apart, known=())
     few.standing, few.notes = [best], []
-    if not islands or few.bound.pipelines_s() * (1 + limits.apart_worth) >= best.step_s:
+    if few.bound.pipelines_s() * (1 + limits.apart_worth) >= best.step_s:
         return []
     task.say("some islands node by node")
     found = [one for one in _node_by_node(few, None).ranked if one.step_s < best.step_s]
