@@ -11,8 +11,7 @@ from tangram_sim.training.plan import Plan
 def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
     """Nodes taken at a time from each island so that the composition has so many count states at most.
 
-    Every island keeps one unit at least: of many islands some have to be left out (`likeliest`). Units are as
-    wide as their number allows, so that few nodes are left over: seven nodes are one unit of seven.
+    Every island keeps one unit at least: of many islands some have to be left out (`likeliest`).
     """
     units = [1] * len(islands)
     while prod(island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)) > most_states:
@@ -20,7 +19,7 @@ def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
         if islands[widest].nodes // units[widest] == 1:
             break
         units[widest] *= 2
-    return tuple(island.nodes // (island.nodes // unit) for island, unit in zip(islands, units, strict=True))
+    return tuple(units)
 
 
 def likeliest(work: Sequence[float], most_states: int) -> tuple[int, ...]:

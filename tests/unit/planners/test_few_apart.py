@@ -16,7 +16,7 @@ from tangram_sim.placement.islands import find_islands
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.tangram.few_apart import few_apart
-from tangram_sim.planners.tangram.told_apart import node_units, used_islands
+from tangram_sim.planners.tangram.told_apart import used_islands
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
@@ -65,18 +65,6 @@ def islands_of(nodes: list[int]) -> tuple[Island, ...]:
     """Islands of so many nodes, alike in all else."""
     (first,) = find_islands(cluster([(1, 1, 100)]), "bf16", hwdb=HWDB)
     return tuple(replace(first, name=f"g{place}", nodes=count) for place, count in enumerate(nodes))
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=9), st.integers(2, 3000))
-def test_groups_leave_fewer_nodes_over_than_there_are_groups(nodes: list[int], most: int) -> None:
-    units = node_units(islands_of(nodes), most)
-    groups = [count // unit for count, unit in zip(nodes, units, strict=True)]
-    assert all(left < many for left, many in zip(map(int.__mod__, nodes, units), groups, strict=True))
-    assert prod(many + 1 for many in groups) <= most or set(groups) == {1}
-
-
-def test_an_island_of_one_group_is_whole() -> None:
-    assert node_units(islands_of([7] * 11), 1500) == (7,) * 11
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.randoms(use_true_random=False))
