@@ -92,8 +92,8 @@ def search_formats(
     errors: dict[Job, TangramError] = {}
     questions: list[FormatQuestion] = []
     for each in asked:
-        if questions and deadline.over():
-            break
+        if questions and deadline.over() and not _at_hand(each, known):
+            continue
         if one := _question(model, cluster, each, hwdb, wishes, errors):
             questions.append(one)
     done: dict[Job, Searched] = {}
@@ -102,7 +102,7 @@ def search_formats(
     for number, one in enumerate(sorted(questions, key=lambda one: one.bound_s)):
         best = min(done.values(), key=lambda each: each.step_s, default=None)
         hopeless = best and one.bound_s >= longest_s(best.found.ranked[0].plan, best.step_s)
-        late = deadline.over() and not any(plan.job == one.job and has_units(plan) for plan in known)
+        late = deadline.over() and not _at_hand(one.job, known)
         if best and (hopeless or late):  # a plan at hand is taken, time over or not
             continue
         left = len(questions) - number
@@ -142,6 +142,11 @@ def search_formats(
         found=replace(best.found, counts=counts),
         note=_note(best, asked, questions, done, behind, errors),
     )
+
+
+def _at_hand(job: Job, known: Sequence[Plan]) -> bool:
+    """Whether a plan of this job, number format and all, is known."""
+    return any(plan.job == job and has_units(plan) for plan in known)
 
 
 def _question(

@@ -173,9 +173,8 @@ def test_a_kind_that_cannot_hold_an_atom_leaves_the_bound_of_the_others() -> Non
     without = np.zeros_like(bound.seconds)
     without[1, 3] = np.inf
     narrowed = bound.tightened(without)
-    assert narrowed.step_s() >= 0.0 and np.isfinite(narrowed.step_s())
-    assert narrowed.value[1] == 0.0
+    assert 0.99 * bound.step_s() < narrowed.step_s() < np.inf
     without[0, 4] = np.inf  # each kind lacks another one
-    assert bound.tightened(without).step_s() == 0.0
+    assert 0.99 * bound.step_s() < bound.tightened(without).step_s() < np.inf
     without[0, 3] = np.inf
     assert bound.tightened(without).step_s() == np.inf
