@@ -121,4 +121,6 @@ def test_a_play_ends_alike_whatever_is_played_beside_it(seed: int, cycle: int) -
     alone = [latest_ends(graph, source, row[:, None], *asked)[..., 0] for row in durations]
     together = latest_ends(graph, source, durations.T, *asked)
     np.testing.assert_array_equal(np.moveaxis(together, -1, 0), alone)
-    assert len(kernels.steady.signatures) == 1
+    assert (
+        len(kernels.steady.signatures) <= 1
+    )  # one kind of arguments; 0 where it came from disk inside its caller

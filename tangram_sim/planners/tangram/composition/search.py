@@ -136,7 +136,7 @@ class Search:
             self._sweep(sizes[:1], whole, self.budget.coarse_limits, None)
         if half != every:
             self._sweep(sizes, half, self.budget.coarse_limits, progress)
-            sizes.sort(key=self._likely)
+            sizes = self._likeliest(sizes)
         self.halves_s = self.best_s
         if not halves:
             self._sweep(sizes, every, self.budget.limits, progress, full=True)
@@ -146,10 +146,19 @@ class Search:
             progress(len(sizes), len(sizes), "finalists")
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
 
-    def _likely(self, size: int) -> tuple[float, float]:
-        """What comes first of microbatch sizes: the least step at halves, else the best one's neighbours."""
-        best = min(self.best_of, key=lambda one: (self.best_of[one], one), default=size)
-        return self.best_of.get(size, float("inf")), abs(float(np.log2(size / best)))
+    def _likeliest(self, sizes: Sequence[int]) -> list[int]:
+        """Microbatch sizes in the order in which they are looked at: the least step at halves first.
+
+        Of those that no halves told of two small ones, which leave most memory, come before one next to the
+        best, and so on.
+        """
+        told = sorted(
+            (size for size in sizes if size in self.best_of), key=lambda one: (self.best_of[one], one)
+        )
+        small = sorted(set(sizes) - set(told))
+        near = sorted(small, key=lambda size: (abs(np.log2(size / told[0])), size)) if told else small
+        turns = (one for turn, size in enumerate(near) for one in (*small[2 * turn : 2 * turn + 2], size))
+        return list(dict.fromkeys([*told, *turns]))
 
     def _sweep(
         self,
