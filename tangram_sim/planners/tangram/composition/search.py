@@ -110,13 +110,16 @@ class Search:
         self.slack = budget.rough_slack if estimated else budget.slack
         self.estimated = estimated
         self.over = 1.0  # estimates of what was played, over its step, at most
-        self.depth = 1  # stages of the best pipeline known
         self.played: dict[Finalist, float] = {}
 
     def begin_at(self, known: Scored) -> None:
         """Look for plans faster than one that is known, first for those of its microbatch size."""
-        self.best_s, self.depth = known.step_s, len(known.plan.pipelines[0].stages)
-        self.best_of[known.plan.pipelines[0].microbatch] = known.step_s
+        first = known.plan.pipelines[0]
+        self.best_s = self.best_of[first.microbatch] = known.step_s
+        if self.estimated:
+            # Of equal stages whose three passes take alike: they wait a third of what the estimate says.
+            works, waits = 3 * (known.plan.job.global_batch // first.microbatch), len(first.stages) - 1
+            self.over = (works + 3 * waits) / (works + waits)
 
     def begin_below(self, step_s: float) -> None:
         """Look for plans faster than a step alone."""
@@ -220,17 +223,8 @@ class Search:
         counts = [island.nodes // unit for island, unit in zip(islands, self.units, strict=True)]
         ways = roads(islands, placement.cluster, enumeration.hwdb, size, hops)
         model, tools = enumeration.model, (self.budget if full else self.budget.coarse, self.deadline)
-        best_s = self.best_s * self._over(microbatch)
+        best_s = self.best_s * self.over
         return find(table, counts, ways, model, job, limit_s, best_s, self.slack, *tools, proving=full)
-
-    def _over(self, microbatch: int) -> float:
-        """Estimates over played steps: the most that was seen, and that of equal stages, as many as the best
-        pipeline known has, whose three passes take alike. They wait a third of what the estimate says.
-        """
-        if not self.estimated:
-            return 1.0
-        works, waits = 3 * (self.enumeration.job.global_batch // microbatch), self.depth - 1
-        return max(self.over, (works + 3 * waits) / (works + waits))
 
     def least_s(self) -> float:
         """No single pipeline of stages on one island each is played in less; 0: not known."""
@@ -245,7 +239,7 @@ class Search:
                 self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
         # What an estimate is compared with has to be one: zb-h1 with few microbatches takes a fifth less.
-        proof = self._found(microbatch, limit_s * self._over(microbatch), grain, full)
+        proof = self._found(microbatch, limit_s * self.over, grain, full)
         if self.provable and full and not self.deadline.over():
             self.bounds[microbatch] = proof.bound_s
         enumeration.counts.composed += len(proof.pipelines)
@@ -258,8 +252,7 @@ class Search:
                 if self.estimated:
                     self.over = max(self.over, estimate_s / seconds)
                 self.played[seats, microbatch] = seconds
-                if seconds < self.best_s:
-                    self.best_s, self.depth = seconds, len(seats)
+                self.best_s = min(self.best_s, seconds)
                 self.best_of[microbatch] = min(self.best_of.get(microbatch, seconds), seconds)
 
 
