@@ -127,6 +127,8 @@ def _cell(asked: _Asked, counts: Sequence[int], fixed: tuple[tuple[str, int], ..
         made = api.plan(model, small, part, wishes=wishes, hwdb=hwdb, deadline=asked.deadline).forecast.plan
     except (BadInputError, InfeasibleError):
         return None
+    if len(made.pipelines) != 1:  # of many nodes copies of patterns are planned, not one pipeline
+        return None
     (pipeline,) = made.pipelines
     lone, several = (
         seconds_of(_of_microbatches(made, count), hwdb) for count in (1, max(pipeline.microbatches, 2))

@@ -63,7 +63,8 @@ def plan_for_losses(
         ran = SCHEDULES[0]
     plain = resolve(replace(job, schedule=ran), cluster)
     candidates = [fastest, *_uniform(model, cluster, plain, hwdb, margin)]
-    candidates += [_played(one.plan, hwdb) for one in fastest.others]
+    if not timed.over():
+        candidates += [_played(one.plan, hwdb) for one in fastest.others]
     for made in copies_side_by_side(model, cluster, plain, hwdb, margin, timed):
         if (result := _played(made, hwdb)).forecast.lowered.fullness() <= 1.0 - margin:
             candidates.append(result)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tangram_sim.errors import TangramError
 from tangram_sim.planners.whole_cluster import CannotAnswerError, Price
 from tangram_sim.studies.api import lower_bound
 from tangram_sim.studies.format_choice import for_nothing, has_units, longest_s
@@ -20,18 +19,18 @@ def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> R
     plan.
     """
     found: list[Result] = []
-    errors: list[TangramError] = []
+    errors: list[Exception] = []
     others: list[str] = []
     for number, price in enumerate(prices):
         best = min(found, key=lambda one: one.step_s, default=None)
         dtype, left = price.job.dtype, len(prices) - number
         if best is not None:
+            if price.deadline.over():
+                others.append(f"{dtype} was not looked at for lack of time")
+                continue
             bound_s = lower_bound(replace(best.forecast.plan, job=price.job), price.hwdb)
             if bound_s >= longest_s(best.forecast.plan, best.step_s):
                 others.append(f"{dtype} takes {show_seconds(bound_s)} or more")
-                continue
-            if price.deadline.over():
-                others.append(f"{dtype} was not looked at for lack of time")
                 continue
         share = price.deadline if left == 1 else price.deadline.share(price.deadline.left_s() / left)
         try:
@@ -39,7 +38,7 @@ def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> R
             if not has_units(result.forecast.plan):
                 raise CannotAnswerError(f"its plan is on GPUs without {dtype} units")
             found.append(result)
-        except TangramError as error:
+        except Exception as error:  # a plug-in may raise anything; a plan in another format stands
             errors.append(error)
             others.append(f"there is no plan in {dtype}")
     if not found:

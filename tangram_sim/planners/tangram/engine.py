@@ -291,6 +291,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
         left = ", ".join(map(str, sorted(set(search.left_out))))
         notes.append(f"effort {wishes.effort}: microbatches of {left} were not searched node by node")
     ranked = rank(played, referee, wishes.most, task.budget) if played else []
+    lone: list[Scored] = []
     apart = wishes.replicate and wishes.sub_islands and not (wishes.order or task.halves)
     if apart and not task.deadline.over():
         several = _several(task, enumeration, referee, ranked, max(units) == 1)
@@ -324,8 +325,9 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
         )
     found.loads = (min(enumeration.loads, default=0.0), max(enumeration.loads, default=0.0))
     least_s = search.least_s()
-    # It bounds stages on one island each, of the islands of the search.
-    found.pipeline_bound_s = 0.0 if spans(found.ranked[0], islands) and step_s < least_s else least_s
+    # It bounds stages on whole nodes of one island each, of the islands of the search.
+    beyond = spans(found.ranked[0], islands) or found.ranked[0] in lone
+    found.pipeline_bound_s = 0.0 if beyond and step_s < least_s else least_s
     return found
 
 

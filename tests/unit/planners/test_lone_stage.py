@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from tangram_sim.clusters import Cluster, Node, NodeGroup
+from tangram_sim.hwdb import load_model
 from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.islands import find_islands
@@ -124,3 +125,16 @@ def test_it_keeps_what_is_fixed() -> None:
     assert found is not None
     layout = found.plan.pipelines[0].stages[0].layout
     assert (layout.cp, layout.tp) == (1, 4)
+
+
+@pytest.mark.parametrize("batch", [3, 7])
+def test_a_stage_on_some_gpus_of_a_node_is_not_bounded_by_stages_on_whole_nodes(batch: int) -> None:
+    """Its step may lie below theirs; that no pipeline is faster is not known then."""
+    few = Node(HWDB.gpu("T4"), 4, HWDB.link("PCIe3x16"), 6.25e9)
+    where = cluster(1, 25e9)
+    where = Cluster("c", (where.groups[0], NodeGroup("g1", 1, few)))
+    job, wishes = Job(batch, 2048, "fp16"), SearchOptions(beside=False, memory_margin=0.0)
+    found = api.plan(load_model("gpt3-1.3b"), where, job, wishes=wishes, hwdb=HWDB)
+    used = sum(len(stage.ranks) for stage in found.forecast.plan.pipelines[0].stages)
+    assert used < 8
+    assert found.document.lower_bound_step_s < found.step_s * (1 - 1e-6)

@@ -76,3 +76,10 @@ def test_a_search_for_losses_finds_the_same_fastest_plan_and_hands_over_more() -
         if len(one.plan.pipelines[0].stages) == 1 and len(one.plan.pipelines[0].stages[0].parts) > 1
     ]
     assert over
+
+
+def test_many_nodes_whose_copies_would_be_many_pipelines_are_no_error() -> None:
+    """26 and 28 nodes are shared by two: each half is planned as copies of patterns, not as one pipeline."""
+    cluster, job = _of((26, 28)), Job(64, 1024, "fp16")
+    for plan in copies_side_by_side(MODEL, cluster, job, HWDB, 0.0, Deadline()):
+        assert sum(one.microbatch * one.microbatches for one in plan.pipelines) == 64

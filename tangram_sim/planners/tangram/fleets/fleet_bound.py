@@ -114,12 +114,14 @@ class FleetBound:
         self.prices: Floats = speed / (speed * self.gpus).sum()
         self.left = budget.work
         self.last: Range | None = None
+        self.deadline = Deadline()
 
     def between(self, low_s: float, high_s: float, deadline: Deadline) -> float:
         """No fleet that is covered is played in less; at most `high_s`, the step of a plan.
 
         Looked for above `low_s`, a bound that is known, as far as the budget and the time go.
         """
+        self.deadline = deadline
         while high_s > low_s * self.budget.exact and self.left > 0 and not deadline.over():
             middle_s = low_s * (high_s / low_s) ** self.budget.cut
             if self.excludes(middle_s):
@@ -254,5 +256,6 @@ class _Chains:
             len(self.bound.gpus),
             DEPTHS,
         )
-        self.bound.left -= int(looked) + EACH
+        # Out of time nothing is left: what is excluded stays so, the rest is not.
+        self.bound.left = 0 if self.bound.deadline.over() else self.bound.left - int(looked) - EACH
         return float(value), shares

@@ -105,12 +105,14 @@ class Replication:
         """
         enumeration, budget, usual = self.enumeration, self.budget, best.plan.pipelines[0].microbatch
         islands, batch = len(enumeration.islands), enumeration.job.global_batch
-        if not 2 <= islands <= budget.beside_islands:
+        if not 2 <= islands <= budget.beside_islands or enumeration.deadline.over():
             return []
         pool: dict[frozenset[int], list[Paced]] = {}
         pipelines: dict[Paced, Built] = {}
 
         def add(kinds: frozenset[int], size: int) -> None:
+            if enumeration.deadline.over():
+                return
             for order in {tuple(sorted(kinds)), tuple(sorted(kinds))[::-1]}:
                 stages = tuple((kind, enumeration.islands[kind].nodes) for kind in order)
                 built = self._built(stages, size)
