@@ -152,7 +152,7 @@ def _bounds(document: PlanDocument, source: str, ledger: Ledger) -> str:
     for what, bound_s in (
         ("plan on this cluster", document.work_bound_step_s),
         ("single pipeline of the layouts searched", document.pipeline_bound_step_s),
-        (f"one of the {document.lower_bound_covers}", nearest),
+        (f"one of the {page.name(document.lower_bound_covers)}", nearest),
     ):
         if bound_s > 0:
             words = f"{show_seconds(bound_s)} (gap {_share(max(document.step_s / bound_s - 1, 0))})"
