@@ -91,6 +91,8 @@ class BoundBudget:
     most: int = 2000
     # Rows of stages looked at in all, some 50 ns each: a second at most.
     work: int = 25_000_000
+    # On so many GPUs and more twice as much: the search takes longer there, and little else is proven.
+    many_gpus: int = 1000
     exact: float = 1.01  # steps this near are not told apart
     # Where the next step that is tried lies between one that is excluded and one that is not: nearer to the
     # first, since excluding is quick far below what holds, and takes longest next to it.

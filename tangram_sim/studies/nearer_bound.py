@@ -1,5 +1,7 @@
 """The bound on fleets in a plan's document, where it is nearer than what the search has proven."""
 
+from dataclasses import replace
+
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import budget
@@ -22,6 +24,8 @@ def bring_nearer(
         spend = spend.asked
     elif not wishes.beside or written.step_s <= written.lower_bound_step_s * spend.worth:
         return
+    if plan.cluster.gpus >= spend.many_gpus:
+        spend = replace(spend, work=2 * spend.work)
     if questions(plan.model, plan.cluster) > spend.most:
         return
     why = uncovered(plan) or (deadline.over() and "for the time limit") or ""
