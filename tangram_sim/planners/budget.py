@@ -89,7 +89,7 @@ class BoundBudget:
     worth: float = 1.05  # a step so much longer than what is proven anyway: else none is looked for
     # Atoms x kinds of nodes x degrees of experts, beyond which none is looked for: 0.2 ms each.
     most: int = 2000
-    # Rows of stages looked at in all, some 50 ns each: a second at most.
+    # Rows of stages looked at in all, some 50 ns each: one to two seconds at most.
     work: int = 25_000_000
     # On so many GPUs and more twice as much: the search takes longer there, and little else is proven.
     many_gpus: int = 1000
@@ -269,6 +269,7 @@ EFFORTS = {
         beside_least=10,
         beside_share=160,
         beside_played=2,
+        beside_sizes=2,
         joint_share=64,
         joint_least=24,
         joint_most=48,

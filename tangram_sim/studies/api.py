@@ -130,6 +130,8 @@ def plan(
     idle = idle or idle_in_domains(cluster, best.plan.ranks)
     if not (idle or wishes.order or wishes.exclude):
         why, dtype = "no faster plan found uses them", best.plan.job.precision.compute
+        if wishes.frameworks:
+            why = f"no faster plan found that {' or '.join(wishes.frameworks)} can launch uses them"
         idle = idle_in_groups(cluster, best.plan.ranks, dtype, why)
     written = document(
         best, hwdb, reads, bound, [*cautions(best, searched.note, idle), *choice.notes, *found.notes]

@@ -84,7 +84,9 @@ def choose(
     same = near.forecast.plan.job == free.plan.job or alike  # chunks are what equal stages are interleaved by
     if same and options.parallelizer == "grid" and not told_less:
         if longer < 0:
-            note = f"one layout for all GPUs is {_percent(-longer)} faster than what the search composed"
+            note = (
+                f"a layout that frameworks launch is {_percent(-longer)} faster than what the search composed"
+            )
             return LaunchChoice(near.forecast.plan, (note,))
         within_share = may_be_slower_by(cluster, options)
         apart = compare(near.forecast.uncertainty, free.uncertainty).told_apart

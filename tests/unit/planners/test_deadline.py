@@ -1,12 +1,16 @@
 """A time limit holds for every whole-cluster planner: the best plan so far and a note, or a reason."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from tangram_sim.cli.main import app
+from tangram_sim.clusters import Cluster, Node, NodeGroup
 from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import load_model
+from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.peers.amp import Amp
 from tangram_sim.planners.peers.flashflex.planner import FlashFlex
@@ -16,6 +20,7 @@ from tangram_sim.planners.peers.sailor import Sailor
 from tangram_sim.planners.tangram.planner import Tangram
 from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.whole_cluster import CannotAnswerError, Price
+from tangram_sim.studies import api
 from tangram_sim.studies.comparison import CANNOT, OK, PlannerAnswer, answer, compare_planners
 from tangram_sim.training.job import Job
 from tests.contracts.test_planner_contract import HWDB, MIXED, installed, small_model  # noqa: F401  # a fixture
@@ -153,3 +158,14 @@ def test_a_grace_without_an_answer_counts_what_is_computed(monkeypatch):
     assert grace.over() and not grace.over_without_answer()
     used[0] = 2.0
     assert grace.over_without_answer()
+
+
+def test_without_time_the_best_island_alone_is_compared_with_all_gpus():
+    """Nodes behind slow NICs, and a fast one: no group left out by hand makes such a plan faster."""
+    slow = Node(HWDB.gpu("L40S"), 4, HWDB.link("PCIe4x16"), 1.25e9)
+    fast = Node(HWDB.gpu("H100-SXM5-80GB"), 2, HWDB.link("NVLink4"), 1.25e10)
+    where = Cluster("c", (NodeGroup("g0", 5, slow), NodeGroup("g1", 1, fast)))
+    job, none = Job(96, 2048, "bf16"), SearchOptions(time_limit_s=0, memory_margin=0.0)
+    asked = [none, replace(none, exclude=("g0",)), replace(none, exclude=("g1",))]
+    every, *some = [api.plan(load_model("gpt3-1.3b"), where, job, wishes=one, hwdb=HWDB) for one in asked]
+    assert every.step_s <= min(one.step_s for one in some) * (1 + 1e-9)
