@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 from tangram_sim.hwdb.prices import FIGURES as PRICED
+from tangram_sim.hwdb.usual_node import ASSUMED
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import break_even_of, failure_lacks
 from tangram_sim.purchasing.cautions import cautions_of, doubts_of, where
@@ -71,7 +72,17 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
     )
     if bare:
         notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
-    return [*notes, *map(str, break_evens(rows, prices)), *doubts_of(planned, "inherited")]
+    return [*notes, *_left_open(rows), *map(str, break_evens(rows, prices)), *doubts_of(planned, "inherited")]
+
+
+def _left_open(rows: Sequence["WhatIfRow"]) -> list[str]:
+    """Links and NICs of nodes given by their GPUs alone: what their usual boards said was taken."""
+    said: dict[str, dict[str, None]] = {}
+    for member in (member for row in rows for member in row.fleet.members):
+        for label in member.node.labels:
+            if label.startswith(ASSUMED):
+                said.setdefault(label, {})[member.label] = None
+    return [f"{', '.join(members)}: {label}" for label, members in said.items()]
 
 
 def price_file(figures: Iterable[str]) -> str:

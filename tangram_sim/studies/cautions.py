@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from tangram_sim.hwdb.usual_node import ASSUMED
+from tangram_sim.planners.uniform.frameworks import MEGATRON, launching
 from tangram_sim.studies.documents import GpuKind
 from tangram_sim.studies.forecast import Forecast
 from tangram_sim.units import show_bytes
@@ -30,6 +31,7 @@ def cautions(played: Forecast, formats: str = "", idle: Iterable[str] = ()) -> l
         *idle,
         *_small_batch(played),
         *_open_ranking(played),
+        *_unequal_layers(played),
         *_left_open(played),
         *_by_default(played),
     ]
@@ -179,6 +181,17 @@ def _open_ranking(played: Forecast) -> list[str]:
     return [
         f"the ends of the step's interval are {doubt.step_s_high / doubt.step_s_low:.1f} times apart: plans "
         "closer than that cannot be ranked; one measured step narrows it (`tangram calibrate run`)"
+    ]
+
+
+def _unequal_layers(played: Forecast) -> list[str]:
+    """Feed-forwards of several sizes, which the arguments of one framework that can launch the plan lack."""
+    sizes = {block.feed_forward for block in played.plan.model.blocks}
+    if len(sizes) == len({type(one) for one in sizes}) or MEGATRON.name not in launching(played.plan):
+        return []
+    return [
+        f"{played.plan.model.name}: its layers have feed-forwards of several sizes; {MEGATRON.title}'s "
+        "arguments state one for all, so its model has to be yours there"
     ]
 
 

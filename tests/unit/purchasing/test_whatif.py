@@ -106,6 +106,15 @@ class TestWhatIf:
         assert "apart" not in fourth
         assert notes_of(sure, study.prices)[-1].startswith("Efficiencies of A100-SXM4-40GB are inherited")
 
+    def test_links_that_usual_boards_said_are_told_of_the_fleet_and_what_is_added(self, study):
+        row = study.rows[2]
+        said = "assumed: NVLink3 inside and 1600 Gbit/s of NICs (as DGX-A100-80GB)"
+        member = row.fleet.members[-1]
+        open_ended = replace(member, node=replace(member.node, labels=("leased", said)))
+        fleet = replace(row.fleet, members=(*row.fleet.members[:-1], open_ended))
+        assert f"{member.label}: {said}" in notes_of([replace(row, fleet=fleet)], study.prices)
+        assert not any("assumed: NVLink3" in note for note in notes_of([row], study.prices))
+
     def test_old_gpus_that_nothing_uses_are_named(self, study):
         row = study.rows[3]
         uses = tuple(replace(use, gpus_used=0 if use.label == "g0" else use.gpus_used) for use in row.uses)
