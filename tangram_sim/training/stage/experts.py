@@ -54,9 +54,16 @@ def narrow_bytes(setting: Setting, part: Experts) -> Floats:
     if not setting.job.precision.narrow:
         return np.zeros(len(setting.layouts))
     hidden, width = setting.model.hidden, setting.job.precision.activation_bytes
-    weights = part.expert_parameters(hidden) / (setting.tp * setting.ep)
     copies = setting.tokens * part.active * gemms.imbalance(setting) * hidden
-    return np.asarray(WEIGHT_CAST_BYTES * weights + PADDING_PASSES * width * copies)
+    return np.asarray(weight_cast_bytes(setting, part) + PADDING_PASSES * width * copies)
+
+
+def weight_cast_bytes(setting: Setting, part: Experts) -> Floats:
+    """Of these bytes those of weights: once for every microbatch, however many tokens it has."""
+    if not setting.job.precision.narrow:
+        return np.zeros(len(setting.layouts))
+    weights = part.expert_parameters(setting.model.hidden) / (setting.tp * setting.ep)
+    return np.asarray(WEIGHT_CAST_BYTES * weights)
 
 
 def dispatch_s(setting: Setting, part: Experts) -> Floats:

@@ -11,11 +11,12 @@ from tangram_sim.layers import products
 from tangram_sim.layers.atoms import Atom, Embedding, Head, atoms_of
 from tangram_sim.layers.products import Gemm
 from tangram_sim.layouts import Layout
-from tangram_sim.models import Block, FeedForward, Model
+from tangram_sim.models import Block, Experts, FeedForward, Model
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage import gemms
 from tangram_sim.training.stage.attention import attention_backward
 from tangram_sim.training.stage.block import block_times
+from tangram_sim.training.stage.experts import weight_cast_bytes
 from tangram_sim.training.stage.model_ends import logit_gemms, loss_s
 from tangram_sim.training.stage.setting import Setting
 
@@ -91,6 +92,9 @@ def _ideal(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
             core = float(times.attention.last[0]) - (1 if rates.fused_attention else 3) * rates.launch_s
             total += core * (1.0 + attention_backward(setting))
             streamed = 2 * float(times.norm[0]) + float(times.activation[0]) - 3 * rates.launch_s
+            if isinstance(atom.feed_forward, Experts):  # weights are converted once for any number of tokens
+                cast_bytes = float(weight_cast_bytes(setting, atom.feed_forward)[0])
+                streamed -= cast_bytes / rates.memory_bytes_per_s
             total += 2.5 * streamed
         seconds[atom] = max(total, 1e-12)
     return tuple(seconds[atom] for atom in atoms_of(model))
