@@ -32,7 +32,7 @@ from tangram_sim.planners.tangram.composition.search import Search, rank
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject
-from tangram_sim.planners.tangram.few_apart import apart_note, few_apart
+from tangram_sim.planners.tangram.few_apart import apart_note, looks_apart
 from tangram_sim.planners.tangram.fleets.lone_stage import lone_stage
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, shares
 from tangram_sim.planners.tangram.fleets.replication import Replication
@@ -113,7 +113,6 @@ class _Task:
         return (
             self.wishes.sub_islands
             and not self.wishes.order
-            and not puts_off_weights(self.job.schedule)
             and "dp" not in dict(self.wishes.constraints.fixed)  # copies side by side multiply it
             and is_large([island.nodes for island in self.islands], self.budget.fleets)
         )
@@ -234,7 +233,9 @@ def _copies_of_patterns(task: _Task) -> Found | None:
         ready += _simple(task, fleet)
     lone, gain = lone_stage(ground, task.bound, task.lowering, task.counts, task.deadline, ready)
     ready, task.notes = [*ready, *lone], [*task.notes, *gain]
-    ready += _few_apart(task, ready)
+    plan = min(ready, key=lambda one: one.step_s).plan if ready else None
+    for islands in looks_apart(task.islands, shares(task.bound), plan, task.budget.fleets):
+        ready += _node_by_node_below(task, islands, ready)
     if not (ready or task.standing):
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))
@@ -242,16 +243,17 @@ def _copies_of_patterns(task: _Task) -> Found | None:
     return task.found(ready)
 
 
-def _few_apart(task: _Task, known: Sequence[Scored]) -> list[Scored]:
-    """Plans faster than all that copies of patterns found: on some islands, their nodes told apart."""
-    best, limits = min(known, key=lambda one: one.step_s, default=None), task.budget.fleets
-    islands = few_apart(task.islands, shares(task.bound), best.plan, limits) if best else ()
-    if best is None or not islands or task.deadline.over():
+def _node_by_node_below(task: _Task, islands: tuple[Island, ...], known: Sequence[Scored]) -> list[Scored]:
+    """Plans faster than all that are known: on some islands, their nodes told apart, or in groups."""
+    best, limits = min(known, key=lambda one: one.step_s), task.budget.fleets
+    if task.deadline.over():
         return []
     wishes = replace(task.wishes, every_candidate=False, fleet_bound=False, spanning=False)
     few = replace(task, islands=islands, wishes=wishes, budget=task.budget.apart, known=())
     few.standing, few.notes = [best], []
-    if few.bound.pipelines_s() * (1 + limits.apart_worth) >= best.step_s:
+    whole = puts_off_weights(task.job.schedule)  # no law of pipelines holds
+    least_s = few.bound.step_s() if whole else few.bound.pipelines_s()
+    if least_s * (1 + limits.apart_worth) >= best.step_s:
         return []
     task.say("some islands node by node")
     found = [one for one in _node_by_node(few, None).ranked if one.step_s < best.step_s]
@@ -270,10 +272,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
         units = node_units(task.islands, task.budget.fleets.states)
     if wishes.sub_islands and max(units) > 1:
         notes.append(grouped_note(task.islands, units))
-    islands = tuple(
-        island.part(island.nodes - island.nodes % unit)
-        for island, unit in zip(task.islands, units, strict=True)
-    )
+    islands = task.islands
     enumeration = _enumeration(task, islands, parallelizer)
     referee = PlanEvaluator(task.model, task.cluster, task.job, task.lowering, task.counts, task.deadline)
     work = np.concatenate([[0.0], np.cumsum(task.bound.seconds.min(axis=0))])

@@ -12,6 +12,7 @@ from tangram_sim.clusters import Island
 from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.tangram.told_apart import used_islands
 from tangram_sim.training.plan import Plan
+from tangram_sim.training.schedules import puts_off_weights
 from tangram_sim.units import percent
 
 
@@ -26,6 +27,20 @@ def few_apart(
         if _few([islands[one].nodes for one in (*kept, kind)], budget):
             kept.append(kind)
     return tuple(islands[kind] for kind in sorted(kept))
+
+
+def looks_apart(
+    islands: Sequence[Island], work: Sequence[float], plan: Plan | None, budget: FleetBudget
+) -> list[tuple[Island, ...]]:
+    """Sets of islands to look at beside a plan of copies: some few; under `zb-h1` all, in groups of nodes.
+
+    What copies take is only estimated there. Of many islands composing all takes far longer than copies do.
+    """
+    if plan is None:
+        return []
+    some = few_apart(islands, work, plan, budget)
+    grouped = puts_off_weights(plan.job.schedule) and 2 ** len(islands) <= budget.states
+    return [one for one in dict.fromkeys((some, tuple(islands) if grouped else ())) if one]
 
 
 def apart_note(islands: Sequence[Island], step_s: float, others_s: float) -> str:

@@ -19,7 +19,13 @@ def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
         if islands[widest].nodes // units[widest] == 1:
             break
         units[widest] *= 2
-    return tuple(units)
+    # As many groups of more nodes, where that strands fewer: 7 by 4 would leave 3.
+    return tuple(one.nodes // (one.nodes // unit) for one, unit in zip(islands, units, strict=True))
+
+
+def in_units(nodes: int, unit: int) -> tuple[int, ...]:
+    """Nodes of the parts of an island, `unit` at a time: the last one takes what is left over, too."""
+    return (*range(unit, nodes - nodes % unit, unit), nodes)
 
 
 def likeliest(work: Sequence[float], most_states: int) -> tuple[int, ...]:
@@ -35,7 +41,7 @@ def likeliest(work: Sequence[float], most_states: int) -> tuple[int, ...]:
 def grouped_note(islands: Sequence[Island], units: Sequence[int]) -> str:
     """A note that says what is lost where nodes are taken in groups."""
     taken = ", ".join(
-        f"{island.name} by {unit}" + (f", {island.nodes % unit} left over" if island.nodes % unit else "")
+        f"{island.name} by {unit}" + (f", the last {island.nodes % unit} more" if island.nodes % unit else "")
         for island, unit in zip(islands, units, strict=True)
         if unit > 1
     )

@@ -16,7 +16,7 @@ from tangram_sim.placement.islands import find_islands
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.tangram.few_apart import few_apart
-from tangram_sim.planners.tangram.told_apart import used_islands
+from tangram_sim.planners.tangram.told_apart import in_units, node_units, used_islands
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
@@ -128,3 +128,26 @@ def test_pipelines_stand_side_by_side_where_a_third_island_is_of_no_use(tmp_path
     where = load_cluster(str(path), HWDB)
     step_s, without_s = steps_with_and_without_idle_groups(load_model("qwen3-14b"), where, job)
     assert step_s <= without_s * (1 + 1e-3)
+
+
+@given(st.lists(st.integers(1, 70), min_size=1, max_size=8), st.integers(1, 2000))
+def test_no_node_is_stranded_where_nodes_are_taken_in_groups(nodes: list[int], states: int) -> None:
+    """Parts grow group by group, the last to the whole island, of which as little as may be is odd."""
+    for count, unit in zip(nodes, node_units(islands_of(nodes), states), strict=True):
+        parts = in_units(count, unit)
+        assert len(parts) == count // unit
+        assert parts[-1] == count
+        assert all(part == unit * place for place, part in enumerate(parts[:-1], start=1))
+        assert count % unit < count // unit  # else groups could have a node more
+
+
+def test_whole_islands_are_no_better_than_nodes_in_groups_where_weights_wait() -> None:
+    """Groups of four of seven nodes left three idle, and copies of patterns were not tried."""
+    where = cluster([(7, 1, 100)] * 5)
+    job = replace(JOB, dtype="bf16", schedule="zb-h1")
+    where = replace(where, groups=(where.groups[0], where.groups[1], where.groups[2], *where.groups[4:]))
+    model = replace(MODEL, blocks=8 * (replace(BLOCK, feed_forward=FeedForward(8192, gated=False)),))
+    free = api.plan(model, where, job, wishes=SearchOptions(effort="quick"), hwdb=HWDB).document
+    whole = SearchOptions(effort="quick", sub_islands=False)
+    assert free.step_s <= api.plan(model, where, job, wishes=whole, hwdb=HWDB).document.step_s * 1.005
+    assert any("searched as copies of" in note for note in free.notes)

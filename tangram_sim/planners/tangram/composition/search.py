@@ -25,6 +25,7 @@ from tangram_sim.planners.tangram.composition.finalists import (
 )
 from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, Grain
+from tangram_sim.planners.tangram.told_apart import in_units
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import puts_off_weights
 
@@ -68,8 +69,8 @@ def hop_seconds(
 
 def coarse(nodes: int, unit: int) -> tuple[int, ...]:
     """Nodes of the parts of an island in halves: all of them, half (of odd ones both sides), in units."""
-    units = nodes // unit
-    return tuple(unit * some for some in sorted({units, -(-units // 2), units // 2} - {0}))
+    units, parts = nodes // unit, in_units(nodes, unit)
+    return tuple(parts[some - 1] for some in sorted({units, -(-units // 2), units // 2} - {0}))
 
 
 class Search:
@@ -130,7 +131,7 @@ class Search:
     ) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
         """Everything that was played and fits; of whole islands and `halves` alone, where that is asked."""
         islands = list(zip(self.enumeration.islands, self.units, strict=True))
-        every = tuple(tuple(range(unit, one.nodes + 1, unit)) for one, unit in islands)
+        every = tuple(in_units(one.nodes, unit) for one, unit in islands)
         half = tuple(coarse(one.nodes, unit) for one, unit in islands)
         sizes = microbatch_sizes(self.enumeration.job)
         sizes.sort(key=lambda size: self.best_of.get(size, float("inf")))

@@ -30,6 +30,7 @@ from tangram_sim.planners.tangram.enumeration.table import (
     slice_classes,
     tabulate,
 )
+from tangram_sim.planners.tangram.told_apart import in_units
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import UNLIMITED, PartialPlan
 from tangram_sim.training.schedules import puts_off_weights
@@ -135,8 +136,7 @@ class Enumeration:
     def _parts_by(self, units: Sequence[int], grain: Grain | None) -> Iterator[tuple[int, int, Island]]:
         """(kind, number, part), `units[kind]` nodes of an island at a time; equal parts have one number."""
         for kind, island in enumerate(self.islands):
-            most = min(island.nodes, self.widest * units[kind])
-            for nodes in grain[kind] if grain else range(units[kind], most + 1, units[kind]):
+            for nodes in grain[kind] if grain else in_units(island.nodes, units[kind])[: self.widest]:
                 part = island.part(nodes).anonymous()
                 if "redundancy" not in self.policies:
                     part = replace(part, name=f"{part.name} of {island.name}")
