@@ -185,6 +185,9 @@ class SearchBudget:
     refined: int = 10  # of these, atoms moved over their boundaries
     rough_refined: int = 32  # and where composition only estimates: the best was seen behind ten others
     ops: int = 400_000  # of all steps played with shared links: an event loop takes microseconds for each
+    # Those of the islands that the best pipeline uses once more: not where the bound on pipelines is so much
+    # of its step.
+    fewer_near: float = 0.95
     # Pipelines side by side: questions asked for them (one for every so many of the search, and at least so
     # many), combinations played, and how near to the best step their objective lies.
     beside_share: int = 40
@@ -265,6 +268,7 @@ EFFORTS = {
         shared=8,
         refined=3,
         rough_refined=3,
+        fewer_near=0.9,
         ops=100_000,
         beside_least=10,
         beside_share=160,
@@ -292,6 +296,7 @@ EFFORTS = {
         proof_work=(4_000_000_000,) * 3,
         labels=1 << 22,
         played=32,
+        fewer_near=1.0,
         rough_played=128,
         joint_share=8,
         joint_least=240,

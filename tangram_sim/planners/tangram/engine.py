@@ -27,6 +27,7 @@ from tangram_sim.planners.api import (
 from tangram_sim.planners.budget import SearchBudget, budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.composition.fewer_islands import look_again
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator
 from tangram_sim.planners.tangram.composition.search import Search, rank
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
@@ -285,6 +286,9 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     if limited:
         search.begin_below(task.below_s)
     played = search.run(task.progress, halves=task.halves)
+    if not (task.halves or limited) and wishes.sub_islands:
+        look_again(search, task.islands, task.progress)
+        played = search.finalists()
     enumeration.count_pruned()
     if search.left_out:
         left = ", ".join(map(str, sorted(set(search.left_out))))

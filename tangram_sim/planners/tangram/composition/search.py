@@ -126,6 +126,37 @@ class Search:
         """Look for plans faster than a step alone."""
         self.best_s = min(self.best_s, step_s)
 
+    def best_islands(self) -> frozenset[str]:
+        """Names of the islands that the fastest pipeline played stands on."""
+        seats, _ = min(self.played, key=lambda one: self.played[one])
+        return frozenset(seat.island for seat in seats)
+
+    def within(self, enumeration: Enumeration, units: Sequence[int], progress: Progress | None) -> None:
+        """Sweep over every number of nodes of fewer islands, below the best step so far; keep what is found.
+
+        Microbatch sizes of which all pipelines are known to take longer are left out.
+        """
+        names = {one.name for one in enumeration.islands}
+        order = [name for name in self.order if name in names]
+        bound_s = enumeration.bound.step_s()
+        given = self.referee, bound_s, units, self.work, order, self.budget, self.deadline
+        fewer = Search(enumeration, *given)
+        fewer.best_s, fewer.over, fewer.played, fewer.best_of = (
+            self.best_s,
+            self.over,
+            self.played,
+            self.best_of,
+        )
+        islands = zip(enumeration.islands, units, strict=True)
+        every = tuple(tuple(range(unit, one.nodes + 1, unit)) for one, unit in islands)
+        sizes = [
+            size
+            for size in self._likeliest(microbatch_sizes(enumeration.job))
+            if self.bounds.get(size, 0.0) < self.best_s
+        ]
+        fewer._sweep(sizes, every, self.budget.limits, progress, full=True)
+        self.best_s = fewer.best_s
+
     def run(
         self, progress: Progress | None, *, halves: bool = False
     ) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
@@ -148,6 +179,10 @@ class Search:
             self._sweep(sizes, every, self.budget.coarse_limits, progress)
         if progress:
             progress(len(sizes), len(sizes), "finalists")
+        return self.finalists()
+
+    def finalists(self) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
+        """All that was played and fits, with its seconds and microbatch."""
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
 
     def _likeliest(self, sizes: Sequence[int]) -> list[int]:
