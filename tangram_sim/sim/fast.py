@@ -101,6 +101,8 @@ def latest_ends(
         column(group, np.int32),
         column(marks, np.int32),
         column(np.zeros(3) if repeats is None else repeats, np.int32),
+        np.empty((kernels.LANES, groups)),
+        np.empty((2, kernels.LANES), np.int64),
         np.empty((len(graph), kernels.LANES)),
         latest,
     )

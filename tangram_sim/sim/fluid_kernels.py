@@ -6,15 +6,11 @@ uncontended seconds). Rates change only when flows start or end, and only for fl
 with one of them, directly or over others.
 """
 
-from typing import Any
-
 import numpy as np
 
 from tangram_sim.compiling import njit
 from tangram_sim.opgraph import FloatArray, IntArray
-from tangram_sim.sim.kernels import elapsed
-
-NONE: Any = np.int64(0)  # a count that starts so: with Python's own 0 numba compiles what gets it once more
+from tangram_sim.sim.kernels import NONE, elapsed
 
 
 @njit(cache=True)

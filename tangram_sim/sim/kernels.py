@@ -4,10 +4,14 @@ Callers pass read-only contiguous int32/float64 columns and writable float64 out
 function is compiled once; importing this module imports numba, hence it is imported inside functions only.
 """
 
+from typing import Any
+
 import numpy as np
 
 from tangram_sim.compiling import njit
 from tangram_sim.opgraph import FloatArray, IntArray
+
+NONE: Any = np.int64(0)  # a count that starts so: with Python's own 0 numba compiles what gets it once more
 
 
 @njit(cache=True)
@@ -131,6 +135,8 @@ def steady(
     end: FloatArray,
     lane: int,
     tops: FloatArray,
+    mark: int,
+    play: int,
     gains: FloatArray,
 ) -> bool:
     """Whether ops from `begin` on, one period, will repeat for ever each at a pace of its own.
@@ -138,17 +144,18 @@ def steady(
     The ends [n, LANES] of three periods of one play, its `lane`, must differ by the same seconds; and each op
     must wait for one of its own pace, and for none that falls behind faster: then by induction all ends of
     the next period are these and the difference. The latest end of every group must have grown as the fastest
-    of its ops (`gains`, filled) at each mark of the period: `tops` [groups, 2 cycle] are those of the last
-    two.
+    of its ops (`gains` [LANES, groups], of this lane filled) at each mark of the period up to `mark`: `tops`
+    [groups, marks, K] are those of all plays.
     """
-    near = ROUNDING * max(end[begin + period - 1, lane], tops[0, -1])
+    near = ROUNDING * max(end[begin + period - 1, lane], tops[0, mark, play])
     for i in range(begin, begin + period):
         gain = end[i, lane] - end[i - period, lane]
-        for back in (1, 2):
+        for back in range(1, 3):
             before = i - back * period
             if abs(gain - (end[before, lane] - end[before - period, lane])) > near:
                 return False
-    gains[:] = -1.0
+    for g in range(gains.shape[1]):
+        gains[lane, g] = -1.0
     for i in range(begin, begin + period):
         gain = end[i, lane] - end[i - period, lane]
         start, waits, followed = 0.0, previous[i] >= 0 or pred_ptr[i + 1] > pred_ptr[i], False
@@ -170,11 +177,11 @@ def steady(
         if waits and not followed:
             return False
         if group[i] >= 0:
-            gains[group[i]] = max(gains[group[i]], gain)
-    for g in range(gains.shape[0]):
-        gains[g] = max(gains[g], 0.0)
-        for mark in range(cycle, tops.shape[1]):
-            if abs(tops[g, mark] - tops[g, mark - cycle] - gains[g]) > near:
+            gains[lane, group[i]] = max(gains[lane, group[i]], gain)
+    for g in range(gains.shape[1]):
+        gains[lane, g] = max(gains[lane, g], 0.0)
+        for at in range(mark + 1 - cycle, mark + 1):
+            if abs(tops[g, at, play] - tops[g, at - cycle, play] - gains[lane, g]) > near:
                 return False
     return True
 
@@ -194,6 +201,8 @@ def latest_ends(
     group: IntArray,
     marks: IntArray,
     repeats: IntArray,
+    gains: FloatArray,
+    turns: IntArray,
     end: FloatArray,
     latest: FloatArray,
 ) -> None:
@@ -203,17 +212,21 @@ def latest_ends(
     below 0 are not recorded; end [n, LANES] is scratch that stays in cache. `repeats` is (first, last, marks
     of a period): ops in front of each mark behind the first, up to the last, are built like those one period
     before. Where a play has become steady, what is left of them is not played but added; others side by side
-    play on, so that what a play comes to does not depend on the plays beside it.
+    play on, so that what a play comes to does not depend on the plays beside it. `gains` [LANES, groups] and
+    `turns` [2, LANES], the marks between which is added, are scratch.
+
+    Lane by lane, not row by row: numba compiles seconds longer for what copies one row to another.
     """
     groups, plays = latest.shape[0], durations.shape[1]
     first, final, cycle = repeats[0], min(repeats[1], marks.shape[0] - 2), repeats[2]
-    gains = np.empty((LANES, groups))
-    since, until = np.empty(LANES, np.int64), np.empty(LANES, np.int64)  # marks between which is added
+    since, until = turns[0], turns[1]
     for begin_row in range(0, plays, LANES):
         row = min(begin_row, plays - LANES)  # the last ones may be played twice
-        latest[:, :, row : row + LANES] = 0.0
-        until[:] = -1
-        mark, looks = 0, first + 3 * cycle
+        for lane in range(LANES):
+            until[lane] = -1
+            for g in range(groups):
+                latest[g, 0, row + lane] = 0.0
+        mark, looks = NONE, first + 3 * cycle
         i = 0
         while i < source.shape[0]:
             mine, before = end[i], previous[i]
@@ -250,13 +263,18 @@ def latest_ends(
                             cycle,
                             end,
                             lane,
-                            latest[:, mark + 1 - 2 * cycle : mark + 1, row + lane],
-                            gains[lane],
+                            latest,
+                            mark,
+                            row + lane,
+                            gains,
                         ):
                             since[lane] = mark
                             until[lane] = mark + (final - mark) // cycle * cycle
-                    if until.min() > 0:  # nobody plays on
-                        mark = until.min()
+                    soonest = until[0]
+                    for lane in range(1, LANES):
+                        soonest = min(soonest, until[lane])
+                    if soonest > 0:  # nobody plays on
+                        mark = soonest
                         i = marks[mark]
                 for lane in range(LANES):
                     if until[lane] != mark:
@@ -274,7 +292,8 @@ def latest_ends(
                         end[op + periods * period, lane] = end[op, lane] + periods * gain
                         end[op + (periods - 1) * period, lane] = end[op, lane] + (periods - 1) * gain
                 for g in range(groups):
-                    latest[g, mark + 1, row : row + LANES] = latest[g, mark, row : row + LANES]
+                    for lane in range(LANES):
+                        latest[g, mark + 1, row + lane] = latest[g, mark, row + lane]
                 mark += 1
             i += 1
 

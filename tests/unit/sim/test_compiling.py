@@ -22,6 +22,33 @@ def product(a, b):
 of = product(np.eye(2), 3 * np.eye(2))
 print(of[0].sum(), of[1].sum())
 """
+_COLLECTS = """
+import gc
+import numba
+from numba.core import event
+from tangram_sim.compiling import njit
+class Looks(event.Listener):
+    def on_start(self, event): seen.append(gc.isenabled())
+    def on_end(self, event): pass
+seen = []
+event.register("numba:compile", Looks())
+@njit
+def inner(a):
+    return a + 1
+@njit
+def outer(a):
+    return inner(a) * 2
+@njit
+def broken(a):
+    return a.nothing
+print(outer(1), len(seen) >= 2, any(seen), gc.isenabled())
+try:
+    broken(1)
+except numba.TypingError:
+    print(gc.isenabled())
+gc.disable()
+print(inner(1.0), gc.isenabled())
+"""
 
 
 def _printed(code: str) -> list[str]:
@@ -35,3 +62,7 @@ def test_a_compiled_loop_loads_no_linear_algebra():
 
 def test_a_function_that_multiplies_matrices_compiles_still():
     assert _printed(_WANTS) == ["6.0", "3.0"]
+
+
+def test_no_garbage_is_looked_for_while_something_compiles_and_it_is_again_afterwards():
+    assert _printed(_COLLECTS) == ["4", "True", "False", "True", "True", "2.0", "False"]

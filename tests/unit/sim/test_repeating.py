@@ -69,7 +69,10 @@ def played(seed: int, atoms: int, cycle: int) -> tuple[int, int]:
     end, latest = np.full((len(graph), kernels.LANES), np.nan), np.empty((2, len(marks), kernels.LANES))
     waits = graph.pred_ptr, graph.pred, graph.resource_previous
     repeats = repeating(graph, source, group, marks)
-    kernels.latest_ends(*waits, source, column(plays, np.float64), group, marks, repeats, end, latest)
+    scratch = np.empty((kernels.LANES, 2)), np.empty((2, kernels.LANES), np.int64)
+    kernels.latest_ends(
+        *waits, source, column(plays, np.float64), group, marks, repeats, *scratch, end, latest
+    )
     return int(np.isfinite(end[:, 0]).sum()), len(graph)
 
 

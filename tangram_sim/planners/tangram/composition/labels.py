@@ -164,7 +164,6 @@ class PipelineTable:
         """What a look finds; None where work, labels or time ran out before its end."""
         from tangram_sim.planners.tangram.composition import exact_kernels as kernels
         from tangram_sim.planners.tangram.composition import play_kernels as columns
-        from tangram_sim.planners.tangram.composition.label_kernels import complete_labels
 
         table = self.table
         kept = self.floats[:, columns.OWN] < look.limit_s
@@ -219,7 +218,7 @@ class PipelineTable:
                 edge,
             )
         self.spent, self.spent_labels = int(cursor[kernels.WORK]), int(cursor[kernels.COUNT])
-        complete = complete_labels(first, last)
+        complete = np.concatenate([np.arange(*ends) for ends in zip(first[0], last[0], strict=True)])
         facts, original = facts[: int(cursor[kernels.COUNT])].copy(), np.append(np.flatnonzero(kept), -1)
         for column in (columns.OPTION, columns.BACK):
             facts[:, column] = original[facts[:, column]]
