@@ -9,7 +9,7 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.fleets import Fleet
-from tangram_sim.purchasing.known import known_on
+from tangram_sim.purchasing.known import groups_within, known_on
 from tangram_sim.studies import api
 from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.documents import PlanDocument
@@ -17,6 +17,10 @@ from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
+
+# GPUs of all candidates together up to which all are planned finely: some .05 CPU seconds each. Of islands
+# of a few GPUs whole ones say least: a fleet of 27 GPUs was a fifth faster when planned finely.
+SMALL_GPUS = 600
 
 
 @dataclass
@@ -44,7 +48,8 @@ class CandidatePlans:
     ) -> dict[int, PlanOutcome]:
         """Outcomes of the candidates `chosen`, each with an even share of the time that is left.
 
-        Searches start from the candidate's plan in `before`, and from that of the fleet that all contain.
+        Searches start from the candidate's plan in `before`, from the fastest of those in `before` that it
+        contains, and from that of the fleet that all contain.
         A candidate whose turn did not come before the `deadline` has none, but for that fleet: where nothing
         is known of it, it has the plan that is found when a search is out of time.
         """
@@ -57,9 +62,10 @@ class CandidatePlans:
             if not some:
                 continue
             share = deadline.share(deadline.left_s() * len(some) / left)
-            own = found.get(self.standing - 1)
-            standing = own.document if own else before.get(self.standing - 1)
-            cases = [self._case(number, wishes, before.get(number), standing) for number in some]
+            own, told = found.get(self.standing - 1), dict(before)
+            if own and own.document:
+                told[self.standing - 1] = own.document
+            cases = [self._case(number, wishes, told) for number in some]
             keys = [case.key(self.hwdb) for case in cases]
             answers = self.sweep.run(
                 simulate_case, cases, keys, "candidate", before=self.made, of=self.most, deadline=share
@@ -75,31 +81,54 @@ class CandidatePlans:
                 found[last] = outcome(simulate_case(cases[some.index(last)], share))
         return found
 
-    def floor(self, number: int, standing: PlanDocument, why: str) -> PlanOutcome:
-        """A `standing` plan of the fleet that all contain as that of a candidate, whose other nodes idle.
+    def fastest_inside(self, number: int, told: Mapping[int, PlanDocument]) -> int | None:
+        """Which of the other candidates with a plan in `told` that candidate `number` contains is fastest."""
+        inside = [one for one in told if one != number and self._groups(one, number) is not None]
+        return min(inside, key=lambda one: (told[one].step_s, one), default=None)
 
-        `why` says what became of the candidate's own plans.
+    def slower_than_less(self, told: Mapping[int, PlanDocument]) -> list[int]:
+        """Candidates whose plan in `told` is slower than one of fewer nodes, the furthest behind first."""
+        behind = []
+        for number in range(self.standing, len(self.candidates)):
+            inside = self.fastest_inside(number, told)
+            if number in told and inside is not None and told[inside].step_s < told[number].step_s:
+                behind.append((told[inside].step_s / told[number].step_s, number))
+        return [number for _, number in sorted(behind)]
+
+    def floor(self, number: int, inside: int, found: PlanDocument, why: str) -> PlanOutcome:
+        """The plan `found` for candidate `inside` as that of a larger one, whose other nodes idle.
+
+        `why` says what became of the larger one's own plans.
         """
-        plan = self._moved(self.standing - 1, number, standing)
+        plan = self._moved(inside, number, found)
         reads = ReadSet()
         own = self.hwdb.read_into(reads)
         played = forecast(plan, own)
         bound_s = api.quick_bound(plan, own)
-        notes = [*cautions(played), f"the fleet's own plan: {why}"]
+        whose = "fleet's own plan" if inside < self.standing else f"plan of {self.candidates[inside][0]}"
+        notes = [*cautions(played), f"the {whose}: {why}"]
         return PlanOutcome(document(played, own, reads, bound_s, notes))
+
+    def _groups(self, inside: int, number: int) -> dict[int, int] | None:
+        """Where candidate `number` has the groups of candidate `inside`; None where it does not."""
+        if inside < self.standing <= number and inside < self.standing - 1:
+            return None  # what is retired is in no candidate that buys
+        return groups_within(self.candidates[inside][1].cluster, self.candidates[number][1].cluster)
 
     def _moved(self, inside: int, number: int, found: PlanDocument) -> Plan:
         """A plan of a candidate that is `inside` candidate `number` on that one's cluster."""
-        small, cluster = (self.candidates[one][1].cluster for one in (inside, number))
-        groups = {group: group for group in range(len(cluster.groups))}
-        return known_on(found, small, cluster, groups, self.hwdb)
+        groups = self._groups(inside, number)
+        assert groups is not None
+        small, large = (self.candidates[one][1].cluster for one in (inside, number))
+        return known_on(found, small, large, groups, self.hwdb)
 
-    def _case(
-        self, number: int, wishes: SearchOptions, own: PlanDocument | None, standing: PlanDocument | None
-    ) -> Case:
+    def _case(self, number: int, wishes: SearchOptions, told: Mapping[int, PlanDocument]) -> Case:
         cluster = self.candidates[number][1].cluster
-        told = [(number, own)] if own else []
-        if standing and number >= self.standing:
-            told.append((self.standing - 1, standing))
-        known = tuple(self._moved(inside, number, one) for inside, one in told)
-        return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), known)
+        last = self.standing - 1
+        known = [number, *([last, self.fastest_inside(number, told)] if number > last else [])]
+        moved = tuple(
+            self._moved(one, number, told[one])
+            for one in dict.fromkeys(known)
+            if one is not None and one in told
+        )
+        return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), moved)

@@ -13,10 +13,11 @@ from tangram_sim.purchasing import catalogue as offered
 from tangram_sim.purchasing.billing import Terms, failure_lacks
 from tangram_sim.purchasing.catalogue import Limits, Offer
 from tangram_sim.purchasing.fleets import Fleet, Purchase
+from tangram_sim.purchasing.front import Front, Simulated
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.rows import WhatIfRow, row_of
-from tangram_sim.purchasing.search import Front, MixSearch, ModelToTrain, Simulated
+from tangram_sim.purchasing.search import MixSearch, ModelToTrain
 from tangram_sim.purchasing.whatif import WhatIf, assumed, plan_path
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.sweep import Sweep

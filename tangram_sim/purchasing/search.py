@@ -11,7 +11,7 @@ docs/models/costs.md has the argument.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,9 +25,11 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tangram_sim.planners.tangram.kinds import bound_by_kinds
+from tangram_sim.purchasing.candidate_plans import SMALL_GPUS
 from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.catalogue import Offer, bought, mix_name
 from tangram_sim.purchasing.fleets import Fleet
+from tangram_sim.purchasing.front import Front, Simulated, front_of
 from tangram_sim.purchasing.known import known_on
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.rows import planned_goodput, throughput_of
@@ -39,6 +41,7 @@ from tangram_sim.training.plan import Plan
 
 _BATCH = 4  # mixes per process and round: fewer waste cores, more waste mixes
 _SPREAD = 8  # mixes at costs spread over all of them: of 360 mixes 135 were simulated so, 161 without
+_GAIN = 1.02  # what a fine plan may gain over one with whole islands, where those seen gained less
 _PART = 0.25  # of the time that is left, for the next mixes: one hard mix does not take all of it
 
 
@@ -49,41 +52,6 @@ class ModelToTrain:
     model: Model
     job: Job
     weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """One mix with its plans, one per model; throughput is 0 if a model does not fit."""
-
-    mix: tuple[int, ...]
-    name: str
-    cost: float
-    tokens_per_s: float  # as simulated, times goodput where that is known
-    bound_tokens_per_s: float  # by work: no plan is faster, failures or not
-    documents: tuple[PlanDocument, ...]  # one per model
-    reason: str = ""
-    cut_short: bool = False  # time was over before a search was: more may find a faster plan
-    fine: bool = True  # planned as `plan` does, not only with whole islands
-
-    @property
-    def gap(self) -> float:
-        """How far the plans may be below the best possible: upper bound divided by throughput, less one."""
-        return self.bound_tokens_per_s / self.tokens_per_s - 1 if self.tokens_per_s else float("inf")
-
-
-@dataclass
-class Front:
-    """The mixes that no other beats in both cost and throughput, by rising cost, and all mixes simulated.
-
-    If the search is still running or was ended by a deadline, some mixes are `waiting`: each might be added.
-    """
-
-    points: list[Simulated]
-    simulated: list[Simulated]
-    mixes: int  # within the limits
-    left_out: int  # not simulated: bounded away
-    growth_breach: float  # worst breach of the growth bound among simulated pairs, relative
-    waiting: int = 0  # not simulated, and not bounded away
 
 
 def rate_of(rates: Sequence[float], weights: Sequence[float]) -> float:
@@ -130,8 +98,11 @@ class MixSearch:
     ) -> None:
         """`failures`: multiply throughput by goodput. `tell` is called with each new set of best mixes.
 
-        With `fine` mixes are planned with whole islands, and so many of the front then as `wishes` say.
+        With `fine` mixes are planned with whole islands, and so many of the front then as `wishes` say,
+        unless all together are few enough to be planned so at once.
         """
+        if sum(bought(fleet, offers, mix).cluster.gpus for mix in mixes) <= SMALL_GPUS:
+            fine = 0
         self._wishes_of_fine, self._fine, self._most_fine = wishes, set[int](), fine
         wishes = replace(wishes, sub_islands=False) if fine else wishes
         self.works, self.fleet, self.offers = works, fleet, offers
@@ -144,6 +115,7 @@ class MixSearch:
         self.bound: NDArray[np.float64] = np.array([self._bound(mix) for mix in self.mixes])
         self.rate: NDArray[np.float64] = np.full(len(self.mixes), -1.0)  # -1: not simulated
         self.answers: dict[int, tuple[PlanOutcome, ...]] = {}
+        self._coarse: dict[int, float] = {}  # tokens/s as first simulated
         self.breach = 0.0
 
     def _bound(self, mix: tuple[int, ...]) -> float:
@@ -180,23 +152,47 @@ class MixSearch:
     def _plan_front_finely(self, waiting: int) -> None:
         """Plan the mixes of the front, the cheapest and the fastest first, then those that come to be on it.
 
-        All of the first front before it is drawn again: mixes planned alike are compared.
+        All of the first front before it is drawn again: mixes planned alike are compared. Then half as many
+        that would be on it if they gained what the others did: of two mixes compared with whole islands the
+        larger may have been the slower.
         """
         place = {mix: index for index, mix in enumerate(self.mixes)}
         coarse: list[int] = []
         asked = set[int]()
-        while len(asked) < self._most_fine and not self.deadline.over():
+        more = self._most_fine // 2
+        while self._most_fine and not self.deadline.over():
+            left = self._most_fine - len(asked)
             coarse = [index for index in coarse if index not in asked]
-            if not coarse:
+            if left > 0 and not coarse:
                 front = [place[one.mix] for one in self._front(waiting).points]
                 coarse = [index for index in [*front[:1], *front[:0:-1]] if index not in asked]
-            if not coarse:
+            if left <= 0 or not coarse:
+                left = self._most_fine + more - len(asked)
+                coarse = self._nearly_best(asked)[:1]
+            if left <= 0 or not coarse:
                 break
-            chosen = coarse[: min(max(self.sweep.jobs, 1), self._most_fine - len(asked))]
+            chosen = coarse[: min(max(self.sweep.jobs, 1), left)]
             asked |= set(chosen)
             answered = self._simulate(np.array(chosen), len(coarse), self._wishes_of_fine)
             self._fine |= answered
             self._check_growth(answered)
+
+    def _nearly_best(self, asked: Collection[int]) -> list[int]:
+        """Coarse mixes that the best gain of a fine plan would bring onto the front, the nearest first.
+
+        A mix is as fast as the fastest that it contains: what it lacks to that is the search's.
+        """
+        coarse = [index for index in self.answers if index not in asked and self.rate[index] > 0]
+        gain = max((self.rate[index] / self._coarse[index] for index in self._fine), default=1.0)
+        gain = max(gain, _GAIN)
+        near = []
+        for index in coarse:
+            inside = [one for one in self.answers if (self.counts[one] <= self.counts[index]).all()]
+            able = min(gain * max(float(self.rate[one]) for one in inside), float(self.bound[index]))
+            best = float(self._best_at(self.cost[[index]])[0])
+            if able > best * (1 + 1e-12):
+                near.append((-able / best, index))
+        return [index for _, index in sorted(near)]
 
     def _share(self, mixes: int) -> Deadline:
         """A deadline for `mixes` more: a part of the time left, but no less than as many took on average."""
@@ -289,6 +285,7 @@ class MixSearch:
             rate = rate_of(rates, [work.weight for work in self.works])
             if rate < self.rate[index]:  # a finer search that was cut short
                 continue
+            self._coarse.setdefault(index, rate)
             self.answers[index], self.rate[index] = tuple(outcomes), rate
             taken.add(index)
             if self.rate[index] > self.bound[index] * (1 + 1e-9):
@@ -365,12 +362,3 @@ def _bisecting(turn: int) -> float:
         place += half * (turn & 1)
         turn, half = turn >> 1, half / 2
     return place
-
-
-def front_of(simulated: Sequence[Simulated]) -> list[Simulated]:
-    """The mixes that no other beats (as fast for less, or faster for no more), by rising cost."""
-    points: list[Simulated] = []
-    for one in sorted(simulated, key=lambda one: (one.cost, -one.tokens_per_s, one.mix)):
-        if one.tokens_per_s > (points[-1].tokens_per_s if points else 0.0) * (1 + 1e-12):
-            points.append(one)
-    return points

@@ -11,7 +11,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import Terms, failure_lacks
-from tangram_sim.purchasing.candidate_plans import CandidatePlans
+from tangram_sim.purchasing.candidate_plans import SMALL_GPUS, CandidatePlans
 from tangram_sim.purchasing.cases import PlanOutcome
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.notes import notes_of
@@ -64,7 +64,9 @@ def what_if(
     The first row is the fleet as it stands; with `retired`, the second is what is left of it. Each has an
     even share of the time that the `deadline` leaves; rows that it cuts short say so, and those whose turn
     does not come show the fleet's plan. With `fine` all are planned with whole islands first, then the fleet
-    and so many of the best, by `rank_key`, as `wishes` say. Raises InfeasibleError when no row has a plan.
+    and so many of the best, by `rank_key`, as `wishes` say, and as many of those that are slower then than
+    one with fewer nodes; unless all together are few enough to be planned so at once. Raises
+    InfeasibleError when no row has a plan.
     """
     deadline = deadline or Deadline()
     hwdb, sweep, prices, terms = (
@@ -76,6 +78,8 @@ def what_if(
     candidates = candidates_of(fleet, purchases, retired or {})
     wishes, every = wishes or SearchOptions(), range(len(candidates))
     standing = len(candidates) - len(purchases)
+    if sum(member.cluster.gpus for _, member in candidates) <= SMALL_GPUS:
+        fine = 0
     again = min(fine, len(purchases)) + standing if fine else 0
     plans = CandidatePlans(
         model, job or Job(), candidates, standing, hwdb, sweep, most=len(candidates) + again
@@ -95,7 +99,13 @@ def what_if(
         finer = plans.planned([*every[:standing], *best], wishes, deadline, before)
         done = {number for number, one in finer.items() if one.document or number not in before}
         outcomes |= {number: finer[number] for number in done}
-        floors = _floors(plans, every[standing:], outcomes, done, finer.get(standing - 1), deadline)
+        behind = [number for number in plans.slower_than_less(_documents(outcomes)) if number not in done]
+        if behind and not deadline.over():
+            plans.most += len(behind[:fine])
+            finer = plans.planned(behind[:fine], wishes, deadline, _documents(outcomes))
+            done |= finer.keys()
+            outcomes |= finer
+        floors = _floors(plans, outcomes, done, deadline)
         outcomes |= floors
         rows = [
             row if number in done else replace(row if number in floors else coarse[number], coarse=True)
@@ -130,25 +140,19 @@ def rank_key(row: WhatIfRow, among: Sequence[WhatIfRow]) -> tuple[float, float]:
 
 
 def _floors(
-    plans: CandidatePlans,
-    bought: Sequence[int],
-    outcomes: Mapping[int, PlanOutcome],
-    done: Collection[int],
-    standing: PlanOutcome | None,
-    deadline: Deadline,
+    plans: CandidatePlans, outcomes: Mapping[int, PlanOutcome], done: Collection[int], deadline: Deadline
 ) -> dict[int, PlanOutcome]:
-    """The fleet's own plan for the candidates `bought` that were not `done` finely and are slower than it."""
-    if standing is None or standing.document is None:
-        return {}
+    """The fastest plan of fewer nodes for candidates that were not `done` finely and are slower than it."""
     found: dict[int, PlanOutcome] = {}
-    time_left = _while_late(deadline)
-    for number in bought:
-        own = outcomes.get(number)
-        if own is None or number in done or time_left.over():
+    told, time_left = _documents(outcomes), _while_late(deadline)
+    for number in range(plans.standing, len(plans.candidates)):
+        own, inside = outcomes.get(number), plans.fastest_inside(number, told)
+        if own is None or inside is None or number in done or time_left.over():
             continue
-        if own.document is None or own.document.step_s > standing.document.step_s:
+        if own.document is None or own.document.step_s > told[inside].step_s:
             why = own.reason if own.document else ""
-            floor = plans.floor(number, standing.document, why or "none found with whole islands is as fast")
+            why_not = why or "none found with whole islands is as fast"
+            floor = plans.floor(number, inside, told[inside], why_not)
             found[number] = replace(floor, cut_short=own.cut_short, reason=why)
     return found
 
@@ -178,7 +182,7 @@ def _unseen(
         if time_left.over():
             break
         if own is None or (own.cut_short and own.document is None):
-            floor = plans.floor(number, standing.document, _UNSEEN)
+            floor = plans.floor(number, plans.standing - 1, standing.document, _UNSEEN)
             found[number] = replace(floor, cut_short=True, reason=_UNSEEN)
     return found
 

@@ -6,7 +6,7 @@ import pytest
 
 from tangram_sim.hwdb import load_model
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.purchasing import search
+from tangram_sim.purchasing import search, whatif
 from tangram_sim.purchasing.candidate_plans import CandidatePlans
 from tangram_sim.purchasing.catalogue import Limits, load_catalogue
 from tangram_sim.purchasing.fleets import parse_purchases
@@ -21,12 +21,19 @@ from tests.unit.purchasing.shop import HWDB, JOB, TODAY, fleet_of
 FINE, COARSE = SearchOptions(beside=False), SearchOptions(sub_islands=False)
 
 
+@pytest.fixture(autouse=True)
+def many_gpus(monkeypatch):
+    """Questions of any size are taken for large ones: few GPUs are planned finely at once."""
+    for module in (search, whatif):
+        monkeypatch.setattr(module, "SMALL_GPUS", 0)
+
+
 @pytest.fixture
 def asked(shop):
-    adds = [parse_purchases(f"{shop}/{item}", HWDB) for item in ("A100x4.yaml:2", "T4x4.yaml:1")]
     prices = load_prices(shop / "prices.yaml", HWDB)
 
-    def of(fine, wishes):
+    def of(fine, wishes, items=("A100x4.yaml:2", "T4x4.yaml:1")):
+        adds = [parse_purchases(f"{shop}/{item}", HWDB) for item in items]
         model = load_model(str(shop / "tiny.yaml"))
         study = what_if(
             model, fleet_of(shop), adds, job=JOB, prices=prices, hwdb=HWDB, wishes=wishes, fine=fine
@@ -64,7 +71,7 @@ def test_no_starred_row_is_slower_than_the_fleet(asked, monkeypatch):
         return {number: replace(found[number], document=one) for number, one in slowed.items()}
 
     monkeypatch.setattr(CandidatePlans, "planned", slow_where_coarse)
-    _, rows, _ = asked(1, FINE)
+    _, rows, _ = asked(1, FINE, ("A100x4.yaml:2", "T4x4.yaml:1", "V100x4.yaml:1"))
     (starred,) = (row for row in rows if row.coarse)
     assert starred.document.step_s == pytest.approx(rows[0].document.step_s, rel=1e-9)
     assert starred.document.gpus_total > rows[0].document.gpus_total
@@ -154,3 +161,57 @@ def test_the_front_of_a_purchase_is_planned_as_plan_does(shop):
     for mix, one in after.items():
         if mix in before:
             assert one.tokens_per_s >= before[mix].tokens_per_s * (1 - 1e-9)
+
+
+def test_few_gpus_are_planned_finely_at_once(asked, shop, monkeypatch):
+    for module in (search, whatif):
+        monkeypatch.setattr(module, "SMALL_GPUS", 600)
+    model, rows, _ = asked(1, FINE)
+    assert not any(row.coarse for row in rows)
+    for row in rows:
+        alone = api.plan(model, row.fleet.cluster, JOB, wishes=FINE, hwdb=HWDB)
+        assert row.document.step_s <= alone.step_s * (1 + 1e-9)
+    prices, offers = load_prices(shop / "prices.yaml", HWDB), load_catalogue(shop / "catalogue.yaml", HWDB)
+    works, two = [ModelToTrain(model, JOB)], Limits(nodes=2)
+    found = purchase(works, fleet_of(shop), offers, two, prices, ordered=TODAY, hwdb=HWDB, fine=1)
+    assert all(one.fine for one in found.front.simulated)
+
+
+def test_a_candidate_that_is_slower_than_one_within_it_is_planned_finely(asked, monkeypatch):
+    """Two nodes contain one: where whole islands make them slower, that is the search's fault, not theirs."""
+    plan = CandidatePlans.planned
+
+    def two_slow_where_coarse(self, numbers, wishes, deadline, before):
+        found = plan(self, numbers, wishes, deadline, before)
+        if not wishes.sub_islands:
+            found[2] = replace(found[2], document=found[2].document.model_copy(update={"step_s": 9.9}))
+        return found
+
+    monkeypatch.setattr(CandidatePlans, "planned", two_slow_where_coarse)
+    _, (_, one, two), _ = asked(1, FINE, ("A100x4.yaml:1", "A100x4.yaml:2"))
+    assert not one.coarse and not two.coarse
+    assert two.document.step_s <= one.document.step_s * (1 + 1e-9)
+
+
+def test_a_mix_that_gains_as_others_did_is_planned_finely_beside_the_front(shop, monkeypatch):
+    """With whole islands two nodes look slower than the one among them, so they are not on that front."""
+    run, looked = search.simulate_case, []
+
+    def two_slow_where_coarse(case, deadline):
+        found = run(case, deadline)
+        if case.wishes.sub_islands:
+            looked.append(case.cluster.groups[-1].count)
+        elif case.cluster.groups[-1].count == 2:
+            found["document"]["tokens_per_s"] *= 0.01
+        return found
+
+    monkeypatch.setattr(search, "simulate_case", two_slow_where_coarse)
+    offers = [(parse_purchases(f"{shop}/A100x4.yaml:1", HWDB)[0], 2)]
+    works = [ModelToTrain(load_model(str(shop / "tiny.yaml")), JOB)]
+    prices = load_prices(shop / "prices.yaml", HWDB)
+    found = purchase(
+        works, fleet_of(shop), offers, Limits(), prices, ordered=TODAY, hwdb=HWDB, wishes=FINE, fine=2
+    )
+    nothing, two = found.front.simulated
+    assert (two.mix, two.fine) == ((2,), True)
+    assert looked == [1, 2] and two.tokens_per_s >= nothing.tokens_per_s

@@ -12,8 +12,9 @@ from tangram_sim.hwdb import load_cluster, load_model
 from tangram_sim.purchasing.billing import Terms
 from tangram_sim.purchasing.catalogue import Limits, Offer, load_catalogue, mixes, priced_offers
 from tangram_sim.purchasing.fleets import Fleet, parse_purchases, parse_retired
+from tangram_sim.purchasing.front import Simulated, front_of
 from tangram_sim.purchasing.pricefile import load_prices
-from tangram_sim.purchasing.search import ModelToTrain, Simulated, front_of, rate_of, work_bound
+from tangram_sim.purchasing.search import ModelToTrain, rate_of, work_bound
 from tangram_sim.purchasing.sensitivity import with_figure
 from tangram_sim.training.job import Job
 from tests.unit.purchasing.shop import HWDB, TODAY, fleet_of

@@ -1,0 +1,50 @@
+"""The Pareto front of a purchase: mixes that were simulated, and those that no other beats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tangram_sim.studies.documents import PlanDocument
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One mix with its plans, one per model; throughput is 0 if a model does not fit."""
+
+    mix: tuple[int, ...]
+    name: str
+    cost: float
+    tokens_per_s: float  # as simulated, times goodput where that is known
+    bound_tokens_per_s: float  # by work: no plan is faster, failures or not
+    documents: tuple[PlanDocument, ...]  # one per model
+    reason: str = ""
+    cut_short: bool = False  # time was over before a search was: more may find a faster plan
+    fine: bool = True  # planned as `plan` does, not only with whole islands
+
+    @property
+    def gap(self) -> float:
+        """How far the plans may be below the best possible: upper bound divided by throughput, less one."""
+        return self.bound_tokens_per_s / self.tokens_per_s - 1 if self.tokens_per_s else float("inf")
+
+
+@dataclass
+class Front:
+    """The mixes that no other beats in both cost and throughput, by rising cost, and all mixes simulated.
+
+    If the search is still running or was ended by a deadline, some mixes are `waiting`: each might be added.
+    """
+
+    points: list[Simulated]
+    simulated: list[Simulated]
+    mixes: int  # within the limits
+    left_out: int  # not simulated: bounded away
+    growth_breach: float  # worst breach of the growth bound among simulated pairs, relative
+    waiting: int = 0  # not simulated, and not bounded away
+
+
+def front_of(simulated: Sequence[Simulated]) -> list[Simulated]:
+    """The mixes that no other beats (as fast for less, or faster for no more), by rising cost."""
+    points: list[Simulated] = []
+    for one in sorted(simulated, key=lambda one: (one.cost, -one.tokens_per_s, one.mix)):
+        if one.tokens_per_s > (points[-1].tokens_per_s if points else 0.0) * (1 + 1e-12):
+            points.append(one)
+    return points
