@@ -160,6 +160,15 @@ class SearchBudget:
     # Of a beam from the third on, by what the one before took: a wider one that needs more is left out. A
     # second: four nodes of H100, six of A100 and four of L40S gain 4 % from half of it.
     beam_work: int = 450_000_000
+    # Node by node all sizes are looked at with narrow beams first, up to this width and work. Wider ones are
+    # for sizes that came so near to the best step then; the widest one, and beams that are so much work, for
+    # the best.
+    narrow: int = 4
+    narrow_work: int = 150_000_000
+    near: float = 1.1
+    # Limits over the bound, from which on such a beam is tried half way (on a logarithmic scale) first.
+    far: float = 2.0
+    last_work: int = 1_500_000_000
     # Proof of what is left below the best pipeline's step, with ever larger tolerances: labels better by less
     # than such a share of the limit may be dropped, and the bound pays for it, at every stage once. What has
     # no end at 0.3 s has had none at 5.
@@ -244,7 +253,11 @@ class SearchBudget:
         It found what all sizes did in a quarter of the time; of narrower beams it came 3 % behind.
         """
         wide = {
-            name: getattr(self, name) for name in ("first_work", "widths", "beam_work", "labels", "fleets")
+            name: getattr(self, name)
+            for name in (
+                *("first_work", "widths", "narrow", "narrow_work", "near", "last_work", "beam_work"),
+                *("labels", "fleets"),
+            )
         }
         return replace(EFFORTS["quick"], **wide)
 
@@ -257,6 +270,9 @@ EFFORTS = {
         layouts=1_000_000,
         first_work=1_000_000,
         widths=(1, 4),
+        narrow_work=50_000_000,
+        near=1.0,
+        last_work=0,
         coarse_widths=(2,),
         spanning_widths=(2,),
         proof_work=(2_000_000, 2_000_000),
@@ -292,6 +308,10 @@ EFFORTS = {
         beam_work=4_000_000_000,
         tolerances=(0.0, 0.0005, 0.005),
         widths=(1, 8, 64, 256),
+        narrow=256,
+        narrow_work=1 << 60,
+        near=float("inf"),
+        last_work=4_000_000_000,
         coarse_widths=(4, 16),
         proof_work=(4_000_000_000,) * 3,
         labels=1 << 22,

@@ -51,6 +51,125 @@ class _Known:
         return Proof(ordered, self.bound_s, exact)
 
 
+class Composition:
+    """The looks at one table, in the order in which they become more work.
+
+    A look at everything comes first (`begin`). Where that is more than its budget, beams look for good
+    pipelines, narrow ones first; where one is much work, or wide, it can be left until other tables have said
+    what there is to beat (`go_on`). Then the look at everything is repeated below the best step known, and
+    `slack` more (`end`); where that is still too much, labels that differ by little stand for each other. If
+    a gap is left below the best step known, another look closes it where few labels are left, none dropped
+    and all played; else it drops what another beats as played, which finds better pipelines and proves
+    nothing. Without `proving` what beams find is enough, and there is no bound. Where the schedule puts
+    weight gradients off the recursion is an estimate, which proves nothing either: the bound is one that
+    holds for any order of passes.
+    """
+
+    def __init__(
+        self, problem: PipelineTable, slack: float, budget: SearchBudget, deadline: Deadline, *, proving: bool
+    ) -> None:
+        self.problem, self.slack, self.budget, self.deadline = problem, slack, budget, deadline
+        self.proving = proving
+        self.exact = problem.lost > 0 and not problem.ways.rough
+        self.known = _Known()
+        self.look = Look(0.0, budget.first_work, budget.labels)
+        self.widths = list(budget.widths)  # of beams, still to come
+        self.late = False  # a beam was too much work
+        self.done = False
+
+    def proof(self) -> Proof:
+        """What is known so far."""
+        return self.known.proof(self.exact)
+
+    def begin(self, limit_s: float, best_s: float) -> None:
+        """Look at everything, with little work; `best_s` is the best step known."""
+        problem = self.problem
+        self.look = replace(self.look, limit_s=limit_s)
+        if not len(problem.table.floats):
+            self.known.bound_s, self.done = limit_s, True
+            return
+        if self.proving and not problem.lost:
+            self.known.bound_s = problem.any_order_s(limit_s, self.deadline)
+        found = problem.below(self.look, self.deadline)
+        if found is not None:
+            self._close(found, best_s)
+
+    def go_on(
+        self, limit_s: float, best_s: float, widest: int, *, work: int = 1 << 60, wide_work: int = -1
+    ) -> None:
+        """Take the beams up to a width, until one of them is too much work: `work`, or, where one is wider
+        than the second, what would be more than `wide_work` by what the one before took."""
+        problem, budget = self.problem, self.budget
+        wide_work = budget.beam_work if wide_work < 0 else wide_work
+        self._lower(limit_s, best_s)
+        while self.widths and self.widths[0] <= widest and not self.done:
+            width = self.widths[0]
+            # A beam takes as much more as it is wider; the second less, below what the first one found.
+            ratio = width / self.look.width if width not in budget.widths[:2] else 0.0
+            if problem.spent_labels * ratio > budget.labels or problem.spent * ratio > wide_work:
+                return
+            look = replace(self.look, width=width, work=work)
+            beam = self._nearer(look) or _beam(problem, look, budget, self.deadline)
+            if beam is None:
+                self.late = True
+                return
+            self.look = replace(self.look, width=width)
+            del self.widths[0]
+            self.known.add(beam.proof)
+            self._lower(limit_s, best_s)
+            if beam.whole or (self.late and not beam.proof.pipelines):
+                self.widths = []
+
+    def _nearer(self, look: Look) -> _Beam | None:
+        """Where a beam was too much work: one below a limit between the bound and that of a look, the
+        geometric mean, if that finds something. It is half the work or less."""
+        near_s = (self.problem.least_s * look.limit_s) ** 0.5
+        if not self.late or self.known.pipelines or near_s > look.limit_s / self.budget.far**0.5:
+            return None
+        beam = _beam(self.problem, replace(look, limit_s=near_s), self.budget, self.deadline)
+        return beam if beam is not None and beam.proof.pipelines else None
+
+    def _lower(self, limit_s: float, best_s: float) -> None:
+        limit_s = min(self.look.limit_s, limit_s, min(best_s, self.known.best_s()) * (1 + self.slack))
+        self.look = replace(self.look, limit_s=limit_s)
+
+    def end(self, limit_s: float, best_s: float) -> None:
+        """Prove what can be proven below the best step known."""
+        if self.done:
+            return
+        self._lower(limit_s, best_s)
+        problem, found = self.problem, None
+        # A look at everything does what a beam did, and more; for what it proves.
+        if self.proving and problem.lost:
+            look = replace(self.look, width=0)
+            found = _within(problem, look, problem.spent, self.budget, self.deadline)
+        if found is not None:
+            self._close(found, best_s)
+            return
+        self.done = True
+        least_s = problem.least_s if problem.lost and self.proving else 0.0
+        self.known.bound_s = max(self.known.bound_s, least_s)
+
+    def _close(self, found: Labels, best_s: float) -> None:
+        """Play what a look at everything found; look again where that leaves a gap."""
+        problem, budget, deadline = self.problem, self.budget, self.deadline
+        look, known, self.done = self.look, self.known, True
+        known.add(_judged(problem, found, look.limit_s, budget, deadline))
+        best_s = min(look.limit_s, best_s, known.best_s())
+        labels = len(found.facts)
+        proven = known.bound_s >= best_s * (1 - budget.proven)
+        if not problem.lost or not self.proving or proven or labels > budget.some_labels:
+            return
+        look = replace(look, limit_s=best_s, passes=budget.played_passes, tolerance_s=0.0, width=0)
+        closing = None
+        if labels <= budget.few_labels:
+            closing = problem.below(replace(look, dropping=False, labels=budget.some_labels), deadline)
+        if closing is not None:
+            known.add(_judged(problem, closing, best_s, budget, deadline))
+        elif (better := problem.below(replace(look, proving=False), deadline)) is not None:
+            known.add(replace(_judged(problem, better, best_s, budget, deadline), bound_s=0.0))
+
+
 def find(
     table: PartialPlanTable,
     counts: Sequence[int],
@@ -67,66 +186,14 @@ def find(
 ) -> Proof:
     """Pipelines that may be played in less than `limit_s`, and what all of the table take at least.
 
-    A look at everything comes first. Where that is more than its budget, beams look for good pipelines, and
-    the look at everything is repeated below the best of them (and `slack` more); where that is still too
-    much, labels that differ by little stand for each other. If a gap is left below the best step known
-    (`best_s` or a better one found), another look closes it where few labels are left, none dropped and all
-    played; else it drops what another beats as played, which finds better pipelines and proves nothing.
-    Without `proving` what beams find is enough, and there is no bound. Where the schedule puts weight
-    gradients off the recursion is an estimate, which proves nothing either: the bound is one that holds for
-    any order of passes.
+    All looks (see `Composition`) at once; `best_s` is the best step known.
     """
-    problem, budget, deadline = (
-        PipelineTable(table, counts, ways, model, job),
-        budget or SearchBudget(),
-        (deadline or Deadline()),
-    )
-    exact = problem.lost > 0 and not ways.rough
-    if not len(table.floats):
-        return Proof([], limit_s, exact)
-    known = _Known()
-    if proving and not problem.lost:
-        known.bound_s = problem.any_order_s(limit_s, deadline)
-    look = Look(limit_s, budget.first_work, budget.labels)
-    found = problem.below(look, deadline)
-    if found is None:
-        for number, width in enumerate(budget.widths):
-            # A beam takes as much more as it is wider; the second less, below what the first one found.
-            ratio = width / look.width if number > 1 else 0.0
-            if problem.spent_labels * ratio > budget.labels or problem.spent * ratio > budget.beam_work:
-                break
-            look = replace(look, width=width)
-            beam = _beam(problem, look, budget, deadline)
-            known.add(beam.proof)
-            limit = min(limit_s, min(best_s, known.best_s()) * (1 + slack))
-            look = replace(look, limit_s=limit)
-            if beam.whole:
-                break
-        # A look at everything does what a beam did, and more; for what it proves.
-        if proving and problem.lost:
-            found = _within(problem, replace(look, width=0), problem.spent, budget, deadline)
-    if found is None:
-        known.bound_s = max(known.bound_s, problem.least_s if problem.lost and proving else 0.0)
-        return known.proof(exact)
-    known.add(_judged(problem, found, look.limit_s, budget, deadline))
-    best_s = min(look.limit_s, best_s, known.best_s())
-    labels, bound_s = len(found.facts), known.bound_s
-    if (
-        not problem.lost
-        or not proving
-        or bound_s >= best_s * (1 - budget.proven)
-        or labels > budget.some_labels
-    ):
-        return known.proof(exact)
-    look = replace(look, limit_s=best_s, passes=budget.played_passes, tolerance_s=0.0, width=0)
-    closing = None
-    if labels <= budget.few_labels:
-        closing = problem.below(replace(look, dropping=False, labels=budget.some_labels), deadline)
-    if closing is not None:
-        known.add(_judged(problem, closing, best_s, budget, deadline))
-    elif (found := problem.below(replace(look, proving=False), deadline)) is not None:
-        known.add(replace(_judged(problem, found, best_s, budget, deadline), bound_s=0.0))
-    return known.proof(exact)
+    problem = PipelineTable(table, counts, ways, model, job)
+    looks = Composition(problem, slack, budget or SearchBudget(), deadline or Deadline(), proving=proving)
+    looks.begin(limit_s, best_s)
+    looks.go_on(limit_s, best_s, 1 << 60)
+    looks.end(limit_s, best_s)
+    return looks.proof()
 
 
 def fastest(
@@ -158,8 +225,10 @@ def fastest(
         labels = problem.below(replace(look, tolerance_s=tolerance * limit_s), deadline)
         if labels is None:
             for width in beams:
-                beam = _beam(problem, replace(look, limit_s=limit_s, width=width), budget, deadline)
-                known.add(beam.proof)
+                wide = replace(look, limit_s=limit_s, width=width, work=1 << 60)
+                beam = _beam(problem, wide, budget, deadline)
+                if beam is not None:
+                    known.add(beam.proof)
                 limit_s = min(limit_s, known.best_s() * (1 + budget.slack))
             beams = ()
             look = replace(look, limit_s=limit_s, tolerance_s=tolerance * limit_s, work=budget.work)
@@ -176,12 +245,15 @@ def fastest(
 
 def _beam(
     problem: PipelineTable, look: Look, budget: SearchBudget | FleetBudget, deadline: Deadline
-) -> _Beam:
-    """Good pipelines, most of them unproven: suffixes are played, and few kept of each state."""
-    wide = replace(look, work=1 << 60, labels=1 << 60, proving=False, passes=budget.played_passes)
+) -> _Beam | None:
+    """Good pipelines, most of them unproven: suffixes are played, and few kept of each state.
+
+    None where the work of the look, or time, does not suffice.
+    """
+    wide = replace(look, labels=1 << 60, proving=False, passes=budget.played_passes)
     found = problem.below(wide, deadline)
     if found is None:
-        return _Beam(Proof([], 0.0), whole=False)
+        return None
     judged = _judged(problem, found, look.limit_s, budget, deadline)
     return _Beam(replace(judged, bound_s=0.0), whole=found.dropped_s == float("inf"))
 

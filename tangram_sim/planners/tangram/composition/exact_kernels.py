@@ -65,6 +65,7 @@ def below(
     floats: Floats,  # (options, 10)
     ints: Ints,  # (options, 4): kind, which move, inner stages, most stages behind
     before: Ints,  # (moves, states): the state without the nodes that a stage takes; -1 there is none
+    reached: NDArray[np.bool_],  # (states): nodes that some stages take together
     between: Floats,  # (2, all kinds, all kinds): latency (inf: forbidden) and bytes/s between kinds
     size: float,  # bytes of a boundary
     tied_bytes: float,  # of a matrix that both ends hold and all-reduce; 0: none
@@ -108,7 +109,7 @@ def below(
                 edge[WORST_KEPT] = np.inf
             latency_left, forward_left = least[start, 0, used], least[start, 1, used]
             repeats_left = least[start, 3, used]
-            if least[start, 2, used] >= limit_s:
+            if not reached[used] or least[start, 2, used] >= limit_s:
                 stop = atoms + 1
             while stop <= atoms:
                 group = slice_class[start, stop]

@@ -113,6 +113,7 @@ class PipelineTable:
         self.before = np.array(
             [states.without(takes[kind] * nodes) for kind, nodes in moves.tolist()], dtype=np.int64
         ).reshape(-1, len(states.codes))
+        self.reached = states.reached(self.before)
         self.ints = table.ints.copy()
         self.ints[:, 1] = number.reshape(-1)
         self._least: tuple[float, NDArray[np.float64]] = float("inf"), np.empty(0)  # and the limit it is for
@@ -194,6 +195,7 @@ class PipelineTable:
                 bounds = np.concatenate((bounds, bounds))
             kernels.below(
                 *options,
+                self.reached,
                 self.between,
                 self.ways.size,
                 self.tied_bytes,

@@ -16,14 +16,14 @@ from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import has_equal_members
 from tangram_sim.planners.tangram.composition.composed import Composed
-from tangram_sim.planners.tangram.composition.exact import Proof, find
+from tangram_sim.planners.tangram.composition.exact import Composition, Proof
 from tangram_sim.planners.tangram.composition.finalists import (
     Finalist,
     PlanEvaluator,
     StageAssignment,
     seats_of,
 )
-from tangram_sim.planners.tangram.composition.labels import roads
+from tangram_sim.planners.tangram.composition.labels import PipelineTable, roads
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration, Grain
 from tangram_sim.planners.tangram.told_apart import in_units
 from tangram_sim.training.job import Job
@@ -112,6 +112,7 @@ class Search:
         self.estimated = estimated
         self.over = 1.0  # estimates of what was played, over its step, at most
         self.played: dict[Finalist, float] = {}
+        self.begun: dict[int, Composition] = {}  # by microbatch size: more can be looked at
 
     def begin_at(self, known: Scored) -> None:
         """Look for plans faster than one that is known, first for those of its microbatch size."""
@@ -225,8 +226,58 @@ class Search:
                 before_s = self.best_s
                 self._size(microbatch, min(limit_s, before_s * (1 + self.slack)), grain, full)
                 self.vain[microbatch] = self.best_s >= before_s
+            if full:
+                self._go_on(limit_s, progress)
             if self.best_s <= limit_s:
                 return
+
+    def _go_on(self, limit_s: float, progress: Progress | None) -> None:
+        """Wider beams and proofs of the sizes that were begun, below what is known by then.
+
+        The likeliest comes first; of those of which even a narrow beam was too much work, after these, the
+        one with the least bound. The widest beam is for the best size alone.
+        """
+        budget, begun, self.begun = self.budget, self.begun, {}
+        widest = budget.widths[-1]
+        medium = max((width for width in budget.widths if width < widest), default=widest)
+        order, gained = sorted(begun, key=lambda size: self._likely(size, begun[size])), list[int]()
+        for position, size in enumerate(order):
+            if progress:
+                progress(position, len(begun), f"microbatch {size}, wider")
+            self._beams(size, begun[size], limit_s, budget.narrow, -1)
+            narrow_s = self._best_s(size)
+            if narrow_s <= budget.near * self.best_s:
+                self._beams(size, begun[size], limit_s, medium, -1)
+                gained += [size] * (self._best_s(size) < narrow_s * (1 - self.slack))
+        best = min(begun, key=self._best_s, default=0)
+        if begun and self._best_s(best) <= self.best_s:
+            self._beams(best, begun[best], limit_s, widest, budget.last_work if best in gained else -1)
+        for size in order:
+            if self.deadline.over():
+                return
+            looks = begun[size]
+            looks.end(self._below_s(limit_s), self.best_s * self.over)
+            self._play(size, looks.proof())
+            if self.provable and not self.deadline.over():
+                self.bounds[size] = looks.proof().bound_s
+
+    def _likely(self, size: int, looks: Composition) -> tuple[bool, float, int]:
+        return looks.late, looks.problem.least_s if looks.late else self._best_s(size), size
+
+    def _best_s(self, size: int) -> float:
+        return self.best_of.get(size, float("inf"))
+
+    def _below_s(self, limit_s: float) -> float:
+        """What is worth composing below a limit, as compositions estimate steps."""
+        return min(limit_s, self.best_s * (1 + self.slack)) * self.over
+
+    def _beams(self, size: int, looks: Composition, limit_s: float, widest: int, wide_work: int) -> None:
+        """Beams up to a width for one microbatch size, and plays of what they find."""
+        below_s, wide = self._below_s(limit_s), len(looks.widths)
+        if looks.problem.least_s < below_s and not self.deadline.over():
+            looks.go_on(below_s, self.best_s * self.over, widest, wide_work=wide_work)
+            if len(looks.widths) < wide:
+                self._play(size, looks.proof())
 
     def _enough(self, position: int, microbatch: int, sizes: Sequence[int], full: bool) -> bool:
         """Whether the budget leaves a microbatch size out, now that there is a plan."""
@@ -248,8 +299,8 @@ class Search:
         vain = [self.vain.get(size, True) for size in side[: budget.patience]]
         return len(vain) == budget.patience and all(vain)
 
-    def _found(self, microbatch: int, limit_s: float, grain: Grain, full: bool) -> Proof:
-        """The pipelines of one microbatch size below the limit, and what is proven of the others."""
+    def _looks(self, microbatch: int, limit_s: float, grain: Grain, full: bool) -> Composition:
+        """Looks at the pipelines of one microbatch size below the limit."""
         enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
         table = enumeration.table(microbatch, limit_s, self.units, grain=grain)
         self.options += len(table.floats) * full
@@ -258,9 +309,9 @@ class Search:
         hops = hop_seconds(islands, placement.cluster, enumeration.hwdb, size, self.order)
         counts = [island.nodes // unit for island, unit in zip(islands, self.units, strict=True)]
         ways = roads(islands, placement.cluster, enumeration.hwdb, size, hops)
-        model, tools = enumeration.model, (self.budget if full else self.budget.coarse, self.deadline)
-        best_s = self.best_s * self.over
-        return find(table, counts, ways, model, job, limit_s, best_s, self.slack, *tools, proving=full)
+        problem = PipelineTable(table, counts, ways, enumeration.model, job)
+        budget = self.budget if full else self.budget.coarse
+        return Composition(problem, self.slack, budget, self.deadline, proving=full)
 
     def least_s(self) -> float:
         """No single pipeline of stages on one island each is played in less; 0: not known."""
@@ -269,16 +320,32 @@ class Search:
 
     def _size(self, microbatch: int, limit_s: float, grain: Grain, full: bool) -> None:
         """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
-        enumeration, islands = self.enumeration, self.enumeration.islands
+        enumeration = self.enumeration
         if enumeration.least_s(microbatch, self.units, grain) >= limit_s:
             if self.provable and full:
                 self.bounds[microbatch] = max(limit_s, self.bounds.get(microbatch, 0.0))
             return
         # What an estimate is compared with has to be one: zb-h1 with few microbatches takes a fifth less.
-        proof = self._found(microbatch, limit_s * self.over, grain, full)
-        if self.provable and full and not self.deadline.over():
-            self.bounds[microbatch] = proof.bound_s
+        limit_s *= self.over
+        looks, best_s = self._looks(microbatch, limit_s, grain, full), self.best_s * self.over
+        looks.begin(limit_s, best_s)
+        if full:
+            looks.go_on(limit_s, best_s, self.budget.narrow, work=self.budget.narrow_work)
+            if looks.done:
+                if self.provable and not self.deadline.over():
+                    self.bounds[microbatch] = looks.proof().bound_s
+            else:
+                self.begun[microbatch] = looks
+        else:
+            looks.go_on(limit_s, best_s, 1 << 60)
+            looks.end(limit_s, best_s)
+        proof = looks.proof()
         enumeration.counts.composed += len(proof.pipelines)
+        self._play(microbatch, proof)
+
+    def _play(self, microbatch: int, proof: Proof) -> None:
+        """Play the best pipelines of one microbatch size."""
+        islands = self.enumeration.islands
         most = self.budget.played if proof.exact else self.budget.rough_played
         for seats, estimate_s in _distinct(proof.pipelines, islands, self.referee.lowering.placement, most):
             if self.deadline.over() and self.played:

@@ -52,3 +52,19 @@ class NodeStates:
         places = np.searchsorted(self.codes, wanted)
         known = (self.used >= nodes).all(axis=1) & (self.codes[places] == wanted)
         return np.where(known, places, -1)
+
+    def reached(self, before: Ints) -> NDArray[np.bool_]:
+        """(states): whether stages that take as many nodes as these moves use just so many together.
+
+        Of states with at most one kind used in part all are said to be.
+        """
+        reached = np.zeros(len(self.codes), np.bool_)
+        reached[0] = True
+        if len(self.codes) <= self.codes[-1]:
+            return ~np.zeros_like(reached)
+        for without in before:  # the order of stages does not matter: each move as often as it can be made
+            more = True
+            while more:
+                again = reached | ((without >= 0) & reached[without])
+                more, reached = bool((again != reached).any()), again
+        return reached
