@@ -29,7 +29,8 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.fewer_islands import look_again
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator
-from tangram_sim.planners.tangram.composition.search import Search, rank
+from tangram_sim.planners.tangram.composition.ranking import rank
+from tangram_sim.planners.tangram.composition.search import Search
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject

@@ -13,7 +13,7 @@ from tangram_sim.planners.tangram.composition.states import NodeStates
 from tests.planning import Workshop, pipelines, random_instance
 
 TURNS = replace(budget("normal"), first_work=1, widths=(1, 2, 4, 8), narrow=2)
-NOTHING_PROVEN = replace(TURNS, proof_work=(1, 1))
+NOTHING_PROVEN = replace(TURNS, proof_work=(1, 1), widest_work=0, far_work=0)
 
 
 def searched(

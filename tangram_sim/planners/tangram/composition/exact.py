@@ -95,18 +95,21 @@ class Composition:
             self._close(found, best_s)
 
     def go_on(
-        self, limit_s: float, best_s: float, widest: int, *, work: int = 1 << 60, wide_work: int = -1
+        self, limit_s: float, best_s: float, widest: int, *, work: int = 1 << 60, wide_work: int | None = None
     ) -> None:
-        """Take the beams up to a width, until one of them is too much work: `work`, or, where one is wider
-        than the second, what would be more than `wide_work` by what the one before took."""
+        """Take the beams up to a width, until one of them is too much work.
+
+        That is `work`; or, of those wider than the second, what would be more than `wide_work` by what the
+        one before took.
+        """
         problem, budget = self.problem, self.budget
-        wide_work = budget.beam_work if wide_work < 0 else wide_work
+        most = budget.beam_work if wide_work is None else wide_work
         self._lower(limit_s, best_s)
         while self.widths and self.widths[0] <= widest and not self.done:
             width = self.widths[0]
             # A beam takes as much more as it is wider; the second less, below what the first one found.
             ratio = width / self.look.width if width not in budget.widths[:2] else 0.0
-            if problem.spent_labels * ratio > budget.labels or problem.spent * ratio > wide_work:
+            if problem.spent_labels * ratio > budget.labels or problem.spent * ratio > most:
                 return
             look = replace(self.look, width=width, work=work)
             beam = self._nearer(look) or _beam(problem, look, budget, self.deadline)

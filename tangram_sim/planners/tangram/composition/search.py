@@ -1,4 +1,4 @@
-"""Sweeps over microbatch sizes: compose, play the finalists, refine and rank them."""
+"""Sweeps over microbatch sizes: compose, and play the finalists."""
 
 from collections.abc import Sequence
 
@@ -238,20 +238,20 @@ class Search:
         one with the least bound. The widest beam is for the best size alone.
         """
         budget, begun, self.begun = self.budget, self.begun, {}
-        widest = budget.widths[-1]
-        medium = max((width for width in budget.widths if width < widest), default=widest)
         order, gained = sorted(begun, key=lambda size: self._likely(size, begun[size])), list[int]()
         for position, size in enumerate(order):
             if progress:
                 progress(position, len(begun), f"microbatch {size}, wider")
-            self._beams(size, begun[size], limit_s, budget.narrow, -1)
-            narrow_s = self._best_s(size)
-            if narrow_s <= budget.near * self.best_s:
-                self._beams(size, begun[size], limit_s, medium, -1)
-                gained += [size] * (self._best_s(size) < narrow_s * (1 - self.slack))
+            for width in budget.widths:
+                before_s, looks = self._best_s(size), begun[size]
+                work = budget.far_work
+                if before_s <= budget.near * self.best_s:
+                    work = budget.widest_work if width == budget.widths[-1] else budget.beam_work
+                self._beams(size, looks, limit_s, width, work)
+                gained += [size] * (self._best_s(size) < before_s * (1 - self.slack))
         best = min(begun, key=self._best_s, default=0)
-        if begun and self._best_s(best) <= self.best_s:
-            self._beams(best, begun[best], limit_s, widest, budget.last_work if best in gained else -1)
+        if best in gained and self._best_s(best) <= self.best_s:
+            self._beams(best, begun[best], limit_s, budget.widths[-1], budget.last_work)
         for size in order:
             if self.deadline.over():
                 return
@@ -377,48 +377,3 @@ def _distinct(
     for one in composed[: 4 * most]:
         seen.setdefault(seats_of(one, islands, placement), one.objective_s)
     return list(seen.items())[:most]
-
-
-def rank(
-    played: list[tuple[float, tuple[StageAssignment, ...], int]],
-    referee: PlanEvaluator,
-    top: int,
-    budget: SearchBudget,
-) -> list[Scored]:
-    """Refine the best finalists of different kinds; the `top` different plans, links shared, fastest first.
-
-    The search plays transfers as if each had its links to itself; here they share them.
-    """
-    kinds: dict[object, Finalist] = {}  # the best of each kind: others would refine to it
-    for _, seats, microbatch in sorted(played, key=lambda entry: (entry[0], len(entry[1]))):
-        kinds.setdefault(_kind(seats, microbatch), (seats, microbatch))
-    contenders = list(kinds.values())[: max(budget.shared, top)]
-    ops = sum(referee.ops(*one) for one in contenders)
-    while ops > budget.ops and len(contenders) > max(2, top):  # long steps: fewer contenders
-        ops -= referee.ops(*contenders.pop())
-    contenders = referee.in_time(contenders)
-    most = budget.rough_refined if puts_off_weights(referee.job.schedule) else budget.refined
-    refined = [(referee.refine(*one), one[1]) for one in contenders[:most]]
-    contenders = referee.in_time([*dict.fromkeys([*refined, *contenders])])
-    chosen: dict[object, Scored] = {}
-    for scored in sorted((referee.scored(*one) for one in contenders), key=_step_s):
-        pipeline = scored.plan.pipelines[0]
-        shape = tuple(
-            (stage.parts[0].island, len(stage.ranks), *(run.layout for run in stage.parts[0].layouts))
-            for stage in pipeline.stages
-        )
-        chosen.setdefault((pipeline.microbatch, shape), scored)
-    return list(chosen.values())[:top]
-
-
-def _kind(seats: tuple[StageAssignment, ...], microbatch: int) -> object:
-    """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
-    return microbatch, tuple(
-        (one.island, len(one.ranks), one.layout, tuple(run.layout for run in one.runs), one.sequences)
-        for seat in seats
-        for one in (seat, *seat.beside)
-    )
-
-
-def _step_s(scored: Scored) -> float:
-    return scored.step_s

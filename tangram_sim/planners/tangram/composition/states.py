@@ -63,8 +63,7 @@ class NodeStates:
         if len(self.codes) <= self.codes[-1]:
             return ~np.zeros_like(reached)
         for without in before:  # the order of stages does not matter: each move as often as it can be made
-            more = True
-            while more:
-                again = reached | ((without >= 0) & reached[without])
-                more, reached = bool((again != reached).any()), again
+            while (without >= 0).any() and not reached.all():
+                reached |= (without >= 0) & reached[without]
+                without = np.where(without >= 0, without[without], -1)  # twice as often
         return reached

@@ -1,0 +1,55 @@
+"""The best finalists: refined, played with shared links, and ranked."""
+
+from tangram_sim.planners.api import Scored
+from tangram_sim.planners.budget import SearchBudget
+from tangram_sim.planners.tangram.composition.finalists import (
+    Finalist,
+    PlanEvaluator,
+    StageAssignment,
+)
+from tangram_sim.training.schedules import puts_off_weights
+
+
+def rank(
+    played: list[tuple[float, tuple[StageAssignment, ...], int]],
+    referee: PlanEvaluator,
+    top: int,
+    budget: SearchBudget,
+) -> list[Scored]:
+    """Refine the best finalists of different kinds; the `top` different plans, links shared, fastest first.
+
+    The search plays transfers as if each had its links to itself; here they share them.
+    """
+    kinds: dict[object, Finalist] = {}  # the best of each kind: others would refine to it
+    for _, seats, microbatch in sorted(played, key=lambda entry: (entry[0], len(entry[1]))):
+        kinds.setdefault(_kind(seats, microbatch), (seats, microbatch))
+    contenders = list(kinds.values())[: max(budget.shared, top)]
+    ops = sum(referee.ops(*one) for one in contenders)
+    while ops > budget.ops and len(contenders) > max(2, top):  # long steps: fewer contenders
+        ops -= referee.ops(*contenders.pop())
+    contenders = referee.in_time(contenders)
+    most = budget.rough_refined if puts_off_weights(referee.job.schedule) else budget.refined
+    refined = [(referee.refine(*one), one[1]) for one in contenders[:most]]
+    contenders = referee.in_time([*dict.fromkeys([*refined, *contenders])])
+    chosen: dict[object, Scored] = {}
+    for scored in sorted((referee.scored(*one) for one in contenders), key=_step_s):
+        pipeline = scored.plan.pipelines[0]
+        shape = tuple(
+            (stage.parts[0].island, len(stage.ranks), *(run.layout for run in stage.parts[0].layouts))
+            for stage in pipeline.stages
+        )
+        chosen.setdefault((pipeline.microbatch, shape), scored)
+    return list(chosen.values())[:top]
+
+
+def _kind(seats: tuple[StageAssignment, ...], microbatch: int) -> object:
+    """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
+    return microbatch, tuple(
+        (one.island, len(one.ranks), one.layout, tuple(run.layout for run in one.runs), one.sequences)
+        for seat in seats
+        for one in (seat, *seat.beside)
+    )
+
+
+def _step_s(scored: Scored) -> float:
+    return scored.step_s
