@@ -102,6 +102,7 @@ class Found:
     lower_bound_step_s: float
     counts: Counts
     notes: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)  # what ended it early: told before all other notes
     candidates: list[Candidate] = field(default_factory=list)
     loads: tuple[float, float] = (0.0, 0.0)  # least and largest load of a pair that was asked about
     lost: float = 0.0  # at most this share of the step was lost to a window

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -11,6 +11,16 @@ LEAST_GRACE_S = 0.3
 # What may be computed beyond a limit while there is no answer at all: on a machine that others use that takes
 # longer by the clock, and late is better than nothing.
 ANSWERLESS_CPU_S = 1.5
+_BY = "stopped by"  # how every note begins that says what ended a search
+
+
+def behind_stops(words: str, notes: Sequence[str], otherwise: Sequence[str] = ()) -> list[str]:
+    """The notes with `words` first, but for those that say what ended a search: nobody may miss these.
+
+    `otherwise`: what stands there where no note says so.
+    """
+    stops = [note for note in notes if note.startswith(_BY)] or [*otherwise]
+    return [*stops, words, *(note for note in notes if note not in stops)]
 
 
 @dataclass
@@ -46,8 +56,8 @@ class Deadline:
     def notes(self) -> list[str]:
         """What to tell about a plan that was found; nothing where the search came to its end."""
         if self.interrupted:
-            return ["stopped by hand: the best plan so far"]
-        told = f"stopped by the time limit of {round(self.limit_s, 2):g} s: the best plan so far"
+            return [f"{_BY} hand: the best plan so far"]
+        told = f"{_BY} the time limit of {round(self.limit_s, 2):g} s: the best plan so far"
         return [told] if self.stopped else []
 
     def share(self, limit_s: float) -> "Deadline":
@@ -171,7 +181,7 @@ class _Share(Deadline):
         """The whole deadline's notes where that is over; else that its share was."""
         if self.stopped and self.whole.over():
             return self.whole.notes()
-        told = f"stopped by its share of the time limit, {self._own()}: the best plan so far"
+        told = f"{_BY} its share of the time limit, {self._own()}: the best plan so far"
         return [told] if self.stopped else []
 
     def _own(self) -> str:

@@ -115,6 +115,8 @@ def plan(
     if progress:
         progress(0, 0, "plans that a framework can launch")
     choice = choose(free, model, cluster, job, hwdb.filled_to(1.0 - margin), asked, timed)
+    # Told first: the search was cut short, or what it was to be held against was not looked at.
+    stopped = found.stopped or (timed.notes() if timed.asked_s > 0 else [])
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     if choice.plan is free.plan:
         best, ranked, hwdb = free, [free, *others], own
@@ -133,9 +135,8 @@ def plan(
         if wishes.frameworks:
             why = f"no faster plan found that {' or '.join(wishes.frameworks)} can launch uses them"
         idle = idle_in_groups(cluster, best.plan.ranks, dtype, why)
-    written = document(
-        best, hwdb, reads, bound, [*cautions(best, searched.note, idle), *choice.notes, *found.notes]
-    )
+    warned = cautions(best, searched.note, idle)
+    written = document(best, hwdb, reads, bound, [*stopped, *warned, *choice.notes, *found.notes])
     written.memory_margin, written.nearest_launchable = margin, choice.beside
     counts = found.counts
     written.partial_plans = PartialPlanCounts(

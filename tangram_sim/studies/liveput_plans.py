@@ -12,7 +12,7 @@ from tangram_sim.models import Model
 from tangram_sim.placement.domains import idle_in_groups
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.deadline import Deadline, behind_stops
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.reliability.survivors import liveput_share, replicas_on_nodes
 from tangram_sim.studies import api
@@ -94,7 +94,7 @@ def plan_for_losses(
         "liveput": found,
         "alternatives": chosen.document.alternatives[: max(shown - 1, 0)],
         "memory_margin": margin,
-        "notes": [words, *chosen.document.notes],
+        "notes": behind_stops(words, chosen.document.notes),
     }
     return replace(chosen, document=chosen.document.model_copy(update=said))
 

@@ -10,6 +10,7 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.deadline import behind_stops
 from tangram_sim.reliability.checkpointing import CheckpointTier
 from tangram_sim.reliability.moves import assign, moves, transfer_seconds
 from tangram_sim.reliability.restoring import chosen, judged
@@ -211,7 +212,8 @@ def plan_without(
     after, before = planned(left), planned(cluster)
     found = migration(before.forecast.plan, after.forecast.plan, kept, names, hwdb)
     words = found.words(names, before.document.step_s, after.document.step_s)
-    document = after.document.model_copy(update={"notes": [words, *after.document.notes]})
+    told = {"notes": behind_stops(words, after.document.notes)}
+    document = after.document.model_copy(update=told)
     return replace(after, document=document)
 
 

@@ -18,7 +18,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.budget import EFFORTS
-from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.deadline import Deadline, behind_stops
 from tangram_sim.studies import api
 from tangram_sim.studies.launch_choice import may_be_slower_by
 from tangram_sim.studies.results import Result
@@ -124,7 +124,9 @@ def plan(
     why = "for lack of time" if deadline.over() else "since the bound says that none is faster"
     left = f"; not looked at {why}: {', '.join(unseen)}" if unseen else ""
     every = ", ".join(one.words for one in done)
-    best.result.document.notes.insert(0, f"tried: {every}; this is {best.name}{left}")
+    told, words = best.result.document, f"tried: {every}; this is {best.name}{left}"
+    late = deadline.over() and deadline.asked_s > 0
+    told.notes = behind_stops(words, told.notes, deadline.notes() if late else ())
     return best.result
 
 

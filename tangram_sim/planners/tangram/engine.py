@@ -102,13 +102,12 @@ class _Task:
 
     def found(self, ranked: Sequence[Scored]) -> Found:
         """The answer with these plans, fastest first."""
-        if self.deadline.over():
-            self.notes += self.deadline.notes()
+        stopped = self.deadline.notes() if self.deadline.over() else []
         every = sorted([*ranked, *self.standing], key=lambda scored: scored.step_s)
         if any(every[0] is one for one in self.standing):
             self.notes.append(KNOWN_IS_BEST)
         best = every[: self.wishes.most]
-        return Found(best, self.bound.step_s(), self.counts, self.notes, self.candidates)
+        return Found(best, self.bound.step_s(), self.counts, self.notes, stopped, self.candidates)
 
     def is_large(self) -> bool:
         """Whether it is planned as copies of patterns."""
@@ -181,8 +180,8 @@ def _unsearched(task: _Task) -> Found:
             f"no uniform layout of {task.model.name} was found to fit {task.cluster.name} in "
             f"{task.budget.grace_s:g} s; search for others with a longer `time_limit_s=`"
         )
-    task.notes.append("time limit 0: the best uniform layout, nothing was searched")
-    return Found(simple, task.bound.step_s(), task.counts, task.notes, task.candidates)
+    stopped = ["time limit 0: the best uniform layout, nothing was searched"]
+    return Found(simple, task.bound.step_s(), task.counts, task.notes, stopped, task.candidates)
 
 
 def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:

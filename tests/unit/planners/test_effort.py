@@ -101,7 +101,7 @@ def test_an_interrupted_search_has_a_plan_that_says_so() -> None:
     asked = instance.model, instance.cluster, instance.job, HWDB, SearchOptions()
     found = tangram(*asked, deadline=deadline)
     assert found.ranked[0].step_s >= found.lower_bound_step_s
-    assert found.notes[-1] == "stopped by hand: the best plan so far"
+    assert found.stopped == ["stopped by hand: the best plan so far"]
 
 
 @pytest.mark.slow

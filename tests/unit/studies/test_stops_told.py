@@ -1,0 +1,80 @@
+"""That a search was stopped is the first thing that is told of its plan, whatever else there is to tell."""
+
+from dataclasses import replace
+
+import pytest
+
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline, behind_stops
+from tangram_sim.studies import api, tried
+from tangram_sim.training.job import Job
+from tests.contracts.test_planner_contract import HWDB, MIXED, small_model
+
+JOB, WISHES = Job(8, 1024, "fp16"), SearchOptions(memory_margin=0.0)
+BY_HAND = "stopped by hand: the best plan so far"
+
+
+def _by_hand() -> Deadline:
+    """As after Ctrl-C: over before it begins."""
+    stopped = Deadline()
+    stopped.interrupted = True
+    return stopped
+
+
+def test_a_plan_says_first_that_its_search_was_stopped() -> None:
+    told = api.plan(small_model(), MIXED, JOB, wishes=WISHES, hwdb=HWDB, deadline=_by_hand()).document.notes
+    assert told[0] == BY_HAND
+    assert len(told) > 1
+    assert told.count(BY_HAND) == 1
+
+
+def test_a_plan_that_nothing_was_searched_for_says_so_first() -> None:
+    none = replace(WISHES, time_limit_s=0.0)
+    told = api.plan(small_model(), MIXED, JOB, wishes=none, hwdb=HWDB).document.notes
+    assert told[0].startswith("time limit 0:")
+    assert not [note for note in told if note.startswith("stopped")]
+
+
+def test_a_plan_whose_search_ended_by_itself_tells_no_stop() -> None:
+    told = api.plan(small_model(), MIXED, JOB, wishes=WISHES, hwdb=HWDB, deadline=Deadline(3600.0)).document
+    assert not [note for note in told.notes if "stopped" in note]
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+def test_time_that_ends_beside_the_search_is_told_first_too(
+    moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While layouts of frameworks are looked at the search has ended, and told nothing."""
+    deadline = Deadline(3600.0)
+    search = api.search_formats
+
+    def then_over(*given: object) -> object:
+        found = search(*given)  # type: ignore[arg-type]
+        deadline.interrupted = moment == 1
+        return found
+
+    def over_then(*given: object) -> object:
+        deadline.interrupted = True
+        deadline.over()
+        return choose(*given)  # type: ignore[arg-type]
+
+    choose = api.choose
+    monkeypatch.setattr(api, "search_formats", then_over)
+    if moment == 2:
+        monkeypatch.setattr(api, "choose", over_then)
+    told = api.plan(small_model(), MIXED, JOB, wishes=WISHES, hwdb=HWDB, deadline=deadline).document.notes
+    assert told[0] == BY_HAND
+
+
+def test_what_was_tried_is_told_behind_the_stop() -> None:
+    auto = replace(JOB, schedule="auto")
+    found = tried.plan(small_model(), MIXED, auto, wishes=WISHES, hwdb=HWDB, deadline=_by_hand())
+    assert found.document.notes[0] == BY_HAND
+    assert found.document.notes[1].startswith("tried: ")
+
+
+def test_only_a_stop_comes_before_further_words() -> None:
+    assert behind_stops("new", ["a", "b"]) == ["new", "a", "b"]
+    assert behind_stops("new", [BY_HAND, "a"]) == [BY_HAND, "new", "a"]
+    assert behind_stops("new", ["a"], [BY_HAND]) == [BY_HAND, "new", "a"]
+    assert behind_stops("new", [BY_HAND, "a"], ["otherwise"]) == [BY_HAND, "new", "a"]
