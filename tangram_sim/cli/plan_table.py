@@ -24,7 +24,7 @@ _BAR = 10  # characters of a bar of memory
 
 def print_document(document: "PlanDocument") -> None:
     """Print step time, stages, what limits the step, alternatives and notes."""
-    from tangram_sim.studies.advice import advice
+    from tangram_sim.studies.advice import advice, gap_words
     from tangram_sim.studies.cautions import doubted
 
     job = document.job
@@ -50,13 +50,13 @@ def print_document(document: "PlanDocument") -> None:
     if nearest not in (bound, document.pipeline_bound_step_s):
         print_line(
             f"none of the {document.lower_bound_covers}, below {show_seconds(nearest)} "
-            f"(gap {max(document.step_s / nearest - 1, 0.0) * 100:.1f} %)"
+            f"({gap_words(document, nearest)})"
         )
     least = document.pipeline_bound_step_s
     if least:
         print_line(
             f"no single pipeline of the layouts searched below {show_seconds(least)} "
-            f"(gap {max(document.step_s / least - 1, 0.0) * 100:.1f} %)"
+            f"({gap_words(document, least)})"
         )
     _print_stages(document.stages)
     print_line(advice(document))
@@ -144,6 +144,8 @@ def _shorter(table: ConsoleTable) -> ConsoleTable:
 
 def _print_stages(stages: Sequence["StageForecast"]) -> None:
     """One row per stage: every column where there is room, times and places merged where there is not."""
+    from tangram_sim.studies.advice import tail_s
+
     paces = [stage.forward_s + stage.backward_s for stage in stages]
     # Equal pipelines are shown once: the slowest stage is marked in each of them.
     slowest = {
@@ -162,7 +164,7 @@ def _print_stages(stages: Sequence["StageForecast"]) -> None:
         bar = "#" * filled + "." * (_BAR - filled)
         sizes = f"{show_bytes(stage.peak_memory_bytes)} of {show_bytes(stage.memory_capacity_bytes)}"
         gpus = f"{stage.gpus} x {stage.gpu}"
-        sync, send = show_seconds(stage.gradient_sync_s), show_seconds(stage.send_s)
+        sync, send = show_seconds(tail_s(stage)), show_seconds(stage.send_s)
         times = (show_seconds(stage.forward_s), show_seconds(stage.backward_s), sync, send, idle)
         wide.append((*label, layers, stage.island, gpus, layout, *times, f"{bar} {sizes}", limits))
         pace, place = show_seconds(paces[number]), f"{stage.island}: {gpus}"

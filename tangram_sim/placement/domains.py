@@ -35,23 +35,23 @@ def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[str]:
 
 
 def idle_in_groups(cluster: Cluster, ranks: Iterable[int], dtype: str, why: str = "") -> list[str]:
-    """A note on all GPUs with units for `dtype` that are not among the ranks in use: how many, where.
+    """A note on all GPUs that are not among the ranks in use, those without units for `dtype` told apart.
 
-    `why` is what a search knows of the reason; a plan that was given, or one planner's only, has none. GPUs
-    without such units are left out of a search, which says so itself.
+    `why` is what a search knows of the reason; a plan that was given, or one planner's only, has none. Where
+    only GPUs without such units are idle there is no note: a search leaves them out and says so itself.
     """
     taken = Counter(cluster.node_group[bisect_right(cluster.first_rank, rank) - 1] for rank in ranks)
-    idle = {
-        number: left
-        for number, group in enumerate(cluster.groups)
-        if (left := group.count * group.node.gpus - taken[number])
-        and group.node.gpu.peak_flop_per_s(dtype) > 0
-    }
-    if not idle:
+    able, lacking = list[str](), list[str]()
+    idle = 0
+    for number, group in enumerate(cluster.groups):
+        left = group.count * group.node.gpus - taken[number]
+        if left:
+            has_units = group.node.gpu.peak_flop_per_s(dtype) > 0
+            (able if has_units else lacking).append(f"{left} x {group.node.gpu.name} ({group.name})")
+            idle += left
+    if not able:
         return []
-    parts = [
-        f"{left} x {cluster.groups[number].node.gpu.name} ({cluster.groups[number].name})"
-        for number, left in idle.items()
-    ]
-    how_many = f"{sum(idle.values())} of {cluster.gpus} GPUs stay idle"
-    return [f"{how_many}: {', '.join(parts)}" + (f"; {why}" if why else "")]
+    words = [f"{idle} of {cluster.gpus} GPUs stay idle: {', '.join(able)}", *([why] if why else [])]
+    if lacking:
+        words.append(f"{', '.join(lacking)}, without units for {dtype}")
+    return ["; ".join(words)]

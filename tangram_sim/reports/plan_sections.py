@@ -4,7 +4,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.reports import charts, page
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.rounding import number, rounded, seconds_with_interval, with_interval
-from tangram_sim.studies.advice import advice
+from tangram_sim.studies.advice import advice, gap_words, tail_s
 from tangram_sim.studies.documents import PlanDocument, StageForecast
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document
@@ -104,7 +104,7 @@ def _stages(
             Cell(percent(stage.idle_fraction), (source, idle), stage.idle_fraction),
             Cell(show_seconds(stage.forward_s), (source,), stage.forward_s),
             Cell(show_seconds(stage.backward_s), (source,), stage.backward_s),
-            Cell(show_seconds(stage.gradient_sync_s), (source,), stage.gradient_sync_s),
+            Cell(show_seconds(tail_s(stage)), (source,), tail_s(stage)),
         ]
         for seat, stage in zip(names, document.stages, strict=True)
     ]
@@ -155,7 +155,9 @@ def _bounds(document: PlanDocument, source: str, ledger: Ledger) -> str:
         (f"one of the {page.name(document.lower_bound_covers)}", nearest),
     ):
         if bound_s > 0:
-            words = f"{show_seconds(bound_s)} (gap {_share(max(document.step_s / bound_s - 1, 0))})"
+            above = document.step_s / bound_s - 1
+            gap = f"gap {_share(above)}" if above >= 0 else gap_words(document, bound_s)
+            words = f"{show_seconds(bound_s)} ({gap})"
             found += f"No {what} is below {page.figure_of(words, sources)}. "
     return found
 

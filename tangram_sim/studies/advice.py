@@ -4,6 +4,7 @@ from tangram_sim.studies.documents import PlanDocument, StageForecast
 from tangram_sim.studies.stage_names import stage_names
 from tangram_sim.units import show_bytes
 
+_SAME = 1e-9  # relative
 _NEAR = 1.05  # step over what no plan beats, from which another layout is worth asking for
 _FEW = 8  # microbatches per stage from which waiting is no longer the batch's fault
 _CLASSES = {
@@ -47,12 +48,27 @@ def _name(document: PlanDocument, stage: StageForecast) -> str:
     return stage_names(document.stages)[document.stages.index(stage)]
 
 
+def tail_s(stage: StageForecast) -> float:
+    """What a stage waits for once a step: its gradients, and those of a matrix that another stage has too."""
+    return stage.gradient_sync_s + stage.tied_embeddings_s
+
+
+def gap_words(document: PlanDocument, bound_s: float) -> str:
+    """How far the step is above a bound on some plans; the plan may be none of these, and faster."""
+    above = document.step_s / bound_s - 1.0
+    if above >= -_SAME:
+        return f"gap {max(above, 0.0) * 100:.1f} %"
+    several = len(document.pipelines) > 1
+    which = f", of {len(document.pipelines)} pipelines," if several else ", which is none of these,"
+    return f"this plan{which} takes {-above * 100:.1f} % less"
+
+
 def _limits(document: PlanDocument) -> list[tuple[float, str, str]]:
     """(share of the step, what takes it, what to try) of every cause that can limit a step."""
     stages = document.stages
     slowest = max(stages, key=lambda one: one.forward_s + one.backward_s)
-    longest_tail = max(stages, key=lambda one: one.gradient_sync_s)
-    tail = min(longest_tail.gradient_sync_s / document.step_s, 1.0)
+    longest_tail = max(stages, key=tail_s)
+    tail = min(tail_s(longest_tail) / document.step_s, 1.0)
     waits = max(document.bubble_fraction - tail, 0.0)
     busy = max(1.0 - document.bubble_fraction, 0.0)
     twice = f"`global_batch={2 * document.job.global_batch}`"

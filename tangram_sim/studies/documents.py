@@ -105,6 +105,11 @@ class StageForecast(Document):
     forward_s: float = Field(description="seconds per microbatch")
     backward_s: float
     gradient_sync_s: float = Field(description="per step, not hidden by the backward pass")
+    tied_embeddings_s: float = Field(
+        0.0,
+        ge=0,
+        description="per step, after that: gradients of a tied matrix, between first and last stage",
+    )
     optimizer_s: float
     send_s: float = Field(description="seconds to hand one microbatch to the next stage")
     idle_fraction: float = Field(description="share of the step its compute stream waits")

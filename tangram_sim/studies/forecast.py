@@ -201,6 +201,7 @@ def stage_forecasts(result: Forecast) -> list[StageForecast]:
                 forward_s=forward,
                 backward_s=backward,
                 gradient_sync_s=sum(chunk.gradient_sync_s for chunk in chunks),
+                tied_embeddings_s=step.times.tied_s if seat.stage in _tied(step) else 0.0,
                 optimizer_s=sum(chunk.optimizer_s for chunk in chunks),
                 send_s=float(step.times.send_forward_s[seat.stage]),
                 idle_fraction=float(1 - computing / result.step_s),
@@ -220,6 +221,11 @@ def stage_forecasts(result: Forecast) -> list[StageForecast]:
             )
         )
     return rows
+
+
+def _tied(step: LoweredStep) -> tuple[int, ...]:
+    """The stages of a pipeline that hold copies of one tied matrix."""
+    return (0, len(step.pipeline.stages) - 1) if step.template.tied else ()
 
 
 def _share(inside: tuple[PathShare, ...]) -> float:

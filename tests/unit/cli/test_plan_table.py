@@ -8,9 +8,12 @@ from tangram_sim.cli.plan_table import print_document
 from tangram_sim.cli.plan_words import batch_words
 from tangram_sim.hwdb import ReadSet
 from tangram_sim.layouts import Layout
+from tangram_sim.sim.critical import critical_path
+from tangram_sim.studies.advice import gap_words, tail_s
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.training.plan import Pipeline, Share, pipeline_of_shares
+from tangram_sim.units import show_seconds
 from tests.unit.export.plans import HWDB, plan_of
 
 
@@ -63,3 +66,34 @@ def test_parts_of_a_mixed_stage_have_letters(capsys: pytest.CaptureFixture[str])
     print_document(told(replace(pipeline_of_shares(2, (0, 4), shares))))
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "embedding" in line]
     assert rows == ["0a", "0b"]
+
+
+def test_a_plan_faster_than_a_bound_on_others_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """No single pipeline takes less than so much; two side by side do."""
+    found = told(pipeline(0, 4), pipeline(2, 4))
+    found.pipeline_bound_step_s = found.step_s / 0.95
+    print_document(found)
+    line = f"below {show_seconds(found.pipeline_bound_step_s)} (this plan, of 2 pipelines, takes 5.0 % less)"
+    assert line in capsys.readouterr().out
+    one = told(pipeline(0, 4))
+    assert gap_words(one, one.step_s / 0.9) == "this plan, which is none of these, takes 10.0 % less"
+    assert gap_words(one, one.step_s * (1 + 1e-12)) == "gap 0.0 %"
+    assert gap_words(one, one.step_s / 1.081) == "gap 8.1 %"
+
+
+def test_what_both_ends_wait_for_once_a_step_is_in_sync(capsys: pytest.CaptureFixture[str]) -> None:
+    """Gradients of tied embeddings follow those of the stages; inner stages have no copy."""
+    shares = [[Share("g0", (place,), 1, Layout())] for place in range(3)]
+    plan = plan_of((pipeline_of_shares(4, (0, 2, 4, 6), shares),), 6, 3)
+    played = forecast(replace(plan, model=replace(plan.model, tied=True)), HWDB)
+    found = document(played, HWDB, ReadSet(), 0.001)
+    times = played.lowered.steps[0].times
+    assert [one.tied_embeddings_s for one in found.stages] == [times.tied_s, 0.0, times.tied_s]
+    # Nobody shares a layer: all that is waited for after the last backward is the tied matrix.
+    assert [tail_s(one) for one in found.stages] == [times.tied_s, 0.0, times.tied_s]
+    path = critical_path(played.timeline)
+    graph = played.timeline.graph
+    assert "TIED" in {graph.kinds[graph.kind[op]] for op in path.ops.tolist()}
+    print_document(found)
+    rows = [line for line in capsys.readouterr().out.splitlines() if " g0 " in line]
+    assert [show_seconds(times.tied_s) in row for row in rows] == [True, False, True]

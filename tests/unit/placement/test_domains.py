@@ -32,5 +32,7 @@ def test_idle_gpus_are_counted_by_group_where_they_have_the_format() -> None:
         "12 of 80 GPUs stay idle: 8 x GB200 (gb), 4 x H100-SXM5-80GB (dgx); no faster plan found uses them"
     )
     (note,) = idle_in_groups(racks(18), used, "fp4")
-    assert note == "8 of 80 GPUs stay idle: 8 x GB200 (gb)"
+    assert note == "12 of 80 GPUs stay idle: 8 x GB200 (gb); 4 x H100-SXM5-80GB (dgx), without units for fp4"
+    (note,) = idle_in_groups(racks(18), used, "fp4", "why")
+    assert note.startswith("12 of 80 GPUs stay idle: 8 x GB200 (gb); why; 4 x H100")
     assert idle_in_groups(racks(18), range(80), "bf16") == []
