@@ -12,6 +12,7 @@ from benchmarks.anywhere.worlds import World
 from tangram_sim.clusters import Cluster, Link, Node, NodeGroup
 from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import Experts
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.studies import tried
@@ -159,10 +160,15 @@ def restricted(base: Question, rng: random.Random) -> Iterator[tuple[str, Questi
 
 def chosen(base: Question, rng: random.Random) -> Iterator[tuple[str, Question, float, float]]:
     """Left to choose, `auto` is no slower than the schedule and the parallelizer of the question, and one
-    whose layouts are all uniform is no faster than the grid that holds them.
+    whose layouts are all uniform is no faster than the grid that holds them: of mixtures it does not, since
+    fully sharded experts (FSEP) are layouts of the other alone.
     """
     yield "--schedule auto", replace(base, job=replace(base.job, schedule=tried.AUTO)), 0.0, 1.0
-    for name, least, most in ((tried.AUTO, 0.0, 1.0), ("galvatron-uniform", 1.0, NEVER)):
+    mixed = any(isinstance(block.feed_forward, Experts) for block in base.world.model.blocks)
+    for name, least, most in (
+        (tried.AUTO, 0.0, 1.0),
+        ("galvatron-uniform", 0.0 if mixed else 1.0, NEVER),
+    ):
         yield f"--parallelizer {name}", replace(base, wishes=SearchOptions(parallelizer=name)), least, most
 
 

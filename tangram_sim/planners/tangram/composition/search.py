@@ -120,7 +120,9 @@ class Search:
         self.best_s = self.best_of[first.microbatch] = known.step_s
         if self.estimated:
             # Of equal stages whose three passes take alike: they wait a third of what the estimate says.
-            works, waits = 3 * (known.plan.job.global_batch // first.microbatch), len(first.stages) - 1
+            # A plan of one stage does not wait, others may.
+            works = 3 * (known.plan.job.global_batch // first.microbatch)
+            waits = max(len(first.stages) - 1, 1)
             self.over = (works + 3 * waits) / (works + waits)
 
     def begin_below(self, step_s: float) -> None:

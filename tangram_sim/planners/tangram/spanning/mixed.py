@@ -137,13 +137,17 @@ class MixedPrices:
             for (kind, count), share in zip(members, sequences, strict=True)
         ]
         seen: set[tuple[Portion, ...]] = set()
+        zeros: tuple[int, ...] = ()
         passes, atoms = self.enumeration.job.global_batch // microbatch, self.enumeration.model.layers + 2
         # Of equal slices those of the front have most atoms behind them.
         most = atoms - (stop - start) if holds_whole_depth(self.enumeration.job.schedule) else atoms - stop
+        if stop - start == atoms and passes < self.budget.fleets.many:
+            zeros = (3,)  # gradients go while passes compute, which parts alone may not gain by
         for chosen in _choices(answers, passes, most):
             if any(_surpasses(one, chosen) for one in known):
                 continue
-            for zero in dict.fromkeys(pick(one.layout.zero_stage for one in chosen) for pick in (max, min)):
+            alone = [one.layout.zero_stage for one in chosen]
+            for zero in dict.fromkeys((max(alone), min(alone), *zeros)):
                 portions = tuple(
                     _portion(self.enumeration.islands[kind].name, count, share, one, zero)
                     for (kind, count), share, one in zip(members, sequences, chosen, strict=True)
