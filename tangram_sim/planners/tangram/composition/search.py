@@ -104,19 +104,22 @@ class Search:
         self.best_s = float("inf")
         self.halves_s = float("inf")  # the best step of whole islands and halves
         self.best_of: dict[int, float] = {}  # by microbatch size
-        self.provable = max(units) == 1 and all(
-            has_equal_members(island, referee.cluster) for island in enumeration.islands
+        self.provable = (
+            budget.bounding
+            and max(units) == 1
+            and all(has_equal_members(island, referee.cluster) for island in enumeration.islands)
         )
         estimated = puts_off_weights(enumeration.job.schedule)
         self.slack = budget.rough_slack if estimated else budget.slack
         self.estimated = estimated
+        self.begun = False  # at a plan that was known before
         self.over = 1.0  # estimates of what was played, over its step, at most
         self.played: dict[Finalist, float] = {}
         self.begun: dict[int, Composition] = {}  # by microbatch size: more can be looked at
 
     def begin_at(self, known: Scored) -> None:
         """Look for plans faster than one that is known, first for those of its microbatch size."""
-        first = known.plan.pipelines[0]
+        first, self.begun = known.plan.pipelines[0], True
         self.best_s = self.best_of[first.microbatch] = known.step_s
         if self.estimated:
             # Of equal stages whose three passes take alike: they wait a third of what the estimate says.
@@ -284,7 +287,7 @@ class Search:
     def _enough(self, position: int, microbatch: int, sizes: Sequence[int], full: bool) -> bool:
         """Whether the budget leaves a microbatch size out, now that there is a plan."""
         budget = self.budget
-        if not position or not self.played:
+        if not position or not (self.played or self.begun):
             return False
         if full:
             spent = position >= budget.sizes and self.options >= budget.options

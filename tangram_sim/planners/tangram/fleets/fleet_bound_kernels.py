@@ -167,19 +167,33 @@ def cheapest(
 
 @njit(cache=True)
 def unbeaten(row_ptr: Ints, costs: Floats) -> Any:
-    """Which rows no other of their class beats in all costs."""
-    kept = np.ones(len(costs), np.bool_)
+    """Which rows no other of their class beats in all costs; of equal ones the last.
+
+    A row that beats another costs no more in sum, so rows are compared with those of lesser sums alone, and
+    of these with what is kept: it beats whatever the others beat.
+    """
+    kept = np.zeros(len(costs), np.bool_)
+    sums = np.zeros(len(costs))
+    for row in range(len(costs)):
+        for column in range(costs.shape[1]):
+            sums[row] += costs[row, column]
+    survivors = np.empty(len(costs), np.int64)
     for group in range(len(row_ptr) - 1):
-        for mine in range(row_ptr[group], row_ptr[group + 1]):
-            for other in range(row_ptr[group], row_ptr[group + 1]):
-                if other == mine or not kept[other]:
-                    continue
-                beaten = True
+        first, last = row_ptr[group], row_ptr[group + 1]
+        count = 0
+        for mine in last - 1 - np.argsort(sums[first:last][::-1], kind="mergesort"):
+            beaten = False
+            for place in range(count):
+                other, beaten = survivors[place], True
                 for column in range(costs.shape[1]):
                     if costs[other, column] > costs[mine, column]:
                         beaten = False
                         break
                 if beaten:
-                    kept[mine] = False
                     break
+            if not beaten:
+                survivors[count] = mine
+                count += 1
+        for place in range(count):
+            kept[survivors[place]] = True
     return kept
