@@ -90,7 +90,10 @@ WithSensitivity: TypeAlias = Annotated[
 TimeLimit: TypeAlias = Annotated[
     float | None,
     typer.Option(
-        "--time-limit", help="Seconds after which the best answer so far is shown.  [default: none]"
+        "--time-limit",
+        parser=shared.seconds,
+        metavar="SECONDS",
+        help="Seconds after which the best answer so far is shown.  [default: none]",
     ),
 ]
 

@@ -1,6 +1,7 @@
 """`tangram models`: the shipped models, and the parameters of one of them."""
 
 import sys
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
@@ -90,7 +91,7 @@ def show(model: shared.ModelArgument, as_json: shared.AsJson = False) -> None:
         ("parameters", f"{found.parameters:,} ({found.active_parameters:,} active)"),
         (
             "layers",
-            " + ".join(f"{len(list(same))} x {_kind(block)}" for block, same in groupby(found.blocks)),
+            folded([f"{len(list(same))} x {_kind(block)}" for block, same in groupby(found.blocks)]),
         ),
         ("hidden", found.hidden),
         ("vocabulary", f"{found.vocab}{' (tied)' if found.tied else ''}"),
@@ -100,6 +101,24 @@ def show(model: shared.ModelArgument, as_json: shared.AsJson = False) -> None:
     if found.defaults:
         rows.append(("not in its file, taken", ", ".join(found.defaults)))
     print_table((found.name, ""), [(name, str(value)) for name, value in rows])
+
+
+def folded(runs: Sequence[str]) -> str:
+    """Runs of layers as a sum, what repeats in a row once: `23 x (1 x [a] + 1 x [b]) + 1 x [a]`."""
+    found, place = list[str](), 0
+    while place < len(runs):
+        best = 1, 1  # runs of a period, how often it stands there in a row
+        for period in range(2, (len(runs) - place) // 2 + 1):
+            times = 1
+            while runs[place + times * period : place + (times + 1) * period] == runs[place : place + period]:
+                times += 1
+            if times > 1 and times * period > best[0] * best[1]:
+                best = period, times
+        period, times = best
+        words = " + ".join(runs[place : place + period])
+        found.append(f"{times} x ({words})" if times > 1 else words)
+        place += period * times
+    return " + ".join(found)
 
 
 def _kind(block: Any) -> str:

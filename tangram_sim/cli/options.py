@@ -1,8 +1,10 @@
 """Options shared by several verbs, defined once so that names and help texts agree."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -29,12 +31,48 @@ ClusterArgument: TypeAlias = Annotated[
 ]
 
 
-def _whole(given: str | int) -> int:
-    """A whole number as people write it: 8192, 8,192 or 8k, which is 8,192; raises typer.BadParameter."""
-    text = str(given).replace(",", "").replace("_", "")
-    thousands = text[-1:] in ("k", "K")
+_DECIMAL = re.compile(r"-?[0-9]+([.][0-9]+)?")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_LONG_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
+_SCHEDULES = ("1f1b", "gpipe", "zb-h1", "interleaved", "zb-v", "dualpipe-v", "auto")
+
+
+def seconds(given: str | float) -> float:
+    """--time-limit as people write it: 90, 90s, 1.5m or 1h. Raises BadInputError."""
+    text = str(given).strip().lower()
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ") if text not in ("inf", "nan") else text
+    factor = _SECONDS.get(text[len(number) :].strip())
     try:
-        return int(text[:-1]) * 1024 if thousands else int(text)
+        if factor is not None:
+            return float(number) * factor
+    except ValueError:
+        pass
+    raise BadInputError(f"--time-limit {given}: give seconds, e.g. 90, or 90s, 2m, 1h")
+
+
+def schedule(given: str) -> str:
+    """--schedule with the names of our own schedules in any case."""
+    return given.lower() if given.lower() in _SCHEDULES else given
+
+
+def _dtype(given: str) -> str:
+    """--dtype in any case, and by the names that PyTorch has."""
+    return _LONG_NAMES.get(given.lower(), given.lower())
+
+
+def _whole(given: str | int) -> int:
+    """A whole number as people write it: 8192, 8,192 or 8k, which is 8,192, so 1.5k is 1,536.
+
+    Raises typer.BadParameter.
+    """
+    text = str(given).replace(",", "").replace("_", "")
+    try:
+        if text[-1:] not in ("k", "K"):
+            return int(text)
+        number = Fraction(text[:-1]) * 1024 if _DECIMAL.fullmatch(text[:-1]) else Fraction(1, 2)
+        if number.denominator != 1:
+            raise ValueError(text)
+        return int(number)
     except ValueError:
         raise typer.BadParameter(f"{given!r} is not a valid integer; give e.g. 8192 or 8k") from None
 
@@ -50,7 +88,10 @@ Seq: TypeAlias = Annotated[
     typer.Option("--seq", parser=_whole, metavar="INTEGER", help="Tokens per sequence; 8k is 8,192."),
 ]
 Dtype: TypeAlias = Annotated[
-    str, typer.Option("--dtype", help="auto, bf16, fp16, fp32, tf32, fp8, mxfp8 or nvfp4.")
+    str,
+    typer.Option(
+        "--dtype", parser=_dtype, metavar="TEXT", help="auto, bf16, fp16, fp32, tf32, fp8, mxfp8 or nvfp4."
+    ),
 ]
 Optimizer: TypeAlias = Annotated[
     str, typer.Option("--optimizer", help="adamw, adam, adamw-8bit, lamb, sgd, momentum, lion or adafactor.")
@@ -63,7 +104,12 @@ Stack: TypeAlias = Annotated[
 ]
 Schedule: TypeAlias = Annotated[
     str,
-    typer.Option("--schedule", help="1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v, or an added one."),
+    typer.Option(
+        "--schedule",
+        parser=schedule,
+        metavar="TEXT",
+        help="1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v, or an added one.",
+    ),
 ]
 
 
@@ -186,10 +232,11 @@ def memory_margin(given: str) -> float | None:
     if given == "auto":
         return None
     try:
-        return float(given)
+        percent = given.strip().endswith("%")
+        return float(given.strip().removesuffix("%")) / (100 if percent else 1)
     except ValueError:
         raise BadInputError(
-            f"--memory-margin {given}: give auto or a share of the memory, e.g. 0.1"
+            f"--memory-margin {given}: give auto or a share of the memory, e.g. 0.1 or 10%"
         ) from None
 
 

@@ -25,7 +25,9 @@ PlanSchedule = Annotated[
     str,
     typer.Option(
         "--schedule",
-        help="1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v, or an added one; auto: try the fast ones.",
+        parser=shared.schedule,
+        metavar="TEXT",
+        help="1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v, or an added one; auto: try the first five.",
     ),
 ]
 Planner = Annotated[
@@ -102,6 +104,8 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
+        parser=shared.seconds,
+        metavar="SECONDS",
         help="Seconds after which to take the best plan so far; 0: of tangram the best uniform one, over all "
         "GPUs or one island.  [default: none]",
     ),

@@ -13,7 +13,7 @@ from tangram_sim.hwdb.cluster_schema import MAX_NODES, ClusterIn, GroupIn, parse
 from tangram_sim.hwdb.database import GENERIC_BRIDGE, Hwdb
 from tangram_sim.hwdb.efficiency import DTYPES
 from tangram_sim.hwdb.file_kinds import ORDER, is_plan, misplaced
-from tangram_sim.hwdb.inline_cluster import inline_cluster, is_inline, with_counts
+from tangram_sim.hwdb.inline_cluster import inline_cluster, is_inline, recounted, with_counts
 from tangram_sim.hwdb.models import is_model_name
 from tangram_sim.hwdb.usual_node import ASSUMED, UsualNode, usual_node
 from tangram_sim.hwdb.wiring_section import wiring_of, wiring_to_dict
@@ -55,6 +55,8 @@ def load_cluster(name_or_path: str, hwdb: Hwdb | None = None) -> Cluster:
             raise BadInputError(
                 f"cluster {given}: how many such nodes? Write NODE:COUNT, e.g. {meant} for one"
             )
+        if meant := recounted(given, hwdb):
+            raise BadInputError(f"cluster {given}: write {meant}")
         if is_model_name(given):
             raise BadInputError(f"`{given}` is a model, given for a cluster: {ORDER}")
         raise unknown_name("cluster", given, shipped, _HINT)

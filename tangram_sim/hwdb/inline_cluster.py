@@ -1,5 +1,6 @@
 """Clusters written on one line: `DGX-H100:4+DGX-A100-80GB:6`, or `H100x8:4` for nodes of a GPU kind."""
 
+import re
 from typing import Any
 
 from tangram_sim.errors import BadInputError, TangramError, UnknownNameError
@@ -67,3 +68,30 @@ def with_counts(given: str, hwdb: Hwdb) -> str:
     except TangramError:
         return ""
     return "+".join(f"{name}:1" for name in names)
+
+
+_COUNTED = (  # 2xH100x8, 2 * H100x8, H100x8*2, H100x8x2
+    re.compile(r"(?P<count>[0-9]{1,8})\s*[x*]\s*(?P<name>.+)"),
+    re.compile(r"(?P<name>.+?)\s*[x*]\s*(?P<count>[0-9]{1,8})"),
+)
+
+
+def recounted(given: str, hwdb: Hwdb) -> str:
+    """What was meant by nodes whose count is written otherwise, `H100x8:2` for `2xH100x8` or `H100x8*2`.
+
+    Nodes without a count are one; empty where `given` is no nodes.
+    """
+    found = [_recounted(part.strip(), hwdb) for part in given.replace(",", "+").split("+")]
+    return "+".join(found) if all(found) else ""
+
+
+def _recounted(part: str, hwdb: Hwdb) -> str:
+    forms = [form.fullmatch(part) for form in _COUNTED]
+    tried = [(part, "1"), *((form["name"].strip(), form["count"]) for form in forms if form)]
+    for name, count in tried:
+        try:
+            node_keys(name, hwdb)
+        except TangramError:
+            continue
+        return f"{name}:{count}" if int(count) else ""
+    return ""

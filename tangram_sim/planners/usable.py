@@ -1,5 +1,7 @@
 """Which islands of a cluster a planner may use: what is asked for, and what has units for the numbers."""
 
+from collections.abc import Sequence
+
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb
@@ -23,9 +25,7 @@ def usable_islands(
     for wish, given in (("order", wishes.order), ("exclude", wishes.exclude)):
         for name in given:
             if name not in names:
-                raise unknown_name(
-                    "island", name, names, f"`{wish}=` takes names that `tangram islands` prints."
-                )
+                raise unknown_name("island", name, names, _hint(wish, name, islands))
     both = sorted(set(wishes.order) & set(wishes.exclude))
     if both:
         raise BadInputError(f"`order=` and `exclude=` both name {', '.join(both)}; drop it from one of them")
@@ -42,3 +42,12 @@ def usable_islands(
     if not usable:
         raise InfeasibleError(f"no island of {cluster.name} is left to plan on: {'; '.join(notes)}")
     return tuple(usable), notes
+
+
+def _hint(wish: str, name: str, islands: Sequence[Island]) -> str:
+    """What to type in place of a name that is no island: the islands that hold such a GPU, if any do."""
+    held = [
+        f"{one.name} ({one.gpu.name})" for one in islands if name and name.lower() in one.gpu.name.lower()
+    ]
+    which = f" Such GPUs are in {', '.join(held)}." if held else ""
+    return f"`{wish}=` takes names that `tangram islands` prints.{which}"

@@ -238,7 +238,8 @@ def _cut_short(rows: Sequence[WhatIfRow], deadline: Deadline) -> list[str]:
     own = [f"`{row.name}`" for row in rows if row.cut_short and row.document and row.reason]
     cut = [f"`{row.name}`" for row in rows if row.cut_short and row.document and not row.reason]
     if own:
-        found.append(f"{deadline.why()}: {', '.join(own)} show the fleet's own plan, {_UNSEEN}")
+        show = "shows" if len(own) == 1 else "show"
+        found.append(f"{deadline.why()}: {', '.join(own)} {show} the fleet's own plan, {_UNSEEN}")
     if cut:
         found.append(
             f"{deadline.why()}: the best plans so far of {', '.join(cut)}; more time may find faster"
@@ -253,10 +254,15 @@ def _coarse_rows(rows: Sequence[WhatIfRow]) -> list[str]:
     if not any(row.coarse for row in rows):
         return []
     fine = [row.name for row in rows if not row.coarse]
+    if not fine:
+        return [
+            "every row was planned with whole islands only, or shows the fleet's plan where that is faster; "
+            "planned finely, as `plan` does, it may be faster than shown: `sub_islands=True` plans all so"
+        ]
     return [
-        f"planned as `plan` does: {', '.join(fine) or 'none'}; the others with whole islands, compared with "
-        "the fleet planned so, or shown with its plan where that is faster; planned finely they may be "
-        "faster than shown: `sub_islands=True` plans all so"
+        f"planned as `plan` does: {', '.join(fine)}; the others with whole islands, compared with the fleet "
+        "planned so, or shown with its plan where that is faster; planned finely they may be faster than "
+        "shown: `sub_islands=True` plans all so"
     ]
 
 

@@ -28,6 +28,7 @@ from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked
 from tangram_sim.units import percent
 
+FIRST = "tangram"  # of planners that are compared
 OK, CANNOT, FAILED = "ok", "cannot answer", "failed"
 
 
@@ -195,6 +196,8 @@ def compare_planners(
 
     Each plan is in the number format that suits its planner best, as `plan` chooses one. Each planner has
     an even share of the time that the `deadline` leaves, and keeps `memory_margin` (see `margin.kept`) free.
+    Without a limit `tangram` is asked first: whoever stops it by hand has its plan. Under one it has more
+    time where others ended early.
     Once time is over, by the clock or by Ctrl-C, the rest are not asked, but for want of any plan: the time
     is over for them, too, and one may have a way out.
     Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
@@ -206,18 +209,23 @@ def compare_planners(
     loaded = [registry.planner(name)() for name in names]
     asked = questions(model, cluster, job, hwdb)
     whole = deadline or Deadline()
-    answers = list[PlannerAnswer]()
+    answers = dict[int, PlannerAnswer]()
+    turns = [*range(len(loaded))]
+    if whole.left_s() == float("inf"):
+        turns.sort(key=lambda place: names[place] != FIRST)
     with whole.hearing_interrupts():
-        for number, one in enumerate(loaded):
+        for number, place in enumerate(turns):
+            one = loaded[place]
             late = whole.left_s() <= 0
-            if late and any(each.result for each in answers):
-                answers.append(PlannerAnswer(one.name, CANNOT, 0.0, 0.0, reason=f"not asked: {whole.why()}"))
+            if late and any(each.result for each in answers.values()):
+                reason = f"not asked: {whole.why()}"
+                answers[place] = PlannerAnswer(one.name, CANNOT, 0.0, 0.0, reason=reason)
                 continue
             left = len(loaded) - number
             share = whole if late or left == 1 else whole.share(whole.left_s() / left)
             first, *others = [Price(model, cluster, each.job, each.hwdb, share) for each in asked]
-            answers.append(answer(one, first, memory_margin, others))
-    return answers
+            answers[place] = answer(one, first, memory_margin, others)
+    return [answers[place] for place in range(len(loaded))]
 
 
 def comparison(answers: Sequence[PlannerAnswer]) -> ComparisonDocument:

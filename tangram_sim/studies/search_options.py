@@ -21,7 +21,8 @@ def named_islands(wishes: SearchOptions, islands: Sequence[Island]) -> SearchOpt
     """`order` and `exclude` with names of node groups turned into the islands that hold just them.
 
     `g0` stands for all pieces `g0.1`, `g0.2` of a group that is cut; groups that are joined (`g0+g1`)
-    can only be excluded together, by their own names or the island's.
+    can only be excluded together, by their own names or the island's. The name of a GPU, or a part of it,
+    stands for all islands of the one kind that it is of.
     """
     return replace(
         wishes, order=_as_islands(wishes.order, islands), exclude=_as_islands(wishes.exclude, islands)
@@ -38,9 +39,19 @@ def _as_islands(given: Sequence[str], islands: Sequence[Island]) -> tuple[str, .
             found += pieces
         elif name not in names and joined and set(joined[0].split("+")) <= set(given):
             found += [joined[0]] if joined[0] not in found else []
+        elif name not in names and not joined and (own := _of_kind(name, islands)):
+            found += own
         else:
             found.append(name)
     return tuple(found)
+
+
+def _of_kind(name: str, islands: Sequence[Island]) -> list[str]:
+    """Islands of the only kind of GPU whose name is, or begins with, `name`; none where that is not one."""
+    begun = [
+        one for one in islands if f"{one.gpu.name.lower()}-".startswith(f"{name.lower().removesuffix('-')}-")
+    ]
+    return [one.name for one in begun] if len({one.gpu.name for one in begun}) == 1 else []
 
 
 def require_possible(

@@ -124,9 +124,9 @@ def plan(
     why = "for lack of time" if deadline.over() else "since the bound says that none is faster"
     left = f"; not looked at {why}: {', '.join(unseen)}" if unseen else ""
     every = ", ".join(one.words for one in done)
-    told, words = best.result.document, f"tried: {every}; this is {best.name}{left}"
+    document, words = best.result.document, f"tried: {every}; this is {best.name}{left}"
     late = deadline.over() and deadline.asked_s > 0
-    told.notes = behind_stops(words, told.notes, deadline.notes() if late else ())
+    document.notes = behind_stops(words, document.notes, deadline.notes() if late else ())
     return best.result
 
 

@@ -38,6 +38,8 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
+        parser=shared.seconds,
+        metavar="SECONDS",
         help="Seconds to prove the plan best; then the best so far.  [default: 3.5 CPU-s, large: 18]",
     ),
 ]

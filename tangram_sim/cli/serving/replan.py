@@ -24,7 +24,13 @@ Drain = Annotated[float, typer.Option("--drain", help="Seconds it is paid for af
 Lost = Annotated[float, typer.Option("--lost", help="USD that a request which is not served costs.")]
 Identity = Annotated[str | None, typer.Option("--id", help="Of a file with several problems, this one.")]
 TimeLimit = Annotated[
-    float | None, typer.Option("--time-limit", help="Seconds for all policies.  [default: 20]")
+    float | None,
+    typer.Option(
+        "--time-limit",
+        parser=shared.seconds,
+        metavar="SECONDS",
+        help="Seconds for all policies.  [default: 20]",
+    ),
 ]
 
 

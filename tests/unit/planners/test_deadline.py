@@ -121,6 +121,25 @@ def test_planners_that_are_compared_share_one_limit(monkeypatch):
     ]
 
 
+def test_who_stops_a_comparison_by_hand_has_the_plan_of_tangram(monkeypatch):
+    """Asked first where no limit is shared; the answers stand in the order asked for."""
+    asked_of: list[str] = []
+
+    class Stopped(Tangram):
+        def plan(self, model, cluster, job, price):
+            asked_of.append(self.name)
+            whole.interrupted = True
+            return super().plan(model, cluster, job, price)
+
+    monkeypatch.setattr("tangram_sim.registry.planner", lambda name: type(name, (Stopped,), {"name": name}))
+    whole = Deadline()
+    given = small_model(), MIXED, Job(8, 1024, "fp16"), ["a", "tangram", "b"]
+    found = compare_planners(*given, hwdb=HWDB, deadline=whole, memory_margin=0.0)
+    assert asked_of == ["tangram"]
+    assert [one.planner for one in found] == ["a", "tangram", "b"]
+    assert [one.status for one in found] == [CANNOT, OK, CANNOT]
+
+
 def test_commands_pass_the_limit_on_and_refuse_a_negative_one(installed):  # noqa: F811  # the fixture
     common = ["bert-large", "azure-c1-t4x4-v100x4", "--global-batch", "8", "--seq", "512"]
     compare = ["compare", *common, "--planners", "amp,tangram,sailor", "--time-limit"]

@@ -141,7 +141,7 @@ def test_rows_without_a_fine_plan_are_coarse(asked, monkeypatch):
     monkeypatch.setattr(CandidatePlans, "planned", cut)
     _, rows, notes = asked(1, FINE)
     assert all(row.coarse and row.document is not None for row in rows)
-    assert any(note.startswith("planned as `plan` does: none; ") for note in notes)
+    assert any(note.startswith("every row was planned with whole islands only, or shows") for note in notes)
 
 
 def test_the_front_of_a_purchase_is_planned_as_plan_does(shop):
