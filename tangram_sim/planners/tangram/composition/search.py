@@ -112,14 +112,14 @@ class Search:
         estimated = puts_off_weights(enumeration.job.schedule)
         self.slack = budget.rough_slack if estimated else budget.slack
         self.estimated = estimated
-        self.begun = False  # at a plan that was known before
+        self.from_known = False  # whether it began at a plan that was known before
         self.over = 1.0  # estimates of what was played, over its step, at most
         self.played: dict[Finalist, float] = {}
         self.begun: dict[int, Composition] = {}  # by microbatch size: more can be looked at
 
     def begin_at(self, known: Scored) -> None:
         """Look for plans faster than one that is known, first for those of its microbatch size."""
-        first, self.begun = known.plan.pipelines[0], True
+        first, self.from_known = known.plan.pipelines[0], True
         self.best_s = self.best_of[first.microbatch] = known.step_s
         if self.estimated:
             # Of equal stages whose three passes take alike: they wait a third of what the estimate says.
@@ -287,7 +287,7 @@ class Search:
     def _enough(self, position: int, microbatch: int, sizes: Sequence[int], full: bool) -> bool:
         """Whether the budget leaves a microbatch size out, now that there is a plan."""
         budget = self.budget
-        if not position or not (self.played or self.begun):
+        if not position or not (self.played or self.from_known):
             return False
         if full:
             spent = position >= budget.sizes and self.options >= budget.options
