@@ -1,9 +1,10 @@
 """When a search has to have answered: a limit on the wall clock, or somebody's Ctrl-C."""
 
+import platform
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -28,8 +29,8 @@ class Deadline:
     """`limit_s` seconds from now on, by the clock on the wall; searches ask between steps if it is over.
 
     Nothing between two questions takes longer than about a third of a second: compiled loops work in slices.
-    It travels to other processes as the time that is left. `used_s` of the limit were gone before: whoever
-    started a program waits for its imports, too.
+    It travels to other processes as the time that is left; on this machine what it waits there for a process
+    counts, too. `used_s` of the limit were gone before: whoever started a program waits for its imports, too.
     """
 
     limit_s: float = float("inf")
@@ -41,8 +42,8 @@ class Deadline:
     def __post_init__(self) -> None:
         self._until_s = time.monotonic() + self.limit_s - self.used_s
 
-    def __reduce__(self) -> tuple[type["Deadline"], tuple[float]]:
-        return Deadline, (self.left_s(),)
+    def __reduce__(self) -> tuple[Callable[[float, float, str], "Deadline"], tuple[float, float, str]]:
+        return _arrived, (self.left_s(), time.monotonic(), platform.node())
 
     def left_s(self) -> float:
         """Seconds that are left, 0 where it is over."""
@@ -119,6 +120,12 @@ class Deadline:
             yield
         finally:
             self._waiting = False
+
+
+def _arrived(left_s: float, sent_s: float, host: str) -> Deadline:
+    """A deadline that another process sent: processes of one machine share its clock."""
+    waited_s = time.monotonic() - sent_s if host == platform.node() else 0.0
+    return Deadline(left_s, max(waited_s, 0.0))
 
 
 class _Grace(Deadline):

@@ -1,7 +1,9 @@
 """`--jobs N` for the ordinary enumeration: who answers changes nothing, a killed process loses nothing."""
 
 import os
+import pickle
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,10 @@ def test_questions_are_answered_ahead_once_and_in_pieces_of_neighbours() -> None
         assert len(made) == count
         assert sorted(str(one) for piece in made for one in piece) == sorted(map(str, both))
         assert all(len({(one.part, one.microbatch) for one in piece}) == 1 for piece in made)
+    # Sent off in time, taken up when it is over: as where other pieces come first, or a process is slow.
+    queued = pickle.dumps((questions, Deadline(0.05)))
+    time.sleep(0.06)
+    assert asking.answer_piece(pickle.dumps(("grid", subject)), *pickle.loads(queued)) == []
     late = PrefetchQueue(Counted(), "grid", subject, deadline=Deadline(0.0))
     late.ahead(questions)
     assert not late.ready

@@ -128,3 +128,18 @@ def test_verbs_keep_their_limit_where_there_is_much_to_search(verb, tmp_path):
     assert spent_s < LIMIT_S + PAST_S
     told = json.loads(printed)
     assert told["step_s" if verb == "plan" else "candidates"]
+
+
+@pytest.mark.parametrize(("host", "left_s"), [("here", 3.0), ("elsewhere", 10.0)])
+def test_a_deadline_goes_on_while_it_waits_for_a_process(
+    host: str, left_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On this machine; another one has a clock of its own."""
+    now, node = [100.0], ["here"]
+    monkeypatch.setattr("tangram_sim.planners.deadline.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tangram_sim.planners.deadline.platform.node", lambda: node[0])
+    sent = [pickle.dumps(one) for one in (Deadline(10.0), Deadline(20.0).share(10.0), Deadline())]
+    now[0], node[0] = 107.0, host
+    assert [pickle.loads(one).left_s() for one in sent] == [left_s, left_s, float("inf")]
+    now[0] = 120.0
+    assert [pickle.loads(one).over() for one in sent[:2]] == [host == "here"] * 2
