@@ -168,6 +168,8 @@ def _planned_how(front: Front, wishes: SearchOptions, *, coarse: bool) -> list[s
     finer = "`sub_islands=True` searches finer and takes longer"
     if not coarse:
         return [] if wishes.sub_islands else [f"islands were planned whole; {finer}"]
+    if all(one.fine for one in front.simulated):
+        return []
     rest = [one.name for one in front.points if not one.fine]
     told = f"; of the front these have whole islands only: {', '.join(rest)}" if rest else ""
     return [f"mixes were compared with whole islands, then the front planned as `plan` does{told}; {finer}"]

@@ -26,6 +26,7 @@ from tangram_sim.training.step.lowered import LoweredStep, Lowering
 OPS_WITHOUT_PLAY = 300  # that take about as long to play as a layout takes to be looked at
 LISTED = 256  # layouts bounded between two looks at the clock
 LISTING = 0.5  # of the time that is left, at most: what is bounded but not played is no plan
+EACH = 8  # layouts of every set of groups that are played in turns, before the rest by their bounds
 COMPARED = 4  # sets of groups whose best layouts are compared though time is over
 # Savers of memory, (ZeRO stage, recomputation): the first that fits is taken.
 SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
@@ -84,7 +85,7 @@ def fastest_uniform(
     deadline, limit_s, at_most = limits.deadline, limits.limit_s, limits.at_most
     best: Scored | None = None
     candidates: list[tuple[float, int, Uniform]] = []
-    first: list[tuple[float, int, Uniform]] = []  # of every order the one with the least bound
+    first: list[tuple[int, tuple[float, int, Uniform]]] = []  # of every order those with the least bounds
     for turn, order in enumerate(orders):
         listing = deadline.share(LISTING * deadline.left_s() / (len(orders) - turn))
         seats, begin = UniformSeats.of(model, cluster, job, order, lowering.prices.hwdb), len(candidates)
@@ -92,13 +93,12 @@ def fastest_uniform(
             if (len(candidates) - begin) % LISTED == LISTED - 1 and listing.over():
                 break
             candidates.append((seats.least_s(wanted), len(candidates), wanted))
-        first += sorted(candidates[begin:], key=lambda one: one[:2])[:1]
-    # Bounds know no communication: time may end before slow links are left behind.
+        first += enumerate(sorted(candidates[begin:], key=lambda one: one[:2])[:EACH])
+    # Bounds know no communication: time may end before slow links are left behind, so all take turns first.
+    turns = [one for _, one in sorted(first, key=lambda one: (one[0], *one[1][:2]))]
     rest = sorted(candidates, key=lambda one: one[:2])
-    for turn, (bound_s, _, wanted) in enumerate(
-        dict.fromkeys([*sorted(first, key=lambda one: one[:2]), *rest])
-    ):
-        soon = best is not None and turn >= min(len(first), COMPARED)
+    for turn, (bound_s, _, wanted) in enumerate(dict.fromkeys([*turns, *rest])):
+        soon = best is not None and turn >= min(len(orders), COMPARED)
         if at_most <= 0 or (deadline.over() if soon else deadline.over_without_answer()):
             break
         if bound_s >= (limit_s if best is None else min(best.step_s, limit_s)):

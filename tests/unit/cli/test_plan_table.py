@@ -68,8 +68,11 @@ def test_parts_of_a_mixed_stage_have_letters(capsys: pytest.CaptureFixture[str])
     assert rows == ["0a", "0b"]
 
 
-def test_a_plan_faster_than_a_bound_on_others_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_faster_than_a_bound_on_others_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No single pipeline takes less than so much; two side by side do."""
+    monkeypatch.setenv("COLUMNS", "200")
     found = told(pipeline(0, 4), pipeline(2, 4))
     found.pipeline_bound_step_s = found.step_s / 0.95
     print_document(found)
@@ -81,8 +84,11 @@ def test_a_plan_faster_than_a_bound_on_others_says_so(capsys: pytest.CaptureFixt
     assert gap_words(one, one.step_s / 1.081) == "gap 8.1 %"
 
 
-def test_what_both_ends_wait_for_once_a_step_is_in_sync(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_both_ends_wait_for_once_a_step_is_in_sync(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Gradients of tied embeddings follow those of the stages; inner stages have no copy."""
+    monkeypatch.setenv("COLUMNS", "200")
     shares = [[Share("g0", (place,), 1, Layout())] for place in range(3)]
     plan = plan_of((pipeline_of_shares(4, (0, 2, 4, 6), shares),), 6, 3)
     played = forecast(replace(plan, model=replace(plan.model, tied=True)), HWDB)

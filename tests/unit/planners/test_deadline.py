@@ -186,5 +186,8 @@ def test_without_time_the_best_island_alone_is_compared_with_all_gpus():
     where = Cluster("c", (NodeGroup("g0", 5, slow), NodeGroup("g1", 1, fast)))
     job, none = Job(96, 2048, "bf16"), SearchOptions(time_limit_s=0, memory_margin=0.0)
     asked = [none, replace(none, exclude=("g0",)), replace(none, exclude=("g1",))]
-    every, *some = [api.plan(load_model("gpt3-1.3b"), where, job, wishes=one, hwdb=HWDB) for one in asked]
+    # The first plan of a process loads compiled code, in the little time that such a plan has.
+    _, every, *some = [
+        api.plan(load_model("gpt3-1.3b"), where, job, wishes=one, hwdb=HWDB) for one in [none, *asked]
+    ]
     assert every.step_s <= min(one.step_s for one in some) * (1 + 1e-9)

@@ -262,7 +262,7 @@ def test_a_short_time_limit_gives_the_best_plan_so_far_never_worse_than_uniform(
     at_once = tangram(model, cluster, job, HWDB, FEW_SECONDS)
     stopped = tangram(model, cluster, job, HWDB, SearchOptions(time_limit_s=0.3))
     assert stopped.ranked[0].step_s <= at_once.ranked[0].step_s * (1 + 1e-9)
-    assert any("time limit of 0.3 s" in note for note in stopped.notes)
+    assert any("time limit of 0.3 s" in note for note in stopped.stopped)
     # A bound beyond that on work there is only where the first sweep over sizes was through by then, as it
     # may be where much is loaded already: it is below what a search without a limit finds.
     assert stopped.pipeline_bound_s <= tangram(model, cluster, job, HWDB, SearchOptions()).ranked[0].step_s
