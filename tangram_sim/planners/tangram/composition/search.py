@@ -285,12 +285,16 @@ class Search:
                 self._play(size, looks.proof())
 
     def _enough(self, position: int, microbatch: int, sizes: Sequence[int], full: bool) -> bool:
-        """Whether the budget leaves a microbatch size out, now that there is a plan."""
+        """Whether the budget leaves a microbatch size out, now that there is a plan.
+
+        Where that was known before, and none of this search's was played yet, only layouts count: which sizes
+        are likely is not known.
+        """
         budget = self.budget
         if not position or not (self.played or self.from_known):
             return False
         if full:
-            spent = position >= budget.sizes and self.options >= budget.options
+            spent = self.played and position >= budget.sizes and self.options >= budget.options
             priced = self.enumeration.priced - self.priced_before
             if spent or priced >= budget.layouts:
                 self.left_out.append(microbatch)
@@ -298,6 +302,8 @@ class Search:
             return False
         if self.enumeration.priced >= budget.layouts // 2:
             return True
+        if not self.played:
+            return False
         # Outward from the size in the middle: those before it on the same side, the last first.
         middle = sizes[0]
         side = [size for size in sizes[:position] if (size < middle) == (microbatch < middle)][::-1]
