@@ -32,6 +32,7 @@ ClusterArgument: TypeAlias = Annotated[
 
 
 _DECIMAL = re.compile(r"-?[0-9]+([.][0-9]+)?")
+_WORDS = ("inf", "infinity", "nan")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _LONG_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 _SCHEDULES = ("1f1b", "gpipe", "zb-h1", "interleaved", "zb-v", "dualpipe-v", "auto")
@@ -40,7 +41,7 @@ _SCHEDULES = ("1f1b", "gpipe", "zb-h1", "interleaved", "zb-v", "dualpipe-v", "au
 def seconds(given: str | float) -> float:
     """--time-limit as people write it: 90, 90s, 1.5m or 1h. Raises BadInputError."""
     text = str(given).strip().lower()
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ") if text not in ("inf", "nan") else text
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ") if text not in _WORDS else text
     factor = _SECONDS.get(text[len(number) :].strip())
     try:
         if factor is not None:
@@ -65,11 +66,12 @@ def _whole(given: str | int) -> int:
 
     Raises typer.BadParameter.
     """
-    text = str(given).replace(",", "").replace("_", "")
+    text = str(given).replace(",", "").replace("_", "").strip()
     try:
         if text[-1:] not in ("k", "K"):
             return int(text)
-        number = Fraction(text[:-1]) * 1024 if _DECIMAL.fullmatch(text[:-1]) else Fraction(1, 2)
+        thousands = text[:-1].strip()
+        number = Fraction(thousands) * 1024 if _DECIMAL.fullmatch(thousands) else Fraction(1, 2)
         if number.denominator != 1:
             raise ValueError(text)
         return int(number)

@@ -12,7 +12,9 @@ LEAST_GRACE_S = 0.3
 # What may be computed beyond a limit while there is no answer at all: on a machine that others use that takes
 # longer by the clock, and late is better than nothing.
 ANSWERLESS_CPU_S = 1.5
-_BY = "stopped by"  # how every note begins that says what ended a search
+_BY = "stopped by"
+AT_ONCE = "time limit 0:"
+_STOPS = (_BY, AT_ONCE)  # how every note begins that says what ended a search
 
 
 def behind_stops(words: str, notes: Sequence[str], otherwise: Sequence[str] = ()) -> list[str]:
@@ -20,7 +22,7 @@ def behind_stops(words: str, notes: Sequence[str], otherwise: Sequence[str] = ()
 
     `otherwise`: what stands there where no note says so.
     """
-    stops = [note for note in notes if note.startswith(_BY)] or [*otherwise]
+    stops = [note for note in notes if note.startswith(_STOPS)] or [*otherwise]
     return [*stops, words, *(note for note in notes if note not in stops)]
 
 

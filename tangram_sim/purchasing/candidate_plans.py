@@ -91,7 +91,7 @@ class CandidatePlans:
         behind = []
         for number in range(self.standing, len(self.candidates)):
             inside = self.fastest_inside(number, told)
-            if number in told and inside is not None and told[inside].step_s < told[number].step_s:
+            if number in told and inside is not None and is_slower(told[number], told[inside]):
                 behind.append((told[inside].step_s / told[number].step_s, number))
         return [number for _, number in sorted(behind)]
 
@@ -132,3 +132,8 @@ class CandidatePlans:
             if one is not None and one in told
         )
         return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), moved)
+
+
+def is_slower(one: PlanDocument, other: PlanDocument) -> bool:
+    """Whether a plan's step is longer than another's, by more than rounding."""
+    return one.step_s > other.step_s * (1 + 1e-9)

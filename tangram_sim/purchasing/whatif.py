@@ -1,6 +1,6 @@
 """What-if: a fleet with nodes added or removed is planned, simulated and billed; one row per candidate."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import Terms, failure_lacks
-from tangram_sim.purchasing.candidate_plans import SMALL_GPUS, CandidatePlans
+from tangram_sim.purchasing.candidate_plans import SMALL_GPUS, CandidatePlans, is_slower
 from tangram_sim.purchasing.cases import PlanOutcome
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.notes import notes_of
@@ -92,10 +92,11 @@ def what_if(
     share = deadline.share(deadline.left_s() * _COARSE) if fine else deadline
     outcomes = plans.planned(every, first, share, {})
     outcomes |= _unseen(plans, every[standing:], outcomes, outcomes.get(standing - 1), deadline)
-    rows = make_rows(outcomes)
+    done = set(every)
+    coarse: list[WhatIfRow] = []
     if fine:
-        coarse, before = rows, _documents(outcomes)
-        best = sorted(every[standing:], key=lambda number: rank_key(rows[number], rows))[:fine]
+        coarse, before = make_rows(outcomes), _documents(outcomes)
+        best = sorted(every[standing:], key=lambda number: rank_key(coarse[number], coarse))[:fine]
         finer = plans.planned([*every[:standing], *best], wishes, deadline, before)
         done = {number for number, one in finer.items() if one.document or number not in before}
         outcomes |= {number: finer[number] for number in done}
@@ -103,14 +104,15 @@ def what_if(
         if behind and not deadline.over():
             plans.most += len(behind[:fine])
             finer = plans.planned(behind[:fine], wishes, deadline, _documents(outcomes))
-            done |= finer.keys()
-            outcomes |= finer
-        floors = _floors(plans, outcomes, done, deadline)
-        outcomes |= floors
-        rows = [
-            row if number in done else replace(row if number in floors else coarse[number], coarse=True)
-            for number, row in enumerate(make_rows(outcomes))
-        ]
+            found = {number: one for number, one in finer.items() if one.document}
+            done |= found.keys()
+            outcomes |= found
+    floors = _floors(plans, outcomes, deadline)
+    outcomes |= floors
+    rows = [
+        row if number in done else replace(row if number in floors else coarse[number], coarse=True)
+        for number, row in enumerate(make_rows(outcomes))
+    ]
     if all(row.document is None for row in rows):
         raise InfeasibleError("no candidate has a plan: " + rows[0].reason)
     return WhatIf(
@@ -140,20 +142,20 @@ def rank_key(row: WhatIfRow, among: Sequence[WhatIfRow]) -> tuple[float, float]:
 
 
 def _floors(
-    plans: CandidatePlans, outcomes: Mapping[int, PlanOutcome], done: Collection[int], deadline: Deadline
+    plans: CandidatePlans, outcomes: Mapping[int, PlanOutcome], deadline: Deadline
 ) -> dict[int, PlanOutcome]:
-    """The fastest plan of fewer nodes for candidates that were not `done` finely and are slower than it."""
+    """The fastest plan of fewer nodes for every candidate that is slower than it."""
     found: dict[int, PlanOutcome] = {}
     told, time_left = _documents(outcomes), _while_late(deadline)
     for number in range(plans.standing, len(plans.candidates)):
         own, inside = outcomes.get(number), plans.fastest_inside(number, told)
-        if own is None or inside is None or number in done or time_left.over():
+        if own is None or inside is None or time_left.over():
             continue
-        if own.document is None or own.document.step_s > told[inside].step_s:
+        if own.document is None or is_slower(own.document, told[inside]):
             why = own.reason if own.document else ""
-            why_not = why or "none found with whole islands is as fast"
-            floor = plans.floor(number, inside, told[inside], why_not)
-            found[number] = replace(floor, cut_short=own.cut_short, reason=why)
+            floor = plans.floor(number, inside, told[inside], why or "none that was found is as fast")
+            if own.document is None or (floor.document and is_slower(own.document, floor.document)):
+                found[number] = replace(floor, cut_short=own.cut_short, reason=why)
     return found
 
 
@@ -239,7 +241,7 @@ def _cut_short(rows: Sequence[WhatIfRow], deadline: Deadline) -> list[str]:
     cut = [f"`{row.name}`" for row in rows if row.cut_short and row.document and not row.reason]
     if own:
         show = "shows" if len(own) == 1 else "show"
-        found.append(f"{deadline.why()}: {', '.join(own)} {show} the fleet's own plan, {_UNSEEN}")
+        found.append(f"{deadline.why()}: {', '.join(own)} {show} a plan of fewer nodes, {_UNSEEN}")
     if cut:
         found.append(
             f"{deadline.why()}: the best plans so far of {', '.join(cut)}; more time may find faster"
@@ -256,12 +258,12 @@ def _coarse_rows(rows: Sequence[WhatIfRow]) -> list[str]:
     fine = [row.name for row in rows if not row.coarse]
     if not fine:
         return [
-            "every row was planned with whole islands only, or shows the fleet's plan where that is faster; "
-            "planned finely, as `plan` does, it may be faster than shown: `sub_islands=True` plans all so"
+            "every row was planned with whole islands only, or shows a faster plan of fewer nodes; planned "
+            "finely, as `plan` does, it may be faster than shown: `sub_islands=True` plans all so"
         ]
     return [
         f"planned as `plan` does: {', '.join(fine)}; the others with whole islands, compared with the fleet "
-        "planned so, or shown with its plan where that is faster; planned finely they may be faster than "
+        "planned so, or shown with a faster plan of fewer nodes; planned finely they may be faster than "
         "shown: `sub_islands=True` plans all so"
     ]
 

@@ -19,7 +19,7 @@ from tangram_sim.planners.tangram.engine import KNOWN_IS_BEST, QUICK, tangram
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.margin import kept
 from tangram_sim.studies.number_formats import formats
-from tangram_sim.studies.search_options import named_islands, require_possible
+from tangram_sim.studies.search_options import named_groups, named_islands, require_possible
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked as has_chunks
@@ -88,6 +88,7 @@ def search_formats(
     searched in full at once, since few of the plans that a glance finds can be cut into chunks. Raises what
     the search of the first format raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
     """
+    wishes = named_groups(wishes, cluster)
     asked = formats(job, cluster, wishes)
     errors: dict[Job, TangramError] = {}
     questions: list[FormatQuestion] = []

@@ -1,10 +1,10 @@
 """Whether a request contradicts itself: what the user fixes against what model, batch and islands allow."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tangram_sim.clusters import Island
+from tangram_sim.clusters import Cluster, Gpu, Island
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
@@ -39,19 +39,31 @@ def _as_islands(given: Sequence[str], islands: Sequence[Island]) -> tuple[str, .
             found += pieces
         elif name not in names and joined and set(joined[0].split("+")) <= set(given):
             found += [joined[0]] if joined[0] not in found else []
-        elif name not in names and not joined and (own := _of_kind(name, islands)):
-            found += own
+        elif name not in names and not joined:
+            found += _of_kind(name, {one.name: one.gpu for one in islands}) or [name]
         else:
             found.append(name)
     return tuple(found)
 
 
-def _of_kind(name: str, islands: Sequence[Island]) -> list[str]:
-    """Islands of the only kind of GPU whose name is, or begins with, `name`; none where that is not one."""
+def named_groups(wishes: SearchOptions, cluster: Cluster) -> SearchOptions:
+    """`order` and `exclude` with the names of GPUs turned into the node groups that have them."""
+    kinds = {group.name: group.node.gpu for group in cluster.groups}
+
+    def groups(given: Sequence[str]) -> tuple[str, ...]:
+        return tuple(own for name in given for own in _of_kind(name, kinds) or [name])
+
+    return replace(wishes, order=groups(wishes.order), exclude=groups(wishes.exclude))
+
+
+def _of_kind(name: str, kinds: Mapping[str, Gpu]) -> list[str]:
+    """Places with the only kind of GPU whose name is, or begins with, `name`; none where that is not one."""
     begun = [
-        one for one in islands if f"{one.gpu.name.lower()}-".startswith(f"{name.lower().removesuffix('-')}-")
+        place
+        for place, gpu in kinds.items()
+        if f"{gpu.name.lower()}-".startswith(f"{name.lower().removesuffix('-')}-")
     ]
-    return [one.name for one in begun] if len({one.gpu.name for one in begun}) == 1 else []
+    return begun if len({kinds[place].name for place in begun}) == 1 else []
 
 
 def require_possible(

@@ -25,7 +25,7 @@ from tangram_sim.planners.api import (
     SearchOptions,
 )
 from tangram_sim.planners.budget import SearchBudget, budget
-from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.deadline import AT_ONCE, Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.fewer_islands import look_again
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator
@@ -180,7 +180,7 @@ def _unsearched(task: _Task) -> Found:
             f"no uniform layout of {task.model.name} was found to fit {task.cluster.name} in "
             f"{task.budget.grace_s:g} s; search for others with a longer `time_limit_s=`"
         )
-    stopped = ["time limit 0: the best uniform layout, nothing was searched"]
+    stopped = [f"{AT_ONCE} the best uniform layout, nothing was searched"]
     return Found(simple, task.bound.step_s(), task.counts, task.notes, stopped, task.candidates)
 
 

@@ -7,16 +7,18 @@ import pytest
 from tangram_sim.cli import options
 from tangram_sim.cli.models import folded
 from tangram_sim.errors import BadInputError, UnknownNameError
-from tangram_sim.hwdb import Hwdb, load_cluster
+from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.usable import usable_islands
+from tangram_sim.studies import api
 from tangram_sim.studies.search_options import named_islands
 from tangram_sim.training.job import Job
 from tests.commands import tangram
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [("8k", 8192), ("8K", 8192), ("8,192", 8192), ("8192", 8192), ("1.5k", 1536)]
+    ("given", "meant"),
+    [("8k", 8192), ("8K", 8192), ("8,192", 8192), ("8192", 8192), ("1.5k", 1536), (" 8 k", 8192)],
 )
 def test_lengths_are_read_as_people_write_them(given: str, meant: int) -> None:
     """8k is 8,192, as in the names of models with long contexts."""
@@ -104,6 +106,21 @@ def test_islands_go_by_the_name_of_their_only_kind_of_gpu() -> None:
         usable_islands(cluster, job, hwdb, both)
     with pytest.raises(UnknownNameError, match=r"prints\.$"):
         usable_islands(cluster, job, hwdb, SearchOptions(exclude=("B300",)))
+
+
+def test_the_number_format_is_chosen_without_gpus_left_out_by_name() -> None:
+    """Old GPUs that nobody may use ask for no fp16, whether they are left out by group or by name."""
+    cluster = load_cluster("H100x8:1+V100x8:1")
+    job, hwdb, model = Job(8, 512), Hwdb.load(), load_model("gpt3-125m")
+
+    def planned(**given: tuple[str, ...]) -> list[str]:
+        wishes = SearchOptions(time_limit_s=0, **given)  # type: ignore[arg-type]
+        found = api.plan(model, cluster, job, wishes=wishes, hwdb=hwdb).document
+        return [found.job.dtype, *found.notes]
+
+    for given in (planned(exclude=("V100",)), planned(order=("H100",))):
+        assert given[0] == "bf16" and not any("which leaves out" in note for note in given)
+    assert planned(exclude=("V100",)) == planned(exclude=("g1",))
 
 
 def test_layers_that_repeat_are_told_once() -> None:

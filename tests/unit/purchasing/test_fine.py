@@ -75,7 +75,7 @@ def test_no_starred_row_is_slower_than_the_fleet(asked, monkeypatch):
     (starred,) = (row for row in rows if row.coarse)
     assert starred.document.step_s == pytest.approx(rows[0].document.step_s, rel=1e-9)
     assert starred.document.gpus_total > rows[0].document.gpus_total
-    assert "the fleet's own plan: none found with whole islands is as fast" in starred.document.notes
+    assert "the fleet's own plan: none that was found is as fast" in starred.document.notes
     assert starred.throughput == rows[0].throughput
 
 
@@ -215,3 +215,36 @@ def test_a_mix_that_gains_as_others_did_is_planned_finely_beside_the_front(shop,
     nothing, two = found.front.simulated
     assert (two.mix, two.fine) == ((2,), True)
     assert looked == [1, 2] and two.tokens_per_s >= nothing.tokens_per_s
+
+
+def test_of_few_gpus_too_more_nodes_are_never_slower(asked, monkeypatch):
+    """Whatever a search comes to: the plan of one node is one of two nodes'."""
+    monkeypatch.setattr(whatif, "SMALL_GPUS", 600)
+    plan = CandidatePlans.planned
+
+    def two_slow(self, numbers, wishes, deadline, before):
+        found = plan(self, numbers, wishes, deadline, before)
+        found[2] = replace(found[2], document=found[2].document.model_copy(update={"step_s": 9.9}))
+        return found
+
+    monkeypatch.setattr(CandidatePlans, "planned", two_slow)
+    _, (_, one, two), _ = asked(1, FINE, ("A100x4.yaml:1", "A100x4.yaml:2"))
+    assert not two.coarse
+    assert two.document.step_s == pytest.approx(one.document.step_s, rel=1e-9)
+
+
+def test_a_fine_search_without_an_answer_leaves_the_plan_at_hand(asked, monkeypatch):
+    plan = CandidatePlans.planned
+
+    def in_vain(self, numbers, wishes, deadline, before):
+        found = plan(self, numbers, wishes, deadline, before)
+        if wishes.sub_islands and 2 in found:
+            found[2] = replace(found[2], document=None, reason="stopped")
+        elif 2 in found:
+            found[2] = replace(found[2], document=found[2].document.model_copy(update={"step_s": 9.9}))
+        return found
+
+    monkeypatch.setattr(CandidatePlans, "planned", in_vain)
+    _, (_, one, two), _ = asked(1, FINE, ("A100x4.yaml:1", "A100x4.yaml:2"))
+    assert two.coarse
+    assert two.document.step_s <= one.document.step_s * (1 + 1e-9)

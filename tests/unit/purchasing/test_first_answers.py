@@ -74,7 +74,7 @@ def test_candidates_that_were_not_looked_at_show_the_fleets_plan(shop, ended):
     fleet, *rest = study.rows
     assert [row.document.step_s for row in rest] == [pytest.approx(fleet.document.step_s)] * 2
     assert all(row.cut_short and not any(use.gpus_used for use in row.uses if use.bought) for row in rest)
-    shown = "`+ 1 x V100x4`, `+ 1 x T4x4` show the fleet's own plan, no other was looked for"
+    shown = "`+ 1 x V100x4`, `+ 1 x T4x4` show a plan of fewer nodes, no other was looked for"
     assert any(note.endswith(shown) for note in study.notes)
 
 

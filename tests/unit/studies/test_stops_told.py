@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.deadline import Deadline, behind_stops
+from tangram_sim.planners.deadline import AT_ONCE, Deadline, behind_stops
 from tangram_sim.studies import api, tried
 from tangram_sim.training.job import Job
 from tests.contracts.test_planner_contract import HWDB, MIXED, small_model
@@ -76,5 +76,6 @@ def test_what_was_tried_is_told_behind_the_stop() -> None:
 def test_only_a_stop_comes_before_further_words() -> None:
     assert behind_stops("new", ["a", "b"]) == ["new", "a", "b"]
     assert behind_stops("new", [BY_HAND, "a"]) == [BY_HAND, "new", "a"]
+    assert behind_stops("new", [f"{AT_ONCE} nothing", "a"]) == [f"{AT_ONCE} nothing", "new", "a"]
     assert behind_stops("new", ["a"], [BY_HAND]) == [BY_HAND, "new", "a"]
     assert behind_stops("new", [BY_HAND, "a"], ["otherwise"]) == [BY_HAND, "new", "a"]
