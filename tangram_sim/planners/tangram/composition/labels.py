@@ -220,7 +220,9 @@ class PipelineTable:
                 edge,
             )
         self.spent, self.spent_labels = int(cursor[kernels.WORK]), int(cursor[kernels.COUNT])
-        complete = np.concatenate([np.arange(*ends) for ends in zip(first[0], last[0], strict=True)])
+        ended = np.flatnonzero(last[0] > first[0])  # states with a complete pipeline: few of many
+        runs = [np.arange(first[0, state], last[0, state]) for state in ended]
+        complete = np.concatenate([np.empty(0, np.int64), *runs])
         facts, original = facts[: int(cursor[kernels.COUNT])].copy(), np.append(np.flatnonzero(kept), -1)
         for column in (columns.OPTION, columns.BACK):
             facts[:, column] = original[facts[:, column]]
