@@ -20,10 +20,7 @@ from tangram_sim.planners.tangram.told_apart import node_units
 
 
 def look_again(search: Search, islands: Sequence[Island], progress: Progress | None) -> None:
-    """Sweep again over those of the `islands` that the best pipeline stands on, while these become fewer.
-
-    `islands`: whole ones, where the search takes nodes in groups and some are left over.
-    """
+    """Sweep again over those of the `islands` that the best pipeline stands on, while these become fewer."""
     while search.played and not search.deadline.over():
         used = search.best_islands()
         kept = [one for one in islands if one.name in used]
@@ -37,8 +34,7 @@ def look_again(search: Search, islands: Sequence[Island], progress: Progress | N
 def _within(search: Search, islands: Sequence[Island], progress: Progress | None) -> None:
     """One further sweep, on these islands alone."""
     units = node_units(islands, search.budget.fleets.states)
-    parts = [one.part(one.nodes - one.nodes % unit) for one, unit in zip(islands, units, strict=True)]
-    enumeration = _on(search.enumeration, parts, search)
+    enumeration = _on(search.enumeration, islands, search)
     search.within(enumeration, units, progress)
     enumeration.counts.redundant = 0
     search.enumeration.counts.add(enumeration.counts)

@@ -154,7 +154,7 @@ class Search:
             self.best_of,
         )
         islands = zip(enumeration.islands, units, strict=True)
-        every = tuple(tuple(range(unit, one.nodes + 1, unit)) for one, unit in islands)
+        every = tuple(in_units(one.nodes, unit) for one, unit in islands)
         sizes = [
             size
             for size in self._likeliest(microbatch_sizes(enumeration.job))
