@@ -10,6 +10,7 @@ from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.fewer_islands import look_again
 from tangram_sim.planners.tangram.composition.search import Search
+from tangram_sim.planners.tangram.enumeration.enumerate import Grain
 from tangram_sim.planners.tangram.told_apart import node_units
 from tangram_sim.studies import tried
 from tangram_sim.training.job import Job
@@ -63,9 +64,7 @@ def test_looking_again_strands_no_node(
     )
     spend, swept = budget("normal"), []
 
-    def sweep(
-        search: Search, sizes: object, grain: tuple[tuple[int, ...], ...], *_: object, full: bool
-    ) -> None:
+    def sweep(search: Search, sizes: object, grain: Grain, *_: object, full: bool) -> None:
         swept.append((tuple(one.nodes for one in search.enumeration.islands), tuple(search.units), grain))
 
     monkeypatch.setattr(Search, "_sweep", sweep)
