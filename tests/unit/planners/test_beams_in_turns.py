@@ -49,6 +49,24 @@ def test_the_widest_beam_is_for_the_best_size_alone(seed: int, monkeypatch: pyte
     assert search.best_s < float("inf")
 
 
+@pytest.mark.parametrize("seed", [400, 439, 449])
+@pytest.mark.parametrize("spend", [TURNS, replace(TURNS, narrow_work=1), budget("normal")])
+def test_all_that_is_composed_is_counted(
+    seed: int, spend: SearchBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by wider beams and proofs of sizes that were begun before; what is found again counts once."""
+    begun, looks_of = list[exact.Composition](), Search._looks
+
+    def noted(*asked):
+        begun.append(looks_of(*asked))
+        return begun[-1]
+
+    monkeypatch.setattr(Search, "_looks", noted)
+    search, _ = searched(seed, spend, monkeypatch)
+    composed = sum(len(looks.proof().pipelines) for looks in begun)
+    assert search.enumeration.counts.composed == composed > 0
+
+
 @pytest.mark.parametrize("seed", [400, 402, 404, 406])
 def test_what_is_cut_is_looked_at_later(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With next to no work for narrow beams all are cut, begun again, and prove no less than they may."""

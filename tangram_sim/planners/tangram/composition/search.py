@@ -116,6 +116,7 @@ class Search:
         self.over = 1.0  # estimates of what was played, over its step, at most
         self.played: dict[Finalist, float] = {}
         self.begun: dict[int, Composition] = {}  # by microbatch size: more can be looked at
+        self.counted: dict[int, int] = {}  # by microbatch size: pipelines of its last looks, counted
 
     def begin_at(self, known: Scored) -> None:
         """Look for plans faster than one that is known, first for those of its microbatch size."""
@@ -350,12 +351,13 @@ class Search:
         else:
             looks.go_on(limit_s, best_s, 1 << 60)
             looks.end(limit_s, best_s)
-        proof = looks.proof()
-        enumeration.counts.composed += len(proof.pipelines)
-        self._play(microbatch, proof)
+        self.counted[microbatch] = 0
+        self._play(microbatch, looks.proof())
 
     def _play(self, microbatch: int, proof: Proof) -> None:
-        """Play the best pipelines of one microbatch size."""
+        """Play the best pipelines of one microbatch size; count those that were not known before."""
+        known, self.counted[microbatch] = self.counted.get(microbatch, 0), len(proof.pipelines)
+        self.enumeration.counts.composed += len(proof.pipelines) - known
         islands = self.enumeration.islands
         most = self.budget.played if proof.exact else self.budget.rough_played
         for seats, estimate_s in _distinct(proof.pipelines, islands, self.referee.lowering.placement, most):
