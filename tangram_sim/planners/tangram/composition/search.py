@@ -241,7 +241,9 @@ class Search:
         """Wider beams and proofs of the sizes that were begun, below what is known by then.
 
         The likeliest comes first; of those of which even a narrow beam was too much work, after these, the
-        one with the least bound. The widest beam is for the best size alone.
+        one with the least bound. Wide beams, the widest too, are for sizes near the best step (`near`), and
+        farther off where they are little work (`far_work`). The widest has to be less work than the others
+        (`widest_work`), but for the best size in the end, if a wide one gained something there (`last_work`).
         """
         budget, begun, self.begun = self.budget, self.begun, {}
         order, gained = sorted(begun, key=lambda size: self._likely(size, begun[size])), list[int]()
