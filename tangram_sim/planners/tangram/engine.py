@@ -235,8 +235,13 @@ def _copies_of_patterns(task: _Task) -> Found | None:
     lone, gain = lone_stage(ground, task.bound, task.lowering, task.counts, task.deadline, ready)
     ready, task.notes = [*ready, *lone], [*task.notes, *gain]
     plan = min(ready, key=lambda one: one.step_s).plan if ready else None
+    last: list[str] = []
     for islands in looks_apart(task.islands, shares(task.bound), plan, task.budget.fleets):
-        ready += _node_by_node_below(task, islands, ready)
+        best_s, faster = min(one.step_s for one in ready), _node_by_node_below(task, islands, ready)
+        if faster:
+            last = [apart_note(islands, task.budget.fleets, faster[0].step_s, best_s)]
+        ready += faster
+    task.notes += last
     if not (ready or task.standing):
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))
@@ -257,9 +262,7 @@ def _node_by_node_below(task: _Task, islands: tuple[Island, ...], known: Sequenc
     if least_s * (1 + limits.apart_worth) >= best.step_s:
         return []
     task.say("some islands node by node")
-    found = [one for one in _node_by_node(few, None).ranked if one.step_s < best.step_s]
-    task.notes += [apart_note(islands, found[0].step_s, best.step_s)] if found else []
-    return found
+    return [one for one in _node_by_node(few, None).ranked if one.step_s < best.step_s]
 
 
 def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
