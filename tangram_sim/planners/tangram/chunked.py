@@ -18,6 +18,7 @@ from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.uniform.trivial import PlayLimits, trivial
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Part, Pipeline, Plan, Share, pipeline_of_shares
@@ -74,7 +75,16 @@ def chunked(
             else:
                 refused[answer.reason] = refused.get(answer.reason, 0) + 1
     given = [one for plan in own if isinstance(one := _played(plan, hwdb, lowering), Scored)]
-    if not ranked and not given:
+    if not ranked and not given:  # depths that divide the batch were not what is best under 1f1b
+        sizes = range(schedule.chunks[0], min(schedule.chunks[1], spend.chunks) + 1)
+        islands, notes = usable_islands(cluster, job, hwdb, wishes)
+        question = model, cluster, job, islands, lowering, wishes.constraints, found.counts
+        limits = PlayLimits(deadline, spend.beside_ops)
+        if even := trivial(*question, bool(wishes.order or notes), limits, sizes):
+            note = (
+                f"{job.schedule}: no plan of 1f1b could be cut into chunks; this is the best uniform layout"
+            )
+            return replace(found, ranked=[even], notes=[*found.notes, note], pipeline_bound_s=0.0)
         why = "; ".join(f"{count} x {reason}" for reason, count in refused.items())
         raise InfeasibleError(
             f"none of the {len(simple)} best plans of {model.name} on {cluster.name} runs under "

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, product
 from math import gcd, inf
 
 from tangram_sim.clusters import Cluster, Gpu, Island
@@ -53,8 +53,11 @@ def trivial(
     counts: Counts,
     some: bool,
     limits: PlayLimits,
+    chunks: Sequence[int] = (1,),
 ) -> Scored | None:
     """The fastest uniform layout over all `islands`, or over one of them; None where none fits.
+
+    `chunks`: how many each stage may hold.
 
     `islands` come in the order in which stages take them. Pieces of a node group cannot be told apart: where
     only `some` of the cluster may be used, or in another order than the file's, they are left out.
@@ -65,7 +68,7 @@ def trivial(
     every = tuple(name for one in names for name in one) if len(whole) == len(names) else ()
     orders = [every] if every else [] if some else [()]
     orders += [one for one in whole if one != every]
-    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts, limits)
+    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts, limits, chunks)
 
 
 def fastest_uniform(
@@ -77,6 +80,7 @@ def fastest_uniform(
     constraints: Constraints,
     counts: Counts,
     limits: PlayLimits,
+    chunks: Sequence[int] = (1,),
 ) -> Scored | None:
     """The fastest of all layouts over the groups of one of `orders` (empty: the cluster in file order).
 
@@ -89,7 +93,8 @@ def fastest_uniform(
     for turn, order in enumerate(orders):
         listing = deadline.share(LISTING * deadline.left_s() / (len(orders) - turn))
         seats, begin = UniformSeats.of(model, cluster, job, order, lowering.prices.hwdb), len(candidates)
-        for wanted in layouts(model, cluster, job, order, constraints):
+        for plain, vpp in product(layouts(model, cluster, job, order, constraints), chunks):
+            wanted = replace(plain, vpp=vpp)
             if (len(candidates) - begin) % LISTED == LISTED - 1 and listing.over():
                 break
             candidates.append((seats.least_s(wanted), len(candidates), wanted))
