@@ -81,9 +81,7 @@ def chunked(
         question = model, cluster, job, islands, lowering, wishes.constraints, found.counts
         limits = PlayLimits(deadline, spend.beside_ops)
         if even := trivial(*question, bool(wishes.order or notes), limits, sizes):
-            note = (
-                f"{job.schedule}: no plan of 1f1b could be cut into chunks; this is the best uniform layout"
-            )
+            note = f"{job.schedule}: no plan of 1f1b could be cut into chunks: the best uniform layout"
             return replace(found, ranked=[even], notes=[*found.notes, note], pipeline_bound_s=0.0)
         why = "; ".join(f"{count} x {reason}" for reason, count in refused.items())
         raise InfeasibleError(

@@ -43,10 +43,11 @@ def test_what_cannot_be_cut_says_why() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_that_fits_is_an_answer_with_its_reasons() -> None:
-    """Chunks in a V hold on every stage what 1F1B holds on the first: too much for these."""
-    with pytest.raises(ts.InfeasibleError, match=r"best plans of gpt3-13b.*does not fit memory"):
-        ts.plan("gpt3-13b", "azure-c1", Job(global_batch=64, schedule="zb-v"))
+def test_where_nothing_that_was_cut_fits_a_uniform_layout_may() -> None:
+    """Chunks in a V hold on every stage what 1F1B holds on the first: too much for its best plans."""
+    found = ts.plan("gpt3-13b", "azure-c1", Job(global_batch=64, schedule="zb-v")).document
+    assert any("the best uniform layout" in note for note in found.notes)
+    assert all(stage.peak_memory_bytes <= stage.memory_capacity_bytes for stage in found.stages)
 
 
 def test_estimate_takes_two_chunks_where_the_schedule_has_two() -> None:
