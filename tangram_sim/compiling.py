@@ -11,7 +11,8 @@ loading all of that: a sixth of a second in every process, for loops that use no
 this package depends on it; a loop that wants it has numba load it then.
 
 Compiling makes millions of small objects and next to no garbage, and Python looks through all of them again
-and again for cycles: a seventh of the time. It does not look while something compiles.
+and again for cycles: a seventh of the time where nothing but compiling was timed. It does not look while
+something compiles.
 
 numba's private names are used for both, and where another version has none of them, functions compile all
 the same: they are not kept then, rather than run as they once were.

@@ -89,12 +89,7 @@ WithSensitivity: TypeAlias = Annotated[
 
 TimeLimit: TypeAlias = Annotated[
     float | None,
-    typer.Option(
-        "--time-limit",
-        parser=shared.seconds,
-        metavar="SECONDS",
-        help="Seconds after which the best answer so far is shown.  [default: none]",
-    ),
+    shared.time_limit("Seconds after which the best answer so far is shown.  [default: none]"),
 ]
 
 

@@ -20,12 +20,9 @@ Planners = Annotated[
 ]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(
-        "--time-limit",
-        parser=shared.seconds,
-        metavar="SECONDS",
-        help="Seconds for all planners together, from the start of the command: each has an even share of "
-        "what is left, and then takes its best plan so far.  [default: none]",
+    shared.time_limit(
+        "Seconds for all planners together, from the start of the command: each has an even share of "
+        "what is left, and then takes its best plan so far.  [default: none]"
     ),
 ]
 Output = Annotated[

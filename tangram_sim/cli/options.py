@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -49,6 +49,11 @@ def seconds(given: str | float) -> float:
     except ValueError:
         pass
     raise BadInputError(f"--time-limit {given}: give seconds, e.g. 90, or 90s, 2m, 1h")
+
+
+def time_limit(words: str) -> Any:
+    """The option --time-limit, which every verb says in `words` of its own."""
+    return typer.Option("--time-limit", parser=seconds, metavar="SECONDS", help=words)
 
 
 def schedule(given: str) -> str:

@@ -50,7 +50,9 @@ Recompute = Annotated[
 Order = Annotated[
     str | None, typer.Option("--order", help="Islands front to back, e.g. g1,g0; others stay idle.")
 ]
-Exclude = Annotated[str | None, typer.Option("--exclude", help="Islands not to use, e.g. g2.")]
+Exclude = Annotated[
+    str | None, typer.Option("--exclude", help="Islands not to use, e.g. g2, or a kind: A100.")
+]
 Preset = Annotated[
     str | None,
     typer.Option(
@@ -102,12 +104,9 @@ LinkTolerance = Annotated[
 ]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(
-        "--time-limit",
-        parser=shared.seconds,
-        metavar="SECONDS",
-        help="Seconds after which to take the best plan so far; 0: of tangram the best uniform one, over all "
-        "GPUs or one island.  [default: none]",
+    shared.time_limit(
+        "Seconds after which to take the best plan so far; 0: of tangram the best uniform one, over all "
+        "GPUs or one island.  [default: none]"
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", help="Processes of the search (0: all cores).")]

@@ -7,11 +7,11 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 from tangram_sim.hwdb.prices import FIGURES as PRICED
-from tangram_sim.hwdb.usual_node import ASSUMED
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import break_even_of, failure_lacks
 from tangram_sim.purchasing.cautions import cautions_of, doubts_of, where
 from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.studies.cautions import assumed_of
 from tangram_sim.units import percent
 
 if TYPE_CHECKING:
@@ -77,12 +77,9 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
 
 def _left_open(rows: Sequence["WhatIfRow"]) -> list[str]:
     """Links and NICs of nodes given by their GPUs alone: what their usual boards said was taken."""
-    said: dict[str, dict[str, None]] = {}
-    for member in (member for row in rows for member in row.fleet.members):
-        for label in member.node.labels:
-            if label.startswith(ASSUMED):
-                said.setdefault(label, {})[member.label] = None
-    return [f"{', '.join(members)}: {label}" for label, members in said.items()]
+    members = (member for row in rows for member in row.fleet.members)
+    said = assumed_of((member.label, member.node) for member in members)
+    return [f"{', '.join(names)}: {label}" for label, names in said.items()]
 
 
 def price_file(figures: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tangram_sim.clusters import Node
 from tangram_sim.hwdb.usual_node import ASSUMED
 from tangram_sim.planners.uniform.frameworks import MEGATRON, launching
 from tangram_sim.studies.documents import GpuKind
@@ -197,12 +198,18 @@ def _unequal_layers(played: Forecast) -> list[str]:
 
 def _left_open(played: Forecast) -> list[str]:
     """What the cluster's file left open and its GPUs' usual boards said."""
-    said: dict[str, str] = {}
-    for group in played.plan.cluster.groups:
-        for label in group.node.labels:
+    said = assumed_of((group.name, group.node) for group in played.plan.cluster.groups)
+    return [f"{names[0]}: {label}" for label, names in said.items()]
+
+
+def assumed_of(nodes: Iterable[tuple[str, Node]]) -> dict[str, list[str]]:
+    """What usual boards said of nodes that were given by their GPUs alone, and the names of these."""
+    said: dict[str, dict[str, None]] = {}
+    for name, node in nodes:
+        for label in node.labels:
             if label.startswith(ASSUMED):
-                said.setdefault(label, group.name)
-    return [f"{group}: {label}" for label, group in said.items()]
+                said.setdefault(label, {})[name] = None
+    return {label: list(names) for label, names in said.items()}
 
 
 def _by_default(played: Forecast) -> list[str]:

@@ -36,11 +36,8 @@ Identity = Annotated[
 ]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(
-        "--time-limit",
-        parser=shared.seconds,
-        metavar="SECONDS",
-        help="Seconds to prove the plan best; then the best so far.  [default: 3.5 CPU-s, large: 18]",
+    shared.time_limit(
+        "Seconds to prove the plan best; then the best so far.  [default: 3.5 CPU-s, large: 18]"
     ),
 ]
 Output = Annotated[

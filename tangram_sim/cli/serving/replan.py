@@ -25,12 +25,7 @@ Lost = Annotated[float, typer.Option("--lost", help="USD that a request which is
 Identity = Annotated[str | None, typer.Option("--id", help="Of a file with several problems, this one.")]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(
-        "--time-limit",
-        parser=shared.seconds,
-        metavar="SECONDS",
-        help="Seconds for all policies.  [default: 20]",
-    ),
+    shared.time_limit("Seconds for all policies.  [default: 20]"),
 ]
 
 
