@@ -4,7 +4,7 @@ Clusters and models have formats of their own, which take figures for nothing el
 """
 
 from functools import cache
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, field_validator
 from pydantic_core import PydanticCustomError
@@ -12,12 +12,21 @@ from pydantic_core.core_schema import ValidationInfo
 
 
 class FilePart(BaseModel):
-    """One mapping of a file. Unknown keys are errors, and so are endless figures.
+    """One mapping of a file or an answer, frozen. Unknown keys are errors, and so are endless figures.
 
     Python counts `true` as 1, and pydantic with it: where a number or a text is wanted, it is refused here.
     """
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+    def with_fields(self, **changes: Any) -> Self:
+        """A copy in which these fields have other values, which are not validated anew.
+
+        Raises TypeError for a name that is no field.
+        """
+        if unknown := changes.keys() - type(self).model_fields.keys():
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+        return self.model_copy(update=changes)
 
     @field_validator("*", mode="before")
     @classmethod

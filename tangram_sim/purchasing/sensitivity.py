@@ -158,7 +158,7 @@ class _Measure:
         if one.row is None:
             prices = with_figure(prices, one.name, value)
         else:
-            document = document.model_copy(update={"step_s": self._step_s(row.name, document, one, value)})
+            document = document.with_fields(step_s=self._step_s(row.name, document, one, value))
         changed = row_of(
             row.name, row.fleet, document, study.tokens, prices, study.terms, None, failures=study.failures
         )

@@ -25,17 +25,12 @@ from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimate, Estimator, Refusal
 from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.collecting import collecting_rarely
-from tangram_sim.studies.documents import (
-    SINGLE_PIPELINES,
-    Alternative,
-    PartialPlanCounts,
-    PlanDocument,
-)
+from tangram_sim.studies.documents import EVERY_PLAN, Alternative, PartialPlanCounts, PlanDocument
 from tangram_sim.studies.forecast import Forecast, document, forecast
 from tangram_sim.studies.format_choice import search_formats
 from tangram_sim.studies.launch_choice import choose, require_simple_within
 from tangram_sim.studies.margin import require_margin
-from tangram_sim.studies.nearer_bound import bring_nearer
+from tangram_sim.studies.nearer_bound import Bounds, tightened
 from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.results import Result
@@ -136,32 +131,30 @@ def plan(
             why = f"no faster plan found that {' or '.join(wishes.frameworks)} can launch uses them"
         idle = idle_in_groups(cluster, best.plan.ranks, dtype, why)
     warned = cautions(best, searched.note, idle)
-    written = document(best, hwdb, reads, bound, [*stopped, *warned, *choice.notes, *found.notes])
-    written.memory_margin, written.nearest_launchable = margin, choice.beside
-    counts = found.counts
-    written.partial_plans = PartialPlanCounts(
-        asked=counts.asked,
-        redundant=counts.redundant,
-        imbalanced=counts.imbalanced,
-        infeasible=counts.infeasible,
-        dominated=counts.dominated,
-        composed=counts.composed,
-        played=counts.played,
-    )
     composed = best.plan.job == job  # interleaved plans are not what the bounds on pipelines speak of
-    if found.pipeline_bound_s and composed:
-        # Refined cuts between inner stages may lie below what the search looked at, by a little.
-        written.pipeline_bound_step_s = max(found.pipeline_bound_s, bound)
-        if _one_simple_pipeline(best.plan):
-            written.pipeline_bound_step_s = min(written.pipeline_bound_step_s, best.step_s)
-            written.lower_bound_step_s = written.pipeline_bound_step_s
-            written.lower_bound_covers = SINGLE_PIPELINES
+    bounds = Bounds(bound, found.pipeline_bound_s, bound, EVERY_PLAN)
+    more: list[str] = []
     if composed:
+        bounds = bounds.of_pipelines(best.step_s, alone=_one_simple_pipeline(best.plan))
         spent = time.perf_counter(), time.process_time()
-        bring_nearer(written, best.plan, rows, wishes, timed)
+        bounds, more = tightened(bounds, best, rows, wishes, timed)
         wall, cpu = wall + time.perf_counter() - spent[0], cpu + time.process_time() - spent[1]
-    written.planning_s, written.planning_cpu_s = wall, cpu
-    written.alternatives = [_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]]
+    else:
+        bounds = replace(bounds, pipeline_s=0.0)
+    written = document(best, hwdb, reads, bound, [*stopped, *warned, *choice.notes, *found.notes, *more])
+    written = written.with_fields(
+        memory_margin=margin,
+        nearest_launchable=choice.beside,
+        partial_plans=PartialPlanCounts(
+            **{name: getattr(found.counts, name) for name in PartialPlanCounts.model_fields}
+        ),
+        pipeline_bound_step_s=bounds.pipeline_s,
+        lower_bound_step_s=bounds.nearest_s,
+        lower_bound_covers=bounds.covers,
+        planning_s=wall,
+        planning_cpu_s=cpu,
+        alternatives=[_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]],
+    )
     plans = tuple(scored.plan for scored in found.ranked)
     return Result(written, best, tuple(found.candidates), plans, tuple(others))
 
@@ -309,31 +302,30 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
     _require_units(made)
     played = forecast(made, hwdb, engine)
     written = document(played, hwdb, reads, lower_bound(made, hwdb), cautions(played))
+    found: list[str] = []
     if written.hwdb_hash != read.hwdb_hash:
         change = (written.step_s / read.step_s - 1) * 100
-        written.notes.insert(
-            0,
+        found.append(
             f"re-priced with another hardware database: {show_seconds(read.step_s)} per step in the file "
             f"(hwdb {read.hwdb_hash}), {show_seconds(written.step_s)} now (hwdb {written.hwdb_hash}), "
-            f"{change:+.2f} %",
+            f"{change:+.2f} %"
         )
     elif read.slow is not None:
-        written.notes.insert(
-            0,
+        found.append(
             f"the file's {show_seconds(read.step_s)} per step are of a cluster parts of which ran slow; "
-            f"these are "
-            "of the healthy one",
+            "these are of the healthy one"
         )
     elif abs(written.step_s - read.step_s) > SAME * abs(read.step_s):
-        written.notes.insert(
-            0,
+        found.append(
             f"the file says {show_seconds(read.step_s)} per step, its decisions take "
             f"{show_seconds(written.step_s)}: it was edited, or written by another version "
-            f"({read.package_version})",
+            f"({read.package_version})"
         )
     elif abs(written.work_bound_step_s - read.work_bound_step_s) <= SAME * written.work_bound_step_s:
         # The same plan priced the same: what the search proved about others still holds.
-        written.lower_bound_step_s = min(read.lower_bound_step_s, written.step_s)
-        written.pipeline_bound_step_s = read.pipeline_bound_step_s
-        written.lower_bound_covers = read.lower_bound_covers
-    return Result(written, played)
+        written = written.with_fields(
+            lower_bound_step_s=min(read.lower_bound_step_s, written.step_s),
+            pipeline_bound_step_s=read.pipeline_bound_step_s,
+            lower_bound_covers=read.lower_bound_covers,
+        )
+    return Result(written.with_fields(notes=[*found, *written.notes]), played)

@@ -113,8 +113,7 @@ def _result(planner: WholeClusterPlanner, margin: float | None, price: Price, wo
     notes = [*price.deadline.notes(), *cautions(played, idle=_idle(made)), *limits, *warned]
     bound_s = quick_bound(made, own) if price.deadline.over() else lower_bound(made, own)
     written = document(played, own, reads, bound_s, notes)
-    written.planning_s, written.planning_cpu_s = wall, cpu
-    return Result(written, played)
+    return Result(written.with_fields(planning_s=wall, planning_cpu_s=cpu), played)
 
 
 def _idle(made: Plan) -> list[str]:

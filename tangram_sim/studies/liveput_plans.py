@@ -96,7 +96,7 @@ def plan_for_losses(
         "memory_margin": margin,
         "notes": behind_stops(words, chosen.document.notes),
     }
-    return replace(chosen, document=chosen.document.model_copy(update=said))
+    return replace(chosen, document=chosen.document.with_fields(**said))
 
 
 def lasting(wishes: SearchOptions) -> SearchOptions:

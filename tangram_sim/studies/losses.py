@@ -212,9 +212,8 @@ def plan_without(
     after, before = planned(left), planned(cluster)
     found = migration(before.forecast.plan, after.forecast.plan, kept, names, hwdb)
     words = found.words(names, before.document.step_s, after.document.step_s)
-    told = {"notes": behind_stops(words, after.document.notes)}
-    document = after.document.model_copy(update=told)
-    return replace(after, document=document)
+    notes = behind_stops(words, after.document.notes)
+    return replace(after, document=after.document.with_fields(notes=notes))
 
 
 def _places(

@@ -1,6 +1,6 @@
-"""The bound on fleets in a plan's document, where it is nearer than what the search has proven."""
+"""What no plan beats, by how much each proof covers: every plan, single pipelines, fleets of pipelines."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.planners.api import SearchOptions
@@ -8,31 +8,52 @@ from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.fleets.fleet_bound import FleetBound, uncovered
 from tangram_sim.planners.tangram.fleets.stage_rows import questions
-from tangram_sim.studies.documents import FLEETS, SHARDED_FLEETS, PlanDocument
-from tangram_sim.training.plan import Plan
+from tangram_sim.studies.documents import FLEETS, SHARDED_FLEETS, SINGLE_PIPELINES
+from tangram_sim.studies.forecast import Forecast
 
 
-def bring_nearer(
-    written: PlanDocument, plan: Plan, hwdb: Hwdb, wishes: SearchOptions, deadline: Deadline
-) -> None:
-    """Give the document of `plan` the bound on fleets, where its own leaves something to say.
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Lower bounds on a step, seconds. `nearest_s` is the largest of them, `covers` which plans it is on."""
 
-    Asked for (`fleet_bound=`) it takes as long as it needs, and a note says why there is none.
+    every_plan_s: float
+    pipeline_s: float  # on single pipelines; 0: not known
+    nearest_s: float
+    covers: str
+
+    def of_pipelines(self, step_s: float, *, alone: bool) -> "Bounds":
+        """The same once a plan of `step_s` is found; `alone`: it is a pipeline of the kind bounded.
+
+        Refined cuts between inner stages may lie below what the search looked at, by a little.
+        """
+        if not self.pipeline_s:
+            return self
+        least_s = max(self.pipeline_s, self.every_plan_s)
+        if not alone:
+            return replace(self, pipeline_s=least_s)
+        least_s = min(least_s, step_s)
+        return replace(self, pipeline_s=least_s, nearest_s=least_s, covers=SINGLE_PIPELINES)
+
+
+def tightened(
+    bounds: Bounds, best: Forecast, hwdb: Hwdb, wishes: SearchOptions, deadline: Deadline
+) -> tuple[Bounds, list[str]]:
+    """(the bounds with the one on fleets, where that is nearer; why there is none, where it was asked for).
+
+    Asked for (`fleet_bound=`) it takes as long as it needs; else it is left out where little is open.
     """
-    spend = budget(wishes.effort).bound
+    spend, plan = budget(wishes.effort).bound, best.plan
     if wishes.fleet_bound:
         spend = spend.asked
-    elif not wishes.beside or written.step_s <= written.lower_bound_step_s * spend.worth:
-        return
+    elif not wishes.beside or best.step_s <= bounds.nearest_s * spend.worth:
+        return bounds, []
     if plan.cluster.gpus >= spend.many_gpus:
         spend = replace(spend, work=2 * spend.work)
     if questions(plan.model, plan.cluster) > spend.most:
-        return
+        return bounds, []
     why = uncovered(plan) or (deadline.over() and "for the time limit") or ""
     if why:
-        if wishes.fleet_bound:
-            written.notes.append(f"no bound on fleets was found: {why}")
-        return
+        return bounds, [f"no bound on fleets was found: {why}"] if wishes.fleet_bound else []
     sharded = any(
         run.layout.zero_stage > 1
         for pipeline in plan.pipelines
@@ -41,7 +62,7 @@ def bring_nearer(
         for run in part.layouts
     )
     found = FleetBound(plan.model, plan.cluster, plan.job, hwdb, spend, sharded)
-    least_s = found.between(written.lower_bound_step_s, written.step_s, deadline)
-    if least_s > written.lower_bound_step_s:
-        written.lower_bound_step_s = least_s
-        written.lower_bound_covers = SHARDED_FLEETS if sharded else FLEETS
+    least_s = found.between(bounds.nearest_s, best.step_s, deadline)
+    if least_s > bounds.nearest_s:
+        bounds = replace(bounds, nearest_s=least_s, covers=SHARDED_FLEETS if sharded else FLEETS)
+    return bounds, []

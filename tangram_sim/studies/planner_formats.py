@@ -46,12 +46,13 @@ def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> R
     fastest = min(found, key=lambda one: one.step_s)
     alike = [one for one in found if one.step_s <= longest_s(fastest.forecast.plan, fastest.step_s)]
     best = min(alike, key=lambda one: (for_nothing(one.forecast.plan), one.step_s))
-    written = best.document
-    written.planning_s = sum(one.document.planning_s or 0.0 for one in found)
-    written.planning_cpu_s = sum(one.document.planning_cpu_s or 0.0 for one in found)
     took = [
         f"{one.forecast.plan.job.dtype} takes {show_seconds(one.step_s)}" for one in found if one is not best
     ]
-    if len(prices) > 1:
-        written.notes.insert(0, f"in {best.forecast.plan.job.dtype}; {', '.join([*took, *others])}")
-    return best
+    tried = f"in {best.forecast.plan.job.dtype}; {', '.join([*took, *others])}"
+    written = best.document.with_fields(
+        planning_s=sum(one.document.planning_s or 0.0 for one in found),
+        planning_cpu_s=sum(one.document.planning_cpu_s or 0.0 for one in found),
+        notes=[*([tried] if len(prices) > 1 else []), *best.document.notes],
+    )
+    return replace(best, document=written)

@@ -27,11 +27,13 @@ def simulate_clients(
         raise BadInputError("clients who wait are played on replicas that do both, prefill and decode")
     played = play_clients(fleet.replicas, asking(workload, fleet), clients, pause_s=pause_s, engine=engine)
     document = describe_run(played, engine, "clients", slo or Slo())
-    document.clients = clients
-    document.assumptions.update(fleet.assumptions)
-    document.notes += beyond_context(workload, fleet)
-    document.notes.append(
+    begins = (
         f"all {clients:,} clients begin at once, as benchmarks do: the first of their requests wait longest"
     )
-    document.simulate_cpu_s = time.process_time() - begun
+    document = document.with_fields(
+        clients=clients,
+        assumptions={**document.assumptions, **fleet.assumptions},
+        notes=[*document.notes, *beyond_context(workload, fleet), begins],
+        simulate_cpu_s=time.process_time() - begun,
+    )
     return document, played

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp, inf
+from typing import Any
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
@@ -30,7 +31,7 @@ from tangram_sim.studies.serving_question import (
     ServiceGoal,
     ServiceQuestion,
 )
-from tangram_sim.studies.serving_scenarios import scenario_replays
+from tangram_sim.studies.serving_scenarios import with_scenario_replays
 from tangram_sim.units import percent
 
 _Z90 = 1.6449  # of a 90 % interval
@@ -67,11 +68,12 @@ def plan_service(
     else:
         found = _best_played(question, configurations, hwdb, time_limit_s)
     if found.status != "infeasible":
-        found.scenario_replays = scenario_replays(found, question, configurations, hwdb)
-        _add_interval(found, exp(_Z90 * _spread(found, models, goal, CalibrationTable.load(hwdb))))
+        found = with_scenario_replays(found, question, configurations, hwdb)
+        factor = exp(_Z90 * _spread(found, models, goal, CalibrationTable.load(hwdb)))
+        found = found.with_fields(interval=_interval(found.makespan_s, factor))
     told = (*offers.notes, *question.workload.notes)
-    found.notes += [note for note in told if note not in found.notes]
-    found.assumptions |= {
+    notes = [*found.notes, *(note for note in told if note not in found.notes)]
+    assumptions = found.assumptions | {
         "planner": planner,
         "engine": goal.engine,
         "precision": goal.precision,
@@ -80,11 +82,10 @@ def plan_service(
         "configurations": len(configurations),
         "configurations_refused": refused,
     }
-    _forget_costs(found, offers.unpriced)
+    found = _without_costs(found.with_fields(notes=notes, assumptions=assumptions), offers.unpriced)
     if goal.objective == GOODPUT:
-        _as_goodput(found, float(question.amounts.sum()), goal.utilisation)
-    found.planning_cpu_s = time.process_time() - begun
-    return found
+        found = _as_goodput(found, float(question.amounts.sum()), goal.utilisation)
+    return found.with_fields(planning_cpu_s=time.process_time() - begun)
 
 
 def _planned(
@@ -95,7 +96,7 @@ def _planned(
     beside: bool = False,
 ) -> ServePlanDocument:
     found = plan_problem(question.rental(priced), time_limit_s, beside=beside)
-    found.types = [
+    types = [
         PlannedTypeDocument(
             input_tokens=one.input_tokens,
             output_tokens=one.output_tokens,
@@ -104,7 +105,7 @@ def _planned(
         )
         for one in question.types
     ]
-    return found
+    return found.with_fields(types=types)
 
 
 def _batch(
@@ -117,9 +118,7 @@ def _batch(
     found = _planned(question, priced, time_limit_s, beside=True)
     if found.status == "infeasible":
         return found
-    found.fleet = fleet_document(found, priced, question)
-    found.replay = replayed(found, question, hwdb)
-    return found
+    return replayed(found.with_fields(fleet=fleet_document(found, priced, question)), question, hwdb)
 
 
 def _best_played(
@@ -150,33 +149,35 @@ def _best_played(
     apart = len(whole) < len(priced)
     if best is None:
         return _planned(question, tried[-1], time_limit_s, beside=True) if apart else beside
-    best.rivals, best.levers = beside.rivals, beside.levers
+    best = best.with_fields(rivals=beside.rivals, levers=beside.levers)
     if apart:
         other = tried[0] if of_best == len(starts) - 1 else tried[-1]
-        _compare_also(best, _planned(question, other, time_limit_s, beside=True), question.goal)
-        best.assumptions["prefill and decode"] = "apart" if other is tried[0] else "together"
+        best = _compared_also(best, _planned(question, other, time_limit_s, beside=True), question.goal)
+        how = {"prefill and decode": "apart" if other is tried[0] else "together"}
+        best = best.with_fields(assumptions=best.assumptions | how)
     return best
 
 
-def _compare_also(best: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> None:
-    """Take bound, rivals and levers of another set of configurations where they are better, in place."""
+def _compared_also(best: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> ServePlanDocument:
+    """The plan with bound, rivals and levers of another set of configurations where they are better."""
     value = (best.cost_per_hour if goal.objective == COST else best.makespan_s) or 0.0
     if other.bound is not None and best.bound is not None and other.bound < best.bound:
-        best.bound = other.bound
-        best.gap = 1.0 - other.bound / value
-        best.status = "optimal" if best.gap <= PROVEN else "feasible"
+        gap = 1.0 - other.bound / value
+        best = best.with_fields(bound=other.bound, gap=gap, status="optimal" if gap <= PROVEN else "feasible")
     others = {(one.gpu, one.capped): one for one in other.rivals}
-    best.rivals = [
+    rivals = [
         min(
             (one, others.get((one.gpu, one.capped), one)),
             key=lambda rival: inf if rival.value is None else rival.value,
         )
         for one in best.rivals
     ]
+    levers = dict(best.levers)
     for name, lever in best.levers.items():
         found = other.levers[name].value if name in other.levers else None
         if found is not None and (lever.value is None or found < lever.value):
-            lever.value, lever.worth = found, found / value - 1.0
+            levers[name] = lever.with_fields(value=found, worth=found / value - 1.0)
+    return best.with_fields(rivals=rivals, levers=levers)
 
 
 def _replayed_until_kept(
@@ -197,12 +198,10 @@ def _replayed_until_kept(
         found = _planned(question, rates, time_limit_s)
         if found.status == "infeasible":
             break
-        found.fleet = fleet_document(found, rates, question)
-        found.replay = replayed(found, question, hwdb)
+        found = replayed(found.with_fields(fleet=fleet_document(found, rates, question)), question, hwdb)
         if attempt:
-            found.assumptions["derated"] = (
-                f"throughputs times {_DERATED**attempt:.3g}, for the latencies' tail"
-            )
+            how = {"derated": f"throughputs times {_DERATED**attempt:.3g}, for the latencies' tail"}
+            found = found.with_fields(assumptions=found.assumptions | how)
         if best is None or _better(found.replay, best.replay, slo):
             best, best_rates = found, rates
         if _keeps(found.replay, slo):
@@ -211,17 +210,18 @@ def _replayed_until_kept(
     if best is None:
         return None, rates
     if best.replay is not None and not _keeps(best.replay, slo):
-        best.notes.append(
+        misses = (
             f"{percent(best.replay.good_share, 1)} of the replayed requests keep the objective, no plan "
             f"tried reaches 99 %; p99: TTFT {best.replay.ttft_p99_s:.3g} s, "
             f"TPOT {best.replay.tpot_p99_s:.3g} s"
         )
+        best = best.with_fields(notes=[*best.notes, misses])
     return best, best_rates
 
 
-def _keeps(replay: PlayedPlanDocument, slo: Slo) -> bool:
+def _keeps(replay: PlayedPlanDocument | None, slo: Slo) -> bool:
     """Whether the 99th percentiles of the replay are within the objective."""
-    return replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
+    return replay is not None and replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
 
 
 def _preferred(one: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> bool:
@@ -233,25 +233,32 @@ def _preferred(one: ServePlanDocument, other: ServePlanDocument, goal: ServiceGo
     return _better(one.replay, other.replay, goal.slo)
 
 
-def _better(one: PlayedPlanDocument, other: PlayedPlanDocument | None, slo: Slo) -> bool:
+def _better(one: PlayedPlanDocument | None, other: PlayedPlanDocument | None, slo: Slo) -> bool:
     """Whether a plan is played better: its tail keeps the objective, then more good requests a second."""
-    if other is None:
-        return True
+    if one is None or other is None:
+        return other is None
     kept, before = _keeps(one, slo), _keeps(other, slo)
     more = one.played * one.good_share > other.played * other.good_share
     return kept if kept != before else more
 
 
-def _forget_costs(found: ServePlanDocument, unpriced: frozenset[str]) -> None:
-    """Take out costs of what is in part without a price, in place."""
-    for one in found.replicas:
-        if unpriced & one.gpus.keys():
-            one.cost_per_hour = None
-    if any(one.cost_per_hour is None for one in found.replicas):
-        found.cost_per_hour = None
-    for replica in (found.fleet or {}).get("replicas", ()):
-        if unpriced & {stage["gpu"] for stage in replica["stages"]}:
-            del replica["usd_per_hour"]
+def _without_costs(found: ServePlanDocument, unpriced: frozenset[str]) -> ServePlanDocument:
+    """The plan without costs of what is in part without a price."""
+
+    def without(replica: dict[str, Any]) -> dict[str, Any]:
+        costs = not unpriced & {stage["gpu"] for stage in replica["stages"]}
+        return {key: value for key, value in replica.items() if costs or key != "usd_per_hour"}
+
+    counts = [
+        one.with_fields(cost_per_hour=None) if unpriced & one.gpus.keys() else one for one in found.replicas
+    ]
+    free = any(one.cost_per_hour is None for one in counts)
+    fleet = found.fleet
+    if fleet is not None and "replicas" in fleet:
+        fleet = {**fleet, "replicas": [without(replica) for replica in fleet["replicas"]]}
+    return found.with_fields(
+        replicas=counts, cost_per_hour=None if free else found.cost_per_hour, fleet=fleet
+    )
 
 
 def _spread(
@@ -270,24 +277,27 @@ def _spread(
     )
 
 
-def _add_interval(found: ServePlanDocument, factor: float) -> None:
-    """Set the 90 % interval of the makespan; its ends are a `factor` below and above the makespan."""
-    if found.makespan_s is not None:
-        found.interval = (found.makespan_s / factor, found.makespan_s * factor)
+def _interval(makespan_s: float | None, factor: float) -> tuple[float, float] | None:
+    """The 90 % interval of a makespan, seconds; its ends are a `factor` below and above it."""
+    return None if makespan_s is None else (makespan_s / factor, makespan_s * factor)
 
 
-def _as_goodput(found: ServePlanDocument, rate_rps: float, utilisation: float) -> None:
-    """Turn the makespans for the requests of one second into rates, requests/s, in place."""
-    found.objective = "goodput"
-    found.assumptions |= {
-        "utilisation": utilisation,
-        "makespan_s": "the time for the requests that the workload brings in one second",
-    }
-    for rival in found.rivals:
-        rival.value = None if rival.value is None else rate_rps / rival.value
-    if found.bound:
-        found.bound = rate_rps / found.bound
-    for lever in found.levers.values():
-        lever.value = None if lever.value is None else rate_rps / lever.value
-    if found.interval:
-        found.interval = (rate_rps / found.interval[1], rate_rps / found.interval[0])
+def _as_goodput(found: ServePlanDocument, rate_rps: float, utilisation: float) -> ServePlanDocument:
+    """The plan with makespans for the requests of one second turned into rates, requests/s."""
+
+    def rate(makespan_s: float | None) -> float | None:
+        return makespan_s and rate_rps / makespan_s
+
+    interval = found.interval and (rate_rps / found.interval[1], rate_rps / found.interval[0])
+    return found.with_fields(
+        objective="goodput",
+        assumptions=found.assumptions
+        | {
+            "utilisation": utilisation,
+            "makespan_s": "the time for the requests that the workload brings in one second",
+        },
+        rivals=[rival.with_fields(value=rate(rival.value)) for rival in found.rivals],
+        bound=rate(found.bound),
+        levers={name: lever.with_fields(value=rate(lever.value)) for name, lever in found.levers.items()},
+        interval=interval,
+    )

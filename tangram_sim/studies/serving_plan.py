@@ -143,9 +143,9 @@ def plan_problem(
         found = _flow_document(problem, usual_s if time_limit_s is None else time_limit_s)
     else:
         found = _rental_document(problem, rent(problem, time_limit_s, beside=beside))
-    found.notes += ignored_keys(ignored)
-    found.planning_cpu_s = time.process_time() - begun
-    return found
+    return found.with_fields(
+        notes=[*found.notes, *ignored_keys(ignored)], planning_cpu_s=time.process_time() - begun
+    )
 
 
 def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanDocument:

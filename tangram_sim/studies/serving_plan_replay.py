@@ -18,8 +18,8 @@ _STAYS = 5.0  # a rate is played for so many times as long as a request stays; r
 _MOST_PLAYED = 30_000  # requests
 
 
-def replayed(found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb) -> PlayedPlanDocument:
-    """The plan as simulated: a batch all at once, else the workload at the rate that the plan promises."""
+def replayed(found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb) -> ServePlanDocument:
+    """The plan with its replay: a batch all at once, else the workload at the rate that the plan promises."""
     workload = question.workload
     objective = question.goal.objective
     if objective == MAKESPAN:
@@ -28,9 +28,8 @@ def replayed(found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb) ->
         promised = workload.rate_rps
     else:
         promised = float(found.throughput_rps or 0.0)
-    told, notes = play_fleet(found.fleet, question, workload, question.place, promised, hwdb)
-    found.notes += notes
-    return told
+    replay, notes = play_fleet(found.fleet, question, workload, question.place, promised, hwdb)
+    return found.with_fields(replay=replay, notes=[*found.notes, *notes])
 
 
 def play_fleet(

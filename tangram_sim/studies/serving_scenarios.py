@@ -18,22 +18,22 @@ from tangram_sim.studies.serving_question import COST, MAKESPAN, PlanScenario, S
 _SHARES_S = 2.0  # seconds to share out the requests over what is left
 
 
-def scenario_replays(
+def with_scenario_replays(
     found: ServePlanDocument, question: ServiceQuestion, priced: Sequence[PricedConfiguration], hwdb: Hwdb
-) -> list[PlayedScenarioDocument]:
-    """The plan in every scenario of its goal: replicas on kinds that are lost gone, the rest as it is.
+) -> ServePlanDocument:
+    """The plan, replayed in every scenario of its goal: replicas on lost kinds gone, the rest as it is.
 
     Requests are shared out again over the replicas that are left, and so many of them come as the scenario
     says: of a batch they must be through within the plan's makespan, else they come at that part of the rate.
     Where what is left cannot serve them, a note among the plan's says so in place of a replay.
     """
-    told = []
+    told, notes = list[PlayedScenarioDocument](), list[str]()
     for scenario in question.goal.scenarios:
         left = _left(found, priced, scenario)
         shared = _shared_out(left, question) if left else None
         if shared is None or shared.status == "infeasible":
             why = shared.reason if shared is not None else "no replica is left"
-            found.notes.append(f"not replayed in {scenario.name}: {why}")
+            notes.append(f"not replayed in {scenario.name}: {why}")
             continue
         share = scenario.coverage * scenario.rate_factor
         fleet = fleet_document(shared, left, question)
@@ -52,7 +52,7 @@ def scenario_replays(
                 replicas=sum(int(one["count"]) for one in fleet["replicas"]),
             )
         )
-    return told
+    return found.with_fields(scenario_replays=told, notes=[*found.notes, *notes])
 
 
 def _left(

@@ -171,9 +171,11 @@ def simulate_service(
             progress=progress,
         )
     document = describe_run(played, engine, router, slo or Slo())
-    document.assumptions.update(fleet.assumptions)
-    document.notes += beyond_context(workload, fleet)
-    document.simulate_cpu_s = time.process_time() - begun
+    document = document.with_fields(
+        assumptions={**document.assumptions, **fleet.assumptions},
+        notes=[*document.notes, *beyond_context(workload, fleet)],
+        simulate_cpu_s=time.process_time() - begun,
+    )
     return document, played
 
 

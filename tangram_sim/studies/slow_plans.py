@@ -19,6 +19,7 @@ from tangram_sim.studies.slowness import lossless_bound_s, play_slow, slow_secti
 from tangram_sim.training.plan import Plan
 from tangram_sim.units import show_seconds
 
+_SEARCH = ("partial_plans", "planning_s", "planning_cpu_s")
 _BOUNDS = ("lower_bound_step_s", "lower_bound_covers", "work_bound_step_s", "pipeline_bound_step_s")
 
 
@@ -35,20 +36,22 @@ def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result
     bound = api.least_work_s if shorter else api.lower_bound
     written = document(played, hwdb, reads, bound(played.plan, hwdb))
     if slow.sequences:
-        _count_lengths(written, step_shares(made, slow.sequences, hwdb))
-    written.slow = slow_section(made, played, slow, healthy.step_s, hwdb, engine)
-    written.notes += tell(written)
-    return Result(written, played)
+        written = _with_lengths(written, step_shares(made, slow.sequences, hwdb))
+    section = slow_section(made, played, slow, healthy.step_s, hwdb, engine)
+    written = written.with_fields(slow=section)
+    return Result(written.with_fields(notes=[*written.notes, *tell(written)]), played)
 
 
-def _count_lengths(document: PlanDocument, shares: StepShares) -> None:
-    """Scale the document's rates and bounds, in place, to sequences that are shorter than the job's."""
-    document.tokens_per_s *= shares.tokens
-    document.tokens_per_s_per_gpu *= shares.tokens
-    document.mfu *= shares.flop
-    document.mfu_cluster *= shares.flop
-    document.lower_bound_step_s *= shares.least_work
-    document.work_bound_step_s *= shares.least_work
+def _with_lengths(document: PlanDocument, shares: StepShares) -> PlanDocument:
+    """The document with rates and bounds scaled to sequences that are shorter than the job's."""
+    return document.with_fields(
+        tokens_per_s=document.tokens_per_s * shares.tokens,
+        tokens_per_s_per_gpu=document.tokens_per_s_per_gpu * shares.tokens,
+        mfu=document.mfu * shares.flop,
+        mfu_cluster=document.mfu_cluster * shares.flop,
+        lower_bound_step_s=document.lower_bound_step_s * shares.least_work,
+        work_bound_step_s=document.work_bound_step_s * shares.least_work,
+    )
 
 
 def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Cluster], Result]) -> Result:
@@ -78,13 +81,14 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
     if section is None:  # `replayed` always writes one
         raise AssertionError
     healthy_s, now = healthy.document.step_s, anew.forecast.plan.cluster
-    section.healthy_step_s = healthy_s
-    section.slowdown = (best.document.step_s + section.pause_step_s) / healthy_s
-    section.lossless_bound_step_s = lossless_bound_s(healthy_s, now, plan.job.precision.compute)
-    section.unchanged_step_s = unchanged.document.step_s
-    best.document.notes = [note for note in best.document.notes if not note.startswith("slow:")]
-    best.document.notes += tell(best.document)
-    best.document.notes.append(
+    section = section.with_fields(
+        healthy_step_s=healthy_s,
+        slowdown=(best.document.step_s + section.pause_step_s) / healthy_s,
+        lossless_bound_step_s=lossless_bound_s(healthy_s, now, plan.job.precision.compute),
+        unchanged_step_s=unchanged.document.step_s,
+    )
+    written = best.document.with_fields(slow=section)
+    verdict = (
         f"slow: the healthy cluster's plan takes {show_seconds(unchanged.document.step_s)} as things are, "
         + (
             f"this one {show_seconds(best.document.step_s)}: "
@@ -93,11 +97,10 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
             else "and nothing better was found: stay with it"
         )
     )
+    searched = anew.document if changed else healthy.document
+    taken = {key: getattr(searched, key) for key in _SEARCH}
     # Of the cluster as it runs now, whichever of the two plans is shown.
     if lasting == list(slow.slowdowns) and anew.document.lower_bound_step_s <= best.document.step_s:
-        for key in _BOUNDS:
-            setattr(best.document, key, getattr(anew.document, key))
-    searched = anew.document if changed else healthy.document
-    for key in ("partial_plans", "planning_s", "planning_cpu_s"):
-        setattr(best.document, key, getattr(searched, key))
-    return best
+        taken |= {key: getattr(anew.document, key) for key in _BOUNDS}
+    notes = [*tell(written), verdict]
+    return replace(best, document=written.with_fields(notes=notes, **taken))

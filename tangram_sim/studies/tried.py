@@ -126,8 +126,8 @@ def plan(
     every = ", ".join(one.words for one in done)
     document, words = best.result.document, f"tried: {every}; this is {best.name}{left}"
     late = deadline.over() and deadline.asked_s > 0
-    document.notes = behind_stops(words, document.notes, deadline.notes() if late else ())
-    return best.result
+    notes = behind_stops(words, document.notes, deadline.notes() if late else ())
+    return replace(best.result, document=document.with_fields(notes=notes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def service_of(data: Any, hwdb: Hwdb, engine: str = "", source: str = "fleet") -
         where = ".".join(str(part) for part in first["loc"])
         raise BadInputError(f"{source}: {where or 'document'}: {first['msg'].lower()}") from None
     planned_for = given.engine
-    given = given.model_copy(update={"engine": engine or planned_for})
+    given = given.with_fields(engine=engine or planned_for)
     groups = tuple(_group(one, place, given, hwdb, source) for place, one in enumerate(given.replicas))
     width = max(1, len(given.types))
     shares = tuple(tuple(one.shares or (float(one.count),) * width) for one in given.replicas)

@@ -11,6 +11,8 @@ from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import api, tried
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 
 HWDB = Hwdb.load()
@@ -61,13 +63,14 @@ def answering(
         if job.schedule not in steps:
             raise InfeasibleError("none")
         able = job.schedule in launchable and wishes.beside
-        document = SimpleNamespace(
-            launchable_with=["megatron"] * able, notes=[], work_bound_step_s=1.0, memory_margin=0.1
-        )
         made = Made(CLUSTER, replace(job, dtype="fp16"), steps[job.schedule])
-        step_s = steps[job.schedule] * (1.01 if able and known else 1.0)
-        forecast, ranked = SimpleNamespace(plan=made), (made,) * min(wishes.kept, 3)
-        return SimpleNamespace(step_s=step_s, document=document, forecast=forecast, ranked=ranked)
+        document = PlanDocument.model_construct(
+            step_s=steps[job.schedule] * (1.01 if able and known else 1.0),
+            launchable_with=["megatron"] * able,
+            work_bound_step_s=1.0,
+            memory_margin=0.1,
+        )
+        return Result(document, SimpleNamespace(plan=made), ranked=(made,) * min(wishes.kept, 3))
 
     monkeypatch.setattr(api, "plan", plan)
     monkeypatch.setattr(tried, "fullness", lambda made, hwdb: fullness)
