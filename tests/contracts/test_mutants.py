@@ -1,15 +1,14 @@
 """`make mutants`: small changes, the tests that run them asked first, modules left as they were."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from tests.mutants import judging
 from tests.mutants.changes import changes
-from tests.mutants.judging import Room
+from tests.mutants.judging import room
 from tests.mutants.kernels import calls, dependents
+from tests.mutants.ordering import Ordering
+from tests.mutants.rooms import rooms
 from tests.places import ROOT
 
 TEXT = '''"""A module."""
@@ -28,8 +27,12 @@ def test_results_are_changed_and_messages_are_not() -> None:
     found = {(one.line, one.was, one.now) for one in changes(TEXT)}
     assert found == {
         (6, "a < b", "(a <= b)"),
+        (6, "a < b", "(False)"),
         (7, "min(a / b, 0.5)", "(max(a / b, 0.5))"),
+        (7, "min(a / b, 0.5)", "(a / b)"),
+        (7, "min(a / b, 0.5)", "(0.5)"),
         (7, "a / b", "(a * b)"),
+        (7, "a / b", "(a)"),
         (7, "0.5", "(1.5)"),
     }
     for one in changes(TEXT):
@@ -39,35 +42,57 @@ def test_results_are_changed_and_messages_are_not() -> None:
         ]
 
 
-def _room(place: Path) -> Room:
-    (place / "tangram_sim").mkdir()
-    module = place / "tangram_sim" / "m.py"
+TESTS = """import pytest
+from tangram_sim.m import share
+
+def test_less():
+    assert share(1, 4) == 0.25
+
+def test_more():
+    with pytest.raises(ValueError):
+        share(3, 1)
+
+def test_others():
+    assert True
+"""
+PROFILE = "from hypothesis import settings\nsettings.register_profile('fast')\n"
+
+
+def test_a_change_is_judged_by_what_tests_say_of_it_and_undone(tmp_path: Path) -> None:
+    """In a process of its own; what runs which line is found out once and known again."""
+    module, tests = tmp_path / "tangram_sim/m.py", tmp_path / "tests"
+    module.parent.mkdir()
+    tests.mkdir()
     module.write_text(TEXT)
-    ran = {str(module): {"6": list(SECONDS)[:3], "7": ["t/b.py::three"]}}
-    return Room(place, ("t",), (module,), SECONDS, ran)
-
-
-@pytest.mark.parametrize("notices", [None, "t/b.py::three", "t/c.py::four"])
-def test_tests_that_run_a_line_come_before_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: str | None
-) -> None:
-    room, asked = _room(tmp_path), []
-    (module,) = room.modules
-
-    def run(place: Path, tests: Sequence[str], limit_cpu_s: float, *how: Any) -> int:
-        assert module.read_text() == change.applied(TEXT) != TEXT
-        assert limit_cpu_s > sum(SECONDS[test] for test in tests)
-        asked.append(list(tests))
-        return int(notices in tests)
-
-    monkeypatch.setattr(judging, "run", run)
-    change = next(one for one in changes(TEXT) if one.was == "a / b")
+    (module.parent / "__init__.py").touch()
+    (tests / "conftest.py").write_text(PROFILE)
+    (tests / "test_m.py").write_text(TESTS)
     stamp = module.stat().st_mtime_ns
-    assert room.kills(module, change) == (notices is not None)
-    assert asked[0] == ["t/b.py::three"]
-    others = [["t/a.py::two", "t/a.py::one", "t/c.py::four"]]
-    assert asked[1:] == ([] if notices == "t/b.py::three" else others)
+    judge = room(tmp_path, ("tests",), (module,), tmp_path / "kept")
+    assert judge.record.seconds.keys() == {
+        f"tests/test_m.py::test_{name}" for name in ("less", "more", "others")
+    }
+    every = {(change.was, change.now): change for change in changes(TEXT)}
+    assert judge.running(module, every["a / b", "(a * b)"]) == {"tests/test_m.py::test_less"}
+    assert judge.kills(module, every["a / b", "(a * b)"])
+    assert not judge.kills(module, every["a < b", "(a <= b)"])
     assert (module.read_text(), module.stat().st_mtime_ns) == (TEXT, stamp)
+    (tests / "test_m.py").unlink()
+    assert room(tmp_path, ("tests",), (module,), tmp_path / "kept", again=False).record == judge.record
+
+
+def test_tests_that_run_a_line_come_before_the_others_and_short_modules_first() -> None:
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in (*SECONDS, "t/d.py::new")]
+    Ordering(SECONDS, {"t/c.py::four", "t/a.py::one"}, 0.0).pytest_collection_modifyitems(items)
+    names = [item.nodeid for item in items]
+    assert names == ["t/a.py::one", "t/c.py::four", "t/b.py::three", "t/a.py::two", "t/d.py::new"]
+
+
+def test_every_room_has_tests_that_are_to_notice_its_faults() -> None:
+    found = rooms(ROOT)
+    folders = {path.parent.name for path in (ROOT / "tangram_sim").glob("*/__init__.py")}
+    assert found.keys() == folders | {"nouns", "composition", "schedules"}
+    assert all(room.modules and room.tests for room in found.values())
 
 
 def test_a_kernel_is_judged_by_what_holds_and_calls_it() -> None:

@@ -10,43 +10,15 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from random import Random
 
-from tests.mutants.changes import changes
+from tests.mutants.changes import Change, changes
 from tests.mutants.judging import room
+from tests.mutants.rooms import Tested, rooms
 from tests.places import ROOT
 
-# Room -> (modules, tests of the room).
-ROOMS = {
-    "cost": (("tangram_sim/cost",), ("tests/unit/cost", "tests/unit/topology")),
-    "layers": (
-        ("tangram_sim/layers", "tangram_sim/training/stage"),
-        ("tests/unit/training",),
-    ),
-    "sim": (("tangram_sim/sim",), ("tests/unit/sim",)),
-    "schedules": (
-        ("tangram_sim/training/schedules",),
-        (
-            "tests/unit/training/test_orders_by_hand.py",
-            "tests/unit/training/test_schedules.py",
-            "tests/unit/training/test_shares.py",
-            "tests/unit/training/test_lowering.py",
-            "tests/contracts/test_schedule_contract.py",
-        ),
-    ),
-    "composition": (
-        ("tangram_sim/planners/tangram/composition",),
-        (
-            "tests/unit/planners/test_recorded_searches.py",
-            "tests/unit/planners/test_labels.py",
-            "tests/unit/planners/test_compose.py",
-            "tests/unit/planners/test_exact.py",
-            "tests/unit/planners/test_seats.py",
-            "tests/unit/planners/test_sweeps.py",
-        ),
-    ),
-}
 _COPIED = (
     "tangram_sim",
     "hwdb",
@@ -63,9 +35,13 @@ _COPIED = (
 def main() -> int:
     """Run a sample of mutants; 1 where fewer than nine of ten were killed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--room", action="append", choices=ROOMS, help="only this one; several times")
+    parser.add_argument("--room", action="append", choices=rooms(ROOT), help="only this one; several times")
     parser.add_argument("--each", type=int, default=20, help="mutants of a room")
     parser.add_argument("--seed", type=int, default=1, help="which")
+    parser.add_argument("--only", default="", help="files whose path contains this")
+    parser.add_argument(
+        "--reuse", action="store_true", help="order tests by what an earlier state of the code showed"
+    )
     given = parser.parse_args()
     rows, told = [], []
     with tempfile.TemporaryDirectory() as made:
@@ -74,29 +50,49 @@ def main() -> int:
         for part in _COPIED:
             whole = ROOT / part
             (shutil.copytree if whole.is_dir() else shutil.copy)(whole, place / part)
-        for name in given.room or ROOMS:
-            killed, alive = _judged(place, name, given.each, given.seed)
+        (place.parent / "shared").symlink_to(ROOT.parent / "shared")
+        for name in given.room or rooms(ROOT):
+            tested = rooms(place)[name]
+            sample = _sample(
+                [one for one in tested.modules if given.only in str(one)], given.each, f"{given.seed}/{name}"
+            )
+            killed, alive = _judged(place, tested, sample, again=not given.reuse)
             rows.append((name, killed, len(alive)))
             told += [f"- {name}: {one}" for one in alive]
     sys.stdout.write("| room | mutants | killed | share |\n|---|---|---|---|\n")
     for name, killed, left in rows:
         sys.stdout.write(
-            f"| {name} | {killed + left} | {killed} | {100 * killed / (killed + left):.0f} % |\n"
+            f"| {name} | {killed + left} | {killed} | {100 * killed / max(killed + left, 1):.0f} % |\n"
         )
     sys.stdout.write("\n".join(("", *told, "")))
     whole_killed, whole_alive = sum(row[1] for row in rows), sum(row[2] for row in rows)
     return int(whole_killed < 9 * whole_alive)
 
 
-def _judged(place: Path, name: str, each: int, seed: int) -> tuple[int, list[str]]:
+def _sample(modules: list[Path], each: int, seed: str) -> list[tuple[Path, Change]]:
+    """So many changes of some modules: one of each kind of fault in turn, each time one at random."""
+    kinds: dict[str, list[tuple[Path, Change]]] = defaultdict(list)
+    for path in modules:
+        for change in changes(path.read_text(encoding="utf-8")):
+            kinds[change.kind].append((path, change))
+    draws, found = Random(seed), []
+    for every in kinds.values():
+        draws.shuffle(every)
+    order = sorted(kinds)
+    draws.shuffle(order)
+    while len(found) < each and any(kinds.values()):
+        found += [kinds[kind].pop() for kind in order if kinds[kind]]
+    return sorted(found[:each], key=lambda drawn: (str(drawn[0]), drawn[1].line))
+
+
+def _judged(
+    place: Path, tested: Tested, sample: list[tuple[Path, Change]], *, again: bool
+) -> tuple[int, list[str]]:
     """(mutants killed, those that lived, in words) of a room."""
-    modules, tests = ROOMS[name]
-    files = sorted(path for module in modules for path in (place / module).rglob("*.py"))
-    every = [(path, change) for path in files for change in changes(path.read_text(encoding="utf-8"))]
-    sample = Random(f"{seed}/{name}").sample(every, min(each, len(every)))
-    known = room(place, tests, tuple(sorted((place / "tangram_sim").rglob("*.py"))), ROOT / "build/mutants")
+    every = tuple(sorted((place / "tangram_sim").rglob("*.py")))
+    known = room(place, tested.tests, every, ROOT / "build/mutants", again=again)
     killed, alive = 0, []
-    for path, change in sorted(sample, key=lambda one: (str(one[0]), one[1].line)):
+    for path, change in sample:
         words = f"{path.relative_to(place)}:{change.line}: `{change.was}` -> `{change.now}`"
         dead = known.kills(path, change)
         killed += dead

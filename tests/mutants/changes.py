@@ -1,4 +1,4 @@
-"""Small faults in the text of a module: one comparison, operator, number or condition made another one.
+"""Small faults in the text of a module: one comparison, operator, term, number, index, condition, exit.
 
 Left out is what no test can notice because no result depends on it: annotations, docstrings, messages,
 decorators (bounds of caches, slots), `strict=` of `zip`, and the two sides of a tolerance: whether something
@@ -21,6 +21,19 @@ _CALLS = {
     "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "any": "all", "all": "any",
     "argmin": "argmax", "argmax": "argmin", "floor": "ceil", "ceil": "floor",
 }  # fmt: skip
+# Calls whose arguments are of two kinds: the other way round they fail at once.
+_TYPED = (
+    "isinstance",
+    "getattr",
+    "setattr",
+    "hasattr",
+    "sorted",
+    "map",
+    "filter",
+    "cast",
+    "replace",
+    "field",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +46,7 @@ class Change:
     end_column: int
     was: str
     now: str
+    kind: str  # of fault: samples have as many of one as of another
 
     def applied(self, text: str) -> str:
         """The mutant's text. Columns count bytes, as those of `ast` do."""
@@ -45,13 +59,15 @@ class Change:
 
 def changes(text: str) -> list[Change]:
     """Every change of a module, in order of its text. Annotations, docstrings and messages are left alone."""
-    found = []
-    for node in _expressions(ast.parse(text)):
-        for other in _others(node):
+    found, tree = [], ast.parse(text)
+    tests = {id(node.test): node for node in ast.walk(tree) if isinstance(node, ast.If | ast.While)}
+    for node in _expressions(tree):
+        others = [*_others(node), *(_other_tests(tests[id(node)]) if id(node) in tests else ())]
+        for kind, other in others:
             was = ast.get_source_segment(text, node) or ""
             now = f"({ast.unparse(other)})"
             where = (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
-            found.append(Change(*where, was, now))
+            found.append(Change(*where, was, now, kind))
     return sorted(found, key=lambda one: (one.line, one.column, one.now))
 
 
@@ -84,32 +100,71 @@ def _within_tolerance(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp) and (_near_one(node.left) or _near_one(node.right))
 
 
-def _others(node: ast.expr) -> Iterator[ast.expr]:
-    """What an expression can be changed into."""
+def _others(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """(kind of fault, what an expression can be changed into)."""
     if isinstance(node, ast.Compare) and any(map(_within_tolerance, (node.left, *node.comparators))):
         return
     if isinstance(node, ast.BinOp) and _within_tolerance(node):
         return
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARISONS:
-        yield ast.Compare(node.left, [_COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
+        flipped = [_COMPARISONS[type(node.ops[0])](), *node.ops[1:]]
+        yield "comparison", ast.Compare(node.left, flipped, node.comparators)
     elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        yield ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right)
+        yield "operator", ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right)
+        if isinstance(node.op, ast.Add | ast.Sub) and not isinstance(node.right, ast.Constant):
+            yield "term", node.left
+        if isinstance(node.op, ast.Mult | ast.Div) and not isinstance(node.right, ast.Constant):
+            yield "factor", node.left
     elif isinstance(node, ast.BoolOp):
-        yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+        yield "condition", ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+        yield from (("clause", _without(node, place)) for place in range(len(node.values)))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
-        yield node.operand
+        yield "condition" if isinstance(node.op, ast.Not) else "operator", node.operand
     elif isinstance(node, ast.IfExp):
-        yield ast.IfExp(node.test, node.orelse, node.body)
+        yield "branch", ast.IfExp(node.test, node.orelse, node.body)
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield ast.Constant(node.value + 1)
+        yield "number", ast.Constant(node.value + 1)
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield ast.Constant(not node.value)
+        yield "condition", ast.Constant(not node.value)
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.BinOp):
+        if isinstance(node.ctx, ast.Load) and not _is_type(node.value):
+            shifted = ast.BinOp(node.slice, ast.Sub(), ast.Constant(1))
+            yield "index", ast.Subscript(node.value, shifted, ast.Load())
     elif isinstance(node, ast.Call):
-        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if name in _CALLS:
-            func: ast.expr = (
-                ast.Attribute(node.func.value, _CALLS[name], ast.Load())
-                if isinstance(node.func, ast.Attribute)
-                else ast.Name(_CALLS[name], ast.Load())
-            )
-            yield ast.Call(func, node.args, node.keywords)
+        yield from _other_calls(node)
+
+
+def _other_tests(node: ast.If | ast.While) -> Iterator[tuple[str, ast.expr]]:
+    """What the condition of a statement can be changed into, beside what any expression can."""
+    if not isinstance(node.test, ast.Compare | ast.BoolOp | ast.UnaryOp):
+        yield "condition", ast.UnaryOp(ast.Not(), node.test)
+    if isinstance(node.body[0], ast.Return | ast.Continue | ast.Break):
+        yield "exit", ast.Constant(False)
+
+
+def _without(node: ast.BoolOp, place: int) -> ast.expr:
+    """A condition with one of its clauses left out."""
+    left = [*node.values[:place], *node.values[place + 1 :]]
+    return left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
+
+
+def _is_type(node: ast.expr) -> bool:
+    """Whether a name looks like one of a type, as in `dict[Key, Value]`."""
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    return name[:1].isupper() or name in ("dict", "list", "tuple", "set", "frozenset", "type")
+
+
+def _other_calls(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    plain = [one for one in node.args if not isinstance(one, ast.Starred | ast.GeneratorExp)]
+    if name in _CALLS:
+        func: ast.expr = (
+            ast.Attribute(node.func.value, _CALLS[name], ast.Load())
+            if isinstance(node.func, ast.Attribute)
+            else ast.Name(_CALLS[name], ast.Load())
+        )
+        yield "extreme", ast.Call(func, node.args, node.keywords)
+        if len(plain) == len(node.args) == 2:
+            yield from (("extreme", one) for one in plain)
+    elif len(plain) == len(node.args) == 2 and name not in _TYPED:
+        yield "arguments", ast.Call(node.func, plain[::-1], node.keywords)

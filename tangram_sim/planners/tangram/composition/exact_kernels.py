@@ -335,9 +335,9 @@ def narrowed(
     edge: Floats,
 ) -> int:
     """Keep the `width` labels of a state with the least bounds; where its labels end then."""
-    least, most = bounds[begin], bounds[begin]
+    least, most = 0.0, 0.0
     for label in range(begin, count):
-        least, most = min(least, bounds[label]), max(most, bounds[label])
+        most = max(most, bounds[label])
     for _ in range(40):  # halvings between two bounds of which one keeps too few labels and one enough
         middle = 0.5 * (least + most)
         within = 0
