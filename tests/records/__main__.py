@@ -2,8 +2,9 @@
 
 from tests.records import FOLDER, rounded, text_of
 from tests.unit.planners.test_recorded_searches import searches
+from tests.unit.serving.test_recorded_services import services
 from tests.unit.training.test_recorded_prices import prices
 
-for name, cases in (("prices", prices()), ("searches", searches())):
+for name, cases in (("prices", prices()), ("searches", searches()), ("services", services())):
     figures = {case: rounded(make()) for case, make in cases.items()}
     (FOLDER / f"{name}.json").write_text(text_of(figures), encoding="utf-8")
