@@ -62,17 +62,23 @@ def test_steady_atoms_are_added_as_if_they_were_played(seed: int, cycle: int) ->
 
 
 def played(seed: int, atoms: int, cycle: int) -> tuple[int, int]:
-    """How many ops of a chain get an end, and how many there are: what is added for is passed over."""
+    """How many ops of a chain get an end, and how many there are: what is added for is passed over.
+
+    Every latest end is filled all the same, with what playing all of the chain comes to.
+    """
     graph, source, group, marks = chain(seed, atoms, cycle)
     durations = np.random.default_rng(seed).uniform(0.5, 1.5, int(source.max()) + 1)
     plays = np.repeat(durations[:, None], kernels.LANES, axis=1)
-    end, latest = np.full((len(graph), kernels.LANES), np.nan), np.empty((2, len(marks), kernels.LANES))
+    end = np.full((len(graph), kernels.LANES), np.nan)
+    latest = np.full((2, len(marks), kernels.LANES), np.nan)
     waits = graph.pred_ptr, graph.pred, graph.resource_previous
     repeats = repeating(graph, source, group, marks)
     scratch = np.empty((kernels.LANES, 2)), np.empty((2, kernels.LANES), np.int64)
     kernels.latest_ends(
         *waits, source, column(plays, np.float64), group, marks, repeats, *scratch, end, latest
     )
+    whole = latest_ends(graph, source, column(plays, np.float64), group, 2, marks)
+    np.testing.assert_allclose(latest, whole, rtol=1e-12, atol=0.0)
     return int(np.isfinite(end[:, 0]).sum()), len(graph)
 
 
